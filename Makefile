@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
-# What only tests and Spark need is compiled when it is first imported: most of it never is.
+# Packages for tests and Spark are compiled at the first import, because most of them are never imported.
 PIP_LAZY := $(PIP) --no-compile
 PAGE := client/dist/index.html
 PYTEST := $(PY) -m pytest --durations=10
@@ -25,7 +25,7 @@ help:
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
 
-# What Kafka and Spark need is installed by the run itself, beside the tests that need neither.
+# The run itself installs the requirements of Kafka and Spark, in parallel with the tests that need neither.
 test: test-parts
 	@$(PY) -m tests.run
 
@@ -88,9 +88,9 @@ faults: install-test
 docs: install
 	@$(VENV)/bin/diem config
 
-# Installation: each part once, again when its lock file changes.
+# Installation: each part once, and again when its lock file changes.
 
-# The system's packages and the page beside Python's packages: two of pip never at a time, nor two of apt.
+# System packages and the page are installed in parallel with Python's packages; never two of pip or of apt at a time.
 test-parts:
 	@$(MAKE) --no-print-directory -j3 debian install-test page
 	@deploy/install/java.sh
@@ -125,7 +125,7 @@ $(VENV)/.spark: $(VENV)/.run requirements/spark.txt
 	@DIST_EXTRA_CONFIG=$(CURDIR)/requirements/build.cfg $(PIP_LAZY) -r requirements/spark.txt
 	@touch $@
 
-# Only to be compared with: without it for this platform, the comparison is left out.
+# For comparison only: on platforms without it the comparison is left out.
 $(VENV)/.quality: $(VENV)/.run requirements/quality.txt
 	@echo "Installing Mt-KaHyPar (once) ..."
 	@$(PIP) -r requirements/quality.txt || echo "there is none for this platform" >&2

@@ -134,7 +134,7 @@ async def bounds(consumer: AIOKafkaConsumer, names: Sequence[str]) -> dict[str, 
     answers = await asyncio.gather(*(_bounds(consumer, partition_of(name)) for name in names))
     found = {name: answer for name, answer in zip(names, answers, strict=True) if answer is not None}
     if names and not found:
-        raise TimeoutError("no broker says where the logs end")
+        raise TimeoutError("no broker reports the bounds of the logs")
     return found
 
 

@@ -1,7 +1,6 @@
 """Feed endpoint of a bridge: serves one reader at a time (docs/protocol.md section 2.4)."""
 
 import asyncio
-import contextlib
 import time
 from typing import Final
 
@@ -11,6 +10,7 @@ from bridge.session import BridgeLink, BridgeState, FeedSession
 from diem.links.feed_server import read_resume
 from diem.links.internal import InternalConnection
 from diem.links.keepalive import LinkMonitor
+from diem.process.backoff import wait
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
@@ -49,9 +49,7 @@ class FeedEndpoint:
         """Run sessions and cut silent links until stopped; then sessions close their consumers within 5 s."""
         async with asyncio.TaskGroup() as self._tasks:
             while not self._stopping.is_set():
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(TICK_S):
-                        await self._stopping.wait()
+                await wait(self._stopping, TICK_S)
                 self._monitor.tick()
 
     def on_source_change(self) -> None:

@@ -24,7 +24,7 @@ from aiokafka.protocol.group import LeaveGroupRequest
 from bridge.consumer import FAULTS, opened
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
-from diem.process.backoff import full_jitter
+from diem.process.backoff import Backoff, wait
 from diem.protocol.assignment import Owner, client_id
 
 MEMBER: Final[dict[str, Any]] = {
@@ -306,7 +306,7 @@ class Membership:
                 await joining_task
 
     async def _keep_joined(self) -> None:
-        attempt = 0
+        backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S, stable_s=STABLE_AFTER_S)
         while not self._stopping.is_set():
             if not self._is_acquired:
                 self._clear()
@@ -315,17 +315,14 @@ class Membership:
             began = time.monotonic()
             try:
                 await self._join()
-                attempt = 0
+                backoff.reset()
                 continue
             except FAULTS as error:
                 self._on_fault(f"{type(error).__name__} {error}".strip())
             except Exception as error:  # noqa: BLE001  # the client library fails in more ways than its own errors
                 self._log.exception("membership failed")
                 self._on_fault(type(error).__name__)
-            attempt = 0 if time.monotonic() - began > STABLE_AFTER_S else attempt + 1
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S)):
-                    await self._stopping.wait()
+            await wait(self._stopping, backoff.next_delay(time.monotonic() - began))
         self._clear()
 
     @property
@@ -368,9 +365,7 @@ class Membership:
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until the next request to the membership, at most ``seconds``."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if seconds == math.inf else max(0.0, seconds)):
-                await self._wake.wait()
+        await wait(self._wake, seconds)
         self._wake.clear()
 
     def _on_assigned(self, partitions: frozenset[int]) -> None:

@@ -12,8 +12,7 @@ from bridge.status import BridgeStatus
 from bridge.topic_watcher import TopicWatcher
 from diem.kafka.client import silence_library_log
 from diem.kafka.map_reader import MapReader
-from diem.links.internal import InternalListener
-from diem.process import metrics
+from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
 
@@ -24,33 +23,32 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     key = SharedKey.load(settings.internal_key_file)
     bridge = _bridge_state(settings)
     endpoint = FeedEndpoint(bridge)
-    status = BridgeStatus(settings, life, bridge, endpoint)
-    internal = InternalListener(
-        settings.internal_host,
-        settings.internal_port,
-        key=key,
-        ready=status.why_not_ready,
-        status=status.status,
-        ends={"/feed": endpoint},
-        sockets=settings.internal_sockets,
-    )
-    unregister = metrics.register(status.samples)
-    await internal.start()
-    async with asyncio.TaskGroup() as tasks:
-        background = [tasks.create_task(bridge.watcher.run(endpoint.on_source_change))]
-        tasks.create_task(endpoint.run())
-        if group := bridge.group:
-            background.append(tasks.create_task(group.map.run()))
-            tasks.create_task(group.membership.run())
-        await life.stopping.wait()
+    status = BridgeStatus(life, bridge, endpoint, settings.clone)
+    group = bridge.group
+
+    async def drain() -> None:
         if group:
             # First: until the group learns of it, no other bridge owns these partitions.
             group.membership.stop()
         endpoint.stop()
-        for task in background:
-            task.cancel()
-    internal.stop()
-    unregister()
+
+    async with internal_service(
+        settings,
+        key,
+        ready=status.why_not_ready,
+        status=status.status,
+        samples=status.samples,
+        channels={"/feed": endpoint},
+    ):
+        freeze_heap()
+        async with asyncio.TaskGroup() as tasks:
+            # Not cancelled: both return after ``drain``, the membership once it has left its group.
+            tasks.create_task(endpoint.run())
+            works = [bridge.watcher.run(endpoint.on_source_change)]
+            if group:
+                tasks.create_task(group.membership.run())
+                works.append(group.map.run())
+            await run_until(life.stopping, works, drain)
 
 
 def _bridge_state(settings: Settings) -> BridgeState:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from diem.protocol import endpoints, feed, update
-from diem.protocol.update import Change
+from diem.protocol.update import GONE_TAIL, VERSION_DIGITS, Change
 
 LOG_BURST: Final = 20
 LOG_INTERVAL_S: Final = 60.0
@@ -23,9 +23,6 @@ MAX_RECORDS: Final = 1000
 """Records in one batch: about 200 KiB, and within a reader's limit even if all are as long as allowed."""
 MAX_NAMES: Final = 100_000
 """Limit of the cache of valid names, about 30 MB; it is cleared when full."""
-
-_GONE_TAIL: Final = b',"gone":true}'
-_DIGITS: Final = 13
 
 
 class Record(Protocol):
@@ -100,12 +97,12 @@ class Records:
             key = record.key
             prefix = prefixes.get(key) or self._prefix(key)  # type: ignore[arg-type]  # None is never a key
             start = len(prefix)
-            digits = value[start : start + _DIGITS]
+            digits = value[start : start + VERSION_DIGITS]
             if not (
                 start
                 and value.startswith(prefix)
                 and digits.isdigit()
-                and len(digits) == _DIGITS
+                and len(digits) == VERSION_DIGITS
                 and len(value) <= update.MAX_BYTES
             ):
                 skipped += 1
@@ -115,7 +112,7 @@ class Records:
                     self._bad(BadRecord(name, offset, key, value), resync)
                 continue
             known = greatest.get(key)  # type: ignore[arg-type]  # its prefix was found, so it is bytes
-            # Thirteen digits each: their order as bytes is their order as numbers.
+            # Compared as bytes, see VERSION_DIGITS.
             if known is None or digits > known[0]:
                 greatest[key] = (digits, offset, value)  # type: ignore[index]
         counts = self.counts
@@ -125,13 +122,12 @@ class Records:
         return Frames(_resyncs(list(resync)), _batches(name, position, next_, greatest))
 
     def _prefix(self, key: bytes | None) -> bytes:
-        """Return how an update of ``key`` begins, b"" if it is not an endpoint name."""
-        text = _name(key)
-        if key is None or text is None:
+        """Return the bytes of an update of ``key`` before its version, b"" if ``key`` is not an endpoint name."""
+        if key is None or not _is_endpoint(key):
             return b""
         if len(self._prefixes) >= MAX_NAMES:
             self._prefixes.clear()
-        prefix = self._prefixes[key] = f'{{"type":"update","endpoint":"{text}","version":'.encode()
+        prefix = self._prefixes[key] = update.prefix_of(key)
         return prefix
 
     def _bad(self, bad: BadRecord, resync: dict[bytes, None]) -> None:
@@ -141,11 +137,8 @@ class Records:
         self._on_bad(bad)
 
 
-def _name(key: bytes | None) -> str | None:
-    if key is None or len(key) > endpoints.MAX_NAME_BYTES or not key.isascii():
-        return None
-    text = key.decode("ascii")
-    return text if endpoints.is_valid(text) else None
+def _is_endpoint(key: bytes) -> bool:
+    return len(key) <= endpoints.MAX_NAME_BYTES and key.isascii() and endpoints.is_valid(key.decode("ascii"))
 
 
 def _resyncs(keys: list[bytes]) -> list[bytes]:
@@ -157,10 +150,10 @@ def _resyncs(keys: list[bytes]) -> list[bytes]:
 
 
 def _batches(name: str, position: int, next_: int, greatest: dict[bytes, tuple[bytes, int, bytes]]) -> list[bytes]:
-    # As a named tuple's own constructor does, without its call.
+    # What a named tuple's constructor does, without its call.
     make, gone, alive = tuple.__new__, update.GONE, update.UPDATE
     changes = [
-        make(Change, (offset, key, int(digits), gone if value.endswith(_GONE_TAIL) else alive, value))
+        make(Change, (offset, key, int(digits), gone if value.endswith(GONE_TAIL) else alive, value))
         for key, (digits, offset, value) in greatest.items()
     ]
     # Only the last batch advances the position: the others do not contain everything up to their last record.

@@ -29,7 +29,7 @@ from bridge.topic_watcher import TopicWatcher
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader
 from diem.links.internal import InternalConnection
-from diem.process.backoff import full_jitter
+from diem.process.backoff import Backoff
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
@@ -46,7 +46,7 @@ Lookup = asyncio.Task[dict[str, tuple[int, int]]]
 
 @dataclass(slots=True)
 class GroupState:
-    """What a bridge of a group has in addition: its membership, and the map that it forwards."""
+    """Additional state of a bridge of a group: its membership, and the map that it forwards."""
 
     membership: Membership
     map: MapReader
@@ -178,7 +178,7 @@ class FeedSession:
     # Consumers
 
     async def _consume_forever(self) -> None:
-        attempt = 0
+        backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S, stable_s=RETRY_CAP_S)
         while True:
             began = time.monotonic()
             self._reading = False
@@ -188,7 +188,7 @@ class FeedSession:
                 ) as consumer:
                     await self._consume(consumer)
             except OffsetOutOfRangeError:
-                # The log is not the one that was read: the reader reconnects, and is served from the one that is there.
+                # The log was replaced or truncated: the reader reconnects, and is served from the current one.
                 self._log.warning("offset out of range, link closed", positions=self.partitions.positions)
                 self._bridge.watcher.check_now()
                 self._link.connection.close(Close.RESTART, "offset out of range")
@@ -198,8 +198,7 @@ class FeedSession:
             except Exception as error:  # noqa: BLE001  # the client library fails in more ways than its own errors
                 self._log.exception("consumer failed")
                 self._on_fault(type(error).__name__)
-            attempt = 0 if time.monotonic() - began > RETRY_CAP_S else attempt + 1
-            await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
+            await asyncio.sleep(backoff.next_delay(time.monotonic() - began))
 
     def _on_fault(self, fault: str) -> None:
         if self._bridge.fault is None:
@@ -276,7 +275,7 @@ class FeedSession:
         for name in names:
             self._link.send(feed.CaughtUp(name))
         if names and self.partitions.caught_up:
-            # Otherwise a server that has just caught up would tell its first clients that it is not live.
+            # Otherwise, a server that has just caught up would report ``live: false`` to its first clients.
             self._observe(consumer)
             self._send_heartbeat()
 
@@ -321,7 +320,7 @@ class FeedSession:
         if bridge.group is None:
             bridge.commits.commit(consumer, self.partitions)
         elif (member := bridge.group.membership.consumer) is not None:
-            # A member may not commit the hot updates, which are nobody's own.
+            # A member may not commit positions of the hot updates, which are not assigned to it.
             bridge.commits.commit(member, self.partitions, bridge.options.names.updates)
 
     # Assignment

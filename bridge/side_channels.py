@@ -4,7 +4,6 @@ Tasks beside the session that starts them: they write to its link, and share non
 """
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -16,6 +15,7 @@ from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader, MapRecord
+from diem.process.backoff import wait
 from diem.protocol import endpoints, feed
 from diem.protocol.assignment import STABLE, Clone
 from diem.protocol.partition_map import HEAD_KEY, START_KEY
@@ -127,9 +127,7 @@ class OwnersFeed:
                 else:
                     self._send(group)
                     is_stable = self._owns_assigned(group)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S if is_stable else UNSTABLE_POLL_S):
-                    await self._wake.wait()
+            await wait(self._wake, POLL_S if is_stable else UNSTABLE_POLL_S)
 
     async def _read_group(self) -> Clone | None:
         request = asyncio.create_task(self._describe())

@@ -1,14 +1,10 @@
 """Readiness, status and metrics of a bridge: all values that operators see, read from all of its parts."""
 
-import os
-import time
 from collections.abc import Iterable
 from typing import Any
 
 from bridge.feed_endpoint import FeedEndpoint
 from bridge.session import BridgeState, GroupState
-from bridge.settings import Settings
-from diem import __version__
 from diem.process import metrics
 from diem.process.lifecycle import Lifecycle
 from diem.process.metrics import Sample
@@ -17,13 +13,11 @@ from diem.process.metrics import Sample
 class BridgeStatus:
     """Reports the current state of a bridge."""
 
-    def __init__(self, settings: Settings, life: Lifecycle, bridge: BridgeState, endpoint: FeedEndpoint) -> None:
-        self._name = settings.process_name
-        self._clone = settings.clone
+    def __init__(self, life: Lifecycle, bridge: BridgeState, endpoint: FeedEndpoint, clone: int | None) -> None:
         self._life = life
         self._bridge = bridge
         self._endpoint = endpoint
-        self._started = time.monotonic()
+        self._clone = clone
 
     def why_not_ready(self) -> str | None:
         """Return why no reader can be served now; None if one can."""
@@ -33,15 +27,12 @@ class BridgeStatus:
         return self._bridge.watcher.why_not or self._bridge.fault or (group.membership.fault if group else None)
 
     def status(self) -> dict[str, Any]:
-        """Return the JSON values of ``/status``."""
+        """Return the bridge's part of ``/status``."""
         bridge, endpoint = self._bridge, self._endpoint
         partitions = endpoint.session.partitions if endpoint.session else None
         positions = partitions.positions if partitions else {}
         own = {"group": bridge.own_group, "clone": None}
         return {
-            "process": self._name,
-            "pid": os.getpid(),
-            "version": __version__,
             "ready": self.why_not_ready() is None,
             "live": endpoint.live,
             "source": bridge.watcher.source,
@@ -51,7 +42,6 @@ class BridgeStatus:
             "lag": partitions.lag if partitions and positions else None,
             "bad": bridge.records.counts.bad,
             "recreated": bridge.recreated,
-            "uptime_seconds": round(time.monotonic() - self._started, 1),
             **(own if bridge.group is None else self._in_group(bridge.group)),
         }
 

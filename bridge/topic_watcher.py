@@ -1,7 +1,6 @@
 """Watches the topics of the feed: whether they exist, whether they were replaced, and their partitions."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -12,7 +11,7 @@ from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Cluster, describe
-from diem.process.backoff import full_jitter
+from diem.process.backoff import Backoff, wait
 
 POLL_S: Final = 10.0
 MIN_POLL_S: Final = 1.0
@@ -50,7 +49,7 @@ class TopicWatcher:
 
     async def run(self, on_changed: Callable[[], None]) -> None:
         """Poll every 10 s until cancelled; ``on_changed`` is called after the source or the streams have changed."""
-        attempt = 0
+        backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S)
         while True:
             try:
                 async with connected_client(self._options) as client:
@@ -58,18 +57,15 @@ class TopicWatcher:
                         if self.update(await describe(client, *self._topics)):
                             on_changed()
                         await self._wait()
-                        attempt = 0
+                        backoff.reset()
             except (KafkaUnavailable, ConfigurationError) as error:
                 # The TLS files were valid at the start: they are being replaced.
                 self._set_fault(str(error))
-            await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
-            attempt += 1
+            await asyncio.sleep(backoff.next_delay())
 
     async def _wait(self) -> None:
         await asyncio.sleep(MIN_POLL_S)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(MIN_POLL_S if self.source is None or self._missing else POLL_S - MIN_POLL_S):
-                await self._check_now.wait()
+        await wait(self._check_now, MIN_POLL_S if self.source is None or self._missing else POLL_S - MIN_POLL_S)
         self._check_now.clear()
 
     def update(self, cluster: Cluster) -> bool:

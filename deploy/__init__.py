@@ -1,6 +1,6 @@
-"""`diem`, the command line, and what it runs on one machine or against a cluster.
+"""``diem``, the command line, and what it runs on one machine or against a cluster.
 
 Reading order: ``cli`` (one module a group of commands), ``topology`` (processes of a mode, pure), ``system`` (the
-running `diem up`), ``clients`` (of running services); ``planning`` and ``check`` are the two large commands, ``kafka``,
-``spark`` and ``nginx`` the programs of others. ``terminal`` and ``jars`` are shared.
+running ``diem up``), ``clients`` (of running services); ``planning`` and ``check`` are the two large commands,
+``kafka``, ``spark`` and ``nginx`` third-party programs. ``terminal`` and ``jars`` are shared.
 """

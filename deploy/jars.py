@@ -1,4 +1,4 @@
-"""Jars that are named and checksummed in a lock file: downloaded once, kept in a cache directory."""
+"""Jars of a lock file with checksums, downloaded once into a cache directory."""
 
 import fcntl
 import hashlib
@@ -15,14 +15,14 @@ from typing import NamedTuple
 from diem.errors import DiemError
 
 Progress = Callable[[int, int], None]
-"""Called with how many jars are there and how many there will be."""
+"""Called with the number of jars in the cache, and their total."""
 Fetch = Callable[[str, Path], Path]
-"""Downloads the jar of a coordinate somewhere below an empty directory and returns where; raises `JarsUnavailable`."""
+"""Download the jar of a coordinate below an empty directory and return its path; raises ``JarsUnavailable``."""
 
 
 @dataclass(eq=False)
 class JarsUnavailable(DiemError):
-    """The jars are not in the cache and cannot be had now."""
+    """The jars are not in the cache and cannot be downloaded now."""
 
     retriable = True
 
@@ -36,20 +36,30 @@ class JarsUnavailable(DiemError):
         return f"the jars{of} are not available: {self.reason}{advice}"
 
 
+def print_progress(what: str) -> Progress:
+    """Return a function that writes one line to standard error when a download begins."""
+
+    def write(there: int, total: int) -> None:
+        if there == 0:
+            sys.stderr.write(f"Downloading {what} ({total} jars, once) ...\n")
+
+    return write
+
+
 class Jar(NamedTuple):
     """One line of the lock file."""
 
     coordinate: str
-    """`group:artifact:version`."""
+    """``group:artifact:version``."""
     sha256: str
 
     @property
     def file(self) -> str:
-        """Its file name in the cache: with the group, so that two artifacts of one name do not meet."""
+        """File name in the cache, with the group: artifacts of different groups may have the same name."""
         return f"{self.coordinate.replace(':', '-')}.jar"
 
     def is_intact(self, path: Path) -> bool:
-        """Whether the file is there and is this jar."""
+        """Return whether the file exists and is this jar."""
         try:
             with path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
@@ -58,21 +68,21 @@ class Jar(NamedTuple):
 
 
 def locked(text: str) -> tuple[Jar, ...]:
-    """Parse a lock file: `coordinate sha256` on each line that is no comment."""
+    """Parse a lock file: ``coordinate sha256`` on each line that is not a comment."""
     lines = (line.split() for line in text.splitlines() if line.strip() and not line.startswith("#"))
     return tuple(Jar(coordinate, sha256) for coordinate, sha256 in lines)
 
 
 def fetch(coordinate: str, scratch: Path) -> Path:
-    """Download one jar through jgo, which knows the registry; nothing is written outside of `scratch`."""
+    """Download one jar with jgo; nothing is written outside ``scratch``."""
     try:
-        from jgo.maven import MavenContext  # noqa: PLC0415  # only who has no jars yet needs it
+        from jgo.maven import MavenContext  # noqa: PLC0415  # only needed for a download
     except ImportError:
         raise JarsUnavailable("they are downloaded with jgo, which is not installed (pip install jgo)") from None
     group, artifact, version = coordinate.split(":")
     try:
         found = MavenContext(repo_cache=scratch).project(group, artifact).at_version(version).artifact().resolve()
-    except OSError as error:  # what requests raises is one, too
+    except OSError as error:  # also the base of the errors of requests
         raise JarsUnavailable(f"{coordinate} cannot be downloaded ({_short(error)})") from error
     except RuntimeError as error:
         raise JarsUnavailable(f"{coordinate} is not in the registry") from error
@@ -84,17 +94,17 @@ class JarSet:
     """The jars of one lock file."""
 
     name: str
-    """Of their directory in the cache: the program and its version."""
+    """Name of their directory in the cache: program and version."""
     lock: Path
     of: str
-    """What they are the jars of, for messages."""
+    """Description for messages: the jars of what."""
     advice: str
-    """What to do without them."""
+    """Alternative to the jars, for messages."""
 
     def cache_directory(self) -> Path:
-        """Return where the jars are kept: below XDG_CACHE_HOME, else below `~/.cache`."""
+        """Return where the jars are kept: below XDG_CACHE_HOME, else below ``~/.cache``."""
         base = os.environ.get("XDG_CACHE_HOME", "")
-        # The XDG specification has relative paths ignored.
+        # The XDG specification: ignore relative paths.
         root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
         return root / "diem" / self.name
 
@@ -105,12 +115,12 @@ class JarSet:
         directory: Path | None = None,
         fetch: Fetch = fetch,
     ) -> tuple[Path, ...]:
-        """Return the jars, downloading what is missing or broken; waits for another process that downloads.
+        """Return the jars, downloading missing and broken ones; blocks while another process downloads.
 
-        The order is always the same: an archive of classes fits one order only.
+        The order is fixed: an archive of classes is valid for one order only.
 
         Raises:
-            JarsUnavailable: no network, a wrong checksum, or a cache that cannot be written. What was complete is kept.
+            JarsUnavailable: no network, a wrong checksum, or an unwritable cache. Complete downloads are kept.
         """
         try:
             return self._prepare(progress, directory or self.cache_directory(), fetch)
@@ -132,7 +142,7 @@ class JarSet:
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Hold the directory against other processes; the system gives it free when this one dies."""
+    """Lock the directory against other processes; the system releases the lock when this process ends."""
     with (directory / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -143,11 +153,11 @@ def _missing(jars: tuple[Jar, ...], directory: Path) -> list[Jar]:
 
 
 def _download(jars: tuple[Jar, ...], directory: Path, progress: Progress, fetch: Fetch) -> None:
-    missing = _missing(jars, directory)  # again: another process may have done it meanwhile
+    missing = _missing(jars, directory)  # again: another process may have downloaded them meanwhile
     scratch = directory / "partial"
     for number, jar in enumerate(missing):
         progress(len(jars) - len(missing) + number, len(jars))
-        shutil.rmtree(scratch, ignore_errors=True)  # what a killed process left behind, too
+        shutil.rmtree(scratch, ignore_errors=True)  # also of a killed process
         scratch.mkdir()
         try:
             found = fetch(jar.coordinate, scratch)
@@ -160,12 +170,12 @@ def _download(jars: tuple[Jar, ...], directory: Path, progress: Progress, fetch:
 
 
 def _short(error: OSError) -> str:
-    """Return the kind of error in a word or two: what a connection fails with otherwise fills half a screen."""
+    """Return the kind of error in a word or two: the text of a connection error fills half a screen."""
     return error.strerror or type(error).__name__
 
 
 def resolve(roots: Iterable[str], left_out: Collection[str] = ()) -> list[str]:
-    """Return the coordinates of every jar that the roots need to run, sorted; downloads their descriptions only."""
+    """Return the sorted coordinates of all runtime dependencies of the roots; downloads only their POMs."""
     from jgo.maven import MavenContext  # noqa: PLC0415
 
     chosen: dict[str, str] = {}
@@ -179,7 +189,7 @@ def resolve(roots: Iterable[str], left_out: Collection[str] = ()) -> list[str]:
 
 
 def write_lock(lock: Path, header: str, coordinates: Iterable[str]) -> None:
-    """Write a lock file of these jars, downloading each; it is the old one until the new one is complete."""
+    """Download these jars and write their lock file, which replaces the old one atomically."""
     lines = [f"# {header}\n"]
     with tempfile.TemporaryDirectory() as scratch:
         for coordinate in coordinates:

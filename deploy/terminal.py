@@ -1,47 +1,62 @@
-"""Terminal output of `diem`; plain lines where there is no terminal."""
+"""Terminal output of ``diem``; plain lines where there is no terminal."""
 
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from rich.text import Text
 
 from deploy.topology import Topology
 
 DEFAULT_STATE_DIR: Final = Path(".diem")
 WIDTH_OF_FILES: Final = 240
-"""Columns where the output is no terminal: nothing is cut there."""
+"""Columns where the output is not a terminal: enough that nothing is cut."""
 
 
 def amount(number: int, noun: str) -> str:
-    """Return `1 server` or `3 servers`."""
+    """Return ``1 server`` or ``3 servers``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class _Console(Console):
-    """A console that goes on in silence when nobody reads any more (`diem check | head`)."""
+    """A console that survives the end of its reader (``diem check | head``)."""
 
     def on_broken_pipe(self) -> None:
-        """Write to nowhere from now on; the command ends by itself, with its own exit code."""
+        """Discard further output; the command ends with its own exit code."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.stderr if self.stderr else sys.stdout).fileno())
 
 
 def plain_console(*, stderr: bool = False) -> Console:
-    """Return a console that interprets nothing in the texts it is given and breaks lines only at a terminal."""
+    """Return a console without markup and highlighting, which wraps lines only at a terminal."""
     console = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = WIDTH_OF_FILES
     return console
 
 
+def plain_table(*headings: str, right: Collection[str] = (), wrap: Collection[str] = (), gap: int = 2) -> Table:
+    """Return a table without lines; columns in ``right`` are for numbers, those in ``wrap`` may wrap."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, gap, 0, 0))
+    for heading in headings:
+        wraps = heading in wrap
+        table.add_column(
+            heading,
+            justify="right" if heading in right else "left",
+            no_wrap=not wraps,
+            overflow="fold" if wraps else "ellipsis",
+        )
+    return table
+
+
 class Terminal:
-    """Says what `diem up` does; `quiet` leaves only what needs attention."""
+    """Messages and progress of a command; ``quiet`` leaves only warnings."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -50,21 +65,21 @@ class Terminal:
 
     @property
     def is_shown(self) -> bool:
-        """Whether bars are drawn."""
+        """Whether progress bars are drawn."""
         return not self._quiet and self._out.is_terminal
 
     def info(self, text: str) -> None:
-        """Say something that is going well."""
+        """Print a message, unless quiet."""
         if not self._quiet:
             self._out.print(text, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """Say something that needs attention, in one line on standard error."""
+        """Print a warning in one line on standard error."""
         self._err.print(Text(text, style="yellow"), soft_wrap=True)
 
     @contextmanager
     def progress(self, total: int) -> Iterator[Callable[[str], None]]:
-        """Show how many of `total` processes are ready; the function given is called with each one's name."""
+        """Yield a function to call with the name of each process that becomes ready, ``total`` in all."""
         if self._quiet or not self._out.is_terminal:
             yield lambda name: self.info(f"{name} is ready")
             return
@@ -75,7 +90,7 @@ class Terminal:
 
     @contextmanager
     def counting(self, what: str) -> Iterator[Callable[[int, int], None]]:
-        """Show how far something is; the function given is called with how much is done, and of how much."""
+        """Yield a function to call with the amount that is done, and the total."""
         if self._quiet or not self._out.is_terminal:
             yield lambda _done, _total: None
             return
@@ -86,7 +101,7 @@ class Terminal:
 
     @contextmanager
     def downloads(self) -> Iterator[Callable[[int, int], None]]:
-        """Show the first download of what the local Kafka needs; nothing when there is nothing to download."""
+        """Yield a progress function for the local Kafka's jars; nothing is shown unless it is called."""
         with ExitStack() as shown:
             show: Callable[[int, int], None] | None = None
 
@@ -100,7 +115,7 @@ class Terminal:
             yield progress
 
     def announce(self, topology: Topology, state_dir: Path, seconds: float) -> None:
-        """Say where everything is, how to look at it and how to stop it."""
+        """Print the addresses, and the commands that write, watch and stop."""
         option = "" if state_dir == DEFAULT_STATE_DIR.absolute() else f" --state-dir {shlex.quote(str(state_dir))}"
         rows = [
             ("Page", topology.page_url.replace("127.0.0.1", "localhost")),

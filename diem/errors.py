@@ -7,29 +7,29 @@ from typing import ClassVar
 
 
 class DiemError(Exception):
-    """An error that a person or a peer can act upon, raised with its text or, in a dataclass, with data and a template.
+    """An expected error, raised with its text or, as a dataclass, with data for a template.
 
-    The text of ``str(error)`` is complete in itself; data is in attributes. It is mapped to an HTTP status, a close
-    code or an exit code at the edge of a process, never here. Subclasses with data are declared with
-    ``@dataclass(eq=False)``: errors are compared by identity, as all exceptions.
+    ``str(error)`` is complete in itself; data is in attributes. Only the edge of a process maps errors to an HTTP
+    status, a close code or an exit code. Subclasses with data are declared with ``@dataclass(eq=False)``, because
+    exceptions are compared by identity.
     """
 
     retriable: ClassVar[bool] = False
-    """Whether the same request may succeed later without being changed."""
+    """The same request may succeed later, unchanged."""
     template: ClassVar[str] = ""
     """Format string of the text; its fields are the attributes. Empty: the text is the argument."""
 
     def __post_init__(self) -> None:
-        """Set the arguments that pickle and copy call the constructor with; dataclasses call this."""
+        """Set ``args``, with which pickle and copy call the constructor; called by dataclasses."""
         self.args = tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        """Return one line for a person, or one for each fault."""
+        """Return one line, or one line for each fault."""
         return self.template.format_map(vars(self)) if self.template else super().__str__()
 
 
 class ConfigurationError(DiemError):
-    """The process cannot start as it is configured: repeating the attempt is pointless (exit code 2)."""
+    """The process cannot start with its configuration, and a retry would fail as well (exit code 2)."""
 
 
 class FileError(DiemError):
@@ -46,6 +46,6 @@ class FileError(DiemError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ``: did you mean a or b?`` with the known words that are most like another one; nothing without any."""
+    """Return ``: did you mean a or b?`` with the known words most similar to ``word``; empty without similar ones."""
     near = difflib.get_close_matches(word, sorted(known), n=2)
     return f": did you mean {' or '.join(near)}?" if near else ""

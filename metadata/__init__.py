@@ -1,10 +1,10 @@
-"""The metadata service: clients and proxies learn from it which server has an endpoint (docs/protocol.md section 4).
+"""The metadata service: publishes to clients and proxies which server owns an endpoint (docs/protocol.md section 4).
 
-What it knows comes from Kafka, and it keeps nothing of its own: the map says which partition an endpoint has, the group
-of each clone which of its servers owns a partition. So any number of instances agree, and one that is started anew
-knows all within a second or two. What it knew last is what it answers while a group rebalances or Kafka is away.
+It has no state of its own. The partition of an endpoint comes from the map in Kafka, the owner of a partition from the
+consumer group of each clone. So any number of instances agree, and a new one is up to date within a second or two.
+While a group rebalances or Kafka is unavailable, answers are from the last known state.
 
-Inwards first: ``directory`` keeps what was read, ``locate`` answers from it (these do no I/O). ``assignments``
-polls the groups in Kafka, ``server_load`` polls the servers. ``api`` serves clients, ``snapshot_feed`` serves proxies,
-``status`` has readiness and metrics, ``main`` wires. ``plans`` moves endpoints; ``costs`` has the figures of planning.
+Reading order: ``directory`` holds what was read and ``locate`` answers from it, both without I/O. ``assignments`` polls
+the groups in Kafka, ``server_load`` polls the servers. ``api`` serves clients, ``snapshot_feed`` serves proxies,
+``status`` has readiness and metrics, ``main`` wires. ``plans`` moves endpoints, ``costs`` has the constants of plans.
 """

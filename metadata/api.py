@@ -1,4 +1,4 @@
-"""``POST /v1/locate`` on the public listener: who may ask, how often, and the answer (docs/protocol.md section 4)."""
+"""``POST /v1/locate`` on the public listener: access, rate limit and answer (docs/protocol.md section 4)."""
 
 import asyncio
 import math
@@ -15,13 +15,13 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from diem.links.rest import (
+    BodyTooLarge,
     RequestDecision,
     RestMiddleware,
     client_address,
     on_defect,
     on_http_error,
     problem,
-    problem_of,
     read_body,
 )
 from diem.process.limits import NAMES_PER_MESSAGE, AddressRateLimiter
@@ -36,18 +36,23 @@ PATH: Final = "/v1/locate"
 class LocateApi(RestMiddleware):
     """The ASGI application of the public listener.
 
-    Pages of foreign origins are refused, as a WebSocket server refuses them, and so are requests without an origin from
-    another machine.
+    As by a WebSocket server, pages of foreign origins are refused, and so are requests without an origin from other
+    machines.
     """
 
     def __init__(
-        self, owners: OwnerLookup, allows_origin: Callable[[str], bool], plan: AddressRateLimiter, *, most: int
+        self,
+        owners: OwnerLookup,
+        allows_origin: Callable[[str], bool],
+        limiter: AddressRateLimiter,
+        *,
+        max_names: int,
     ) -> None:
         app = Starlette(
             routes=[Route(PATH, self._locate, methods=["POST"])],
             exception_handlers={
                 InvalidRequest: _on_invalid_request,
-                408: _on_timeout,
+                BodyTooLarge: _on_too_large,
                 HTTPException: on_http_error,
                 Exception: on_defect,
             },
@@ -56,11 +61,11 @@ class LocateApi(RestMiddleware):
         super().__init__(app)
         self._owners = owners
         self._allows_origin = allows_origin
-        self._plan = plan
-        self._most = most
+        self._limiter = limiter
+        self._max_names = max_names
 
     async def decide(self, scope: Scope) -> RequestDecision:
-        """Refuse the request, or have it routed."""
+        """Refuse the request, or pass it on to the routes."""
         origins = Headers(scope=scope).getlist("origin")
         allowed = len(origins) == 1 and self._allows_origin(origins[0])
         fields = {"Cache-Control": "no-store", "Vary": "Origin"}
@@ -71,7 +76,7 @@ class LocateApi(RestMiddleware):
 
     def _refusal(self, scope: Scope, origins: list[str], *, allowed: bool) -> Response | None:
         address = client_address(scope)
-        wait = self._plan.take(address, asyncio.get_running_loop().time())
+        wait = self._limiter.take(address, asyncio.get_running_loop().time())
         if wait:
             headers = {"Retry-After": str(max(1, math.ceil(wait)))}
             return problem(429, "rate", "too many requests from this address", headers=headers)
@@ -86,19 +91,15 @@ class LocateApi(RestMiddleware):
     async def _locate(self, request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             return problem(415, "unsupported", "a question is application/json")
-        query = locate.parse(await read_body(request, locate.MAX_REQUEST_BYTES, _too_large), self._most)
+        query = locate.parse(await read_body(request, locate.MAX_REQUEST_BYTES), self._max_names)
         if request.client is not None:
             charged = query.name_count // NAMES_PER_MESSAGE
-            self._plan.charge(request.client.host, asyncio.get_running_loop().time(), charged)
+            self._limiter.charge(request.client.host, asyncio.get_running_loop().time(), charged)
         answer = self._owners.locate(query)
         if answer is None:
             detail = "the map and the assignment have not been read yet"
             return problem(503, "not_ready", detail, headers={"Retry-After": "1"})
         return Response(orjson.dumps(answer), media_type="application/json")
-
-
-def _too_large(_announced: int | None) -> InvalidRequest:
-    return InvalidRequest(ErrorCode.TOO_MANY, f"a question has at most {locate.MAX_REQUEST_BYTES} bytes")
 
 
 def _preflight() -> Response:
@@ -118,7 +119,7 @@ async def _on_invalid_request(_request: Request, error: Exception) -> Response:
     return problem(413 if error.code is ErrorCode.TOO_MANY else 400, error.code, str(error))
 
 
-async def _on_timeout(_request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
+async def _on_too_large(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, BodyTooLarge):
         raise error
-    return problem_of(error, "timeout")
+    return problem(413, ErrorCode.TOO_MANY, f"a question has at most {error.max_bytes} bytes")

@@ -1,4 +1,4 @@
-"""Polls the groups in Kafka over one connection: Kafka does not announce that a group has changed."""
+"""Poll the groups in Kafka over one connection: Kafka does not announce changes of groups."""
 
 import asyncio
 from typing import Final
@@ -18,11 +18,11 @@ POLL_INTERVAL_S: Final = 1.0
 REBALANCING_INTERVAL_S: Final = 0.5
 """Interval while a group has no stable assignment."""
 MAX_FAILURES: Final = 3
-"""Failures in a row after which the client is replaced: its metadata of the brokers may be wrong."""
+"""Consecutive failures after which the client is replaced: its metadata of the brokers may be wrong."""
 
 
 class Assignments:
-    """Keeps the groups of a directory as they are in Kafka."""
+    """Keeps the groups of a directory up to date with Kafka."""
 
     def __init__(self, options: KafkaOptions, directory: Directory, clock: Clock) -> None:
         self._options = options
@@ -33,7 +33,7 @@ class Assignments:
         self.failures = 0
         """Number of failed polls."""
         self.failure: str | None = None
-        """Reason why the last poll failed; None if it did not."""
+        """Why the last poll failed; None if it did not."""
 
     async def run(self) -> None:
         """Poll until cancelled, through outages of Kafka."""
@@ -54,9 +54,9 @@ class Assignments:
         return self.failure is None and stable and self._directory.preparing is None
 
     async def _read_all(self, admin: AIOKafkaAdminClient) -> None:
-        readings = [self._read(admin, number) for number in self._directory.groups]
-        # One group's coordinator may be away while those of others are there.
-        faults = [fault for fault in await asyncio.gather(*readings) if fault is not None]
+        results = await asyncio.gather(*(self._read(admin, number) for number in self._directory.groups))
+        # One group's coordinator may be unavailable while those of others answer.
+        faults = [fault for fault in results if fault is not None]
         if self._directory.preparing is not None:
             try:
                 await self._read_others(admin, self._directory.preparing)
@@ -70,32 +70,33 @@ class Assignments:
         self._failed_in_a_row = self._failed_in_a_row + 1 if faults else 0
 
     async def _read(self, admin: AIOKafkaAdminClient, number: int) -> KafkaUnavailable | None:
+        """Read the group of one clone; return why that failed, or None."""
         names = self._options.names
         try:
-            found, foreign = await read_group(admin, names.z_group(number), names.updates)
+            clone, unknown_members = await read_group(admin, names.z_group(number), names.updates)
         except KafkaUnavailable as error:
             return error
         before = self._directory.groups[number].clone
-        self._directory.update_group(number, found, foreign, self._clock.monotonic())
-        if found.state != before.state:
-            self._log.info("group", clone=number, state=found.state, members=sorted(found.members))
+        self._directory.update_group(number, clone, unknown_members, self._clock.monotonic())
+        if clone.state != before.state:
+            self._log.info("group", clone=number, state=clone.state, members=sorted(clone.members))
         return None
 
     async def _read_others(self, admin: AIOKafkaAdminClient, epoch: int) -> None:
-        """Read the groups of all clones that other instances answer for.
+        """Read the groups of all clones that other instances serve.
 
         Raises:
-            KafkaUnavailable: a group cannot be read now, or the groups cannot be listed.
+            KafkaUnavailable: the groups cannot be listed, or one cannot be read.
         """
         names = self._options.names
         numbers = await list_clones(admin, names) - self._directory.groups.keys()
-        found: dict[int, GroupDescription] = {}
+        groups: dict[int, GroupDescription] = {}
         for number in sorted(numbers):
-            found[number] = await read_group(admin, names.z_group(number), names.updates)
-        self._directory.update_others(found, epoch, self._clock.monotonic())
+            groups[number] = await read_group(admin, names.z_group(number), names.updates)
+        self._directory.update_others(groups, epoch, self._clock.monotonic())
 
     def _failed(self, error: DiemError) -> None:
         self.failures += 1
         if self.failure is None:
-            self._log.warning("the groups cannot be read, answering with what is known", reason=str(error))
+            self._log.warning("the groups cannot be read, answering from the last known assignments", reason=str(error))
         self.failure = str(error)

@@ -1,4 +1,4 @@
-"""Cost constants of the load model, as measured: CPU time of updates, frames and connections."""
+"""Constants of the load model, as measured: CPU time of updates, frames and connections."""
 
 import json
 import math
@@ -14,21 +14,21 @@ class Costs:
     """CPU time of a server with its bridge: load = sum of rate x (update + delivery x subscribers) + connections."""
 
     update_us: float
-    """Microseconds for one update more in what is taken anyway; being woken for it costs more, wherever it goes."""
+    """Microseconds for one more update in a batch; the cost of waking up for the batch is in ``write_us``."""
     delivery_us: float
     """Microseconds for one frame to one subscriber, over a connection of its own."""
     connection_us_per_s: float
-    """Microseconds in each second for one connection that stands: its share of pings and of status frames."""
+    """Microseconds per second for one open connection: its share of pings and status frames."""
     source: str = "given"
-    """Where the figures are from, for people."""
+    """Human-readable origin of the figures."""
     move_us: float | None = None
-    """Microseconds for one subscription that moves; without it, what three frames cost."""
+    """Microseconds for one subscription that moves; None for the cost of three frames."""
     write_us: float = 1750.0
-    """Microseconds for being woken by a write, however many updates it has. The same wherever endpoints are."""
+    """Microseconds for waking up for a write, whatever its number of updates; independent of the placement."""
     idle_us_per_s: float = 6500.0
-    """Microseconds in each second for being there. The same, too: no plan depends on these two."""
+    """Microseconds per second of an idle server; like ``write_us``, it does not affect plans."""
     link_delivery_us: float = 3.5
-    """Microseconds for one frame over the link of a proxy, which is a Unix socket: there it is ``delivery_us``."""
+    """Microseconds for one frame over a proxy's link, a Unix socket; replaces ``delivery_us`` there."""
 
     @property
     def moved_us(self) -> float:
@@ -37,7 +37,7 @@ class Costs:
 
     @property
     def over_links(self) -> "Costs":
-        """The same costs for servers whose clients are the links of proxies."""
+        """These costs for servers whose clients are proxies."""
         return replace(self, delivery_us=self.link_delivery_us)
 
 
@@ -64,13 +64,13 @@ def read_costs(path: Path) -> Costs:
     """Return the costs in a file of ``make bench-cost``: ``{"figures": {"update_us": 5.4, ...}}``.
 
     Raises:
-        BadCosts: it cannot be read, or a figure is missing or no number above 0.
+        BadCosts: it cannot be read, or a figure is missing or not a number above 0.
     """
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:
         raise BadCosts(path, error.strerror or str(error)) from None
-    # RecursionError: arrays in arrays, without end.
+    # RecursionError: arrays nested too deeply.
     except (ValueError, RecursionError):
         raise BadCosts(path, "it is not JSON") from None
     figures = document.get("figures") if isinstance(document, dict) else None

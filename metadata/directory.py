@@ -1,4 +1,4 @@
-"""The map and the groups of all clones as one snapshot, with listeners for its changes."""
+"""The map and the groups of all clones as one snapshot, and listeners for its changes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -7,9 +7,9 @@ from diem.protocol.assignment import REBALANCING, STABLE, UNKNOWN, Clone, Snapsh
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 
 SILENCE_S: Final = 3.0
-"""Seconds between two answers after which Kafka counts as having been away."""
+"""Kafka was unavailable if two of its answers are further apart."""
 EMPTY_S: Final = 10.0
-"""Seconds without any member after which nobody owns anything: all servers of a clone are restarted in less."""
+"""Time without members after which a group owns nothing; restarting all servers of a clone takes less."""
 
 
 class CloneGroup:
@@ -19,9 +19,9 @@ class CloneGroup:
         self.clone = Clone(UNKNOWN, {}, {})
         """Members and owners are those of the last stable assignment, whatever the state is now."""
         self.answered: float | None = None
-        """When Kafka last answered about it."""
+        """Time of Kafka's last answer about the group."""
         self.unknown_members = 0
-        """Members that are no servers of DIEM."""
+        """Number of members that are not servers of DIEM."""
         self._empty_since: float | None = None
 
     @property
@@ -29,12 +29,12 @@ class CloneGroup:
         """True if the group does not rebalance: its assignment is the current one."""
         return self.clone.state == STABLE
 
-    def update(self, current: Clone, foreign: int, now: float) -> bool:
+    def update(self, current: Clone, unknown_members: int, now: float) -> bool:
         """Apply Kafka's description of the group; return True if that changes anything."""
         if self.answered is not None and now - self.answered > SILENCE_S:
-            # What was between two answers so far apart is not known: it does not count as emptiness.
+            # The group may have had members during the outage, which therefore does not count as time without any.
             self._empty_since = None
-        before, self.answered, self.unknown_members = self.clone, now, foreign
+        before, self.answered, self.unknown_members = self.clone, now, unknown_members
         empty_for = self._empty_for(current, now)
         if current.state == STABLE:
             self.clone = current
@@ -54,44 +54,45 @@ class CloneGroup:
 
 
 class Directory:
-    """The map and the groups of all clones. What Kafka does not answer about stays as it was."""
+    """The map and the groups of all clones. Groups that Kafka does not answer about stay as they were."""
 
     def __init__(self, clones: Iterable[int]) -> None:
         self.groups = {number: CloneGroup() for number in clones}
         self.others: dict[int, CloneGroup] = {}
-        """Groups of clones that other instances answer for; read while a move waits for every server's partitions."""
+        """Groups of clones that other instances serve; read while a move waits for every server's partitions."""
         self.map: PartitionMap | None = None
         self.snapshot: Snapshot | None = None
-        """None until there is a map, and one group has had an assignment."""
+        """None until there is a map and a first assignment."""
         self.on_changed: list[Callable[[], None]] = []
         """Called after :attr:`snapshot` has changed."""
-        self._others_of: int | None = None
+        self._others_epoch: int | None = None
+        """Epoch of the move for which ``others`` was read last."""
 
-    def update_map(self, found: PartitionMap | None) -> None:
-        """Apply the map as it is now in Kafka; None changes nothing."""
-        if found is not None and found != self.map:
-            self.map = found
+    def update_map(self, current: PartitionMap | None) -> None:
+        """Apply the current map in Kafka; None changes nothing."""
+        if current is not None and current != self.map:
+            self.map = current
             self._changed()
 
-    def update_group(self, number: int, current: Clone, foreign: int, now: float) -> None:
+    def update_group(self, number: int, current: Clone, unknown_members: int, now: float) -> None:
         """Apply Kafka's description of one group."""
-        if self.groups[number].update(current, foreign, now):
+        if self.groups[number].update(current, unknown_members, now):
             self._changed()
 
     @property
     def preparing(self) -> int | None:
-        """Epoch of a move that waits for every server to have its partitions; None without one."""
+        """Epoch of a move that waits for every server to have its partitions; None without such a move."""
         return self.map.head.epoch if self.map is not None and self.map.head.phase is Phase.PREPARE else None
 
-    def update_others(self, found: Mapping[int, tuple[Clone, int]], epoch: int, now: float) -> None:
+    def update_others(self, groups: Mapping[int, tuple[Clone, int]], epoch: int, now: float) -> None:
         """Apply Kafka's descriptions of the groups of all other clones, read after ``epoch`` had begun."""
-        self.others = {number: self.others.get(number, CloneGroup()) for number in found}
-        for number, (current, foreign) in found.items():
-            self.others[number].update(current, foreign, now)
-        self._others_of = epoch
+        self.others = {number: self.others.get(number, CloneGroup()) for number in groups}
+        for number, (current, unknown_members) in groups.items():
+            self.others[number].update(current, unknown_members, now)
+        self._others_epoch = epoch
 
     def why_not_ready(self) -> str | None:
-        """Return why there can be no answer yet; None once there can be one."""
+        """Return why requests cannot be answered yet; None once they can."""
         if self.map is None:
             return "the partition map has not been read yet"
         return None if self.snapshot else "no group has had an assignment yet"
@@ -99,12 +100,12 @@ class Directory:
     def unassigned(self, map_: PartitionMap) -> str | None:
         """Return a description of the partitions that endpoints move to and no server owns; None if there are none.
 
-        A clone without servers misses nothing. All clones with a group count: a composite answers for its own alone,
-        and drives the move for all. Of a clone whose group was not read yet, or rebalances and was never read while
-        it did not, it is not known.
+        A clone without servers misses nothing. All clones with a group count: a composite serves only its own clone,
+        but drives the move for all. The owners of a clone are not known yet if its group has not been read, or has only
+        been read during a rebalance.
         """
         targets = {target for _, target in map_.entries.values() if target is not None and target != HOT}
-        if targets and self._others_of != map_.head.epoch:
+        if targets and self._others_epoch != map_.head.epoch:
             return "Kafka to say which clones there are"
         for number, group in sorted({**self.others, **self.groups}.items()):
             never = not group.clone.owners and group.clone.state == REBALANCING
@@ -116,7 +117,7 @@ class Directory:
         return None
 
     def staleness(self, now: float) -> float | None:
-        """Return the seconds since the oldest of Kafka's last answers about groups; None before all have had one."""
+        """Return the age in seconds of the oldest of Kafka's last answers about groups; None until each has had one."""
         answered = [group.answered for group in self.groups.values()]
         return None if None in answered else now - min(time for time in answered if time is not None)
 

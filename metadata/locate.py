@@ -15,9 +15,9 @@ from metadata.directory import Directory
 
 MAX_NAMES: Final = 1000
 MAX_REQUEST_BYTES: Final = MAX_NAMES * (endpoints.MAX_NAME_BYTES + 4) + 256
-"""So many of the longest names, with quotes, a comma and a blank."""
+"""Size of that many names of the greatest length, each with quotes, a comma and a blank."""
 MAX_REJECTED: Final = 100
-"""Names of an answer that are no endpoints; of more, the answer has only the number."""
+"""Invalid names listed in an answer; of further ones, it has only the number."""
 _FIELDS: Final = frozenset({"endpoints", "clone"})
 _BAD_NAME: Final = {"code": messages.BAD_NAME.code, "message": messages.BAD_NAME.message}
 
@@ -36,27 +36,27 @@ class InvalidRequest(DiemError):
 
 
 class LocateQuery(NamedTuple):
-    """Names that a client wants the owners of."""
+    """Endpoints for which a client requests the owners."""
 
     names: Sequence[str]
     rejected: Sequence[str]
-    """Given names that are no endpoints, the first :data:`MAX_REJECTED`."""
+    """The first :data:`MAX_REJECTED` names that are not endpoints."""
     more_rejected: int
-    """Number of further names that are no endpoints."""
+    """Number of further names that are not endpoints."""
     clone: int | None
-    """Clone that the client stays with; None to be given one."""
+    """Clone that the client already uses; None to be assigned one."""
 
     @property
     def name_count(self) -> int:
-        """Number of different names."""
+        """Number of distinct names."""
         return len(self.names) + len(self.rejected) + self.more_rejected
 
 
-def parse(data: bytes, most: int = MAX_NAMES) -> LocateQuery:
-    """Return the query in a request's body; a name that is given twice counts once.
+def parse(data: bytes, max_names: int = MAX_NAMES) -> LocateQuery:
+    """Return the query in a request's body; repeated names count once.
 
     Raises:
-        InvalidRequest: it is not JSON, not of this form, or has more than ``most`` names.
+        InvalidRequest: it is not JSON, not of this form, or has more than ``max_names`` names.
     """
     try:
         body = orjson.loads(data)
@@ -69,50 +69,50 @@ def parse(data: bytes, most: int = MAX_NAMES) -> LocateQuery:
         raise InvalidRequest(ErrorCode.BAD_MESSAGE, "endpoints is a list of names")
     if clone is not None and type(clone) is not int:
         raise InvalidRequest(ErrorCode.BAD_MESSAGE, "clone is a whole number")
-    if len(names) > most:
-        raise InvalidRequest(ErrorCode.TOO_MANY, f"at most {most} names in one question, not {len(names)}")
+    if len(names) > max_names:
+        raise InvalidRequest(ErrorCode.TOO_MANY, f"at most {max_names} names in one question, not {len(names)}")
     return _query(names, clone)
 
 
 def _query(names: Iterable[str], clone: int | None) -> LocateQuery:
-    good: list[str] = []
+    valid: list[str] = []
     rejected: list[str] = []
     more = 0
     for name in dict.fromkeys(names):
         if endpoints.is_valid(name):
-            good.append(name)
+            valid.append(name)
         elif len(rejected) < MAX_REJECTED:
             rejected.append(name)
         else:
             more += 1
-    return LocateQuery(good, rejected, more, clone)
+    return LocateQuery(valid, rejected, more, clone)
 
 
-def choose(snapshot: Snapshot, wanted: int | None, load: Load, rng: random.Random) -> int:
-    """Return the clone for a client: ``wanted`` if that has servers, else the one with the fewest clients.
+def choose_clone(snapshot: Snapshot, current: int | None, load: Load, rng: random.Random) -> int:
+    """Return the clone for a client: ``current`` if that has servers, else the one with the fewest clients.
 
-    A clone with a server whose load is unknown comes after those without; ties are broken at random. A clone
-    without servers is chosen only when there is no other one.
+    Clones with a server of unknown load come last among these; ties are broken at random. A clone without servers is
+    chosen only if there is no other.
     """
-    alive = [number for number, clone in snapshot.clones.items() if clone.owners] or list(snapshot.clones)
-    if wanted in alive:
-        return wanted
+    with_servers = [number for number, clone in snapshot.clones.items() if clone.owners] or list(snapshot.clones)
+    if current in with_servers:
+        return current
 
-    def weight(number: int) -> tuple[bool, int, float]:
+    def rank(number: int) -> tuple[bool, int, float]:
         loads = [load(owner.public) for owner in snapshot.clones[number].members.values()]
         return None in loads, sum(filter(None, loads)), rng.random()
 
-    return min(alive, key=weight)
+    return min(with_servers, key=rank)
 
 
-def servers(snapshot: Snapshot, clone: int, load: Load, rng: random.Random) -> list[str]:
-    """Return the public URLs of a clone's servers, by their clients; those whose load is unknown come last."""
+def sort_servers(snapshot: Snapshot, clone: int, load: Load, rng: random.Random) -> list[str]:
+    """Return the public URLs of a clone's servers by ascending load; those of unknown load come last."""
 
-    def weight(url: str) -> tuple[bool, int, float]:
+    def rank(url: str) -> tuple[bool, int, float]:
         clients = load(url)
         return clients is None, clients or 0, rng.random()
 
-    return sorted((owner.public for owner in snapshot.clones[clone].members.values()), key=weight)
+    return sorted((owner.public for owner in snapshot.clones[clone].members.values()), key=rank)
 
 
 def answer(query: LocateQuery, snapshot: Snapshot, clone: int, urls: Sequence[str]) -> dict[str, Any]:
@@ -120,14 +120,14 @@ def answer(query: LocateQuery, snapshot: Snapshot, clone: int, urls: Sequence[st
     located = {
         "clone": clone,
         "epoch": snapshot.map.head.epoch,
-        "endpoints": {name: _place(snapshot, name.encode(), clone) for name in query.names},
+        "endpoints": {name: _owner(snapshot, name.encode(), clone) for name in query.names},
         "rejected": dict.fromkeys(query.rejected, _BAD_NAME),
         "servers": urls,
     }
     return {**located, "more_rejected": query.more_rejected} if query.more_rejected else located
 
 
-def _place(snapshot: Snapshot, endpoint: bytes, clone: int) -> dict[str, Any]:
+def _owner(snapshot: Snapshot, endpoint: bytes, clone: int) -> dict[str, Any]:
     if snapshot.is_hot(endpoint):
         return {"owner": None, "hot": True}
     owner = snapshot.owner(endpoint, clone)
@@ -138,7 +138,7 @@ class ClientCounts(Protocol):
     """Number of clients of each server; see :class:`metadata.server_load.ServerLoads`."""
 
     def of(self, public: str) -> int | None:
-        """Return the clients of a server; None if that is unknown."""
+        """Return the number of clients of a server; None if unknown."""
         ...
 
     def redirected(self, public: str) -> None:
@@ -147,7 +147,7 @@ class ClientCounts(Protocol):
 
 
 class OwnerLookup:
-    """Finds the owners of endpoints in a directory. ``rng`` breaks ties."""
+    """Looks up the owners of endpoints in a directory. ``rng`` breaks ties."""
 
     def __init__(self, directory: Directory, clients: ClientCounts, rng: random.Random) -> None:
         self._directory = directory
@@ -155,12 +155,12 @@ class OwnerLookup:
         self._rng = rng
 
     def locate(self, query: LocateQuery) -> dict[str, Any] | None:
-        """Return the answer; None while there can be none (503)."""
+        """Return the answer; None until there is a snapshot (503)."""
         snapshot, load = self._directory.snapshot, self._clients.of
         if snapshot is None:
             return None
-        clone = choose(snapshot, query.clone, load, self._rng)
-        urls = servers(snapshot, clone, load, self._rng)
+        clone = choose_clone(snapshot, query.clone, load, self._rng)
+        urls = sort_servers(snapshot, clone, load, self._rng)
         if clone != query.clone and urls:
             self._clients.redirected(urls[0])
         return answer(query, snapshot, clone, urls)

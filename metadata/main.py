@@ -1,6 +1,7 @@
 """Wires the metadata service: Kafka on one side, clients and proxies on the other."""
 
 import asyncio
+import contextlib
 import logging
 import random
 from functools import partial
@@ -11,8 +12,7 @@ from diem.kafka.client import silence_library_log
 from diem.kafka.map_reader import MapReader
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.http_server import AsgiFallback, HttpServer, make_server
-from diem.links.internal import InternalListener
-from diem.process import metrics
+from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
@@ -33,13 +33,13 @@ from metadata.status import MetadataStatus
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Answer who owns what, until asked to stop.
+    """Serve the owners of endpoints until asked to stop.
 
     Raises:
         DiemError: a key or a port cannot be used, or Kafka is not configured.
     """
     silence_library_log()
-    # One for each server that is asked how many clients it has, every 5 s.
+    # httpx logs a line for each poll of each server, every 5 s.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     options, key, clock = settings.kafka(), SharedKey.load(settings.internal_key_file), SystemClock()
     check_bind(settings.host, authenticated=bool(settings.origins), what="public listener")
@@ -50,7 +50,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     plans = AsgiFallback(plans_app(PlanService(options, driver, PlanStore(settings.plans_dir)), key), PREFIX)
 
     def map_changed() -> None:
-        # While a map is being read, it may be one of long ago.
+        # Until the topic has been read to its end, the map may be an old one.
         if map_reader.caught_up:
             directory.update_map(map_reader.map)
             driver.changed()
@@ -58,10 +58,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     map_reader.on_changed = map_changed
     assignments = Assignments(options, directory, clock)
     server_loads = ServerLoads(directory, key, settings.allowed)
-    owners = OwnerLookup(directory, server_loads, random.Random())  # noqa: S311 - it shares out, and hides nothing
-    public = _public(settings, owners)
-    partitions = SnapshotFeed(directory)
-    directory.on_changed.append(partitions.changed)
+    owners = OwnerLookup(directory, server_loads, random.Random())  # noqa: S311 - for load balancing, not a secret
+    api = _locate_api(settings, owners)
+    snapshots = SnapshotFeed(directory)
+    directory.on_changed.append(snapshots.changed)
     report = MetadataStatus(
         life,
         clock,
@@ -69,46 +69,39 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         map_reader=map_reader,
         driver=driver,
         assignments=assignments,
-        public=public,
-        partitions=partitions,
+        api=api,
+        snapshots=snapshots,
     )
-    internal = InternalListener(
-        settings.internal_host,
-        settings.internal_port,
-        key=key,
-        ready=report.why_not_ready,
-        status=report.status,
-        ends={"/watch": partitions},
-        pages={"/v1/partitions": partitions.page},
-        fallback=plans,
-        sockets=settings.internal_sockets,
-    )
-    server = _server(settings, public)
-    forget = metrics.register(report.samples)
-    try:
-        await internal.start()
-        structlog.get_logger("metadata").info("serving", host=settings.host, port=listener.getsockname()[1])
-        async with asyncio.TaskGroup() as tasks:
-            work = (map_reader.run(), driver.run(), assignments.run(), server_loads.run(), partitions.run())
-            running = [tasks.create_task(each) for each in work]
-            tasks.create_task(_stop_feed(life, partitions))
-            await server.run_until(life.stopping, listener)
-            await plans.drain(settings.drain_seconds / 4)
-            for task in running:
-                task.cancel()
-    finally:
-        listener.close()
-        internal.stop()
-        forget()
+    server = _server(settings, api)
+    with contextlib.closing(listener):
+        async with (
+            internal_service(
+                settings,
+                key,
+                ready=report.why_not_ready,
+                status=report.status,
+                samples=report.samples,
+                channels={"/watch": snapshots},
+                pages={"/v1/partitions": snapshots.page},
+                fallback=plans,
+            ),
+            asyncio.TaskGroup() as tasks,
+        ):
+            structlog.get_logger("metadata").info("serving", host=settings.host, port=listener.getsockname()[1])
+            freeze_heap()
+            serving = tasks.create_task(server.run_until(life.stopping, listener))
+
+            async def drain() -> None:
+                snapshots.stop()
+                await serving
+                await plans.drain(settings.drain_seconds / 4)
+
+            works = (map_reader.run(), driver.run(), assignments.run(), server_loads.run(), snapshots.run())
+            await run_until(life.stopping, works, drain)
 
 
-async def _stop_feed(life: Lifecycle, partitions: SnapshotFeed) -> None:
-    await life.stopping.wait()
-    partitions.stop()
-
-
-def _public(settings: Settings, owners: OwnerLookup) -> LocateApi:
-    plan = AddressRateLimiter(
+def _locate_api(settings: Settings, owners: OwnerLookup) -> LocateApi:
+    limiter = AddressRateLimiter(
         RateLimit(settings.rate, settings.burst), RateLimit(settings.rate_loopback, settings.burst_loopback)
     )
     allows_origin = partial(
@@ -117,12 +110,12 @@ def _public(settings: Settings, owners: OwnerLookup) -> LocateApi:
         page_port=settings.page_port,
         loopback_bind=is_loopback(settings.host),
     )
-    return LocateApi(owners, allows_origin, plan, most=settings.subscriptions)
+    return LocateApi(owners, allows_origin, limiter, max_names=settings.subscriptions)
 
 
-def _server(settings: Settings, public: LocateApi) -> HttpServer:
+def _server(settings: Settings, api: LocateApi) -> HttpServer:
     return make_server(
-        public,
+        api,
         limits=ConnectionLimits(
             settings.connections,
             per_address=address_bound(

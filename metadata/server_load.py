@@ -1,6 +1,6 @@
-"""Polls every server for its number of clients, so that new ones are sent to the least loaded.
+"""Poll every server for its number of clients, so that new clients are sent to the least loaded.
 
-Beside ``main``, its only importer, because it is the one part that dials servers.
+Separate from ``main``, its only importer, as the only part of this service that connects to servers.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
-import orjson
 import structlog
 
+from diem.links.status import fetch_status, status_client
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import Owner
 from metadata.directory import Directory
@@ -21,15 +21,16 @@ from metadata.directory import Directory
 POLL_INTERVAL_S: Final = 5.0
 POLL_TIMEOUT_S: Final = 2.0
 CONCURRENT_POLLS: Final = 20
-"""Servers polled at a time."""
+"""Servers polled at the same time."""
 
 Network = IPv4Network | IPv6Network
 
 
 class ServerLoads:
-    """Clients of each server by its public URL. :meth:`run` does the work.
+    """Number of clients of each server by its public URL, while :meth:`run` runs.
 
-    Whoever may join a group in Kafka may name any address there; the shared key is shown to those ``allowed`` only.
+    Anyone who may join a group in Kafka can register any address there, so the shared key is sent only to ``allowed``
+    networks.
     """
 
     def __init__(self, directory: Directory, key: SharedKey, allowed: Sequence[Network]) -> None:
@@ -40,26 +41,26 @@ class ServerLoads:
         self._refused: set[str] = set()
 
     def of(self, public: str) -> int | None:
-        """Return the clients of a server by its public URL, as of the last poll; None if that is unknown."""
+        """Return the number of clients of a server by its public URL, as of the last poll; None if unknown."""
         return self._clients.get(public)
 
     def redirected(self, public: str) -> None:
-        """Count a client that was sent to a server: it is taken as connected until the next poll."""
+        """Count a client that was sent to a server: it counts as connected until the next poll."""
         if public in self._clients:
             self._clients[public] += 1
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        async with httpx.AsyncClient(timeout=POLL_TIMEOUT_S, trust_env=False) as http:
+        async with status_client(POLL_TIMEOUT_S) as http:
             while True:
                 await self._poll_all(http)
                 await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _poll_all(self, http: httpx.AsyncClient) -> None:
-        few = asyncio.Semaphore(CONCURRENT_POLLS)
+        slots = asyncio.Semaphore(CONCURRENT_POLLS)
 
         async def poll(server: Owner) -> tuple[str, int | None]:
-            async with few:
+            async with slots:
                 return server.public, await self._poll(http, server)
 
         answers = await asyncio.gather(*(poll(server) for server in self._servers()))
@@ -75,22 +76,22 @@ class ServerLoads:
                 address = await self._address(server.internal)
                 if address is None:
                     return None
-                answer = await http.get(f"http://{address}/status", headers={"Authorization": self._key.header})
-                clients = orjson.loads(answer.content)["clients"]
-        except (OSError, TimeoutError, ValueError, LookupError, TypeError, httpx.HTTPError, httpx.InvalidURL):
+                status = await fetch_status(http, f"http://{address}", self._key) or {}
+        except (OSError, TimeoutError, ValueError, LookupError):
             return None
+        clients = status.get("clients")
         return clients if type(clients) is int else None
 
     async def _address(self, url: str) -> str | None:
-        """Return address and port of an internal URL; None if not allowed. The checked address is the one dialled."""
+        """Return address and port of an internal URL; None if not allowed. The connection uses the checked address."""
         parts = urlsplit(url)
-        found = await asyncio.get_running_loop().getaddrinfo(
+        resolved = await asyncio.get_running_loop().getaddrinfo(
             parts.hostname, parts.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
         )
-        address = ip_address(found[0][4][0])
+        address = ip_address(resolved[0][4][0])
         if any(address in network for network in self._allowed):
             return f"{address}:{parts.port or 80}" if address.version == 4 else f"[{address}]:{parts.port or 80}"
         if url not in self._refused and len(self._refused) < CONCURRENT_POLLS:
             self._refused.add(url)
-            structlog.get_logger("metadata").warning("not asked for its load: its address is not allowed", url=url)
+            structlog.get_logger("metadata").warning("not polled for its load: its address is not allowed", url=url)
         return None

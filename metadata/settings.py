@@ -24,10 +24,10 @@ class Settings(PublicSettings, KafkaSettings):
     )
     allowed: list[IPv4Network | IPv6Network] = Field(
         default=[ip_network("127.0.0.0/8")],
-        description="Networks of the servers, which are asked for their load.",
+        description="Networks of the servers, which are polled for their load.",
         json_schema_extra={"shown_default": '["127.0.0.0/8"]'},
     )
-    subscriptions: int = Field(default=1000, ge=1, le=1000, description="Names in one question.")
+    subscriptions: int = Field(default=1000, ge=1, le=1000, description="Names in one request.")
     connections: int = Field(default=1000, ge=1, description="Open connections with requests; beyond, 503.")
     rate: float = Field(default=20.0, gt=0, description="Requests a second and address in the long run.")
     burst: float = Field(default=100.0, ge=1, description="Requests of one address at once.")
@@ -40,7 +40,7 @@ class Settings(PublicSettings, KafkaSettings):
         json_schema_extra={"shown_default": "<state dir>/plans"},
     )
     move_seconds: float = Field(
-        default=30.0, gt=0, description="Seconds that clients have to go over, while endpoints move, before they must."
+        default=30.0, gt=0, description="Seconds in which clients may move with their endpoints before they must."
     )
 
     @property

@@ -1,4 +1,4 @@
-"""Snapshot feed for proxies: the whole snapshot, by GET and pushed (docs/protocol.md section 4)."""
+"""Snapshot feed for proxies: the whole snapshot, by GET and by push (docs/protocol.md section 4)."""
 
 from typing import Final
 
@@ -11,12 +11,14 @@ from metadata.directory import Directory
 
 SUBPROTOCOL: Final = "diem.watch.v1"
 MAX_WATCHES: Final = 200
+"""Open links; beyond, 503."""
 
 
 class SnapshotFeed:
-    """Serves ``GET /v1/partitions`` and the links of ``/watch`` (it is an ``End``).
+    """Serves ``GET /v1/partitions`` and, as a ``ChannelHandler``, the links of ``/watch``.
 
-    A link that is slow holds at most one snapshot: what changes meanwhile is sent when it takes data again.
+    A slow link buffers at most one snapshot: while it is blocked, changes are skipped, and the latest snapshot is sent
+    when it resumes.
     """
 
     subprotocol = SUBPROTOCOL
@@ -52,16 +54,16 @@ class SnapshotFeed:
         await self._monitor.run()
 
     def stop(self) -> None:
-        """Accept no more links, and close those that are open."""
+        """Accept no more links, and close the open ones."""
         self._open = False
         for connection in list(self._links):
             connection.close(Close.GOING_AWAY)
 
-    # End
+    # ChannelHandler
 
     @property
     def accepting(self) -> bool:
-        """True if there is a snapshot, and room for one more link."""
+        """True if there is a snapshot, and there are fewer than :data:`MAX_WATCHES` links."""
         return self._open and self._text is not None and len(self._links) < MAX_WATCHES
 
     def opened(self, connection: InternalConnection) -> None:
@@ -74,7 +76,7 @@ class SnapshotFeed:
         connection.close(Close.BAD_REQUEST, "a watch takes no messages")
 
     def blocked(self, connection: InternalConnection) -> None:
-        """Do nothing: a change that a blocked link misses is noted when it happens."""
+        """Do nothing: links that miss a snapshot are marked when it is sent."""
 
     def resumed(self, connection: InternalConnection) -> None:
         """Send the latest snapshot if the link missed one."""

@@ -1,11 +1,8 @@
-"""Readiness, liveness, status and metrics of the metadata service; beside ``main``, which only wires."""
+"""Readiness, liveness, status and metrics of the metadata service; separate from ``main``, which only wires."""
 
-import os
-import time
 from collections.abc import Iterable
 from typing import Any, Final
 
-from diem import __version__
 from diem.kafka.map_reader import MapReader
 from diem.process import metrics
 from diem.process.clock import Clock
@@ -17,7 +14,7 @@ from metadata.plans.migration_driver import MigrationDriver
 from metadata.snapshot_feed import SnapshotFeed
 
 STALE_AFTER_S: Final = 10.0
-"""Without an answer of Kafka for so long, the service reports that it is not live; it answers all the same."""
+"""Time without an answer from Kafka after which the service is not live; it continues to answer requests."""
 
 
 class MetadataStatus:
@@ -32,8 +29,8 @@ class MetadataStatus:
         map_reader: MapReader,
         driver: MigrationDriver,
         assignments: Assignments,
-        public: LocateApi,
-        partitions: SnapshotFeed,
+        api: LocateApi,
+        snapshots: SnapshotFeed,
     ) -> None:
         self._life = life
         self._clock = clock
@@ -41,29 +38,25 @@ class MetadataStatus:
         self._map_reader = map_reader
         self._driver = driver
         self._assignments = assignments
-        self._public = public
-        self._partitions = partitions
-        self._started = time.monotonic()
+        self._api = api
+        self._snapshots = snapshots
 
     def why_not_ready(self) -> str | None:
-        """Return why the process is not ready; None if it is. An outage of Kafka is no reason."""
+        """Return why the process is not ready; None if it is, even during an outage of Kafka."""
         return "draining" if self._life.stopping.is_set() else self._directory.why_not_ready()
 
     @property
     def live(self) -> bool:
-        """True if answers are as recent as Kafka."""
+        """True if answers are up to date with Kafka."""
         staleness = self._directory.staleness(self._clock.monotonic())
         return staleness is not None and staleness < STALE_AFTER_S
 
     def status(self) -> dict[str, Any]:
-        """Return the status of the process."""
+        """Return the metadata service's part of ``/status``."""
         directory = self._directory
         staleness = directory.staleness(self._clock.monotonic())
         head = directory.map.head if directory.map else None
         return {
-            "process": "metadata",
-            "pid": os.getpid(),
-            "version": __version__,
             "ready": self.why_not_ready() is None,
             "live": self.live,
             "failure": self._assignments.failure or self._map_reader.why_not or directory.why_not_ready(),
@@ -82,9 +75,8 @@ class MetadataStatus:
                 }
                 for number, group in directory.groups.items()
             },
-            "proxies": len(self._partitions),
+            "proxies": len(self._snapshots),
             "kafka_silence_seconds": None if staleness is None else round(staleness, 1),
-            "uptime_seconds": round(time.monotonic() - self._started, 1),
         }
 
     def samples(self) -> Iterable[metrics.Sample]:
@@ -102,5 +94,5 @@ class MetadataStatus:
             yield metrics.CLONE_FOREIGN.sample(group.unknown_members, str(number))
             yield metrics.CLONE_OWNED.sample(len(group.clone.owners), str(number))
             yield metrics.CLONE_STABLE.sample(group.is_stable, str(number))
-        yield metrics.WATCHERS.sample(len(self._partitions), "internal")
-        yield from self._public.samples()
+        yield metrics.WATCHERS.sample(len(self._snapshots), "internal")
+        yield from self._api.samples()

@@ -1,4 +1,4 @@
-"""Entry point of a proxy: wires the clients' edge, the links to servers and the snapshots, and shuts down in order."""
+"""Entry point of a proxy: wires clients' edge, links to servers and snapshot client, and shuts down in order."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from diem.traffic.recording import recording
 from proxy.passthrough import PassthroughProxy
 from proxy.proxy import Proxy, ProxyClientConnection, samples
 from proxy.routing import Router
-from proxy.settings import Allowed, Settings
+from proxy.settings import AllowList, Settings
 from proxy.shared import SharedProxy
 from proxy.snapshot_client import SnapshotClient
 from proxy.upstream_pool import UpstreamDialer, UpstreamPool
@@ -24,12 +24,12 @@ SEND_BUFFER_BYTES = 64 * 1024
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Serve clients until asked to stop, then let them go."""
+    """Serve clients until the process is stopped, then drain them."""
     key = SharedKey.load(settings.internal_key_file)
     fanout = Fanout()
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
     dialer = UpstreamDialer(key, settings.internal_sockets)
-    router = Router(settings.clone, Allowed(settings.allowed))
+    router = Router(settings.clone, AllowList(settings.allowed))
     service: SharedProxy | PassthroughProxy
     if settings.mode == "shared":
         service = SharedProxy(fanout, router, clock, later, limit=settings.subscriptions)

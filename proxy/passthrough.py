@@ -1,4 +1,4 @@
-"""Passthrough mode: each client has links of its own to the servers that it needs, and gets their bytes as they are."""
+"""Passthrough mode: each client has its own links to the servers that it needs, whose bytes it gets unchanged."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -28,15 +28,16 @@ from proxy.upstream import Upstream
 from proxy.upstream_pool import UpstreamDialer, UpstreamLink
 
 UNUSED_LINK_S: Final = 10.0
-"""For which a link without subscriptions is kept: the client may come back to that server."""
+"""Seconds for which a link without subscriptions is kept: the client may need that server again."""
 
 
 class PassthroughProxy(Service):
-    """The service of the proxy's clients, and the listener of the pool's links, which only show who is alive.
+    """Serves the clients of the proxy, and listens to the pool's links, which only show which servers are alive.
 
     Args:
         upstreams: links of all clients together; a request that needs more is refused with ``limit``. Endpoints that
-            move may exceed it by what is closed within 10 s.
+            move may exceed it by the links that are closed within 10 s.
+        limit: subscriptions that one client may hold.
     """
 
     def __init__(
@@ -62,35 +63,36 @@ class PassthroughProxy(Service):
         self._upstreams = upstreams
         self._limit = limit
         self._slots: dict[UpstreamLink, int] = {}
+        """Link of a client -> its slot in the wheel."""
 
     # Service
 
     def subscribe(self, client: EdgeConnection, request: messages.Subscribe) -> None:
-        """Pass the request on to the servers concerned."""
+        """Forward the request to the servers concerned."""
         of_client = self.clients.get(client)
         if of_client is None:
             of_client = self.clients[client] = PassthroughClient(client, self)
         if of_client.pending >= MAX_PENDING:
             refuse_pending(client, request.id)
             return
-        waiting = PendingSubscribe(client, request.id, request.endpoints)
+        pending = PendingSubscribe(client, request.id, request.endpoints)
         held = set(of_client.wanted)
         for name in request.endpoints:
             if not endpoints.is_valid(name):
-                waiting.rejected[name] = messages.BAD_NAME
+                pending.rejected[name] = messages.BAD_NAME
             elif name not in held and len(held) >= self._limit:
-                waiting.rejected[name] = messages.over_limit(self._limit)
+                pending.rejected[name] = messages.over_limit(self._limit)
             else:
                 held.add(name)
-                waiting.waiting.add(name)
-        if len(self._slots) + self._new_links(of_client, waiting) > self._upstreams:
+                pending.waiting.add(name)
+        if len(self._slots) + self._new_links(of_client, pending) > self._upstreams:
             text = f"more than {self._upstreams} links to servers"
             client.respond(messages.error(ErrorCode.LIMIT, text, request.id))
             return
-        of_client.subscribe(waiting)
+        of_client.subscribe(pending)
 
     def unsubscribe(self, client: EdgeConnection, request: messages.Unsubscribe) -> None:
-        """Pass the request on to the servers concerned."""
+        """Forward the request to the servers concerned."""
         of_client = self.clients.get(client)
         if of_client is None:
             client.respond(messages.unsubscribed(request.id, request.endpoints))
@@ -106,7 +108,7 @@ class PassthroughProxy(Service):
             of_client.block(blocked=True)
 
     def unblocked(self, client: EdgeConnection) -> None:
-        """Resume reading, and resend what is stale after the global status that the client was just sent."""
+        """Resume reading, and resend the stale endpoints: the client was just sent the global status."""
         of_client = self.clients.get(client)
         if of_client is not None:
             of_client.block(blocked=False)
@@ -119,7 +121,7 @@ class PassthroughProxy(Service):
             of_client.leave()
 
     def resend_stale_status(self, client: EdgeConnection) -> None:
-        """Send which endpoints of a client are stale although a global status has just said otherwise."""
+        """Send the stale endpoints of a client again, after a global status, which reports all as live."""
         of_client = self.clients.get(client)
         if of_client is not None:
             of_client.resend_stale_status()
@@ -132,16 +134,16 @@ class PassthroughProxy(Service):
     # Listener of the pool's links
 
     def opened(self, link: Upstream) -> None:
-        """Do nothing: the links of clients dial by themselves."""
+        """Do nothing: the clients' links are dialled independently."""
 
     def updates(self, url: str, data: bytes, frames: int) -> None:
         """Do nothing: these links have no subscriptions."""
 
     def message(self, url: str, message: messages.ServerMessage) -> None:
-        """Do nothing: the links of clients receive it, too."""
+        """Do nothing: the clients' links receive the same message."""
 
     def lost(self, url: str) -> None:
-        """Drop the clients' connections to a server that is gone, or silent."""
+        """Drop the clients' connections to a server that is gone or silent."""
         for link in [link for link in self._slots if link.url == url]:
             link.drop()
 
@@ -171,41 +173,42 @@ class PassthroughProxy(Service):
 
     @property
     def links(self) -> int:
-        """Links of clients, open or dialled."""
+        """Links of clients, open or being dialled."""
         return len(self._slots)
 
 
 class PassthroughClient:
-    """One client: the listener of its links, with the names of its subscriptions and its requests that wait."""
+    """One client: listens to its links, and holds its subscriptions and unanswered requests."""
 
     def __init__(self, client: EdgeConnection, proxy: PassthroughProxy) -> None:
         self.links: dict[str, UpstreamLink] = {}
-        """Server -> link, open or dialled."""
+        """Server -> link, open or being dialled."""
         self.wanted: dict[str, int] = {}
         """Endpoint -> version that the client held when it subscribed."""
         self._client = client
         self._session = client.session
         self._proxy = proxy
         self._open: dict[str, Upstream] = {}
+        """Server -> open connection."""
         self._unsubscribes = PendingUnsubscribes(self._confirm)
         self._closing_unused = False
         self._timer: TimerHandle | None = None
         self.relocator = Relocator(proxy.router, self._open, proxy.clock.monotonic, proxy.load)
-        self._subscribes = PendingSubscribes(self._answer, self._expire, proxy.later, group_s=0.0)
+        self._subscribes = PendingSubscribes(self._answer, self._expire, proxy.later, coalesce_s=0.0)
 
     @property
     def pending(self) -> int:
-        """Requests that wait for servers."""
+        """Unanswered requests."""
         return len(self._subscribes.by_client.get(self._client, ())) + len(self._unsubscribes)
 
     def subscribe(self, request: PendingSubscribe) -> None:
-        """Subscribe to the names that the request waits for."""
+        """Subscribe to the waiting endpoints of the request."""
         self.wanted.update({name: request.known[name] for name in request.waiting})
         self._subscribes.add(request)
         self._apply(self.relocator.subscribe(sorted(request.waiting)))
 
     def unsubscribe(self, request: messages.Unsubscribe) -> None:
-        """Unsubscribe, and reply when every server concerned has confirmed, or its link is gone."""
+        """Unsubscribe, and confirm when every server concerned has confirmed or its link is gone."""
         for name in request.endpoints:
             self.wanted.pop(name, None)
         self._subscribes.cancel(self._client, request.endpoints)
@@ -214,13 +217,13 @@ class PassthroughClient:
         self._unsubscribes.add(request)
 
     def block(self, *, blocked: bool) -> None:
-        """Stop or resume reading from its servers, which conflate meanwhile."""
+        """Stop or resume reading from the servers, which conflate while they are not read from."""
         for upstream in self._open.values():
             if not upstream.transport.is_closing():
                 (upstream.transport.pause_reading if blocked else upstream.transport.resume_reading)()
 
     def resend_stale_status(self) -> None:
-        """Send which endpoints are stale although a global status has just said otherwise."""
+        """Send the stale endpoints again, after a global status, which reports all as live."""
         self._send_stale([name for name in self.wanted if self.relocator.is_stale(name)])
 
     def rerouted(self) -> None:
@@ -244,7 +247,7 @@ class PassthroughClient:
         rejected, request.rejected = request.rejected, {}
         self._client.respond(messages.subscribed(request.id, ready, rejected))
         trace_subscribed(self._session, {name: version for name, version in ready.items() if name in self.wanted})
-        # Not of names that it has unsubscribed from meanwhile.
+        # Without endpoints that the client has unsubscribed from since.
         stale = [name for name in ready if name in self.wanted and self.relocator.is_stale(name)]
         if stale:
             send_status(self._client, stale, self._proxy.clock, live=False)
@@ -262,14 +265,14 @@ class PassthroughClient:
     # Listener of its links
 
     def opened(self, link: Upstream) -> None:
-        """Request everything that belongs to this server."""
+        """Request the endpoints that belong to this server."""
         self._open[link.url] = link
         if self._session.blocked:
             self.block(blocked=True)
         self._apply(self.relocator.opened(link.url))
 
     def updates(self, url: str, data: bytes, frames: int) -> None:  # noqa: ARG002 - the server makes no difference
-        """Pass updates on: in one write, or frame by frame to be conflated when the client is blocked."""
+        """Forward updates: in one write, or frame by frame to be conflated while the client is blocked."""
         self._proxy.stats.offered += frames
         if self._session.blocked:
             self._session.send_many(frames_of(data))
@@ -277,12 +280,12 @@ class PassthroughClient:
             self._session.send(data)
 
     def message(self, url: str, message: messages.ServerMessage) -> None:
-        """Answer the client, and relocate."""
+        """Answer the client, and relocate endpoints."""
         match message:
             case messages.SubscribedReply():
                 registered, actions = self.relocator.subscribed(url, message)
-                # An answer to a request of the proxy's own answers none of the client's.
-                self._subscribes.answered(registered)
+                # Answers to the proxy's own requests have no waiting endpoints.
+                self._subscribes.resolve(registered)
                 self._apply(actions)
             case messages.UnsubscribedReply():
                 self._unsubscribes.confirmed(url, message.id)
@@ -295,7 +298,7 @@ class PassthroughClient:
                 self._apply(self.relocator.handle(url, message))
 
     def lost(self, url: str) -> None:
-        """Count as stale what this server serves; nothing more comes from there."""
+        """Mark as stale the endpoints of this server, and count its pending unsubscribes as confirmed."""
         self._open.pop(url, None)
         self._apply(self.relocator.lost(url))
         self._close_unused_later()
@@ -304,19 +307,20 @@ class PassthroughClient:
     # Relocation
 
     def _apply(self, actions: Iterable[Action]) -> None:
-        """Carry out what the relocator has decided, and have it called when its next tick is due."""
+        """Execute the relocator's actions, open the links that they need, and schedule its next tick."""
         for action in actions:
             match action:
                 case SendSubscribe(url, request_id, names):
-                    # What the client was sent since it subscribed it drops when it is sent again.
-                    self._open[url].subscribe(request_id, {name: self.wanted.get(name) or None for name in names})
+                    # The version from the client's subscribe: an update that it was sent since is a harmless repeat.
+                    known = {name: self.wanted.get(name) or None for name in names}
+                    self._open[url].send_text(messages.subscribe(request_id, known))
                 case SendUnsubscribe(url, request_id, names):
-                    self._open[url].unsubscribe(request_id, names)
+                    self._open[url].send_text(messages.unsubscribe(request_id, names))
                     self._unsubscribes.sent(url, request_id, names)
                 case BecameStale(names):
                     self._send_stale(names)
                 case Recovered(names):
-                    # Also of endpoints that it has subscribed to again: it may have been sent that they are stale.
+                    # Also for endpoints with an unanswered subscribe: they may have been reported as stale before it.
                     send_status(self._client, names, self._proxy.clock, live=True)
         for url in [url for url in self.relocator.used if url not in self.links]:
             self.links[url] = self._proxy.connect(url, self, self._session)
@@ -330,7 +334,7 @@ class PassthroughClient:
         self._apply(self.relocator.tick())
 
     def _send_stale(self, names: Iterable[str]) -> None:
-        """Send a partial status; names that the client was not answered for are sent with the answer."""
+        """Send a partial status; endpoints with an unanswered subscribe are sent after the answer."""
         if stale := [name for name in names if name not in self._subscribes]:
             send_status(self._client, stale, self._proxy.clock, live=False)
 

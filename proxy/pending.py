@@ -1,6 +1,6 @@
 """Requests of clients that wait for servers: subscribes by name, and unsubscribes to be confirmed.
 
-Also the messages that a proxy sends of its own accord: partial status, and errors of whole requests.
+Also the messages that a proxy sends by itself: partial ``status``, and the refusal of a whole request.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -14,16 +14,16 @@ from diem.protocol.codes import ErrorCode
 from diem.protocol.messages import MAX_NAMES, Refusal
 from diem.protocol.update import iso
 
-ANSWER_WITHIN_S: Final = 3.0
-"""After which a client is answered without the servers that are still to answer."""
-GROUP_S: Final = 0.1
-"""For which answers wait for each other, so that a client gets one where one is possible."""
+ANSWER_TIMEOUT_S: Final = 3.0
+"""Seconds after which a client is answered without the servers that have not answered yet."""
+COALESCE_S: Final = 0.1
+"""Seconds for which the answers of several servers are collected into one."""
 MAX_PENDING: Final = 32
-"""Requests of one client that may wait; more are refused with ``limit``."""
+"""Unanswered requests of one client; more are refused with ``limit``."""
 
 
 class TimerHandle(Protocol):
-    """A timer that was started."""
+    """A running timer."""
 
     def cancel(self) -> None:
         """Cancel the timer; no-op when it has expired."""
@@ -36,29 +36,39 @@ CallLater = Callable[[float, Callable[[], None]], TimerHandle]
 
 @dataclass(eq=False, slots=True)
 class PendingSubscribe:
-    """One ``subscribe`` of a client, as far as it has not been answered."""
+    """The unanswered part of one ``subscribe`` of a client."""
 
     client: EdgeConnection
     id: int
     known: Mapping[str, int]
-    """The versions that the client holds."""
-    ready: dict[str, int | None] = field(default_factory=dict)
-    rejected: dict[str, Refusal] = field(default_factory=dict)
+    """Endpoint -> version that the client holds (0 = none)."""
     waiting: set[str] = field(default_factory=set)
+    """Endpoints that no server has answered yet."""
+    ready: dict[str, int | None] = field(default_factory=dict)
+    """Answered endpoint -> version, None when there is none yet."""
+    rejected: dict[str, Refusal] = field(default_factory=dict)
     resync: set[str] = field(default_factory=set)
-    """Names that the client must fetch again, whatever version it is answered."""
-    grouped: bool = False
-    """Whether what is ready waits for the rest."""
+    """Endpoints that the client must fetch again, whatever version is in its answer."""
+    coalescing: bool = False
+    """Whether the ready part is held back until the rest is ready, too."""
     timers: list[TimerHandle] = field(default_factory=list)
+
+    def cancel_timers(self) -> None:
+        """Cancel all timers: the request needs no further answer."""
+        for timer in self.timers:
+            timer.cancel()
 
 
 class PendingSubscribes:
-    """The subscribes that wait for servers; each is answered in as many parts as are needed.
+    """The subscribes that wait for servers; each is answered in as many parts as necessary.
 
     Args:
-        answer: sends what is ready and rejected of a request, and clears it.
-        expired: some names have waited for 3 s; called before they are answered with None.
-        group_s: seconds that parts wait for each other, from the request on; 0 = never.
+        answer: sends and clears the ready and rejected part of a request.
+        expired: called with the endpoints of a request that no server has answered for 3 s, before they are answered
+            with None.
+        later: starts a timer.
+        coalesce_s: seconds from the request on for which its parts are collected into one answer; 0 = each is sent at
+            once.
     """
 
     def __init__(
@@ -66,45 +76,46 @@ class PendingSubscribes:
         answer: Callable[[PendingSubscribe], None],
         expired: Callable[[Iterable[str]], None],
         later: CallLater,
-        group_s: float = GROUP_S,
+        coalesce_s: float = COALESCE_S,
     ) -> None:
         self.by_client: dict[EdgeConnection, dict[PendingSubscribe, None]] = {}
         self._by_name: dict[str, dict[PendingSubscribe, None]] = {}
+        """Endpoint -> requests in which it is waiting or ready."""
         self._answer = answer
         self._expired = expired
         self._later = later
-        self._group_s = group_s
+        self._coalesce_s = coalesce_s
 
     def __contains__(self, name: str) -> bool:
-        """Return whether a client has not been answered for an endpoint."""
+        """Return whether an endpoint is in an unanswered request."""
         return name in self._by_name
 
     def names(self, client: EdgeConnection) -> set[str]:
-        """Return the endpoints for which a client has not been answered."""
+        """Return the endpoints of the unanswered requests of a client."""
         return {name for request in self.by_client.get(client, ()) for name in (*request.waiting, *request.ready)}
 
     def add(self, request: PendingSubscribe) -> None:
-        """Add a request; one that waits for nothing is answered at once."""
+        """Add a request; one with nothing to wait for is answered at once."""
         if not request.waiting:
             self._answer(request)
             return
         self.by_client.setdefault(request.client, {})[request] = None
         for name in (*request.waiting, *request.ready):
             self._by_name.setdefault(name, {})[request] = None
-        request.timers.append(self._later(ANSWER_WITHIN_S, lambda: self._expire(request)))
-        if self._group_s:
-            request.grouped = True
-            request.timers.append(self._later(self._group_s, lambda: self._ungroup(request)))
+        request.timers.append(self._later(ANSWER_TIMEOUT_S, lambda: self._expire(request)))
+        if self._coalesce_s:
+            request.coalescing = True
+            request.timers.append(self._later(self._coalesce_s, lambda: self._stop_coalescing(request)))
 
-    def answered(
+    def resolve(
         self, versions: Mapping[str, int | None], *, only: PendingSubscribe | None = None, at_once: bool = False
     ) -> None:
-        """Apply versions, and answer the requests that are complete, or whose parts do not wait for each other.
+        """Apply the answer of a server, and answer the requests that are complete or do not coalesce.
 
         Args:
             versions: endpoint -> version, None when there is none yet.
-            only: the one request that is concerned; None: all that wait for these endpoints.
-            at_once: answer in parts although they wait for each other.
+            only: the one request concerned; None: all that wait for these endpoints.
+            at_once: answer also the requests that coalesce.
         """
         touched: dict[PendingSubscribe, None] = {} if only is None else {only: None}
         for name, version in versions.items():
@@ -114,63 +125,56 @@ class PendingSubscribes:
                     request.ready[name] = version
                     touched[request] = None
         for request in touched:
-            if request.waiting and request.grouped and not at_once:
-                continue
             if not request.waiting:
-                self._remove(request)
+                request.cancel_timers()
+                requests = self.by_client[request.client]
+                del requests[request]
+                if not requests:
+                    del self.by_client[request.client]
+            elif request.coalescing and not at_once:
+                continue
             if request.ready or request.rejected:
-                for name in request.ready:
-                    self._forget(request, name)
+                self._unindex(request, request.ready)
                 self._answer(request)
 
     def resync(self, names: Iterable[str]) -> None:
-        """Note that endpoints must be fetched again: clients that wait for them are told with their answer."""
+        """Note that endpoints must be fetched again: clients that wait for them are sent it after their answer."""
         for name in names:
             for request in self._by_name.get(name, ()):
                 request.resync.add(name)
 
     def cancel(self, client: EdgeConnection, names: Iterable[str]) -> None:
-        """Answer for endpoints that a client is unsubscribing from: before that is confirmed."""
+        """Stop waiting for endpoints that a client unsubscribes from: they are answered before that is confirmed."""
         unwanted = set(names)
         for request in list(self.by_client.get(client, ())):
             request.resync -= unwanted
             if unwanted & (request.waiting | request.ready.keys()):
-                self.answered(dict.fromkeys(unwanted & request.waiting), only=request, at_once=True)
+                self.resolve(dict.fromkeys(unwanted & request.waiting), only=request, at_once=True)
 
     def drop(self, client: EdgeConnection) -> set[str]:
-        """Remove the requests of a client that is gone; return the endpoints it was not answered for."""
+        """Remove the requests of a client that is gone; return the endpoints that it was not answered for."""
         names = self.names(client)
-        for request in list(self.by_client.get(client, ())):
-            for name in (*request.waiting, *request.ready):
-                self._forget(request, name)
-            self._remove(request)
+        for request in self.by_client.pop(client, ()):
+            request.cancel_timers()
+            self._unindex(request, (*request.waiting, *request.ready))
         return names
 
-    def _ungroup(self, request: PendingSubscribe) -> None:
-        """Answer what is ready, and from now on each part as it comes: a server that hangs holds up no other."""
-        request.grouped = False
-        self.answered({}, only=request)
+    def _stop_coalescing(self, request: PendingSubscribe) -> None:
+        """Answer the ready part, and from now on each part as it comes: a server that hangs delays no other."""
+        request.coalescing = False
+        self.resolve({}, only=request)
 
     def _expire(self, request: PendingSubscribe) -> None:
         late = sorted(request.waiting)
         self._expired(late)
-        self.answered(dict.fromkeys(late), only=request)
+        self.resolve(dict.fromkeys(late), only=request)
 
-    def _forget(self, request: PendingSubscribe, name: str) -> None:
-        requests = self._by_name.get(name)
-        if requests is not None:
-            requests.pop(request, None)
+    def _unindex(self, request: PendingSubscribe, names: Iterable[str]) -> None:
+        for name in names:
+            requests = self._by_name[name]
+            del requests[request]
             if not requests:
                 del self._by_name[name]
-
-    def _remove(self, request: PendingSubscribe) -> None:
-        for timer in request.timers:
-            timer.cancel()
-        request.timers.clear()
-        of_client = self.by_client.get(request.client, {})
-        of_client.pop(request, None)
-        if not of_client:
-            self.by_client.pop(request.client, None)
 
 
 @dataclass(eq=False, slots=True)
@@ -180,35 +184,37 @@ class _PendingUnsubscribe:
 
 
 class PendingUnsubscribes:
-    """The unsubscribes of one client that wait for servers, which are named by URL, with the ids of their requests.
+    """The unsubscribes of one client that wait for servers.
 
-    ``confirm`` is called once for each, when every server concerned has confirmed or its link is gone.
+    Args:
+        confirm: called once for each, when every server concerned has confirmed or its link is gone.
     """
 
     def __init__(self, confirm: Callable[[messages.Unsubscribe], None]) -> None:
         self._confirm = confirm
         self._sent: dict[tuple[str, int], frozenset[str]] = {}
-        """Unsubscribes that servers have not confirmed, sent for a client or because an endpoint moved."""
+        """(Server, request id) -> endpoints, of unconfirmed requests; sent for the client, or as an endpoint moved."""
         self._waiting: dict[tuple[str, int], list[_PendingUnsubscribe]] = {}
+        """(Server, request id) -> the client's requests that wait for its confirmation."""
 
     def __len__(self) -> int:
-        """Return the number of requests that wait."""
+        """Return the number of unconfirmed requests of the client."""
         return len({id(pending) for requests in self._waiting.values() for pending in requests})
 
     @property
     def urls(self) -> Collection[str]:
-        """Servers whose confirmation a client waits for."""
+        """Servers whose confirmation the client waits for."""
         return {url for url, _ in self._waiting}
 
     def sent(self, url: str, request_id: int, names: Iterable[str]) -> None:
-        """Note an unsubscribe that was sent; until it is confirmed, updates of its names may come from there."""
+        """Note a request sent to a server; until it is confirmed, updates of its endpoints may come from there."""
         self._sent[url, request_id] = frozenset(names)
 
     def add(self, request: messages.Unsubscribe) -> None:
-        """Add a client's request after its unsubscribes were sent; without any to wait for it is confirmed at once.
+        """Add a client's request, once the requests that follow from it were sent to servers.
 
-        It waits for all that concerns its endpoints: also for what an earlier request has sent, and for servers that
-        the endpoints had left before.
+        It waits for every unconfirmed request with one of its endpoints: also for those of earlier requests, and for
+        servers that an endpoint had moved away from before. Without any it is confirmed at once.
         """
         pending = _PendingUnsubscribe(
             request, {key for key, names in self._sent.items() if not names.isdisjoint(request.endpoints)}
@@ -227,12 +233,12 @@ class PendingUnsubscribes:
                 self._confirm(pending.request)
 
     def lost(self, url: str) -> None:
-        """Count everything sent to a server as confirmed: nothing more comes from there."""
+        """Count all requests to a server as confirmed: nothing more comes from there."""
         for _, request_id in [key for key in self._sent if key[0] == url]:
             self.confirmed(url, request_id)
 
     def clear(self) -> None:
-        """Drop all requests without a reply: the client is gone."""
+        """Drop all requests unconfirmed: the client is gone."""
         self._sent.clear()
         self._waiting.clear()
 
@@ -247,6 +253,6 @@ def send_status(client: EdgeConnection, names: Sequence[str], clock: Clock, *, l
 
 
 def refuse_pending(client: EdgeConnection, request_id: int) -> None:
-    """Refuse a request because too many of this client wait."""
+    """Refuse a request of a client that has :data:`MAX_PENDING` unanswered ones."""
     text = f"more than {MAX_PENDING} requests that wait for servers"
     client.respond(messages.error(ErrorCode.LIMIT, text, request_id))

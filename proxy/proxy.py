@@ -1,4 +1,4 @@
-"""One proxy without its sockets to clients: readiness, snapshots, status and metrics."""
+"""One proxy without its client sockets: readiness, snapshots, status and metrics."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -21,7 +21,7 @@ from proxy.shared import SharedProxy
 from proxy.upstream_pool import UpstreamPool
 
 UNREACHABLE_S: Final = 10.0
-"""Without any server after which clients are sent away: another proxy may reach some."""
+"""Seconds without a reachable server after which clients are closed: another proxy may reach one."""
 
 
 class ProxyClientConnection(EdgeConnection):
@@ -34,14 +34,14 @@ class ProxyClientConnection(EdgeConnection):
         self._resend_stale_status = service.resend_stale_status
 
     def on_ping_due(self) -> None:
-        """Resend which endpoints are stale after the global status every 25 s, which speaks for all."""
+        """Send ping and global status, every 25 s; then the stale endpoints, as the status reports all as live."""
         super().on_ping_due()
         if not self.session.blocked:
             self._resend_stale_status(self)
 
 
 class Proxy:
-    """Applies snapshots, and decides whether clients may connect."""
+    """Applies snapshots of the metadata service, and decides whether clients may connect."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Proxy:
         edge.publish_status(live=False, since=iso(clock.wall_ms()))
 
     def apply_snapshot(self, snapshot: Snapshot) -> bool:
-        """Route by a new snapshot; the first one makes the proxy ready. Return False for one that is too old."""
+        """Route by a new snapshot, of which the first makes the proxy ready; return False if it is too old."""
         head, was_behind = snapshot.map.head, self._epochs.behind
         if not self._epochs.admits(head.epoch, self._clock.monotonic(), head.partitions):
             if not was_behind:
@@ -82,11 +82,11 @@ class Proxy:
         return True
 
     def _keep_links(self) -> None:
-        """Keep links to all members, and to other servers that still serve something."""
+        """Keep links to all members, and to former members that still serve an endpoint."""
         self.pool.keep([*self._router.members, *self.service.load])
 
     def check(self) -> None:
-        """Drop links that nothing needs, and send clients away when no server can be reached; called every second."""
+        """Drop unneeded links, and close the clients when no server can be reached; called every second."""
         if self._router.snapshot is None:
             return
         self._keep_links()
@@ -103,15 +103,15 @@ class Proxy:
                 client.close(Close.NO_UPSTREAM, "retry=2000")
 
     def why_not_ready(self) -> str | None:
-        """Return why no clients should be sent here, None when ready."""
+        """Return why the proxy is not ready, None when it is."""
         if self.edge.draining:
             return "draining"
         if self._router.snapshot is None:
-            return "the metadata service has not told yet who owns what"
+            return "no snapshot of the metadata service has arrived yet"
         return None if self.edge.ready else "no server can be reached"
 
     def relocators(self) -> list[Relocator]:
-        """Return all relocators: one, or one for each client."""
+        """Return all relocators: one in shared mode, one for each client in passthrough mode."""
         if isinstance(self.service, SharedProxy):
             return [self.service.relocator]
         return [client.relocator for client in self.service.clients.values()]
@@ -134,7 +134,7 @@ class Proxy:
         }
 
     def subscriptions(self) -> int:
-        """Return the number of pairs of a client and an endpoint."""
+        """Return the number of subscriptions: pairs of client and endpoint."""
         if isinstance(self.service, SharedProxy):
             return self.edge.fanout.registry.entries
         return sum(len(client.wanted) for client in self.service.clients.values())

@@ -1,7 +1,7 @@
-"""Relocation of endpoints: which server each is subscribed at, when it moves, and whether it is stale. Pure.
+"""Relocation of endpoints: the server that each is subscribed at, its moves, and its staleness. Pure.
 
-Every event is a method that returns the actions which follow from it, in order; the caller carries them out. There is
-one relocator for all clients in shared mode, and one for each client in passthrough mode.
+Every event is a method that returns the resulting actions in the order in which the caller must execute them. Shared
+mode has one relocator for all clients, passthrough mode one for each client.
 """
 
 import random
@@ -14,21 +14,25 @@ from diem.protocol.messages import ErrorReply, MovedMessage, ServerMessage, Stat
 from proxy.routing import Router
 
 UNSENT: Final = -1
-"""Instead of a request's id: not requested yet, because the link is down. It is requested when the link opens."""
+"""State at a server, in place of a request id: to be requested when the link opens."""
 REGISTERED: Final = 0
+"""State at a server: it has confirmed the subscription."""
 REJECTED: Final = -2
-"""Refused there, or moved away; updates that still come from there are delivered until the new server has answered."""
+"""State at a server: refused, or moved away. Updates that still arrive are delivered until the new server answers."""
 
 MAX_NAMES: Final = 1000
 """Endpoints in one message to a server, which refuses messages over 1 MiB."""
 MAX_HOPS: Final = 3
-"""Redirects followed at once before an endpoint waits."""
+"""Redirects followed in a row before an endpoint waits for the back-off."""
 RETRY_BASE_S: Final = 0.5
 RETRY_CAP_S: Final = 5.0
-LEAVE_AFTER_S: Final = 5.0
-"""For which a server is not live, and up to as many more, before its endpoints go where the snapshot says."""
+FAILOVER_AFTER_S: Final = 5.0
+"""Seconds for which a server must be dead before its endpoints move to their owners in the snapshot.
+
+Up to as many seconds more, at random.
+"""
 STALE_AFTER_S: Final = 3.0
-"""Without a server's answer after which an endpoint counts as stale; at once when a link is lost."""
+"""Seconds without a server's answer after which an endpoint is stale; after the loss of a link it is stale at once."""
 TICK_S: Final = 0.5
 
 
@@ -49,7 +53,7 @@ class SendUnsubscribe(NamedTuple):
 
 
 class BecameStale(NamedTuple):
-    """No live server serves these endpoints now."""
+    """No live server serves these endpoints."""
 
     names: list[str]
 
@@ -64,41 +68,44 @@ Action = SendSubscribe | SendUnsubscribe | BecameStale | Recovered
 
 
 class EndpointRoute:
-    """One endpoint: its home, and its state at every server that was asked for it."""
+    """Route of one endpoint: its home, and its state at every server where it was requested."""
 
-    __slots__ = ("attempt", "home", "hops", "lagging", "places", "retry_at", "stale", "unserved_since")
+    __slots__ = ("attempt", "home", "hops", "lagging", "retry_at", "stale", "states", "unserved_since")
 
     def __init__(self, home: str | None) -> None:
         self.home = home
-        """The server that should serve it."""
-        self.places: dict[str, int] = {}
-        """Server -> id of the request that it has not answered yet, or one of the states above."""
+        """The server that should serve it; None without an owner."""
+        self.states: dict[str, int] = {}
+        """Server -> id of the unanswered request, or one of the states above."""
         self.stale = False
+        """Whether it was reported stale."""
         self.lagging = False
-        """Its server has reported itself live except for this endpoint."""
+        """Whether its server, which is live, reports this endpoint as not live."""
         self.hops = 0
+        """Redirects followed since its home has last answered or a wait has ended."""
         self.attempt = 0
+        """Waits since its home has last answered."""
         self.retry_at: float | None = None
         """When to route it again."""
         self.unserved_since: float | None = None
 
     def is_served(self, dead: Container[str]) -> bool:
         """Return whether a live server serves it."""
-        return not self.lagging and any(state == REGISTERED and url not in dead for url, state in self.places.items())
+        return not self.lagging and any(state == REGISTERED and url not in dead for url, state in self.states.items())
 
     @property
     def is_registered(self) -> bool:
-        """Whether a server has registered it and has not sent it away."""
-        return REGISTERED in self.places.values()
+        """Whether a server has confirmed its subscription, and has not moved it away since."""
+        return REGISTERED in self.states.values()
 
 
 class Relocator:
-    """Keeps endpoints subscribed where the router says, at the new server before the old one is dropped.
+    """Keeps endpoints subscribed at the servers that the router names: at a new server before the old one is dropped.
 
     Args:
-        links: the servers whose link is open now, kept up to date by the caller before it reports the change.
-        now: monotonic seconds.
-        load: how busy this proxy keeps each server; None: by the endpoints of this relocator.
+        links: the servers with an open link; the caller updates it before it reports the change.
+        now: returns monotonic seconds.
+        load: load that this proxy puts on each server; None: the number of endpoints of this relocator.
     """
 
     def __init__(
@@ -110,16 +117,16 @@ class Relocator:
     ) -> None:
         self.routes: dict[str, EndpointRoute] = {}
         self.used: Counter[str] = Counter()
-        """Server -> endpoints that have a state there; servers without any are not in it."""
+        """Server -> number of endpoints with a state there; never 0."""
         self._router = router
         self._links = links
         self._now = now
         self._load = self.used if load is None else load
         self._request_id = 0
         self._dead: set[str] = set()
-        """Servers that are not live, or not reachable."""
-        self._leave_at: dict[str, float] = {}
-        """Dead server -> when its endpoints leave it."""
+        """Servers that are not live or not reachable."""
+        self._failover_at: dict[str, float] = {}
+        """Dead server -> when its endpoints move away."""
         self._unserved: dict[str, None] = {}
         """Endpoints to check at the next tick: unserved, or to be routed again."""
 
@@ -130,21 +137,21 @@ class Relocator:
 
     @property
     def stale(self) -> int:
-        """Endpoints that are stale."""
+        """Number of stale endpoints."""
         return sum(route.stale for route in self.routes.values())
 
     @property
     def tick_after_s(self) -> float | None:
-        """Seconds until :meth:`tick` is to be called, None while there is nothing to wait for."""
-        if not self._leave_at:
+        """Seconds until the next :meth:`tick` is due; None while none is needed."""
+        if not self._failover_at:
             return TICK_S if self._unserved else None
-        leave = max(0.0, min(self._leave_at.values()) - self._now())
-        return min(TICK_S, leave) if self._unserved else leave
+        failover_in = max(0.0, min(self._failover_at.values()) - self._now())
+        return min(TICK_S, failover_in) if self._unserved else failover_in
 
     # Events of clients
 
     def subscribe(self, names: Iterable[str], *, at: str | None = None) -> list[Action]:
-        """Subscribe to endpoints at their homes, or at the server ``at``; one that has no route yet is routed first."""
+        """Subscribe to endpoints at their homes, or at the server ``at``; one without a route is routed first."""
         now = self._now()
         by_server: dict[str, list[str]] = {}
         for name in names:
@@ -154,8 +161,8 @@ class Relocator:
                 route = self.routes[name] = EndpointRoute(owner)
             if (url := at or route.home) is not None:
                 by_server.setdefault(url, []).append(name)
-            # Whether one that is moving is served by another server is checked at the next tick.
-            if route.unserved_since is None and len(route.places) < 2:
+            # A moving endpoint may be served by another server: that is checked at the next tick.
+            if route.unserved_since is None and len(route.states) < 2:
                 route.unserved_since = now
             self._unserved[name] = None
         actions: list[Action] = []
@@ -167,90 +174,89 @@ class Relocator:
                     state = self._request_id = self._request_id + 1
                     actions.append(SendSubscribe(url, state, part))
                 for name in part:
-                    places = self.routes[name].places
-                    self.used[url] += url not in places
-                    places[url] = state
+                    states = self.routes[name].states
+                    self.used[url] += url not in states
+                    states[url] = state
         return actions
 
     def unsubscribe(self, names: Iterable[str]) -> list[Action]:
-        """Drop endpoints, and unsubscribe from them wherever they were requested."""
-        leaving: dict[str, list[str]] = {}
+        """Drop endpoints, and unsubscribe from them at every server where they were requested."""
+        dropped: dict[str, list[str]] = {}
         for name in names:
             self._unserved.pop(name, None)
             if (route := self.routes.pop(name, None)) is None:
                 continue
-            for url in tuple(route.places):
+            for url in tuple(route.states):
                 self._remove(route, url)
-                leaving.setdefault(url, []).append(name)
-        return self._unsubscribe(leaving)
+                dropped.setdefault(url, []).append(name)
+        return self._unsubscribe(dropped)
 
     def mark_stale(self, names: Iterable[str]) -> list[Action]:
-        """Count endpoints as stale that no server has registered, as a client has waited long enough."""
+        """Mark those of ``names`` as stale that no server has registered: a client is about to be answered without."""
         waiting = [name for name in names if (route := self.routes.get(name)) is not None and not route.is_registered]
-        return self._check(waiting, at_once=True)
+        return self._check_staleness(waiting, at_once=True)
 
     def close(self) -> None:
-        """Drop everything, without any action."""
+        """Drop all endpoints without an action."""
         self.routes.clear()
         self.used.clear()
         self._unserved.clear()
-        self._leave_at.clear()
+        self._failover_at.clear()
 
     # Events of servers
 
     def opened(self, url: str) -> list[Action]:
-        """Request everything that waited for this link to open."""
+        """Request the endpoints that waited for this link to open."""
         self._mark_live(url)
-        return self.subscribe([n for n, route in self.routes.items() if route.places.get(url) == UNSENT], at=url)
+        return self.subscribe([n for n, route in self.routes.items() if route.states.get(url) == UNSENT], at=url)
 
     def lost(self, url: str) -> list[Action]:
-        """Wait for the server again with the endpoints whose home it is, which are stale; hot ones move at once."""
+        """Have the endpoints of this home wait, stale, until its link opens again; hot endpoints move at once."""
         self._mark_dead(url)
-        here = [name for name, route in self.routes.items() if url in route.places]
+        here = [name for name, route in self.routes.items() if url in route.states]
         moving = []
         for name in here:
             route = self.routes[name]
             if route.home == url:
-                route.places[url] = UNSENT
+                route.states[url] = UNSENT
                 if self._owner(name, route) != url and self._router.is_hot(name):
                     moving.append(name)
             else:
                 self._remove(route, url)
-        return [*self._check(here, at_once=True), *self._rehome(moving)]
+        return [*self._check_staleness(here, at_once=True), *self._rehome(moving)]
 
     def subscribed(self, url: str, reply: SubscribedReply) -> tuple[dict[str, int | None], list[Action]]:
-        """Apply the answer to a subscription; a newer request for the same endpoint is not answered by it.
+        """Apply the answer to a subscribe request, except to endpoints that were requested again since.
 
         Returns:
-            Endpoint -> version, of those that are registered now; and the actions.
+            Endpoint -> version, of those that are now registered; and the actions.
         """
         registered: dict[str, int | None] = {}
-        leaving: dict[str, list[str]] = {}
+        dropped: dict[str, list[str]] = {}
         stale = []
         is_live = url not in self._dead
         for name, version in reply.versions.items():
             route = self.routes.get(name)
-            if route is None or route.places.get(url) != reply.id:
+            if route is None or route.states.get(url) != reply.id:
                 continue
             registered[name] = version
-            route.places[url] = REGISTERED
+            route.states[url] = REGISTERED
             route.lagging = False
             if route.home == url:
-                # The answer of another server says nothing about the home, which may have to be asked again.
+                # Only for the home: after the answer of another server the home may still have to be asked again.
                 route.hops = route.attempt = 0
                 route.retry_at = None
-                for other in [place for place in route.places if place != url]:
-                    self._remove(route, other)
-                    leaving.setdefault(other, []).append(name)
+                if len(route.states) > 1:
+                    self._remove_others(name, route, dropped)
             if is_live:
                 route.unserved_since = None
             if route.stale:
                 stale.append(name)
-        actions = self._unsubscribe(leaving) if leaving else []
+        actions = self._unsubscribe(dropped) if dropped else []
         if stale:
-            actions += self._check(stale)
+            actions += self._check_staleness(stale)
         if reply.elsewhere:
-            actions += self._leave(url, self._requested(url, reply.id, reply.elsewhere))
+            actions += self._redirect(url, self._requested(url, reply.id, reply.elsewhere))
         return registered, actions
 
     def handle(self, url: str, message: ServerMessage) -> list[Action]:
@@ -259,46 +265,47 @@ class Relocator:
             case StatusMessage():
                 return self._status(url, message.endpoints, live=message.live)
             case MovedMessage():
-                here = [n for n in message.endpoints if n in self.routes and url in self.routes[n].places]
-                return self._leave(url, dict.fromkeys(here, message.owner))
+                here = [n for n in message.endpoints if n in self.routes and url in self.routes[n].states]
+                return self._redirect(url, dict.fromkeys(here, message.owner))
             case ErrorReply():
-                return self._leave(url, self._requested(url, message.id, dict.fromkeys(self.routes)))
+                return self._redirect(url, self._requested(url, message.id, dict.fromkeys(self.routes)))
             case _:
                 return []
 
     def _requested(self, url: str, request_id: int, hints: Mapping[str, str | None]) -> dict[str, str | None]:
-        """Return those of ``hints`` whose newest request at a server is ``request_id``."""
+        """Return those of ``hints`` whose latest request at a server is ``request_id``."""
         return {
             name: hint
             for name, hint in hints.items()
-            if (route := self.routes.get(name)) is not None and route.places.get(url) == request_id
+            if (route := self.routes.get(name)) is not None and route.states.get(url) == request_id
         }
 
     def _status(self, url: str, names: Collection[str] | None, *, live: bool) -> list[Action]:
         if names is not None:
-            here = [n for n in names if (r := self.routes.get(n)) is not None and r.is_registered and url in r.places]
+            here = [n for n in names if (r := self.routes.get(n)) is not None and r.is_registered and url in r.states]
             for name in here:
                 self.routes[name].lagging = not live
         elif live == (url not in self._dead):
             return []
         else:
             (self._mark_live if live else self._mark_dead)(url)
-            here = [name for name, route in self.routes.items() if url in route.places]
-        return self._check(here, at_once=True)
+            here = [name for name, route in self.routes.items() if url in route.states]
+        return self._check_staleness(here, at_once=True)
 
     # Events of the metadata service and of time
 
     def rerouted(self) -> list[Action]:
-        """Route everything by a new snapshot: what nobody owns stays where it is."""
+        """Route all endpoints by a new snapshot; those without an owner stay where they are."""
+        self._dead &= {*self._router.members, *self.used}
         return self._rehome(list(self.routes))
 
     def tick(self) -> list[Action]:
-        """Leave servers that were dead for too long, route again what is due, and check what is unserved."""
+        """Move endpoints away from servers that were dead for too long, retry those that are due, check staleness."""
         now = self._now()
-        left = {url for url, at in self._leave_at.items() if at <= now}
-        for url in left:
-            del self._leave_at[url]
-        actions = self._rehome([n for n, route in self.routes.items() if route.home in left]) if left else []
+        failed = {url for url, at in self._failover_at.items() if at <= now}
+        for url in failed:
+            del self._failover_at[url]
+        actions = self._rehome([n for n, route in self.routes.items() if route.home in failed]) if failed else []
         due = []
         for name in self._unserved:
             route = self.routes[name]
@@ -310,7 +317,7 @@ class Relocator:
                 route.home = self._owner(name, route) or route.home
                 due.append(name)
         actions += self._move(due)
-        actions += self._check(list(self._unserved))
+        actions += self._check_staleness(list(self._unserved))
         return actions
 
     # Moves
@@ -319,62 +326,70 @@ class Relocator:
         return self._router.owner(name, current=route.home, used=self.used, dead=self._dead, load=self._load)
 
     def _rehome(self, names: Iterable[str]) -> list[Action]:
-        """Move endpoints to where the router says, whatever servers have said."""
+        """Move endpoints to the homes that the router names, whatever hints servers gave."""
         moving = []
         for name in names:
             route = self.routes[name]
             home = self._owner(name, route)
-            if home is not None and (home != route.home or home not in route.places):
+            if home is not None and (home != route.home or home not in route.states):
                 route.home = home
                 moving.append(name)
         return self._move(moving)
 
     def _move(self, names: Iterable[str]) -> list[Action]:
-        """Request endpoints at new homes; where one is registered there already, leave the other servers."""
+        """Request endpoints at their new homes; drop other servers of one that its new home has registered already."""
         requesting = []
-        leaving: dict[str, list[str]] = {}
+        dropped: dict[str, list[str]] = {}
         for name in names:
             route = self.routes[name]
-            state = route.places.get(route.home or "", REJECTED)
+            state = route.states.get(route.home or "", REJECTED)
             if state == REJECTED:
                 requesting.append(name)
             elif state == REGISTERED:
-                for other in [place for place in route.places if place != route.home]:
-                    self._remove(route, other)
-                    leaving.setdefault(other, []).append(name)
-        return [*self._unsubscribe(leaving), *self.subscribe(requesting)]
+                self._remove_others(name, route, dropped)
+        return [*self._unsubscribe(dropped), *self.subscribe(requesting)]
 
-    def _leave(self, url: str, hints: Mapping[str, str | None]) -> list[Action]:
-        """Move endpoints that are not at a server: to its hint, to another owner in the snapshot, or after a wait."""
+    def _redirect(self, url: str, hints: Mapping[str, str | None]) -> list[Action]:
+        """Move endpoints that a server does not serve: to its hint, to another owner in the snapshot, or after a wait.
+
+        ``hints`` has the URL of the owner of each endpoint, None where the server does not know it.
+        """
         moving = []
         for name, hint in hints.items():
             route = self.routes[name]
-            route.places[url] = REJECTED
+            route.states[url] = REJECTED
             if route.home != url:
                 continue
             route.hops += 1
-            targets = (self._router.hinted(hint), self._owner(name, route)) if route.hops <= MAX_HOPS else ()
+            targets = (self._router.resolve_hint(hint), self._owner(name, route)) if route.hops <= MAX_HOPS else ()
             target = next((target for target in targets if target not in {None, url}), None)
             if target is not None:
                 route.home = target
                 moving.append(name)
             else:
                 self._postpone(route)
-        return [*self._move(moving), *self._check(hints)]
+        return [*self._move(moving), *self._check_staleness(hints)]
 
     def _postpone(self, route: EndpointRoute) -> None:
+        # No Backoff: a route keeps the bare count, because there is one for every endpoint that is subscribed to.
         route.retry_at = self._now() + full_jitter(route.attempt, RETRY_BASE_S, RETRY_CAP_S)
         route.attempt += 1
 
     def _remove(self, route: EndpointRoute, url: str) -> None:
-        del route.places[url]
+        del route.states[url]
         self.used[url] -= 1
         if not self.used[url]:
             del self.used[url]
 
-    def _unsubscribe(self, leaving: Mapping[str, list[str]]) -> list[Action]:
+    def _remove_others(self, name: str, route: EndpointRoute, dropped: dict[str, list[str]]) -> None:
+        """Remove an endpoint from all servers but its home; they are added to ``dropped``."""
+        for other in [url for url in route.states if url != route.home]:
+            self._remove(route, other)
+            dropped.setdefault(other, []).append(name)
+
+    def _unsubscribe(self, dropped: Mapping[str, list[str]]) -> list[Action]:
         actions: list[Action] = []
-        for url, names in leaving.items():
+        for url, names in dropped.items():
             for start in range(0, len(names), MAX_NAMES) if url in self._links else ():
                 self._request_id += 1
                 actions.append(SendUnsubscribe(url, self._request_id, names[start : start + MAX_NAMES]))
@@ -382,8 +397,13 @@ class Relocator:
 
     # Staleness
 
-    def _check(self, names: Iterable[str], *, at_once: bool = False) -> list[Action]:
-        """Report what has become stale or has recovered; check what is unserved again at the next tick."""
+    def _check_staleness(self, names: Iterable[str], *, at_once: bool = False) -> list[Action]:
+        """Report the endpoints that became stale or recovered; unserved ones are checked again at the next tick.
+
+        Args:
+            names: the endpoints to check.
+            at_once: unserved endpoints are stale now, and not only after :data:`STALE_AFTER_S`.
+        """
         stale, recovered = [], []
         now = self._now()
         for name in names:
@@ -393,7 +413,7 @@ class Relocator:
                 if route.retry_at is None:
                     self._unserved.pop(name, None)
                 else:
-                    # Its home has refused it: another server serves it meanwhile.
+                    # Its home has refused it, and is asked again; another server serves it meanwhile.
                     self._unserved[name] = None
                 if route.stale:
                     route.stale = False
@@ -408,12 +428,12 @@ class Relocator:
         return [*([BecameStale(stale)] if stale else []), *([Recovered(recovered)] if recovered else [])]
 
     def _mark_dead(self, url: str) -> None:
-        """Count a server as dead."""
+        """Count a server as dead, and schedule the failover of its endpoints."""
         if url not in self._dead:
             self._dead.add(url)
-            # The random part spreads proxies, and the clients of one.
-            self._leave_at[url] = self._now() + LEAVE_AFTER_S * (1 + random.random())  # noqa: S311 - no secret
+            # The random part spreads the load of several proxies, and of the clients of one.
+            self._failover_at[url] = self._now() + FAILOVER_AFTER_S * (1 + random.random())  # noqa: S311 - no secret
 
     def _mark_live(self, url: str) -> None:
         self._dead.discard(url)
-        self._leave_at.pop(url, None)
+        self._failover_at.pop(url, None)

@@ -1,4 +1,4 @@
-"""Routing of endpoints to servers, by the last snapshot of the metadata service and the allow-list. Pure."""
+"""Routing of endpoints to servers by the latest snapshot of the metadata service and the allow-list. Pure."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -6,37 +6,40 @@ from typing import Final
 
 from diem.protocol.assignment import UNKNOWN, Clone, Owner, Snapshot
 from diem.protocol.partition_map import HOT
-from proxy.settings import Allowed
+from proxy.settings import AllowList
 
 MAX_CACHED: Final = 100_000
-"""Endpoints whose partition is cached, because the hash is slow in Python; the cache is cleared when it is full."""
+"""Endpoints with a cached partition, because the hash is slow in Python; a full cache is cleared."""
 
 
 class Router:
-    """Routes by internal URLs. While no new snapshot arrives, the last one holds: routing fails static.
+    """Routes endpoints to internal URLs. Without new snapshots the latest one stays in force: routing fails static.
 
     Args:
-        clone: the group whose servers are asked.
-        allowed: what may be dialled; a server outside of it does not exist.
+        clone: the group of servers to route to.
+        allowed: the servers that may be dialled; all others are ignored.
     """
 
-    def __init__(self, clone: int, allowed: Allowed) -> None:
+    def __init__(self, clone: int, allowed: AllowList) -> None:
         self._clone = clone
         self._allowed = allowed
-        self._homes: dict[str, int] = {}
+        self._partitions: dict[str, int] = {}
+        """Endpoint -> partition or :data:`HOT`, a cache."""
         self._owners: dict[int, str] = {}
+        """Partition -> internal URL."""
         self._hints: dict[str, str] = {}
+        """Public or internal URL -> internal URL."""
         self.snapshot: Snapshot | None = None
         self.members: dict[str, Owner] = {}
-        """Internal URL -> server, of all that are allowed."""
+        """Internal URL -> server, for the allowed ones."""
         self.refused = 0
-        """Servers of the last snapshot that are not on the allow-list."""
+        """Servers in the latest snapshot that are not on the allow-list."""
 
     def apply(self, snapshot: Snapshot) -> None:
-        """Route by ``snapshot`` from now on; a group that it does not know stays as it was."""
+        """Route by ``snapshot`` from now on; if it does not know the group, the group stays as it was."""
         group = snapshot.clones.get(self._clone)
         if self.snapshot is None or self.snapshot.map != snapshot.map:
-            self._homes.clear()
+            self._partitions.clear()
         self.snapshot = snapshot
         if group is not None and (group.state != UNKNOWN or group.members):
             self._apply_group(group)
@@ -46,19 +49,10 @@ class Router:
         self.refused = len(group.members) - len(urls)
         self.members = {url: group.members[name] for name, url in urls.items()}
         self._owners = {number: urls[name] for number, name in group.owners.items() if name in urls}
-        # A public URL that several members have (the one of a composite) means none of them.
+        # A public URL shared by several members (that of a composite) identifies none of them.
         count = Counter(owner.public for owner in group.members.values())
         public = {owner.public: url for url, owner in self.members.items() if count[owner.public] == 1}
         self._hints = public | {url: url for url in self.members}
-
-    def home(self, name: str) -> int | None:
-        """Return the partition of an endpoint, or :data:`HOT`; None before the first snapshot."""
-        home = self._homes.get(name)
-        if home is None and self.snapshot is not None:
-            if len(self._homes) >= MAX_CACHED:
-                self._homes.clear()
-            home = self._homes[name] = self.snapshot.map.home(name.encode())
-        return home
 
     def owner(
         self,
@@ -69,27 +63,31 @@ class Router:
         dead: Collection[str] = (),
         load: Counter[str] | None = None,
     ) -> str | None:
-        """Return the server to ask for an endpoint; None when nobody owns it now.
+        """Return the server to subscribe to an endpoint at; None without a snapshot or an owner.
 
         A hot endpoint stays at its ``current`` server, else goes to one that is ``used`` already, else to the server
-        with the least ``load`` by this proxy; to one that is ``dead`` only when there are no others.
+        with the least ``load`` by this proxy; to a ``dead`` one only when there are no others.
         """
-        home = self._homes.get(name)
-        if home is None and (home := self.home(name)) is None:
+        if self.snapshot is None:
             return None
-        if home != HOT:
-            return self._owners.get(home)
-        living = [url for url in self.members if url not in dead] or list(self.members)
-        if current in living:
+        partition = self._partitions.get(name)
+        if partition is None:
+            if len(self._partitions) >= MAX_CACHED:
+                self._partitions.clear()
+            partition = self._partitions[name] = self.snapshot.map.home(name.encode())
+        if partition != HOT:
+            return self._owners.get(partition)
+        live = [url for url in self.members if url not in dead] or list(self.members)
+        if current in live:
             return current
-        near = [url for url in living if url in used]
-        busy = Counter[str]() if load is None else load
-        return min(near or living, key=busy.__getitem__, default=None)
+        connected = [url for url in live if url in used]
+        load_of = Counter[str]() if load is None else load
+        return min(connected or live, key=load_of.__getitem__, default=None)
 
-    def hinted(self, url: str | None) -> str | None:
-        """Resolve a public or internal URL to the member it names; None unless it is exactly one."""
+    def resolve_hint(self, url: str | None) -> str | None:
+        """Resolve a public or internal URL to the one member that it identifies; None without such a member."""
         return self._hints.get(url) if url is not None else None
 
     def is_hot(self, name: str) -> bool:
-        """Return whether every server has this endpoint."""
-        return self.home(name) == HOT
+        """Return whether every server has this endpoint. Not cached: to be asked about few endpoints."""
+        return self.snapshot is not None and self.snapshot.is_hot(name.encode())

@@ -25,7 +25,7 @@ class AllowedNetwork(NamedTuple):
 
 
 def parse_rule(text: str) -> AllowedNetwork:
-    """Read ``CIDR``, ``CIDR:port`` or ``CIDR:low-high``; IPv6 in brackets when ports follow.
+    """Parse ``CIDR``, ``CIDR:port`` or ``CIDR:low-high``; IPv6 with ports is in brackets.
 
     Raises:
         ValueError: it is none of these.
@@ -39,14 +39,14 @@ def parse_rule(text: str) -> AllowedNetwork:
     return AllowedNetwork(ip_network(cidr), first, last)
 
 
-class Allowed:
-    """The allow-list. A URL passes when its host is an IP literal within a rule: names are never resolved."""
+class AllowList:
+    """The allow-list of servers. A URL passes if its host is an IP literal within a rule: names are never resolved."""
 
     def __init__(self, rules: Iterable[str]) -> None:
         self._rules = [parse_rule(rule) for rule in rules]
 
     def admits(self, url: str) -> bool:
-        """Return whether ``url`` may be dialled: ``ws://address:port/path``, and nothing else in it."""
+        """Return whether ``url`` may be dialled: it must have the form ``ws://address:port/path``."""
         try:
             parts = urlsplit(url)
             address, port = ip_address(parts.hostname or ""), parts.port
@@ -65,19 +65,19 @@ class Settings(EdgeSettings, TrafficSettings):
 
     number: int = Field(default=1, ge=1, description="Which of the proxies this is; part of its name.")
     mode: Literal["shared", "passthrough"] = Field(
-        default="shared", description="shared: one link to each server for all clients; passthrough: one for each, too."
+        default="shared", description="shared: one link to each server for all clients; passthrough: one per client."
     )
     scaling: Literal["z-proxy", "z-composite", "xz"] = Field(
-        default="z-proxy", description="Scaling mode that clients are told of."
+        default="z-proxy", description="Scaling mode reported to clients."
     )
     port: int = Field(default=8501, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
     internal_port: int = Field(default=9501, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
     metadata_urls: list[LinkUrl] = Field(
         default=["ws://127.0.0.1:9400/watch"],
         min_length=1,
-        description="Watches of metadata services; one is followed.",
+        description="Watch URLs of metadata services; one of them is used at a time.",
     )
-    clone: int = Field(default=1, ge=1, description="The group whose servers are asked.")
+    clone: int = Field(default=1, ge=1, description="Number of the clone whose servers are used.")
     allowed: list[str] = Field(
         default=["127.0.0.0/8"],
         description="Servers that may be dialled: CIDR, CIDR:port or CIDR:low-high; all others are ignored.",
@@ -86,7 +86,7 @@ class Settings(EdgeSettings, TrafficSettings):
 
     @property
     def process_name(self) -> str:
-        """The name in logs: which of the proxies it is."""
+        """Name of this proxy in logs, with its number."""
         return f"proxy-{self.number}"
 
     @field_validator("allowed")

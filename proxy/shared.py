@@ -1,13 +1,12 @@
-"""Shared mode: one link to each server for all clients, whose updates are fanned out here.
+"""Shared mode: one link to each server for all clients; its updates are fanned out here.
 
-The rules are those of docs/protocol.md section 4; they were model-checked together and belong together.
+The rules are those of docs/protocol.md section 4. They were model-checked together: change none of them alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import islice
 
 from diem.fanout.fanout import Fanout
-from diem.fanout.feed_hub import Subscribed
 from diem.fanout.feed_state import FeedCounts, Retained
 from diem.fanout.session import Session
 from diem.links.edge import Service
@@ -30,28 +29,24 @@ from proxy.upstream import Upstream
 
 
 class Relay:
-    """The latest frame of every endpoint that a client here wants, and of no other.
+    """The latest update frame of every endpoint that a client of the proxy wants, and of no other.
 
-    Only a greater version counts, as everywhere; so two servers that send the same endpoint are harmless.
-
-    Args:
-        limit: subscriptions that one session may hold.
+    Only a greater version is applied, as everywhere, so it does no harm when two servers send the same endpoint.
     """
 
-    def __init__(self, fanout: Fanout, *, limit: int) -> None:
+    def __init__(self, fanout: Fanout) -> None:
         self.retained: dict[bytes, Retained] = {}
+        self.wanted: set[bytes] = set()
+        """The endpoints to retain; the owner of the relay adds to it."""
+        self.announced: set[bytes] = set()
+        """Wanted endpoints that a server has a version of, whose update follows; the owner of the relay adds to it."""
         self.counts = FeedCounts()
         self.conflated = 0
         """Updates that arrived in one chunk with a later one of the same endpoint."""
         self._fanout = fanout
-        self._limit = limit
-        self.wanted: set[bytes] = set()
-        """The endpoints to retain, which its owner adds here."""
-        self.announced: set[bytes] = set()
-        """Wanted endpoints of which a server has a version, whose update follows; its owner adds them here."""
 
     def forget(self, names: Iterable[str]) -> None:
-        """Drop endpoints that no client wants any more."""
+        """Drop endpoints that no client wants."""
         for name in names:
             endpoint = name.encode()
             self.wanted.discard(endpoint)
@@ -59,40 +54,14 @@ class Relay:
             self.retained.pop(endpoint, None)
 
     def has_version(self, endpoint: bytes) -> bool:
-        """Return whether there is an update of an endpoint, here or at its server."""
+        """Return whether there is an update of an endpoint, retained or announced by its server."""
         return endpoint in self.announced or endpoint in self.retained
 
-    def version(self, name: str) -> int | None:
-        """Return the retained version, None without one."""
-        retained = self.retained.get(name.encode())
-        return None if retained is None else retained.version
-
-    def subscribe(self, session: Session, known: Mapping[str, int]) -> Subscribed:
-        """Register a session for endpoints, given the versions that its client holds (0 = none)."""
-        answer = Subscribed({}, {}, [])
-        registry = self._fanout.registry
-        before = len(session.endpoints)
-        for name, version in known.items():
-            endpoint = name.encode()
-            if len(session.endpoints) >= self._limit and endpoint not in session.endpoints:
-                answer.rejected[name] = messages.over_limit(self._limit)
-                continue
-            session.endpoints[registry.add(endpoint, session)] = None
-            retained = self.retained.get(endpoint)
-            answer.endpoints[name] = retained.version if retained else None
-            if retained and retained.version > version:
-                answer.replay.append(retained.value)
-        self._fanout.stats.offered += len(answer.replay)
-        if session.trace is not None and len(session.endpoints) > before:
-            new = list(islice(session.endpoints, before, None))
-            session.trace.subscribed(new, [endpoint for endpoint in new if not self.has_version(endpoint)])
-        return answer
-
     def apply(self, data: bytes, frames: int) -> None:
-        """Retain and deliver ``frames`` update frames of one server: one batch, so one write for each client.
+        """Retain ``frames`` update frames of one server and deliver the new ones, with one write to each client.
 
         Raises:
-            BadFrame: one has no endpoint or version; those before it are delivered.
+            BadFrame: a frame has no endpoint or version; those before it are delivered.
         """
         fresh: dict[bytes, bytes] = {}
         retained, wanted, counts = self.retained, self.wanted, self.counts
@@ -114,21 +83,24 @@ class Relay:
 
 
 class SharedProxy(Service):
-    """The service of the proxy's clients, and the listener of its links to servers.
+    """Serves the clients of the proxy, and listens to its links to servers.
 
     An endpoint is subscribed, and its latest frame retained, while a client is subscribed to it or waits for it. A
-    client is registered when it is answered, so that nothing comes before its ``subscribed``.
+    client is registered when it is answered, so that no update precedes its ``subscribed``.
+
+    Args:
+        limit: subscriptions that one client may hold.
     """
 
     def __init__(self, fanout: Fanout, router: Router, clock: Clock, later: CallLater, *, limit: int = 128) -> None:
-        self.relay = Relay(fanout, limit=limit)
+        self.relay = Relay(fanout)
         self._fanout = fanout
         self._clock = clock
         self._later = later
         self._limit = limit
         self._clients: dict[Session, EdgeConnection] = {}
         self._links: dict[str, Upstream] = {}
-        """Server -> its link, while that is open."""
+        """Server -> its open link."""
         self.relocator = Relocator(router, self._links, clock.monotonic)
         self.load = self.relocator.used
         """Server -> endpoints requested there."""
@@ -138,49 +110,46 @@ class SharedProxy(Service):
     # Service
 
     def joined(self, client: EdgeConnection) -> None:
-        """Note the client of a session."""
+        """Register the connection of a client, to send it status messages."""
         self._clients[client.session] = client
 
     def subscribe(self, client: EdgeConnection, request: messages.Subscribe) -> None:
         """Answer at once for endpoints that are registered; for the rest when servers have answered."""
-        pending = self._pending.by_client.get(client)
-        if pending is not None and len(pending) >= MAX_PENDING:
+        if len(self._pending.by_client.get(client, ())) >= MAX_PENDING:
             refuse_pending(client, request.id)
             return
-        waiting = PendingSubscribe(client, request.id, request.endpoints)
-        held = {endpoint.decode() for endpoint in client.session.endpoints}
-        if pending is not None:
-            held |= self._pending.names(client)
+        pending = PendingSubscribe(client, request.id, request.endpoints)
+        held = {endpoint.decode() for endpoint in client.session.endpoints} | self._pending.names(client)
         new = []
         for name in request.endpoints:
             if not endpoints.is_valid(name):
-                waiting.rejected[name] = messages.BAD_NAME
+                pending.rejected[name] = messages.BAD_NAME
                 continue
             if name not in held and len(held) >= self._limit:
-                waiting.rejected[name] = messages.over_limit(self._limit)
+                pending.rejected[name] = messages.over_limit(self._limit)
                 continue
             held.add(name)
             route = self.relocator.routes.get(name)
             if route is not None and route.is_registered:
-                waiting.ready[name] = self.relay.version(name)
+                pending.ready[name] = None
                 continue
-            waiting.waiting.add(name)
+            pending.waiting.add(name)
             if route is None:
                 new.append(name)
         self.relay.wanted.update(name.encode() for name in new)
-        self._pending.add(waiting)
+        self._pending.add(pending)
         if new:
             self._apply(self.relocator.subscribe(new))
 
     def unsubscribe(self, client: EdgeConnection, request: messages.Unsubscribe) -> None:
-        """Confirm at once: the fan-out is here, so nothing follows."""
+        """Confirm at once: after its removal from the fan-out the client is sent nothing for these endpoints."""
         self._pending.cancel(client, request.endpoints)
         self._fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
         self._release(request.endpoints)
 
     def unblocked(self, client: EdgeConnection) -> None:
-        """Resend what is stale after the global status that the client was just sent."""
+        """Resend the stale endpoints: the client was just sent the global status."""
         self.resend_stale_status(client)
 
     def left(self, client: EdgeConnection) -> None:
@@ -191,7 +160,7 @@ class SharedProxy(Service):
         self._release({*names, *self._pending.drop(client)})
 
     def resend_stale_status(self, client: EdgeConnection) -> None:
-        """Send which endpoints of a client are stale although a global status has just said otherwise."""
+        """Send the stale endpoints of a client again, after a global status, which reports all as live."""
         names = [endpoint.decode() for endpoint in client.session.endpoints]
         stale = [name for name in names if self.relocator.is_stale(name)]
         if stale:
@@ -202,19 +171,29 @@ class SharedProxy(Service):
         self._apply(self.relocator.rerouted())
 
     def _answer(self, request: PendingSubscribe) -> None:
-        """Register the client for what is ready, with the versions that it knows and that are retained by now."""
+        """Register the client for the ready endpoints; send the reply, then newer retained frames and the resyncs."""
         ready, request.ready = request.ready, {}
         rejected, request.rejected = request.rejected, {}
-        client = request.client
-        routes = self.relocator.routes
-        wanted = {name: request.known[name] for name in ready if name in routes}
-        answer = self.relay.subscribe(client.session, wanted)
-        versions = {name: _newest(answer.endpoints.get(name), version) for name, version in ready.items()}
-        resync = [text_frame(messages.resync([name])) for name in wanted if name in request.resync]
-        self._fanout.stats.offered += len(resync)
-        reply = messages.subscribed(request.id, versions, {**rejected, **answer.rejected})
-        client.respond(reply, [*answer.replay, *resync])
-        stale = [name for name in wanted if routes[name].stale]
+        client, stats = request.client, self._fanout.stats
+        session, registry, retained = client.session, self._fanout.registry, self.relay.retained
+        before = len(session.endpoints)
+        versions: dict[str, int | None] = {}
+        frames: list[bytes] = []
+        for name, version in ready.items():
+            endpoint = name.encode()
+            session.endpoints[registry.add(endpoint, session)] = None
+            versions[name] = version
+            if (held := retained.get(endpoint)) is not None:
+                versions[name] = max(held.version, version or 0)
+                if held.version > request.known[name]:
+                    frames.append(held.value)
+        frames += [text_frame(messages.resync([name])) for name in ready if name in request.resync]
+        stats.offered += len(frames)
+        if session.trace is not None and len(session.endpoints) > before:
+            new = list(islice(session.endpoints, before, None))
+            session.trace.subscribed(new, [endpoint for endpoint in new if not self.relay.has_version(endpoint)])
+        client.respond(messages.subscribed(request.id, versions, rejected), frames)
+        stale = [name for name in ready if self.relocator.is_stale(name)]
         if stale:
             send_status(client, stale, self._clock, live=False)
 
@@ -222,7 +201,7 @@ class SharedProxy(Service):
         self._apply(self.relocator.mark_stale(names))
 
     def _release(self, names: Iterable[str]) -> None:
-        """Unsubscribe from endpoints that have lost their last client."""
+        """Unsubscribe from those of ``names`` that no client is subscribed to or waits for."""
         unused = [
             name
             for name in names
@@ -236,7 +215,7 @@ class SharedProxy(Service):
     # Listener of the links to servers
 
     def opened(self, link: Upstream) -> None:
-        """Request everything that belongs to this server."""
+        """Request the endpoints that belong to this server."""
         self._links[link.url] = link
         self._apply(self.relocator.opened(link.url))
 
@@ -245,12 +224,12 @@ class SharedProxy(Service):
         self.relay.apply(data, frames)
 
     def message(self, url: str, message: messages.ServerMessage) -> None:
-        """Answer clients, and relocate."""
+        """Answer clients, and relocate endpoints."""
         match message:
             case messages.SubscribedReply():
                 registered, actions = self.relocator.subscribed(url, message)
                 self.relay.announced.update(name.encode() for name, v in registered.items() if v is not None)
-                self._pending.answered(registered)
+                self._pending.resolve(registered)
             case messages.ResyncMessage():
                 self._pending.resync(message.endpoints)
                 self._fanout.resync([name.encode() for name in message.endpoints])
@@ -261,24 +240,23 @@ class SharedProxy(Service):
             self._apply(actions)
 
     def lost(self, url: str) -> None:
-        """Count as stale what only this server serves."""
+        """Mark as stale the endpoints that only this server serves."""
         self._links.pop(url, None)
         self._apply(self.relocator.lost(url))
 
     # Relocation
 
     def _apply(self, actions: Iterable[Action]) -> None:
-        """Carry out what the relocator has decided, and have it called when its next tick is due."""
+        """Execute the relocator's actions, and schedule its next tick."""
         retained = self.relay.retained
         for action in actions:
             match action:
                 case SendSubscribe(url, request_id, names):
-                    # Never with what a client knows: another client may know less.
-                    known = [retained.get(name.encode()) for name in names]
-                    versions = [None if each is None else each.version for each in known]
-                    self._links[url].subscribe(request_id, dict(zip(names, versions, strict=True)))
+                    # Never with the versions that a client holds: another client may hold older ones.
+                    known = {name: each.version if (each := retained.get(name.encode())) else None for name in names}
+                    self._links[url].send_text(messages.subscribe(request_id, known))
                 case SendUnsubscribe(url, request_id, names):
-                    self._links[url].unsubscribe(request_id, names)
+                    self._links[url].send_text(messages.unsubscribe(request_id, names))
                 case BecameStale(names):
                     self._send_status(names, live=False)
                 case Recovered(names):
@@ -291,15 +269,11 @@ class SharedProxy(Service):
         self._apply(self.relocator.tick())
 
     def _send_status(self, names: list[str], *, live: bool) -> None:
-        """Send a partial status to exactly the clients concerned."""
+        """Send a partial status to the subscribers of these endpoints, and to no other client."""
         by_session: dict[Session, list[str]] = {}
         with self._fanout.registry.iterating():
             for name in names:
                 for session in self._fanout.registry.subscribers(name.encode()):
                     by_session.setdefault(session, []).append(name)
-        for session, its in by_session.items():
-            send_status(self._clients[session], its, self._clock, live=live)
-
-
-def _newest(here: int | None, there: int | None) -> int | None:
-    return max((version for version in (here, there) if version is not None), default=None)
+        for session, affected in by_session.items():
+            send_status(self._clients[session], affected, self._clock, live=live)

@@ -1,4 +1,4 @@
-"""Links to servers that are redialled for as long as they are needed, and the pool of those to all members."""
+"""Links to servers that are redialled while they are needed, and the pool of links to all members."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -7,32 +7,27 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 import structlog
-from websockets.exceptions import InvalidHandshake
 
 from diem.fanout.session import DeliveryStats, Session
-from diem.links.dialer import dial
+from diem.links.dialer import DIAL_ERRORS, RETRY_BASE_S, RETRY_CAP_S, STABLE_AFTER_S, dial
 from diem.links.keepalive import LinkMonitor
 from diem.process.auth import SharedKey
-from diem.process.backoff import full_jitter
+from diem.process.backoff import Backoff
 from proxy.upstream import ClientUpstream, Upstream, UpstreamListener
 
-RETRY_BASE_S: Final = 0.1
-RETRY_CAP_S: Final = 2.0
-"""Between two attempts at most: internal links heal fast."""
-STABLE_AFTER_S: Final = 5.0
 MAX_DIALLING: Final = 64
-"""Handshakes with one server under way at the same time: one that hangs takes 3 s for each, and no other's place."""
+"""Concurrent handshakes with one server: one that hangs takes 3 s for each, and delays no dial to another."""
 
 
 class UpstreamDialer:
-    """Makes links and dials them with the shared key, a bounded number at a time for each server."""
+    """Makes links and dials them with the shared key, at most :data:`MAX_DIALLING` at once for each server."""
 
     def __init__(self, key: SharedKey, sockets: Path | None = None) -> None:
         self._key = key
         self._sockets = sockets
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self.links: dict[UpstreamLink, None] = {}
-        """All links that are kept up."""
+        """The started links."""
 
     def link(self, url: str, listener: UpstreamListener, monitor: LinkMonitor) -> "UpstreamLink":
         """Make a link for the pool."""
@@ -48,8 +43,8 @@ class UpstreamDialer:
         """Dial once.
 
         Raises:
-            OSError: no connection, also after 3 s.
-            InvalidHandshake: the server refuses, or is none.
+            OSError: no connection within 3 s.
+            InvalidHandshake: the server refused, or does not speak the protocol.
         """
         slots = self._slots.get(link.url)
         if slots is None:
@@ -64,11 +59,15 @@ class UpstreamDialer:
 
 
 class UpstreamLink:
-    """Keeps one connection to a server open from :meth:`start` to :meth:`stop`."""
+    """Keeps one connection to a server open from :meth:`start` to :meth:`stop`.
+
+    Not a :class:`~diem.links.dialer.Reconnector`: a passthrough proxy has a link for each client and server, so a link
+    has a task only while it is dialled.
+    """
 
     __slots__ = (
         "__weakref__",
-        "_attempt",
+        "_backoff",
         "_dialer",
         "_listener",
         "_monitor",
@@ -83,11 +82,11 @@ class UpstreamLink:
     ) -> None:
         self.url = url
         self.upstream: Upstream | None = None
-        """The connection while it is open."""
+        """The open connection, None without one."""
         self._dialer = dialer
         self._listener = listener
         self._monitor = monitor
-        self._attempt = 0
+        self._backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S, stable_s=STABLE_AFTER_S)
         self._opened_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -101,7 +100,7 @@ class UpstreamLink:
         self._task = asyncio.get_running_loop().create_task(self._dial(0.0))
 
     def on_ping_due(self) -> None:
-        """Ping the server every 25 s, unless the link is not read from: then no pong can arrive."""
+        """Ping the server, every 25 s; not while reading is paused, as no pong could arrive."""
         if self.upstream is not None and self.upstream.transport.is_reading():
             self.upstream.alive = False
             self.upstream.ping()
@@ -112,7 +111,7 @@ class UpstreamLink:
             self.drop()
 
     def stop(self) -> None:
-        """Close the link without a report to the listener; a repeat does nothing."""
+        """Close the link without calling the listener; a repeat does nothing."""
         self._dialer.links.pop(self, None)
         if self._task is not None:
             self._task.cancel()
@@ -127,12 +126,12 @@ class UpstreamLink:
                 upstream.abort()
 
     def drop(self) -> None:
-        """Cut the connection of a server that was given up, and dial again."""
+        """Abort the connection, which is then dialled again: its server does not answer."""
         if self.upstream is not None:
             self.upstream.abort()
 
     def connected(self, upstream: Upstream) -> None:
-        """Report a connection that was opened."""
+        """Pass an opened connection to the listener."""
         if self not in self._dialer.links:
             upstream.abort()
             return
@@ -144,37 +143,34 @@ class UpstreamLink:
         self._listener.opened(upstream)
 
     def disconnected(self, upstream: Upstream) -> None:
-        """Report the loss of the connection, and dial again soon."""
+        """Report the loss of the connection to the listener, and dial again after the back-off."""
         if upstream is not self.upstream:
             return
         self.upstream = None
         loop = asyncio.get_running_loop()
-        if loop.time() - self._opened_at > STABLE_AFTER_S:
-            self._attempt = 0
-        self._task = loop.create_task(self._dial(full_jitter(self._attempt, RETRY_BASE_S, RETRY_CAP_S)))
+        self._task = loop.create_task(self._dial(self._backoff.next_delay(loop.time() - self._opened_at)))
         if self._monitor is not None:
             self._monitor.discard(upstream)
             structlog.get_logger("proxy").warning("server lost", url=self.url)
         self._listener.lost(self.url)
 
-    async def _dial(self, wait: float) -> None:
+    async def _dial(self, delay_s: float) -> None:
         logged = False
         while True:
-            await asyncio.sleep(wait)
+            await asyncio.sleep(delay_s)
             if self.upstream is not None or self._task is not asyncio.current_task():
-                # It was opened after all, in the very turn in which its time ran out.
+                # The previous attempt succeeded in the turn of the event loop in which it timed out.
                 return
-            self._attempt += 1
             try:
                 await self._dialer.dial(self)
-            except (OSError, InvalidHandshake, EOFError) as error:
+            except DIAL_ERRORS as error:
                 if not logged:
                     logged = True
                     fault = f"{type(error).__name__}: {error}"
                     structlog.get_logger("proxy").debug("server unreachable, retrying", url=self.url, error=fault)
             else:
                 return
-            wait = full_jitter(self._attempt, RETRY_BASE_S, RETRY_CAP_S)
+            delay_s = self._backoff.next_delay()
 
 
 class ClientUpstreamLink(UpstreamLink):
@@ -195,7 +191,7 @@ class ClientUpstreamLink(UpstreamLink):
 
 
 class UpstreamPool:
-    """Links to all members, pinged every 2 s and given up after 5 s of silence. They report to ``listener``."""
+    """Links to all members, pinged every 2 s and cut after 5 s of silence; their events go to ``listener``."""
 
     def __init__(self, dialer: UpstreamDialer, listener: UpstreamListener) -> None:
         self._dialer = dialer
@@ -205,11 +201,11 @@ class UpstreamPool:
 
     @property
     def open(self) -> Sequence[str]:
-        """The servers that can be reached."""
+        """URLs of the servers with an open link."""
         return [url for url, link in self._links.items() if link.upstream is not None]
 
     def keep(self, urls: Iterable[str]) -> None:
-        """Have links to these servers, and to no others."""
+        """Open and close links so that there is one to each of these servers, and to no other."""
         wanted = set(urls)
         for url in self._links.keys() - wanted:
             structlog.get_logger("proxy").info("server is no longer a member", url=url)

@@ -1,4 +1,7 @@
-"""Collects the facts of a running cluster: who is there, what is where, and the settings in force."""
+"""Collect the facts of a running cluster: brokers, topics, and the settings in force.
+
+All I/O of the audit is here; the rules are pure.
+"""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,7 +25,7 @@ ANSWER_TIMEOUT_S: Final = 5.0
 
 
 class CheckInput(NamedTuple):
-    """Parameters of the audit: lost brokers, cluster sizes, and the brokers that a `diem up` started."""
+    """Parameters of the audit: lost brokers, cluster sizes, and the brokers that a ``diem up`` started."""
 
     tolerate: int
     planned: tuple[int, ...]
@@ -30,7 +33,7 @@ class CheckInput(NamedTuple):
 
 
 async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
-    """Ask a cluster for everything that the rules look at; what may not be seen is left out.
+    """Read everything that the rules evaluate; what the cluster does not show to this user is left out.
 
     Raises:
         KafkaUnavailable: no broker answers.
@@ -62,7 +65,7 @@ async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
 
 
 async def _broker_settings(client: AIOKafkaClient, number: int) -> Settings | None:
-    """Return a broker's settings, empty when it does not show them; None when it does not answer."""
+    """Return a broker's settings, empty if it does not show them; None without an answer."""
     answer = await _describe_configs(client, number, [(ConfigResourceType.BROKER, str(number), None)])
     return None if answer is None else answer.get(str(number), {})
 
@@ -79,7 +82,7 @@ async def _topic_settings(client: AIOKafkaClient, names: Iterable[str], brokers:
 async def _describe_configs(
     client: AIOKafkaClient, number: int, resources: list[tuple[ConfigResourceType, str, None]]
 ) -> dict[str, Settings] | None:
-    # Not through the admin client: one broker that hangs would take the answers of all others with it.
+    # Not by the admin client: one broker that hangs would cost the answers of all others.
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             answer = await client.send(number, DescribeConfigsRequest(resources))

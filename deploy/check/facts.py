@@ -1,4 +1,4 @@
-"""Facts of a cluster at one moment, as plain values; the rules that judge them, and their judgements."""
+"""Facts of a cluster at one moment, as plain values, and the types of rules and their results."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from diem.kafka.metadata import Cluster, Topic
 OFFSETS: Final = "__consumer_offsets"
 TRANSACTIONS: Final = "__transaction_state"
 INTERNAL: Final = (OFFSETS, TRANSACTIONS)
-"""Topics that Kafka makes for itself when they are first needed."""
+"""Topics that Kafka creates for itself when they are first needed."""
 
 Settings = Mapping[str, str | None]
-"""Settings by name; None is a value that the cluster keeps to itself."""
+"""Settings by name; the value is None where the cluster does not show it."""
 
 
 class NotVisible(Exception):
@@ -21,17 +21,18 @@ class NotVisible(Exception):
 
 
 class TopicMissing(Exception):
-    """The updates topic is not there: most rules have nothing to judge."""
+    """The updates topic does not exist: most rules do not apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that is judged.
+    """Input of all rules.
 
-    `topics` and `brokers` hold settings in force, by topic and broker id; what may not be read is not in them.
-    `side_topics` are the topics of hot updates and of the partition map, which have one partition each. `wanted` is the
-    updates topic's configuration as this system would make it, `started` the ids of the brokers that a `diem up` runs,
-    empty for a cluster of somebody else, `silent` those that are listed and do not answer. `tolerate` is the thesis' N.
+    ``topics`` and ``brokers`` hold settings in force, by topic and broker id, as far as they may be read.
+    ``side_topics`` are the topics of hot updates and of the partition map, which have one partition each. ``wanted`` is
+    the updates topic's configuration as this system would create it, ``started`` the ids of the brokers of a local
+    ``diem up`` (empty for any other cluster), ``silent`` those that are listed and do not answer. ``tolerate`` is the
+    thesis' N.
     """
 
     bootstrap_servers: str
@@ -51,14 +52,14 @@ class Facts:
 
     @property
     def topic(self) -> Topic:
-        """The updates topic. Raises `TopicMissing`."""
+        """The updates topic. Raises ``TopicMissing``."""
         found = self.cluster.topics.get(self.updates)
         if found is None or not found.partitions:
             raise TopicMissing
         return found
 
     def of_topic(self, name: str, key: str) -> str:
-        """Return a setting of a topic. Raises `NotVisible`, or `TopicMissing` for the updates topic."""
+        """Return a setting of a topic. Raises ``NotVisible``, or ``TopicMissing`` for the updates topic."""
         if name == self.updates:
             _ = self.topic
         value = self.topics.get(name, {}).get(key)
@@ -67,7 +68,7 @@ class Facts:
         return value
 
     def of_brokers(self, key: str) -> dict[int, str]:
-        """Return a setting of every broker. Raises `NotVisible` when any of them does not show it."""
+        """Return a setting of every broker. Raises ``NotVisible`` when any of them does not show it."""
         values = {number: self.brokers.get(number, {}).get(key) for number in sorted(self.cluster.brokers)}
         if any(value is None for value in values.values()):
             raise NotVisible(f"{key} of the brokers")
@@ -75,7 +76,7 @@ class Facts:
 
     @property
     def ours(self) -> list[str]:
-        """Our topics that are there."""
+        """Our topics that exist."""
         return [name for name in (self.updates, *self.side_topics) if name in self.cluster.topics]
 
     @property
@@ -90,12 +91,12 @@ class Facts:
 
 
 def replicas_of(topic: Topic) -> int:
-    """Return the replicas of the partition that has fewest."""
+    """Return the number of replicas of the partition with the fewest."""
     return min(len(part.replicas) for part in topic.partitions.values())
 
 
 class Severity(StrEnum):
-    """Severity of a finding, in the order of the report. Any fault makes `diem check` fail."""
+    """Severity of a finding, in the order of the report. Any fault makes ``diem check`` fail."""
 
     FAULT = "fault"
     WARNING = "warning"
@@ -104,7 +105,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Result of a rule: the state found, and the change, in words and as `commands` for a shell."""
+    """Result of a rule: the state found, and the change, in words and as ``commands`` for a shell."""
 
     verdict: Severity
     found: str
@@ -114,7 +115,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One guideline. `judge` is pure; it returns None where there is nothing to judge."""
+    """One guideline. ``evaluate`` is pure; it returns None where the rule does not apply."""
 
     name: str
     protects: str
@@ -125,7 +126,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A judgement with the rule that made it; `group` is the heading that the rule stands under."""
+    """A judgement with its rule; ``group`` is the heading in the report."""
 
     group: str
     rule: Rule

@@ -1,4 +1,8 @@
-"""The audit: judge the facts by every rule, and render the findings as text (faults first, in full) or as JSON."""
+"""The audit: evaluate every rule, and render the findings as text (faults first, in full) or as JSON.
+
+Pure: the command in ``deploy.cli.check`` collects the facts and prints. The rules are one module per subject:
+``rules_cluster``, ``rules_topics``, ``rules_clients``.
+"""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -32,7 +36,7 @@ _NAME: Final = 21
 
 
 def audit(facts: Facts) -> list[Finding]:
-    """Judge the facts by every rule, in the table's order."""
+    """Evaluate every rule, in the order of ``TABLE``."""
     findings = []
     for group, rules in TABLE:
         for rule in rules:
@@ -46,7 +50,7 @@ def _evaluate(rule: Rule, facts: Facts) -> Judgement | None:
     try:
         return rule.evaluate(facts)
     except TopicMissing:
-        return None  # that the topic is missing is a finding of its own
+        return None  # a rule of its own reports the missing topic
     except NotVisible as hidden:
         return warning(
             f"the cluster does not show {hidden}",
@@ -85,7 +89,7 @@ def as_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def render(facts: Facts, findings: Sequence[Finding], width: int) -> Iterator[RenderableType]:
-    """Yield what a console of `width` columns prints: faults and warnings in full, the rest in a line each."""
+    """Yield what a console of ``width`` columns prints: faults and warnings in full, the rest in a line each."""
     lost = "no lost broker" if facts.tolerate == 0 else amount(facts.tolerate, "lost broker")
     yield Text(f"Kafka at {facts.bootstrap_servers}, topic {facts.updates}, judged for {lost}")
     for each in Severity:
@@ -117,7 +121,7 @@ def _render_in_full(finding: Finding, width: int) -> Iterator[RenderableType]:
     if judgement.change:
         yield _two_columns(Text("  change", style="dim"), Text(judgement.change))
     for command in judgement.commands:
-        # A text of its own, not a cell: a cell is padded, and a space behind a `\` ends a shell's line.
+        # Not a table cell, which is padded: a space after the `\` would end the shell's line.
         yield Text(
             indent(wrap_command(command, width - 2 * _INDENT), 2 * _INDENT * " "), no_wrap=True, overflow="ignore"
         )
@@ -132,7 +136,7 @@ def _two_columns(left: Text, right: Text) -> RenderableType:
 
 
 def wrap_command(command: str, width: int) -> str:
-    r"""Break a line for a shell at its words, all but the last with a `\` at the end: it can be copied as it is."""
+    r"""Wrap a shell command at its words; all lines but the last end in ``\``, so that it can be copied as it is."""
     lines = [""]
     for word in map(shlex.quote, shlex.split(command)):
         longer = f"{lines[-1]} {word}".strip() if len(lines) == 1 else f"{lines[-1]} {word}"

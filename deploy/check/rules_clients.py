@@ -9,19 +9,19 @@ _IN_CODE: Final = "in the code; this is no setting"
 
 
 def acks(facts: Facts) -> Judgement:
-    """acks=all: an acknowledgement counts min.insync.replicas. aiokafka's own default is 1."""
+    """acks=all: an acknowledged record is on min.insync.replicas brokers. aiokafka's own default is 1."""
     value = facts.producer.get("acks", 1)
     return ok("all") if value in {"all", -1} else fault(f"acks={value}", f"acks=all {_IN_CODE}")
 
 
 def idempotence(facts: Facts) -> Judgement:
-    """enable.idempotence: a repeated batch neither doubles nor overtakes."""
+    """enable.idempotence: a retried batch is neither duplicated nor reordered."""
     value = facts.producer.get("enable_idempotence", False)
     return ok("idempotent") if value is True else fault("not idempotent", f"enable_idempotence=True {_IN_CODE}")
 
 
 def send_timeout(facts: Facts) -> Judgement:
-    """A send outlives the change of leaders: the brokers' session twice over (the election and the first retry)."""
+    """A send outlasts a change of leaders: twice the brokers' session timeout (election and first retry)."""
     value = facts.producer.get("request_timeout_ms", 40_000)
     session = max(int(text) for text in facts.of_brokers("broker.session.timeout.ms").values())
     found = f"sends wait {value} ms, a lost broker is noticed after {session} ms"
@@ -31,14 +31,14 @@ def send_timeout(facts: Facts) -> Judgement:
 
 
 def manual_commits(facts: Facts) -> Judgement:
-    """No automatic commits: ours are marks of progress for lag tools, made after the work, and start nothing."""
+    """No automatic commits: ours show progress to lag tools, follow the work, and are never start positions."""
     value = facts.consumer.get("enable_auto_commit", True)
     found = "by hand, after the batch was handed on; marks of progress, no start positions"
     return ok(found) if value is False else fault("automatic", f"enable_auto_commit=False {_IN_CODE}")
 
 
 def start_position(facts: Facts) -> Judgement:
-    """A bridge begins where its server asks, else at the log's start; `latest` would pass over updates."""
+    """A bridge begins where its server asks, else at the log's start; ``latest`` would skip updates."""
     value = facts.consumer.get("auto_offset_reset", "latest")
     return ok(str(value)) if value in {"earliest", "none"} else fault(str(value), f"earliest {_IN_CODE}")
 
@@ -58,7 +58,7 @@ _EVERYONE: Final = "allow.everyone.if.no.acl.found"
 
 
 class BrokerListener(NamedTuple):
-    """One listener of a broker: its name, where it binds, and the protocol that is spoken there."""
+    """One listener of a broker: its name, the address that it binds, and its security protocol."""
 
     name: str
     host: str
@@ -66,7 +66,7 @@ class BrokerListener(NamedTuple):
 
 
 def listeners_of(facts: Facts) -> set[BrokerListener]:
-    """Return the listeners of all brokers, those of controllers with them. Raises `NotVisible`."""
+    """Return the listeners of all brokers, including those of controllers. Raises ``NotVisible``."""
     bound, protocols = facts.of_brokers("listeners"), facts.of_brokers("listener.security.protocol.map")
     found = set()
     for number, text in bound.items():
@@ -78,7 +78,7 @@ def listeners_of(facts: Facts) -> set[BrokerListener]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address is reached from its own machine only; an empty one is every address."""
+    """Return whether a host is reachable from its own machine only; an empty one means every address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -93,9 +93,9 @@ def listeners(facts: Facts) -> Judgement:
     found = ", ".join(f"{one.name} ({one.protocol}) on {one.host or 'every address'}" for one in outside)
     change = "in server.properties: SASL_SSL or SSL for every listener outside loopback"
     if any(one.protocol == "PLAINTEXT" for one in outside):
-        return fault(f"{found}: everybody on the way reads and writes", change)
+        return fault(f"{found}: anybody on the network can read and write", change)
     if any(one.protocol == "SASL_PLAINTEXT" for one in outside):
-        return warning(f"{found}: everybody on the way reads", change)
+        return warning(f"{found}: anybody on the network can read", change)
     return ok(found)
 
 
@@ -122,19 +122,19 @@ def authorizer(facts: Facts) -> Judgement:
     if not without:
         return ok(next(iter(facts.of_brokers("authorizer.class.name").values())).rpartition(".")[2])
     if _on_this_machine_only(facts):
-        return ok("none: everybody on this machine may do everything, nobody else anything")
+        return ok("none: any user of this machine may do everything, others nothing")
     return fault(
-        f"none at broker {', '.join(without)}: everybody may do everything",
+        f"none at broker {', '.join(without)}: anybody may do everything",
         "in server.properties, with the rights that `diem topics --print` lists",
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     )
 
 
 def closed_by_default(facts: Facts) -> Judgement | None:
-    """allow.everyone.if.no.acl.found=false (the default): what has no rule is closed."""
+    """allow.everyone.if.no.acl.found=false (the default): a resource without a rule is closed."""
     if not any(facts.of_brokers("authorizer.class.name").values()):
         return None
-    # Kafka does not know the setting as one of its own: absent is the default, and a value that is set may be hidden.
+    # The setting is the authorizer's, not Kafka's own: absent means the default, and a value that is set may be hidden.
     values = {n: facts.brokers.get(n, {}).get(_EVERYONE, "false") for n in facts.cluster.brokers}
     opened = [str(number) for number, value in sorted(values.items()) if value == "true"]
     if opened:
@@ -142,7 +142,7 @@ def closed_by_default(facts: Facts) -> Judgement | None:
         return fault(f"on at broker {', '.join(opened)}: what has no rule is open", change, f"{_EVERYONE}=false")
     if None in values.values():
         return warning(
-            "set, and the cluster does not say to what", "see that server.properties says", f"{_EVERYONE}=false"
+            "set, but the cluster does not show the value", "check that server.properties has", f"{_EVERYONE}=false"
         )
     return ok("off")
 
@@ -155,7 +155,7 @@ def _on_this_machine_only(facts: Facts) -> bool:
 
 
 SECURITY: Final = (
-    Rule("listeners", "nobody reads or writes on the way", "reliability 3.5", listeners),
+    Rule("listeners", "nobody on the network reads or writes", "reliability 3.5", listeners),
     Rule("connection", "nor on ours", "reliability 3.5", connection),
     Rule("authorizer", "nobody else writes updates", "reliability 3.5", authorizer),
     Rule("no rule, no right", "a forgotten topic is closed", "reliability 3.5", closed_by_default),

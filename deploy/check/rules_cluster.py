@@ -14,11 +14,11 @@ from deploy.terminal import amount
 from diem.kafka.metadata import Partition
 
 _MAX_NAMED: Final = 4
-"""Partitions that are named one by one."""
+"""Number of partitions that are named one by one."""
 
 
 def brokers_up(facts: Facts) -> Judgement:
-    """Every broker that has a replica, or that `diem up` runs, is up."""
+    """Every broker that has a replica, or that ``diem up`` runs, is up."""
     holders = {
         n for topic in facts.cluster.topics.values() for part in topic.partitions.values() for n in part.replicas
     }
@@ -34,7 +34,7 @@ def brokers_up(facts: Facts) -> Judgement:
 
 
 def topic_exists(facts: Facts) -> Judgement:
-    """The updates topic is there."""
+    """The updates topic exists."""
     found = facts.cluster.topics.get(facts.updates)
     if found is not None and found.partitions:
         return ok(f"{facts.updates} with {amount(len(found.partitions), 'partition')}")
@@ -213,7 +213,7 @@ def controllers(facts: Facts) -> Judgement | None:
     """A majority of the controllers is left when N are lost: 2 N + 1 of them."""
     voters = {voter for value in facts.of_brokers("controller.quorum.voters").values() for voter in value.split(",")}
     voters.discard("")
-    if not voters:  # a quorum that changes while it runs is described by its own tool alone
+    if not voters:  # a dynamic quorum is described by its own tool only
         servers = {s for v in facts.of_brokers("controller.quorum.bootstrap.servers").values() for s in v.split(",")}
         return _check_controllers(facts, len(servers - {""}), "bootstrap server")
     return _check_controllers(facts, len(voters), "voter")
@@ -243,12 +243,12 @@ def machines(facts: Facts) -> Judgement | None:
 
 
 def auto_create(facts: Facts) -> Judgement:
-    """auto.create.topics.enable=false: only we make our topics."""
+    """auto.create.topics.enable=false: only we create our topics."""
     wrong = [number for number, value in facts.of_brokers("auto.create.topics.enable").items() if value != "false"]
     if not wrong:
         return ok("off")
     return fault(
-        f"on at {_brokers(wrong)}: whoever asks for a missing topic makes it, with the brokers' defaults",
+        f"on at {_brokers(wrong)}: a request for a missing topic creates it, with the brokers' defaults",
         "in server.properties, then restart one broker after the other",
         "auto.create.topics.enable=false",
     )

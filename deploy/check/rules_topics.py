@@ -1,6 +1,6 @@
 """Rules of our topics: log settings (docs/protocol.md section 3) and the number of partitions (thesis, section 5).
 
-All partitions count as equally busy: where measured loads are known, the busiest server's share is the better measure.
+All partitions are assumed to be equally busy; with measured loads, the busiest server's share is the better measure.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,22 +15,22 @@ from deploy.terminal import amount
 POLICY: Final = "cleanup.policy"
 SIZE: Final = "max.message.bytes"
 PACE: Final = ("segment.ms", "segment.bytes", "max.compaction.lag.ms", "min.cleanable.dirty.ratio")
-"""Settings that may be smaller than ours: they say how long superseded records stay at most."""
+"""Settings that may be smaller than ours: bounds on how long superseded records stay."""
 _JUDGED_ELSEWHERE: Final = frozenset({POLICY, SIZE, MIN_IN_SYNC, UNCLEAN, *PACE})
 
 
 def cleanup_policy(facts: Facts) -> Judgement:
-    """cleanup.policy=compact alone: with `delete` a quiet endpoint loses its only copy."""
+    """cleanup.policy=compact alone: with ``delete`` a quiet endpoint loses its only copy."""
     value, wanted = facts.of_topic(facts.updates, POLICY), facts.wanted[POLICY]
     if value == wanted:
         return ok(value)
     deletes = "delete" in value.split(",")
-    loss = "an endpoint that is quiet for long loses its only copy" if deletes else "superseded records stay for ever"
+    loss = "an endpoint that is quiet for long loses its only copy" if deletes else "superseded records stay forever"
     return fault(f"{value}: {loss}", "", set_topic_line(facts, facts.updates, {POLICY: wanted}))
 
 
 def cleaner(facts: Facts) -> Judgement | None:
-    """log.cleaner.enable=true, or nothing is ever compacted; versions of Kafka that always clean do not have it."""
+    """log.cleaner.enable=true, or nothing is compacted; versions of Kafka that always compact lack the setting."""
     key = "log.cleaner.enable"
     wrong = [str(number) for number, settings in facts.brokers.items() if settings.get(key, "true") == "false"]
     if not facts.brokers:
@@ -41,7 +41,7 @@ def cleaner(facts: Facts) -> Judgement | None:
 
 
 def compaction_pace(facts: Facts) -> Judgement:
-    """Segments close and are compacted soon: what a new reader has to read stays near one record an endpoint."""
+    """Segments are closed and compacted soon, so that a new reader reads little more than one record per endpoint."""
     wrong = {}
     for key in PACE:
         value = facts.of_topic(facts.updates, key)
@@ -55,7 +55,7 @@ def compaction_pace(facts: Facts) -> Judgement:
 
 
 def record_size(facts: Facts) -> Judgement:
-    """max.message.bytes takes every batch of the producer, and not much more."""
+    """max.message.bytes admits every batch of the producer, and not much more."""
     value, batch = int(facts.of_topic(facts.updates, SIZE)), facts.producer.get("max_batch_size")
     wanted = facts.wanted[SIZE]
     change = set_topic_line(facts, facts.updates, {SIZE: wanted})
@@ -67,7 +67,7 @@ def record_size(facts: Facts) -> Judgement:
 
 
 def other_settings(facts: Facts) -> Judgement:
-    """The other settings that this system gives to the topic."""
+    """The other settings with which this system creates the topic."""
     wanted = {key: value for key, value in facts.wanted.items() if key not in _JUDGED_ELSEWHERE}
     wrong = {key: facts.of_topic(facts.updates, key) for key in wanted}
     wrong = {key: value for key, value in wrong.items() if value != wanted[key]}
@@ -112,7 +112,7 @@ def side_topics(facts: Facts) -> Judgement:
 
 
 def _wrong_settings(facts: Facts, name: str) -> Iterator[tuple[str, str]]:
-    """The settings of a topic that lose or refuse records, with what they must be."""
+    """Yield the settings of a topic that lose or refuse records, with the required values."""
     for key in _EQUAL_SETTINGS:
         if facts.of_topic(name, key) != facts.wanted[key]:
             yield key, facts.wanted[key]
@@ -127,25 +127,25 @@ SIDE_TOPICS: Final = (Rule("hot and map", "hot updates and the partition map sta
 ELECTION_S: Final = 0.005
 """Time to elect one leader (thesis, t_elect); with a quorum of controllers no metadata is fetched (t_meta = 0)."""
 REPLICATION_S: Final = 0.00002
-"""Time by which one more replicated partition delays the others (thesis, t_repl)."""
+"""Delay of the others by one more replicated partition (thesis, t_repl)."""
 MAX_SUGGESTED: Final = 120
-"""Largest count that is suggested: the most even one that the thesis looks at."""
+"""Largest suggested count: the most even one that the thesis examines."""
 
 
 def imbalance(partitions: int, servers: int) -> float:
-    """Return the largest share over the mean share, ceil(P/n) n/P: 1.0 is even; 1.5 is half as much again."""
+    """Return the largest share over the mean share, ceil(P/n) n/P: 1.0 is even."""
     return -(-partitions // servers) * servers / partitions
 
 
 def mean_imbalance(partitions: int, sizes: Sequence[int]) -> float:
-    """Return the mean imbalance over cluster sizes: a finer measure than how many of them divide evenly."""
+    """Return the mean imbalance over cluster sizes: a finer measure than the number of sizes that divide evenly."""
     return fmean(imbalance(partitions, size) for size in sizes)
 
 
 def better_counts(partitions: int, sizes: Sequence[int], most: int = MAX_SUGGESTED) -> list[int]:
-    """Return counts that share more evenly among `sizes`: each is the smallest that is as even as it is.
+    """Return partition counts that divide more evenly among ``sizes``, each the smallest of its evenness.
 
-    At most three, the most even one last, none below the largest size and none beyond `most` or twice that size.
+    At most three, the most even one last; none is below the largest size, or above ``most`` and twice that size.
     """
     best, found = mean_imbalance(partitions, sizes), []
     for count in range(max(sizes), max(most, 2 * max(sizes)) + 1):
@@ -157,25 +157,25 @@ def better_counts(partitions: int, sizes: Sequence[int], most: int = MAX_SUGGEST
 
 
 def unavailable_s(led: int) -> float:
-    """Return how long the partitions of a lost broker may be without a leader (thesis, equation 11)."""
+    """Return the longest time without a leader for the partitions of a lost broker (thesis, equation 11)."""
     return ELECTION_S * led
 
 
 def replication_delay_s(partitions: int, replicas: float, brokers: int) -> float:
-    """Return what replication adds to the time of a record (thesis, equation 10); 0 where nothing is replicated."""
+    """Return the delay of a record by replication (thesis, equation 10); 0 with a single broker."""
     if brokers < 2:
         return 0.0
     return REPLICATION_S * (replicas - 1) * partitions / (brokers * (brokers - 1))
 
 
 MAX_ELECTIONS_S: Final = 10.0
-"""Half of what everybody may lag after a broker is lost (20 s); the rest is for noticing it."""
+"""Half of the allowed lag after the loss of a broker (20 s); the other half is for detecting the loss."""
 MAX_REPLICATION_S: Final = 0.1
-"""A fraction of a second is not seen by a person who waits for an update."""
+"""Not noticeable to a person who waits for an update."""
 
 
 def enough_partitions(facts: Facts) -> Judgement:
-    """P >= n for every planned size (equation 6): a key stays where it is only if the count need never grow."""
+    """P >= n for every planned size (equation 6): keys keep their partitions only while the count is unchanged."""
     count, idle = len(facts.topic.partitions), [n for n in facts.planned if n > len(facts.topic.partitions)]
     largest = max(facts.planned)
     if not idle:
@@ -214,7 +214,7 @@ def bounded_partitions(facts: Facts) -> Judgement:
 
 
 def even_replicas(facts: Facts) -> Judgement | None:
-    """P r = 0 mod n (equation 7) with the brokers there are: each holds as many replicas as the others."""
+    """P r = 0 mod n (equation 7) for the present brokers: each holds as many replicas as the others."""
     brokers, count, replicas = len(facts.cluster.brokers), len(facts.topic.partitions), replicas_of(facts.topic)
     if brokers < 2:
         return None

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from deploy.check.facts import INTERNAL, Facts
@@ -16,14 +15,14 @@ _OTHER_OPTION: Final = {"kafka-leader-election.sh": "--admin.config"}
 
 
 def tool_line(bootstrap_servers: str, security_protocol: str, name: str, *arguments: str) -> str:
-    """Return a line for a shell: a tool of Kafka's, connected like us."""
+    """Return the command line of a tool of Kafka's, connected as we are."""
     option = _OTHER_OPTION.get(name, "--command-config")
     secured = () if security_protocol == "PLAINTEXT" else (option, CLIENT_FILE)
     return shlex.join((name, "--bootstrap-server", bootstrap_servers, *secured, *arguments))
 
 
 def cluster_line(facts: Facts, name: str, *arguments: str) -> str:
-    """Return a line for the cluster of the facts."""
+    """Return the command line of a tool for the cluster of the facts."""
     return tool_line(facts.bootstrap_servers, facts.security_protocol, name, *arguments)
 
 
@@ -34,17 +33,17 @@ def set_topic_line(facts: Facts, topic: str, settings: Mapping[str, str]) -> str
 
 
 def set_brokers_line(facts: Facts, settings: Mapping[str, str]) -> str:
-    """Return the line that changes the brokers' default of settings that may change while they run."""
+    """Return the line that changes the brokers' default of dynamic settings."""
     entity = ("--entity-type", "brokers", "--entity-default")
     return cluster_line(facts, "kafka-configs.sh", "--alter", *entity, "--add-config", _join_settings(settings))
 
 
 def recreate_topics(facts: Facts, brokers: int, *options: str) -> tuple[str, tuple[str, ...]]:
-    """Return how our topics are made anew, in words and as lines; on so many brokers if they are ours to start.
+    """Return how to recreate our topics, in words and as lines; ``brokers`` is for a cluster that ``diem up`` starts.
 
-    No update is lost: the publisher sees that they are other topics and sends the store's updates again, and every
-    reader starts over (docs/protocol.md section 3). The partition map goes with them, because it says how many
-    partitions there are; while the publisher runs it would make the old one again.
+    No update is lost: the publisher detects the new topics and resends the store's updates, and every reader starts
+    over (docs/protocol.md section 3). The partition map is recreated too, because it holds the number of partitions;
+    a running publisher would recreate the old one.
     """
     if facts.started:
         words = "stop `diem up`, remove `kafka` in its state directory and start it so; the store has every update"
@@ -55,7 +54,7 @@ def recreate_topics(facts: Facts, brokers: int, *options: str) -> tuple[str, tup
 
 
 def create_topics_line(facts: Facts, *options: str) -> str:
-    """Return the line of ours that makes the topics; security options come from the environment."""
+    """Return the ``diem topics`` line that creates the topics; security options come from the environment."""
     prefix = facts.updates.removesuffix("updates")
     where = () if facts.started else ("--bootstrap-servers", facts.bootstrap_servers)
     named = () if prefix == "diem." else ("--topic-prefix", prefix)
@@ -63,7 +62,7 @@ def create_topics_line(facts: Facts, *options: str) -> str:
 
 
 def _join_settings(settings: Mapping[str, str]) -> str:
-    """Return settings as the tools take them; a value with commas stands in brackets."""
+    """Return settings in the syntax of the tools; a value with commas is in brackets."""
     return ",".join(f"{key}=[{value}]" if "," in value else f"{key}={value}" for key, value in settings.items())
 
 
@@ -75,42 +74,31 @@ PRINCIPALS: Final[Mapping[str, str]] = {
     "pipeline": "User:diem-pipeline",
     "check": "User:diem-check",
 }
-"""Principals by role; the names are free."""
-
-
-@dataclass(eq=False)
-class UnknownRole(ConfigurationError):
-    """A principal is given for a role that there is not."""
-
-    text: str
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return f"--principal is ROLE=NAME with a role of {', '.join(PRINCIPALS)}, not {self.text!r}"
+"""Default principals by role; the names are arbitrary."""
 
 
 def parse_principals(given: list[str]) -> dict[str, str]:
-    """Return the principal of every role from texts such as `data=User:alice`; a name alone is a user's.
+    """Return the principal of every role from texts such as ``data=User:alice``; a plain name is a user's.
 
     Raises:
-        UnknownRole: a text is not of this form.
+        ConfigurationError: a text is not of this form.
     """
     chosen = dict(PRINCIPALS)
     for text in given:
         role, _, name = text.partition("=")
         if role not in PRINCIPALS or not name:
-            raise UnknownRole(text)
+            raise ConfigurationError(f"--principal is ROLE=NAME with a role of {', '.join(PRINCIPALS)}, not {text!r}")
         chosen[role] = name if ":" in name else f"User:{name}"
     return chosen
 
 
 def topic_lines(options: KafkaOptions, brokers: int = DEFAULT_REPLICATION) -> list[str]:
-    """Return the `kafka-topics.sh` lines that make the topics as this system would on so many brokers."""
+    """Return the ``kafka-topics.sh`` lines that create the topics as this system would with this many brokers."""
     return [_topic_line(options, spec) for spec in specs(options, brokers)]
 
 
 def traffic_lines(options: KafkaOptions, brokers: int = DEFAULT_REPLICATION) -> list[str]:
-    """Return the line that makes the topic of recorded traffic, with a comment on who needs it."""
+    """Return the line that creates the topic of recorded traffic, with a comment on its use."""
     need = "# Only where traffic is recorded in Kafka; change what you like, retention.ms for one."
     return [need, _topic_line(options, traffic_spec(options, brokers))]
 
@@ -122,9 +110,9 @@ def _topic_line(options: KafkaOptions, spec: TopicSpec) -> str:
 
 
 def acl_lines(options: KafkaOptions, who: Mapping[str, str] = PRINCIPALS) -> Iterator[str]:
-    """Yield the `kafka-acls.sh` lines that allow every role what it does, and no more; comments say for what.
+    """Yield the ``kafka-acls.sh`` lines that grant every role the rights that it uses; comments give the purpose.
 
-    `Read` and `Write` include `Describe`; it is written out because that is what a reader of the rules looks for.
+    ``Read`` and ``Write`` imply ``Describe``, which is listed for readers of the rules.
     """
     names, prefix = options.names, options.topic_prefix
     groups = ("--resource-pattern-type", "prefixed", "--group")
@@ -135,14 +123,14 @@ def acl_lines(options: KafkaOptions, who: Mapping[str, str] = PRINCIPALS) -> Ite
     map_ = ("--topic", names.partition_map)
     yield _allow(options, who["data"], ("Read", "Write", "Describe", "DescribeConfigs"), *map_)
     yield _allow(options, who["data"], ("Write", "Describe"), "--transactional-id", names.map_writer)
-    yield "# Only for brokers older than 3.0, which ask for it from an idempotent producer:"
+    yield "# Only for brokers older than 3.0, which require it of an idempotent producer:"
     yield f"# {_allow(options, who['data'], ('IdempotentWrite',), '--cluster')}"
     yield "# Bridges read, and mark their progress: on the X axis in groups of their own, on the Z axis in shared ones."
     for topic in names.topics:
         yield _allow(options, who["bridge"], ("Read", "Describe"), "--topic", topic)
     for axis in ("x-", "z-"):
         yield _allow(options, who["bridge"], ("Read", "Describe"), *groups, prefix + axis)
-    yield "# Only for partitioned modes: the metadata service reads the map, and looks who has which partition."
+    yield "# Only for partitioned modes: the metadata service reads the map and the owners of partitions."
     yield "# To apply plans, it writes the map, and gives the updates topic the partitions that a plan needs (Alter)."
     yield _allow(options, who["metadata"], ("Describe", "Alter"), "--topic", names.updates)
     yield _allow(options, who["metadata"], ("Read", "Write", "Describe"), *map_)

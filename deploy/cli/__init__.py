@@ -1,7 +1,7 @@
-"""Command line of `diem`, one module a group of commands.
+"""Command line of ``diem``: one module per group of commands, each imported by ``commands`` alone.
 
-A plain `run PROCESS` goes straight to the process: each pays for its imports in memory, and a server needs no command
-line parser. Everything else: ``commands`` (entry and error handling), then ``options``, and a module a group.
+A plain ``run PROCESS`` bypasses ``commands``: imports cost memory, and a server needs no command line parser. Reading
+order: ``commands`` (entry and error handling), ``options``, then any command.
 """
 
 import sys
@@ -11,7 +11,7 @@ from diem.process.imports import without_colours
 
 
 def app() -> NoReturn:
-    """Run the command in `sys.argv` and exit with its code."""
+    """Run the command in ``sys.argv`` and exit with its code."""
     match sys.argv[1:]:
         case ["run", name] if not name.startswith("-"):
             without_colours()

@@ -1,37 +1,45 @@
-"""The commands of `diem` for plans that are there: `apply`, `rollback` and `plans`."""
+"""The commands of ``diem`` for existing plans: ``apply``, ``rollback`` and ``plans``.
+
+Reading order: the commands, the selection of a plan, the monitor of its migration.
+"""
 
 import asyncio
 import json
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from deploy.cli.options import StateDirOption, run_interactive
-from deploy.clients.metadata import PlanStatus
+from deploy.cli.options import StateDirOption, UnusableFile, run_interactive
+from deploy.clients.data_service import ServiceRefused
+from deploy.clients.metadata import MetadataService, MetadataUnavailable, PlanStatus
 from deploy.planning import render
-from deploy.planning.apply import (
-    APPLYING,
-    ROLLING_BACK,
-    MigrationKind,
-    MigrationMonitor,
-    PlanOutdated,
-    names_file,
-    read_plan,
-    select_to_apply,
-    select_to_roll_back,
-    submit_once,
-)
 from deploy.planning.context import KeyOption, MetadataOption, connect, run_step
 from deploy.planning.render import progress_line
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, amount, plain_console
-from diem.errors import ConfigurationError
-from diem.process import lifecycle, log
-from diem.process.clock import SystemClock
+from diem.errors import ConfigurationError, DiemError
+from diem.process import lifecycle
+from diem.process.clock import Clock, SystemClock
+from metadata.plans.plan import BadPlan, decode
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+class MigrationKind(NamedTuple):
+    """A direction of migration, with the states of a plan in progress and at the end."""
+
+    command: str
+    """The command that shows its progress."""
+    in_progress: frozenset[str]
+    final: str
+
+
+APPLYING: Final = MigrationKind("apply", frozenset({"preparing", "moving", "retiring"}), "applied")
+ROLLING_BACK: Final = MigrationKind("rollback", frozenset({"rolling_back"}), "rolled_back")
 
 
 def register(cli: typer.Typer) -> None:
@@ -43,7 +51,7 @@ def register(cli: typer.Typer) -> None:
 
 def apply_command(
     plan: Annotated[
-        str | None, typer.Argument(metavar="[PLAN|FILE]", help="Name or file; default: the latest that fits.")
+        str | None, typer.Argument(metavar="[PLAN|FILE]", help="Name or file; default: the latest that fits the map.")
     ] = None,
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
@@ -51,8 +59,7 @@ def apply_command(
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
 ) -> int:
-    """Move endpoints to where a plan has them, and follow that; also one that is on its kind already."""
-    log.configure("error", "console")
+    """Apply a plan: move its endpoints and show the progress; also of a plan that is in progress already."""
     state, console = StateDir(state_dir), plain_console()
     file = read_plan(Path(plan)) if plan is not None and names_file(plan) else None
 
@@ -66,13 +73,16 @@ def apply_command(
         console.print(f"{found.id} is applied already")
         return lifecycle.EXIT_OK
     if found.is_outdated:
-        raise PlanOutdated(found)
+        raise DiemError(
+            f"{found.id} was made for epoch {found.epoch_of_plan} of the map, which is at {found.epoch} now: "
+            "`diem plan` makes another one"
+        )
     if found.state == "ready":
         console.print(found.id)
         for each in render.forecast(report):
             console.print(each)
         _ask("Move these endpoints now?", yes=yes)
-    # On its kind it is only followed: the service says so to whoever begins it again.
+    # A migration in progress is only monitored: the service rejects a second start.
     return _follow(state, metadata, key_file, found, APPLYING)
 
 
@@ -86,8 +96,7 @@ def rollback_command(
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
 ) -> int:
-    """Move the endpoints of a plan back to where they were before it, also while it is being applied."""
-    log.configure("error", "console")
+    """Move the endpoints of a plan back to where they were before, also while it is being applied."""
     state, console = StateDir(state_dir), plain_console()
 
     async def fetch() -> PlanStatus:
@@ -110,8 +119,7 @@ def plans_command(
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
 ) -> int:
-    """List the plans that were submitted, and how far each is."""
-    log.configure("error", "console")
+    """List the submitted plans, and the progress of each."""
 
     async def fetch() -> list[PlanStatus]:
         return await (await connect(StateDir(state_dir), metadata, key_file))[1].plans()
@@ -163,3 +171,140 @@ def _ask(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise ConfigurationError("there is no terminal to ask at: say --yes")
     typer.confirm(question, abort=True)
+
+
+def names_file(plan: str) -> bool:
+    """Return whether the argument means a file, which may be missing, and not the name of a plan."""
+    return Path(plan).is_file() or "/" in plan or plan.endswith(".json")
+
+
+def read_plan(file: Path) -> tuple[str, bytes]:
+    """Return the name and the content of the plan in a file. Raises ``UnusableFile``."""
+    try:
+        content = file.read_bytes()
+        return decode(content).id, content
+    except OSError as error:
+        raise UnusableFile(file, error.strerror or str(error)) from error
+    except BadPlan as error:
+        raise UnusableFile(file, str(error)) from error
+
+
+async def submit_once(service: MetadataService, name: str, content: bytes) -> PlanStatus:
+    """Return the status of a plan, submitting it if the service does not have it.
+
+    Raises:
+        MetadataUnavailable: no service answers.
+        ServiceRefused: the service rejects it.
+    """
+    try:
+        return await service.plan(name)
+    except ServiceRefused as error:
+        if error.status != 404:
+            raise
+    return await service.submit(content)
+
+
+async def select_to_apply(service: MetadataService, name: str | None) -> PlanStatus:
+    """Return the named plan; without a name the one in progress, else the latest that may be applied.
+
+    Raises:
+        DiemError: there is none.
+        MetadataUnavailable: no service answers.
+        ServiceRefused: there is none of that name.
+    """
+    if name is not None:
+        return await service.plan(name)
+    found = await service.plans()
+    for plan in found:
+        if plan.state in APPLYING.in_progress:
+            return plan
+    for plan in reversed(found):
+        if plan.state == "ready" and not plan.is_outdated:
+            return plan
+    raise DiemError("there is no plan that fits the map as it is: `diem plan` makes one")
+
+
+async def select_to_roll_back(service: MetadataService, name: str | None) -> PlanStatus:
+    """Return the named plan if it was applied last or is in progress; without a name that plan.
+
+    Raises:
+        DiemError: none was applied, or another one.
+        MetadataUnavailable: no service answers.
+        ServiceRefused: there is none of that name.
+    """
+    applied = APPLYING.in_progress | ROLLING_BACK.in_progress | {APPLYING.final, ROLLING_BACK.final}
+    if name is None:
+        last = next((plan for plan in reversed(await service.plans()) if plan.state in applied), None)
+        if last is None:
+            raise DiemError("no plan was applied last: there is nothing to take back")
+        return last
+    plan = await service.plan(name)
+    if plan.state not in applied:
+        raise DiemError(f"{name} is not what was applied last: only that can be taken back")
+    return plan
+
+
+POLL_INTERVAL_S: Final = 0.5
+GIVE_UP_AFTER_S: Final = 600.0
+"""Longest time without an answer. The migration itself continues when the service is back."""
+
+ShowProgress = Callable[[str, str], None]
+"""Called with a key and a text; the text is new if its key differs from that of the text before."""
+
+
+class MigrationMonitor:
+    """Poll the status of one plan until its migration ends, across restarts of the metadata service."""
+
+    def __init__(self, service: MetadataService, kind: MigrationKind, show: ShowProgress, clock: Clock) -> None:
+        self._service = service
+        self._kind = kind
+        self._show = show
+        self._clock = clock
+        self._started_at = self._answered_at = clock.monotonic()
+
+    async def wait(self, begun: PlanStatus) -> PlanStatus:
+        """Return the final status; ``begun`` is the status when the migration began.
+
+        Raises:
+            DiemError: another command has changed its course.
+            MetadataUnavailable: no answer for ``GIVE_UP_AFTER_S``; the migration continues when the service is back.
+            ServiceRefused: the service does not know the plan.
+        """
+        plan: PlanStatus | None = begun
+        while plan is None or not self._is_over(plan, begun.epoch or 0):
+            await asyncio.sleep(POLL_INTERVAL_S)
+            plan = await self._poll(begun.id)
+        return plan
+
+    async def _poll(self, name: str) -> PlanStatus | None:
+        try:
+            plan = await self._service.plan(name)
+        except MetadataUnavailable as error:
+            silent = self._clock.monotonic() - self._answered_at
+            if silent > GIVE_UP_AFTER_S:
+                raise MetadataUnavailable(
+                    f"{error.reason}, for {silent:.0f} s now; the move goes on when it is back"
+                ) from error
+            self._show("away", f"{error}; going on when it is back ({silent:.0f} s)")
+            return None
+        self._answered_at = self._clock.monotonic()
+        return plan
+
+    def _is_over(self, plan: PlanStatus, epoch: int) -> bool:
+        if plan.state == self._kind.final:
+            return True
+        if plan.state in self._kind.in_progress:
+            text = _describe(plan)
+            self._show(re.sub(r"\d+", "", text), f"{text} ({self._clock.monotonic() - self._started_at:.0f} s)")
+        # A migration appears in the map at a later epoch; until that is read, the plan has its previous state.
+        elif plan.phase is not None and (plan.epoch or 0) > epoch:
+            now = plan.state.replace("_", " ")
+            raise DiemError(f"another command has changed its course: {plan.id} is {now} at epoch {plan.epoch}")
+        return False
+
+
+def _describe(plan: PlanStatus) -> str:
+    endpoints = amount(plan.moves, "endpoint")
+    waits = f"; waits for {plan.waiting_for}" if plan.waiting_for else ""
+    back = "back: " if plan.state == "rolling_back" else ""
+    return f"{back}{plan.phase or plan.state}, {endpoints}{waits}"

@@ -1,28 +1,44 @@
-"""The command `diem autoplan`: plans and applies by itself, on a schedule."""
+"""The command ``diem autoplan``: plan and apply on a schedule, within a budget.
 
+Reading order: the command, one round (pipeline, plan, apply), the journal of decisions, the subprocesses of a round.
+"""
+
+import asyncio
+import fcntl
 import importlib.util
+import json
+import os
+import signal
 import time
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 import typer
 
-from deploy.cli.options import StateDirOption
-from deploy.planning.autoplan import FAILED, Interrupted, Journal, Policy, SubprocessRunner, pause, run_round
-from deploy.planning.context import KeyOption, MetadataOption, parse_share
+from deploy.cli.options import EXIT_NOTHING, StateDirOption, parse_share
+from deploy.planning.context import KeyOption, MetadataOption
+from deploy.planning.render import percent
 from deploy.planning.traffic_input import RELEVANT_MS, remove_old
-from deploy.system.state_dir import StateDir
+from deploy.system.launch import command, pdeathsig_command
+from deploy.system.state_dir import BadStateDir, StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
-from diem.process import lifecycle, log
+from diem.errors import DiemError
+from diem.process import lifecycle
 from diem.process.lifecycle import Lifecycle
 from metadata.jobs.warehouse import Warehouse
 from metadata.statistics.constants import DAY_MS
+from metadata.statistics.model import duplicate_recorders_warning
 from metadata.statistics.window import parse_span
 
 DRAIN_S: Final = 30.0
-"""For the command that is interrupted, with its JVM."""
+"""Time for an interrupted command, with its JVM, to end."""
 NAME: Final = "autoplan"
-"""Of the statistics and the plan's file: those of a round replace those of the round before."""
+"""Name of the statistics and of the plan's file: each round replaces those of the round before."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -37,28 +53,28 @@ def autoplan_command(
     once: Annotated[bool, typer.Option("--once", help="One round; exit code 1 if it fails.")] = False,
     window: Annotated[
         str,
-        typer.Option(
-            help="Length of the traffic that is learnt from; it ends with the last, which is at most as long ago."
-        ),
+        typer.Option(help="Length of the window of traffic; it may have ended at most its own length ago."),
     ] = "1h",
     movement: Annotated[str, typer.Option(help="Subscriptions that may move in a round.")] = "1%",
-    servers: Annotated[str | None, typer.Option(help="Numbers of servers to plan for; default: as there are.")] = None,
-    hot_budget: Annotated[str, typer.Option(help="Load that endpoints on every server may add.")] = "0.5%",
-    costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: figures built in.")] = None,
+    servers: Annotated[
+        str | None, typer.Option(help="Numbers of servers to plan for; default: the present number.")
+    ] = None,
+    hot_budget: Annotated[str, typer.Option(help="Load that hot endpoints may add.")] = "0.5%",
+    costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: built-in figures.")] = None,
     traffic: Annotated[Path | None, typer.Option(help="Recorded traffic; default: in the state directory.")] = None,
     spark: Annotated[
-        bool | None, typer.Option("--spark/--no-spark", help="Run the pipeline, or read files; default: if it is here.")
+        bool | None,
+        typer.Option("--spark/--no-spark", help="Run the pipeline, or read files; default: if Spark is installed."),
     ] = None,
     keep_days: Annotated[
         int,
-        typer.Option(min=0, help="Without Spark: files that were read are kept so long, and as long as they matter."),
+        typer.Option(min=0, help="Without Spark: days for which read files are kept, at least while they are needed."),
     ] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be applied.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be applied.")] = False,
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
 ) -> int:
-    """Learn, plan and apply what pays, again and again; never moves more than the budget, and says what it decides."""
-    log.configure("error", "console")
+    """Plan from recorded traffic and apply what pays, repeatedly and within a budget of moves; print each decision."""
     state, period = StateDir(state_dir), parse_span(every) / 1000
     for text, option in ((movement, "--movement"), (hot_budget, "--hot-budget")):
         parse_share(text, option)
@@ -92,11 +108,11 @@ def autoplan_command(
             journal.record(decision, elapsed_s)
             failed = decision.what == FAILED
             if not failed and pipeline is None and traffic is None:
-                # With one, what is read is removed by it. A window may have ended its own length ago.
+                # A pipeline removes what it has read. A window may have ended its own length ago.
                 remove_old(state.path / "traffic" / "in", max(keep_days * DAY_MS, 2 * length + RELEVANT_MS))
             if once:
                 return
-            await pause(life.stopping, max(0.0, period - elapsed_s))
+            await life.pause(max(0.0, period - elapsed_s))
 
     with journal.lock():
         code = lifecycle.serve(life, rounds)
@@ -106,9 +122,9 @@ def autoplan_command(
 def learning_of(
     state: StateDir, window: str, traffic: Path | None, *, spark: bool | None
 ) -> tuple[list[str] | None, list[str]]:
-    """Return the options of `diem pipeline run`, None without it, and those of `diem plan` for what it learns from.
+    """Return the options of ``diem pipeline run`` (None without Spark), and the options of ``diem plan`` for its input.
 
-    What is learnt from is of the window's length in every round: other statistics, of whatever time, are left alone.
+    The input has the window's length in every round; other statistics in the warehouse are not used.
     """
     with_spark = importlib.util.find_spec("pyspark") is not None if spark is None else spark
     if with_spark and traffic is None:
@@ -123,3 +139,233 @@ def learning_of(
 
 def _given(option: str, value: object) -> list[str]:
     return [] if value is None else [option, str(value)]
+
+
+APPLIED: Final = "applied"
+WOULD_APPLY: Final = "would apply"
+NOTHING: Final = "nothing"
+FAILED: Final = "failed"
+RECENT: Final = timedelta(minutes=10)
+"""Traffic of at most this age is recent, even if its window is shorter."""
+
+
+class CommandResult(NamedTuple):
+    """Exit code and output of a command of ``diem``."""
+
+    code: int
+    out: str
+    err: str
+
+
+class CommandRunner(Protocol):
+    """Run a command of ``diem`` to its end."""
+
+    async def __call__(self, *arguments: str) -> CommandResult:
+        """Run the command with these arguments."""
+
+
+class StepFailed(DiemError):
+    """A command failed; the text is the last line that it printed."""
+
+
+class NoNewTraffic(StepFailed):
+    """A command found no traffic, or no clients in its window."""
+
+
+class Decision(NamedTuple):
+    """One decision, with its reason."""
+
+    what: str
+    """One of the constants of this module."""
+    why: str
+    plan: str | None = None
+    figures: dict[str, Any] | None = None
+
+    def line(self) -> str:
+        """Return the decision in one line, for people."""
+        named = f" {self.plan}" if self.plan else ""
+        return f"{self.what}{named}: {self.why}{_format_figures(self.figures)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Options of every round."""
+
+    where: Sequence[str]
+    """Options of all commands that select the system."""
+    pipeline: Sequence[str] | None
+    """Options of ``diem pipeline run``; None without Spark: files are read instead."""
+    plan: Sequence[str]
+    """Options of ``diem plan``."""
+    dry_run: bool = False
+
+
+async def run_round(run: CommandRunner, policy: Policy) -> Decision:
+    """Run one round. A failure is a decision, too: the next round tries again."""
+    try:
+        if policy.pipeline is not None:
+            await _run_step(run, "pipeline", "run", *policy.pipeline)
+        # ``diem apply`` submits it.
+        planned = _parse_json(await _run_step(run, "plan", "--json", "--no-submit", *policy.plan, *policy.where))
+        why, name, figures = str(planned["why"]), planned["plan"], select_figures(planned)
+        if is_old(window := planned["window"], datetime.now(UTC)):
+            return Decision(NOTHING, f"no traffic was recorded after {window['to']}", None, figures)
+        if not planned["pays"]:
+            return Decision(NOTHING, why, None, figures)
+        if policy.dry_run:
+            return Decision(WOULD_APPLY, why, name, figures)
+        await _run_step(run, "apply", planned["file"], "--yes", *policy.where)
+        return Decision(APPLIED, why, name, figures)
+    except NoNewTraffic as error:
+        return Decision(NOTHING, str(error))
+    except StepFailed as error:
+        return Decision(FAILED, str(error))
+
+
+def is_old(window: Mapping[str, str], now: datetime) -> bool:
+    """Return whether a window (``from``, ``to``, ISO 8601) ended longer ago than its length, and than ``RECENT``.
+
+    A window ends with the last event, and a server with clients records something every minute: since then there were
+    no clients, or nothing is recorded.
+    """
+    start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
+    return now - end > max(end - start, RECENT)
+
+
+async def _run_step(run: CommandRunner, *arguments: str) -> str:
+    ran = await run(*arguments)
+    if ran.code != 0:
+        # The last line of a failed command is the reason.
+        lines = [line.removeprefix("diem: ") for line in ran.err.splitlines() if line.strip()]
+        failed = NoNewTraffic if ran.code == EXIT_NOTHING else StepFailed
+        raise failed(f"diem {arguments[0]}: {lines[-1] if lines else f'exit {ran.code}'}")
+    return ran.out
+
+
+def _parse_json(text: str) -> dict[str, Any]:
+    lines = text.strip().splitlines()
+    try:
+        found: dict[str, Any] = json.loads(lines[-1] if lines else "")
+    except ValueError:
+        raise StepFailed("diem plan: it gave no JSON") from None
+    return found
+
+
+def select_figures(planned: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of ``diem plan --json`` that are recorded with a decision."""
+    report = planned["report"]
+    return {
+        "window": planned["window"],
+        "servers": {
+            count: {
+                name: {key: own[name][key] for key in ("fan_out", "connections", "max_over_mean_load")}
+                for name in ("current", "plan")
+            }
+            for count, own in report["servers"].items()
+        },
+        "subscriptions_moved": report["moves"]["subscriptions"],
+        "endpoints_moved": report["moves"]["endpoints"],
+        "saves_us_per_s": report["saves_us_per_s"],
+        "twins": planned["twins"],
+    }
+
+
+def _format_figures(figures: dict[str, Any] | None) -> str:
+    if figures is None:
+        return ""
+    parts = []
+    for count, own in figures["servers"].items():
+        now, then = own["current"], own["plan"]
+        parts.append(
+            f"S = {count}: fan-out {now['fan_out']:.2f} -> {then['fan_out']:.2f}, "
+            f"load {now['max_over_mean_load']:.3f} -> {then['max_over_mean_load']:.3f}"
+        )
+    duplicates = f"; {duplicate_recorders_warning(figures['twins'])}" if figures["twins"] else ""
+    return f" ({'; '.join(parts)}; {percent(figures['subscriptions_moved'])} of the subscriptions{duplicates})"
+
+
+class Journal:
+    """The log of decisions (one JSON object a line) and the lock of the loop, in a state directory."""
+
+    def __init__(self, folder: Path, echo: Callable[[str], None]) -> None:
+        self.file = folder / "autoplan.jsonl"
+        self._lock_file = folder / "autoplan.lock"
+        self._echo = echo
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the lock; it is released when this process ends in any way.
+
+        Raises:
+            DiemError: another one holds it.
+            BadStateDir: it cannot be written.
+        """
+        try:
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            opened = self._lock_file.open("w")
+        except OSError as error:
+            raise BadStateDir(self.file.parent, error.strerror or str(error)) from error
+        with opened as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DiemError(f"another `diem autoplan` runs here (it holds {self._lock_file})") from None
+            yield
+
+    def record(self, decision: Decision, seconds: float) -> None:
+        """Print a decision and append it to the file; a failure to write is printed and does not end the loop."""
+        at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        self._echo(f"{at}  {decision.line()}")
+        entry = {"at": at, **decision._asdict(), "seconds": round(seconds, 1)}
+        try:
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            self._echo(f"{self.file} was not written: {error.strerror or error}")
+
+
+TERMINATE_TIMEOUT_S: Final = 20.0
+"""Time for an interrupted command and its JVM to end."""
+
+
+class Interrupted(Exception):  # not an error
+    """The loop was stopped while a command ran."""
+
+
+class SubprocessRunner:
+    """Runs one command at a time, until ``stopping`` is set."""
+
+    def __init__(self, stopping: asyncio.Event) -> None:
+        self._stopping = stopping
+
+    async def __call__(self, *arguments: str) -> CommandResult:
+        """Run a command to its end. Raises ``Interrupted`` when stopping: the command was sent SIGINT."""
+        # In a session of its own: Ctrl-C at a terminal reaches this process only, which forwards it once.
+        child = await asyncio.create_subprocess_exec(
+            *pdeathsig_command((*command(), *arguments)),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,
+        )
+        done = asyncio.ensure_future(child.communicate())
+        stop = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({done, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                await _terminate(child, done)
+                raise Interrupted
+        finally:
+            stop.cancel()
+        out, err = done.result()
+        return CommandResult(child.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+async def _terminate(child: asyncio.subprocess.Process, done: "asyncio.Future[tuple[bytes, bytes]]") -> None:
+    with suppress(ProcessLookupError):
+        child.send_signal(signal.SIGINT)
+    await asyncio.wait({done}, timeout=TERMINATE_TIMEOUT_S)
+    if not done.done():
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    await done

@@ -1,4 +1,4 @@
-"""The commands `diem backup` and `diem restore`: the store of the Data Service as a whole."""
+"""The commands ``diem backup`` and ``diem restore``: the store of the Data Service as a whole."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,6 @@ import typer
 from deploy.cli.options import StateDirOption, run_change
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
-from diem.process import log
 from diem.process.clock import SystemClock
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
@@ -17,7 +16,7 @@ DatabaseOption = Annotated[
     typer.Option(
         envvar="DIEM_DATA_DATABASE_URL",
         show_envvar=True,
-        help="The store; default: the state directory's. Passwords belong into the variable.",
+        help="The store; default: the state directory's. Passwords belong in the variable.",
     ),
 ]
 
@@ -31,11 +30,10 @@ def register(cli: typer.Typer) -> None:
 def backup_command(
     file: FileArgument, *, state_dir: StateDirOption = DEFAULT_STATE_DIR, database_url: DatabaseOption = None
 ) -> int:
-    """Write everything that the store has to a file, also while it is in use."""
-    log.configure("error", "console")
+    """Write the whole store to a file, also while it is in use."""
 
     async def work() -> None:
-        from services.data.store.backup import backup  # noqa: PLC0415  # these commands alone need the database's library
+        from services.data.store.backup import backup  # noqa: PLC0415  # only these commands need the database library
 
         header, endpoints = await backup(_url(state_dir, database_url), file, SystemClock().wall_ms())
         typer.echo(f"{endpoints} endpoints at position {header.sequence} of store {header.store} are in {file}")
@@ -48,10 +46,9 @@ def restore_command(
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     database_url: DatabaseOption = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace what the store has.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
 ) -> int:
-    """Make a store of a backup: a new one, with a new version of every endpoint. The Data Service must be stopped."""
-    log.configure("error", "console")
+    """Restore a backup as a new store, with a new version of every endpoint. The Data Service must be stopped."""
 
     async def work() -> None:
         from services.data.store.backup import restore  # noqa: PLC0415

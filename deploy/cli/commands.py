@@ -1,12 +1,11 @@
-"""The command line of `diem`: one group of commands a module; every fault is one clear line and an exit code."""
+"""Entry of the command line: registers all commands; every error is one line and an exit code."""
 
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final, cast
 
 import typer
 
-from deploy.check import commands as check_commands
-from deploy.cli import apply, autoplan, backup, data, keys, pipeline, plan, status, up
+from deploy.cli import apply, autoplan, backup, check, data, keys, pipeline, plan, status, up
 from deploy.cli.options import EXIT_INTERRUPTED
 from diem import __version__
 from diem.errors import DiemError
@@ -21,17 +20,18 @@ cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 
 def main() -> int:
-    """Run the command in `sys.argv`; returns the exit code."""
+    """Run the command in ``sys.argv``; returns the exit code."""
+    log.configure("error", "console")  # processes and ``diem up`` have settings of their own
     try:
         result = cli(standalone_mode=False, prog_name="diem")
     except _USAGE_ERROR as error:
-        # Without any arguments it has printed the help already, and has nothing more to say.
+        # Without arguments the help has been printed, and the message is empty.
         if text := str(cast("Any", error).format_message()).replace("Value error, ", ""):
             log.fail(text)
         return lifecycle.EXIT_CONFIGURATION
     except DiemError as error:
         return lifecycle.report(error)
-    except (KeyboardInterrupt, typer.Abort):  # before there is a life cycle, as while jars are downloaded
+    except (KeyboardInterrupt, typer.Abort):  # outside a life cycle, as during a download of jars
         return EXIT_INTERRUPTED
     return result if isinstance(result, int) else lifecycle.EXIT_OK
 
@@ -45,11 +45,11 @@ def _print_version(wanted: bool) -> None:
 @cli.callback()
 def root(
     *,
-    version: Annotated[  # its callback does the work
+    version: Annotated[  # handled by the callback
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """DIEM tells browsers, within milliseconds, that a dataset they look at has changed."""
+    """DIEM notifies browsers within milliseconds when a dataset that they display has changed."""
 
 
 up.register(cli)
@@ -67,7 +67,7 @@ def run(
 data.register(cli)
 backup.register(cli)
 keys.register(cli)
-check_commands.register(cli)
+check.register(cli)
 pipeline.register(cli)
 plan.register(cli)
 apply.register(cli)
@@ -84,7 +84,7 @@ def config(
 
 
 def config_lines(names: Iterable[str]) -> Iterator[str]:
-    """Describe what all processes share, then what each of `names` has of its own. Raises `UnknownProcess`."""
+    """Describe the settings that all processes share, then the own ones of ``names``. Raises ``UnknownProcess``."""
     own = [(name, reference(settings_of(name), shared=False)) for name in names]
     for title, settings in [("every process", reference(ProcessSettings)), *own]:
         yield f"# {title}"

@@ -1,9 +1,8 @@
-"""The commands of `diem` for datasets: `watch`, `get`, `put` and `delete`."""
+"""The commands of ``diem`` for datasets: ``watch``, ``get``, ``put`` and ``delete``."""
 
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from deploy.cli.options import StateDirOption, UrlOption, run_change, run_interactive
+from deploy.cli.options import StateDirOption, UnusableFile, UrlOption, run_change, run_interactive
 from deploy.clients.data_service import (
     MEDIA_TYPES,
     DataService,
@@ -24,13 +23,12 @@ from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.errors import ConfigurationError, DiemError
 from diem.links.client import BaseClient, Event, PartitionedClient, UpdatesClient
-from diem.process import log
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from diem.protocol.update import iso
 
 MAX_FILE_BYTES: Final = 1024 * 1024
-"""The Data Service's own limits are lower; this one keeps a wrong file out of memory."""
+"""Guards the memory against a wrong file; the Data Service's own limits are lower."""
 
 Print = Callable[[str], None]
 
@@ -53,10 +51,9 @@ def watch_command(
     url: UrlOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for every event.")] = False,
 ) -> int:
-    """Print the updates of endpoints as they come, until Ctrl-C."""
+    """Print the updates of endpoints as they arrive, until Ctrl-C."""
     for name in names:
         endpoints.check(name)
-    log.configure("error", "console")
 
     def note(text: str) -> None:
         typer.echo(text, err=True)
@@ -70,11 +67,13 @@ def get_command(
     endpoint: EndpointArgument,
     *,
     csv: Annotated[bool, typer.Option("--csv", help="As CSV; default: as JSON.")] = False,
-    version: Annotated[int | None, typer.Option(min=1, metavar="N", help="An old version; default: the last.")] = None,
+    version: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="An old version; default: the latest.")
+    ] = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")] = "-",
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     url: UrlOption = None,
-    key_file: Annotated[Path | None, typer.Option(help="API key; default: reads as everybody may.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="File of an API key; default: anonymous access.")] = None,
 ) -> int:
     """Print the data of an endpoint."""
     endpoints.check(endpoint)
@@ -90,12 +89,12 @@ def get_command(
 def delete_command(
     endpoint: EndpointArgument,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     url: UrlOption = None,
     key_file: WriteKeyOption = None,
 ) -> int:
-    """Delete an endpoint: clients that watch it are told that it is gone."""
+    """Delete an endpoint; its subscribers are notified."""
     endpoints.check(endpoint)
     state = StateDir(state_dir)
     service, key = data_service(state, url), SharedKey.load(key_file or state.write_key_file)
@@ -113,8 +112,8 @@ def put_command(
     endpoint: EndpointArgument,
     file: Annotated[str, typer.Argument(metavar="FILE", help="CSV or JSON; `-` reads standard input.")],
     *,
-    unit: Annotated[str | None, typer.Option(help="Unit, for CSV that does not say it.")] = None,
-    resolution: Annotated[str | None, typer.Option(help="Such as PT1H, for CSV.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit, for CSV without one.")] = None,
+    resolution: Annotated[str | None, typer.Option(help="Resolution, such as PT1H, for CSV.")] = None,
     form: Annotated[str | None, typer.Option("--format", help="csv or json; default: by name or content.")] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     url: UrlOption = None,
@@ -137,45 +136,8 @@ def put_command(
     return run_change(store)
 
 
-@dataclass(eq=False)
-class UnusableFile(ConfigurationError):
-    """The file cannot be read or written, or is too large."""
-
-    template = "{file}: {reason}"
-
-    file: str
-    reason: str
-
-
-@dataclass(eq=False)
-class DeletionDeclined(DiemError):
-    """The question before a deletion was answered with no."""
-
-    template = "{endpoint} was not deleted"
-
-    endpoint: str
-
-
-class NotInteractive(ConfigurationError):
-    """A deletion needs confirmation, and there is no terminal."""
-
-    template = "there is no terminal to ask at: confirm the deletion with --yes"
-
-
-@dataclass(eq=False)
-class ConnectionRejected(DiemError):
-    """The server closed the connection with a code that forbids reconnecting."""
-
-    code: int | None
-    reason: str
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return f"the server closed the connection ({self.code}{': ' if self.reason else ''}{self.reason})"
-
-
 def read_file(file: str) -> bytes:
-    """Return the content of a file, or of standard input for `-`. Raises `UnusableFile`."""
+    """Return the content of a file, or of standard input for ``-``. Raises ``UnusableFile``."""
     try:
         if file == "-":
             content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
@@ -190,7 +152,7 @@ def read_file(file: str) -> bytes:
 
 
 def write_file(content: bytes, file: str) -> None:
-    """Write to a file, or to standard output for `-`. Raises `UnusableFile`."""
+    """Write to a file, or to standard output for ``-``. Raises ``UnusableFile``."""
     if file == "-":
         typer.echo(content, nl=False)
         return
@@ -201,7 +163,7 @@ def write_file(content: bytes, file: str) -> None:
 
 
 def guess_form(file: str, content: bytes) -> str:
-    """Return `json` or `csv` by the suffix of the file, else by the first character of the content."""
+    """Return ``json`` or ``csv``, by the suffix of the file, else by the first character of the content."""
     suffix = Path(file).suffix.lower().removeprefix(".")
     if suffix in MEDIA_TYPES:
         return suffix
@@ -212,24 +174,24 @@ def confirm_deletion(service: DataService, endpoint: str) -> None:
     """Ask whether to delete an endpoint.
 
     Raises:
-        NotInteractive: there is no terminal.
-        DeletionDeclined: the answer is no.
+        ConfigurationError: there is no terminal.
+        DiemError: the answer is no.
     """
     if not sys.stdin.isatty():
-        raise NotInteractive
+        raise ConfigurationError("there is no terminal to ask at: confirm the deletion with --yes")
     if not typer.confirm(f"Delete {endpoint} at {service.base}?", err=True):
-        raise DeletionDeclined(endpoint)
+        raise DiemError(f"{endpoint} was not deleted")
 
 
 async def watch(
     service: DataService, names: Sequence[str], write: Print, note: Print, *, as_json: bool = False
 ) -> None:
-    """Print updates with `write`, and other events with `note`, until cancelled.
+    """Print updates with ``write``, and other events with ``note``, until cancelled.
 
     Raises:
         BadName: a name is not valid.
         DataServiceUnavailable: the Data Service does not name WebSocket servers.
-        ConnectionRejected: the server does not accept this client again.
+        DiemError: the server does not accept this client again.
     """
     edges = await service.edges()
     if not edges.servers:
@@ -240,7 +202,7 @@ async def watch(
             note(f"{name} is not in the catalogue: watching it all the same")
     last: Event | None = None
     live: bool | None = None
-    async with client_of(edges, service.origin) as client:
+    async with client_of(edges, service.base) as client:
         await client.subscribe(dict.fromkeys(names))
         async for event in client:
             # The server repeats an unchanged status every 25 s.
@@ -256,11 +218,12 @@ async def watch(
             elif last is None or text != describe(last):  # one line for any number of failed attempts
                 note(f"{_time_of_day()}  {text}")
             last = event
-    raise ConnectionRejected(last.code if last else None, last.message if last else "")
+    code, reason = (last.code, last.message) if last else (None, "")
+    raise DiemError(f"the server closed the connection ({code}{': ' if reason else ''}{reason})")
 
 
 def client_of(edges: Edges, origin: str) -> BaseClient:
-    """Return a client for the deployment: one that locates owners where there are metadata services."""
+    """Return a client for the deployment; where there are metadata services, it locates the owners of endpoints."""
     if not edges.metadata:
         return UpdatesClient(edges.servers, origin=origin)
     hosts = {urlsplit(url).hostname or "" for url in [origin, *edges.servers]}
@@ -292,7 +255,7 @@ def describe(event: Event) -> str:
 
 
 def as_object(event: Event) -> dict[str, Any]:
-    """Return an event as `--json` prints it, without absent fields."""
+    """Return an event as ``--json`` prints it, without absent fields."""
     fields = {
         "event": event.kind,
         "endpoint": event.endpoint,

@@ -1,22 +1,20 @@
-"""The commands `diem keys create`, `list` and `revoke`: API keys of the Data Service."""
+"""The commands ``diem keys create``, ``list`` and ``revoke``: API keys of the Data Service."""
 
 import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from deploy.cli.options import StateDirOption, run_change, run_interactive
 from deploy.clients.data_service import KeyService, key_service
 from deploy.system.state_dir import StateDir
-from deploy.terminal import DEFAULT_STATE_DIR, plain_console
-from diem.process import log
+from deploy.terminal import DEFAULT_STATE_DIR, plain_console, plain_table
 from diem.process.auth import SharedKey
 
 InternalOption = Annotated[
     str | None,
-    typer.Option("--data", help="Base URL of a Data Service's internal listener; default: the one up here."),
+    typer.Option("--data", help="Base URL of a Data Service's internal listener; default: the one of `diem up`."),
 ]
 KeyFileOption = Annotated[Path | None, typer.Option(help="Internal key; default: the state directory's.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -24,7 +22,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="API keys: who may read, and how much.")
+    group = typer.Typer(no_args_is_help=True, help="API keys: access and quotas of readers.")
     group.command("create")(create_command)
     group.command("list")(list_command)
     group.command("revoke")(revoke_command)
@@ -32,7 +30,7 @@ def register(cli: typer.Typer) -> None:
 
 
 def create_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, for people.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the holder.")],
     *,
     plan: Annotated[str, typer.Option(help="A [[plan]] of the Data Service's diem.toml.")],
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
@@ -40,8 +38,7 @@ def create_command(
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Make an API key, and print it: it is shown this once."""
-    log.configure("error", "console")
+    """Create an API key and print it; it is shown only once."""
 
     async def create() -> None:
         made = await _service(state_dir, data, key_file).create(name, plan)
@@ -62,14 +59,13 @@ def list_command(
     as_json: JsonOption = False,
 ) -> int:
     """List the API keys, without their secrets."""
-    log.configure("error", "console")
 
     async def show() -> None:
         found = await _service(state_dir, data, key_file).all()
         if as_json:
             typer.echo(json.dumps(found))
             return
-        table = Table("id", "name", "plan", "created", "revoked", box=None, pad_edge=False)
+        table = plain_table("id", "name", "plan", "created", "revoked", wrap=("name",))
         for key in found["keys"]:
             table.add_row(key["id"], key["name"], key["plan"], _second(key["created"]), _second(key["revoked"]))
         plain_console().print(table if found["keys"] else "there are no API keys")
@@ -85,8 +81,7 @@ def revoke_command(
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Let an API key be of no use from now on."""
-    log.configure("error", "console")
+    """Revoke an API key; it is refused from now on."""
 
     async def revoke() -> None:
         revoked = await _service(state_dir, data, key_file).revoke(key_id)

@@ -1,8 +1,10 @@
-"""Options that several commands of `diem` share, those of Kafka among them, and how a command is run."""
+"""Options that several commands of ``diem`` share, those of Kafka among them, and how a command is run."""
 
 import functools
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -15,9 +17,10 @@ from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.process import lifecycle
 from diem.process.lifecycle import Lifecycle
 from diem.process.settings import BadSettings, variable
+from metadata.statistics.window import Window, parse_span, parse_time
 
 EXIT_NOTHING: Final = 3
-"""There is no traffic to learn from: no failure, but nothing was done."""
+"""Exit code: there is no traffic to learn from; nothing failed, and nothing was done."""
 EXIT_INTERRUPTED: Final = 130
 
 
@@ -31,12 +34,43 @@ StateDirOption = Annotated[
     typer.Option("--state-dir", envvar="DIEM_STATE_DIR", help="Directory of keys, store and logs.", callback=_checked),
 ]
 UrlOption = Annotated[
-    str | None, typer.Option("--url", help="Base URL of a Data Service elsewhere; default: the one up here.")
+    str | None, typer.Option("--url", help="Base URL of another Data Service; default: the one of `diem up`.")
 ]
 
 
+MAX_COUNT: Final = 1000
+_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+def parse_counts(text: str, option: str) -> tuple[int, ...]:
+    """Parse numbers from 1 to ``MAX_COUNT`` with commas; return them sorted and distinct. Raises ``BadParameter``."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and 1 <= int(word) <= MAX_COUNT for word in words):
+        raise typer.BadParameter(f"{option} is numbers from 1 to {MAX_COUNT} with commas, not {text!r}")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def parse_share(text: str, option: str) -> float:
+    """Parse a percentage to a share. Raises ``typer.BadParameter``."""
+    match = _SHARE.fullmatch(text.strip())
+    if match is None or float(match[1]) > 100:
+        raise typer.BadParameter(f"{option} is a percentage such as 0.5%, not {text!r}")
+    return float(match[1]) / 100
+
+
+def parse_window(length: str, begin: str | None, end: str | None) -> Window | int:
+    """Parse a window, or the length in ms of the last one. Raises ``typer.BadParameter``, ``ConfigurationError``."""
+    span = parse_span(length)
+    if begin is None and end is None:
+        return span
+    if end is None:
+        raise typer.BadParameter("--from needs --to")
+    until = parse_time(end)
+    return Window(parse_time(begin) if begin is not None else until - span, until)
+
+
 def run_change(work: Callable[[], Awaitable[None]]) -> int:
-    """Run a command that changes something; the exit code tells an interrupted one from a completed one."""
+    """Run a command that changes something; an interrupted one exits with ``EXIT_INTERRUPTED``."""
     done = False
 
     async def work_completely() -> None:
@@ -49,9 +83,19 @@ def run_change(work: Callable[[], Awaitable[None]]) -> int:
 
 
 def run_interactive(work: Callable[[], Awaitable[None]]) -> int:
-    """Run a command that a person waits for: Ctrl-C ends it at once, with exit code 0."""
+    """Run an interactive command: Ctrl-C ends it at once, with exit code 0."""
     life = Lifecycle(drain_seconds=0)
     return lifecycle.serve(life, work)
+
+
+@dataclass(eq=False)
+class UnusableFile(ConfigurationError):
+    """A file named on the command line cannot be read or written, or has the wrong content."""
+
+    template = "{file}: {reason}"
+
+    file: str | Path
+    reason: str
 
 
 KAFKA_PANEL: Final = "Kafka"
@@ -59,30 +103,28 @@ _PREFIX: Final = "kafka_"
 _FIELDS: Final = tuple(name for name in KafkaSettings.model_fields if name.startswith(_PREFIX))
 
 
+@dataclass(eq=False)
 class NoCluster(ConfigurationError):
-    """No option, variable or running `diem up` names a cluster."""
+    """No option, variable or running ``diem up`` names a cluster."""
 
-    def __init__(self, state: StateDir) -> None:
-        self.path = state.path
-        super().__init__(state.path)
+    template = "no Kafka runs in {path}: start `diem up --mode x`, or name --bootstrap-servers"
 
-    def __str__(self) -> str:
-        return f"no Kafka runs in {self.path}: start `diem up --mode x`, or name --bootstrap-servers"
+    path: Path
 
 
 class ChosenCluster(NamedTuple):
-    """A cluster to connect to, and the ids of its brokers that the local `diem up` runs."""
+    """A cluster to connect to, and the ids of its brokers that the local ``diem up`` runs."""
 
     options: KafkaOptions
     started: frozenset[int]
 
 
 def with_kafka_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of `KafkaSettings` to a command, which gets the given ones as the mapping `kafka`."""
+    """Add the options of ``KafkaSettings`` to a command, which receives those given as the mapping ``kafka``."""
     own = inspect.signature(command)
 
     @functools.wraps(command)
-    def run(**values: Any) -> int:  # noqa: ANN401  # whatever the command line parser found
+    def run(**values: Any) -> int:  # noqa: ANN401  # values of the command line parser
         given = {name: value for name in _FIELDS if (value := values.pop(name, None)) is not None}
         return command(kafka=given, **values)
 
@@ -92,38 +134,38 @@ def with_kafka_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def kafka_settings(given: Mapping[str, object]) -> KafkaSettings:
-    """Return settings from options, by the names of `KafkaSettings`, over those of the environment.
+    """Return the settings of the environment, overridden by options with the names of ``KafkaSettings``.
 
     Raises:
-        BadSettings: with one line for every fault.
+        BadSettings: with a line for each fault.
     """
     try:
-        return KafkaSettings(**given)  # type: ignore[arg-type]  # they are checked here
+        return KafkaSettings(**given)  # type: ignore[arg-type]  # validated here
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         raise BadSettings(_line(fault["loc"], fault["msg"]) for fault in faults) from None
 
 
 def find_cluster(state: StateDir, given: Mapping[str, object]) -> ChosenCluster:
-    """Return the named cluster, else the one of the `diem up` in the state directory.
+    """Return the cluster that is named, else that of the ``diem up`` in the state directory.
 
     Raises:
         NoCluster: there is neither.
-        ConfigurationError: an option is not usable.
+        ConfigurationError: an option is invalid.
     """
     chosen = kafka_settings(given)
     if chosen.kafka_bootstrap_servers is not None:
         return ChosenCluster(chosen.kafka(), frozenset())
     processes = state.read_processes()
-    # The settings of its processes; options of this command win.
+    # The settings of its processes; options of this command override them.
     running = {f"{_PREFIX}{name}": value for name, value in processes.get("kafka", {}).items()}
     if not running:
-        raise NoCluster(state)
+        raise NoCluster(state.path)
     return ChosenCluster(kafka_settings({**running, **given}).kafka(), local_brokers(processes))
 
 
 def local_brokers(processes: Mapping[str, Any]) -> frozenset[int]:
-    """Return the ids of the brokers in the content of `processes.json`."""
+    """Return the ids of the brokers in the content of ``processes.json``."""
     names = [str(p.get("name", "")) for p in processes.get("processes", ()) if p.get("process") == "kafka"]
     return frozenset(int(number) for name in names if (number := name.removeprefix("kafka-")).isdigit())
 
@@ -137,7 +179,7 @@ def _parameter(name: str) -> inspect.Parameter:
 
 
 def option_name(name: str) -> str:
-    """Return the option of a field of `KafkaSettings`."""
+    """Return the option of a field of ``KafkaSettings``."""
     return f"--{name.removeprefix(_PREFIX).replace('_', '-')}"
 
 

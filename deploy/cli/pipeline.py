@@ -1,10 +1,11 @@
-"""The commands `diem pipeline run`, `status` and `usage`: turn recorded traffic into tables, statistics and reports."""
+"""The commands ``diem pipeline run``, ``status`` and ``usage``: tables, statistics and reports of recorded traffic."""
 
 import asyncio
 import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -14,22 +15,29 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from deploy.cli.options import EXIT_NOTHING, NoCluster, StateDirOption, find_cluster, with_kafka_options
+from deploy.cli.options import EXIT_NOTHING, NoCluster, StateDirOption, find_cluster, parse_window, with_kafka_options
 from deploy.system.state_dir import StateDir
-from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
+from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console, plain_table
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 from diem.process import log
-from metadata.jobs.sink_log import read_offsets
-from metadata.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
+from metadata.jobs.sources import FileSource, KafkaSource, SourceLag
 from metadata.jobs.warehouse import NoTraffic, SourceStatus, Warehouse, all_statistics, read_window, status
 from metadata.statistics.model import UsageRow
-from metadata.statistics.window import Window, parse_span, parse_time
 
 DEFAULT_WINDOW: Final = "1h"
-DEFAULT_MEMORY: Final = "1g"
 _SOURCES: Final = ("kafka", "files", "none")
 _MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
+
+
+def _checked_memory(memory: str) -> str:
+    if _MEMORY.fullmatch(memory) is None:
+        raise typer.BadParameter(f"such as 512m or 4g, not {memory}")
+    return memory
+
+
+MemoryOption = Annotated[str, typer.Option(help="Heap of the JVM, such as 512m or 4g.", callback=_checked_memory)]
+CoresOption = Annotated[int, typer.Option(min=1, help="Tasks at a time.")]
 
 
 def register(cli: typer.Typer) -> None:
@@ -53,34 +61,31 @@ def run_command(
         Path | None, typer.Option("--input", help="Folder of files; default: traffic/in in the state directory.")
     ] = None,
     keep: Annotated[
-        bool | None, typer.Option("--keep/--remove", help="Files that are read; default: keep those of --input only.")
+        bool | None, typer.Option("--keep/--remove", help="Files after reading; default: keep those of --input only.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on reading until Ctrl-C; computes nothing.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep reading until Ctrl-C; compute nothing.")] = False,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between batches, with --follow.")] = 60.0,
-    statistics: Annotated[bool, typer.Option("--statistics/--no-statistics", help="Compute them.")] = True,
+    statistics: Annotated[bool, typer.Option("--statistics/--no-statistics", help="Compute the statistics.")] = True,
     window: Annotated[
         str, typer.Option(help="Length of the window of the statistics, such as 15m; it ends with the last event.")
     ] = DEFAULT_WINDOW,
     begin: Annotated[str | None, typer.Option("--from", help="Begin of the window, ISO 8601.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="End of the window, ISO 8601.")] = None,
-    name: Annotated[str | None, typer.Option(help="Of the statistics; default: the end of the window.")] = None,
-    memory: Annotated[str, typer.Option(help="Heap of the JVM, such as 512m or 4g.")] = DEFAULT_MEMORY,
-    cores: Annotated[int, typer.Option(min=1, help="Tasks at a time.")] = 2,
+    name: Annotated[str | None, typer.Option(help="Name of the statistics; default: the end of the window.")] = None,
+    memory: MemoryOption = "1g",
+    cores: CoresOption = 2,
 ) -> int:
     """Read recorded traffic into tables, and compute the statistics of a window."""
-    from deploy.spark import pipeline  # noqa: PLC0415  # no other command needs it
+    from deploy.spark import pipeline  # noqa: PLC0415  # only these commands need it
 
-    log.configure("error", "console")
     if source not in {None, *_SOURCES}:
         raise typer.BadParameter(f"--source is kafka, files or none, not {source}")
-    if _MEMORY.fullmatch(memory) is None:
-        raise typer.BadParameter(f"--memory is such as 512m or 4g, not {memory}")
     if name is not None and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) is None:
         raise typer.BadParameter("--name has letters, digits, '.', '_' and '-'")
-    wanted = None if follow or not statistics else pipeline.WindowOptions(_window(window, begin, end), name)
+    wanted = None if follow or not statistics else pipeline.WindowOptions(parse_window(window, begin, end), name)
     state = StateDir(state_dir)
     chosen = _source(source, state, folder, kafka)
-    # What is read of a topic stays there.
+    # Records of a topic are not removed.
     remove = isinstance(chosen, FileSource) and (not keep if keep is not None else folder is None)
     reading = None if chosen is None else pipeline.ReadOptions(chosen, remove, every if follow else None)
     try:
@@ -100,10 +105,9 @@ def status_command(
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> int:
-    """Show what was read, how far behind that is, what was not usable and why, and the statistics that there are."""
+    """Show what was read, the lag, the invalid lines with their reasons, and the existing statistics."""
     from deploy.spark import pipeline  # noqa: PLC0415
 
-    log.configure("error", "console")
     state = StateDir(state_dir)
     here = pipeline.warehouse(state.path)
     try:
@@ -120,16 +124,6 @@ def status_command(
     return 0
 
 
-def _window(length: str, begin: str | None, end: str | None) -> Window | int:
-    span = parse_span(length)
-    if begin is None and end is None:
-        return span
-    if end is None:
-        raise typer.BadParameter("--from needs --to")
-    until = parse_time(end)
-    return Window(parse_time(begin) if begin is not None else until - span, until)
-
-
 def _source(
     kind: str | None, state: StateDir, folder: Path | None, kafka: Mapping[str, Any]
 ) -> FileSource | KafkaSource | None:
@@ -143,13 +137,13 @@ def _source(
         if kind == "kafka":
             raise
         return FileSource(_folder(state))
-    from metadata.jobs.traffic_topic import kafka_source  # noqa: PLC0415  # its client is an extra
+    from metadata.jobs.traffic_topic import kafka_source  # noqa: PLC0415  # Kafka's client is an extra
 
     return asyncio.run(kafka_source(cluster.options))
 
 
 def _records_files(state: StateDir, kafka: Mapping[str, Any]) -> bool:
-    """Return whether the local `diem up` records traffic in files though it uses Kafka; a named cluster wins."""
+    """Return whether the local ``diem up`` records traffic in files although it uses Kafka; a named cluster wins."""
     sink = state.read_processes().get("traffic", {}).get("sink")
     return sink == "files" and "kafka_bootstrap_servers" not in kafka
 
@@ -172,20 +166,17 @@ def usage_command(
     ] = None,
     end: Annotated[datetime | None, typer.Option("--to", formats=[_DAY], help="Last day, UTC; default: today.")] = None,
     key: Annotated[str | None, typer.Option(help="Show only the API key with this id.")] = None,
-    rows: Annotated[int, typer.Option(min=0, help="Rows that are shown, those of most requests; 0: all.")] = (
+    rows: Annotated[int, typer.Option(min=0, help="Number of rows to show, those with most requests; 0: all.")] = (
         DEFAULT_ROWS
     ),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with all rows.")] = False,
-    memory: Annotated[str, typer.Option(help="Heap of the JVM, such as 512m or 4g.")] = "1g",
-    cores: Annotated[int, typer.Option(min=1, help="Tasks at a time.")] = 2,
+    memory: MemoryOption = "1g",
+    cores: CoresOption = 2,
 ) -> int:
-    """Compute who read what and how often, of the traffic that `diem pipeline run` has read; write and show it."""
+    """Compute the requests by key and endpoint from the traffic that `diem pipeline run` has read; show them."""
     from deploy.spark import pipeline  # noqa: PLC0415
     from metadata.jobs.warehouse import read_report  # noqa: PLC0415
 
-    log.configure("error", "console")
-    if _MEMORY.fullmatch(memory) is None:
-        raise typer.BadParameter(f"--memory is such as 512m or 4g, not {memory}")
     last = end.date() if end is not None else datetime.now(UTC).date()
     first = begin.date() if begin is not None else last - timedelta(days=DEFAULT_DAYS - 1)
     if first > last:
@@ -208,7 +199,7 @@ def usage_command(
 
 
 def largest_rows(found: list[UsageRow], rows: int) -> list[UsageRow]:
-    """Return the rows with most requests, in the given order; all of them for 0."""
+    """Return the rows with most requests, in the given order; all rows for 0."""
     if not rows or len(found) <= rows:
         return found
     return sorted(sorted(found, key=lambda row: (-row.answered - row.refused, row))[:rows])
@@ -216,9 +207,8 @@ def largest_rows(found: list[UsageRow], rows: int) -> list[UsageRow]:
 
 def usage_table(rows: Iterable[UsageRow]) -> Table:
     """Return rows as a table."""
-    table = Table("day", "key", "plan", "endpoint", box=None, pad_edge=False)
-    for name in ("answered", "refused"):
-        table.add_column(name, justify="right")
+    numbers = ("answered", "refused")
+    table = plain_table("day", "key", "plan", "endpoint", *numbers, right=numbers, wrap=("endpoint",))
     for row in rows:
         counts = (f"{row.answered:,}", f"{row.refused:,}")
         table.add_row(row.day.isoformat(), row.key or "-", row.plan, row.endpoint or "-", *counts)
@@ -236,7 +226,7 @@ def _plain(value: date | str | int) -> str | int:
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """A source and its lag; None where the lag is not known."""
+    """A source and its lag; None where the lag is unknown."""
 
     source: SourceStatus
     unread: int | None
@@ -245,12 +235,12 @@ class SourceReport:
 
 @dataclass(frozen=True, slots=True)
 class PipelineReport:
-    """Sources and statistics of a warehouse."""
+    """Status of a warehouse: its sources and its statistics."""
 
     warehouse: str
     sources: list[SourceReport]
     statistics: list[dict[str, str | int]]
-    """The content of each `window.json`, with its name."""
+    """The content of each ``window.json``, with its name."""
 
 
 async def report(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -> PipelineReport:
@@ -273,17 +263,16 @@ def _source_report(source: SourceStatus, unread: SourceLag | None) -> SourceRepo
 
 
 async def _unread(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -> dict[str, SourceLag]:
-    files = FileSource(folder)
-    lag = {files.name: unread_files(folder, here.checkpoint(files.name))}
-    if cluster is not None:
-        from metadata.jobs import traffic_topic  # noqa: PLC0415  # its client is an extra
+    from deploy.spark.pipeline import unread_of  # noqa: PLC0415
 
-        try:
-            source = await traffic_topic.kafka_source(cluster)
-            offsets = read_offsets(here.checkpoint(source.name)).get(source.topic, {})
-            lag[source.name] = await traffic_topic.unread_records(cluster, offsets)
-        except DiemError:
-            return lag  # without that of the topic
+    files = FileSource(folder)
+    lag = {files.name: await unread_of(here, files)}
+    if cluster is not None:
+        from metadata.jobs.traffic_topic import kafka_source  # noqa: PLC0415  # its client is an extra
+
+        with suppress(DiemError):  # the lag of the topic is left out
+            source = await kafka_source(cluster)
+            lag[source.name] = await unread_of(here, source)
     return lag
 
 
@@ -335,12 +324,8 @@ def _statistics(computed: list[dict[str, str | int]]) -> Table:
     return table
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(first, overflow="fold")
-    for heading in others:
-        table.add_column(heading, justify="right")
-    return table
+def _table(first: str, *numbers: str) -> Table:
+    return plain_table(first, *numbers, right=numbers, wrap=(first,))
 
 
 def _number(value: object) -> str:

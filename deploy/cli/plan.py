@@ -1,4 +1,4 @@
-"""The command `diem plan`: learns from recorded traffic where endpoints are to be."""
+"""The command ``diem plan``: compute the placement of endpoints from recorded traffic."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.options import EXIT_NOTHING, StateDirOption
+from deploy.cli.options import EXIT_NOTHING, StateDirOption, parse_counts, parse_share, parse_window
 from deploy.clients.metadata import PlanStatus
 from deploy.planning.context import (
     KeyOption,
@@ -14,9 +14,6 @@ from deploy.planning.context import (
     PlanRequest,
     System,
     connect,
-    parse_server_counts,
-    parse_share,
-    parse_window,
     require_stable,
     run_step,
 )
@@ -39,24 +36,27 @@ def plan_command(
         Path | None, typer.Option(help="Recorded traffic, or statistics; default: traffic in the state directory.")
     ] = None,
     window: Annotated[
-        str | None, typer.Option(help="Length, such as 1h, that ends with the last event; default: latest statistics.")
+        str | None, typer.Option(help="Its length, such as 1h, ending with the last event; default: latest statistics.")
     ] = None,
     begin: Annotated[str | None, typer.Option("--from", help="Begin of the window, ISO 8601.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="End of the window, ISO 8601.")] = None,
     servers: Annotated[
-        str | None, typer.Option(help="Numbers of servers to plan for, such as 2,4,8; default: as many as there are.")
+        str | None, typer.Option(help="Numbers of servers to plan for, such as 2,4,8; default: the present number.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the search: the same seed, the same plan.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search; the same seed gives the same plan.")] = 0,
     partitions: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Of the updates topic; default: as the load needs.")
+        int | None,
+        typer.Option(min=1, max=10_000, help="Partitions of the updates topic; default: as the load requires."),
     ] = None,
-    hot_budget: Annotated[str, typer.Option(help="Load that endpoints on every server may add.")] = "0.5%",
+    hot_budget: Annotated[str, typer.Option(help="Load that hot endpoints may add.")] = "0.5%",
     movement: Annotated[str | None, typer.Option(help="Subscriptions that may move, such as 5%; default: any.")] = None,
-    costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: figures built in.")] = None,
+    costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: built-in figures.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="File of the plan; default: planned/ID.json in the state directory.")
     ] = None,
-    submit: Annotated[bool, typer.Option("--submit/--no-submit", help="Give it to the metadata service.")] = True,
+    submit: Annotated[
+        bool, typer.Option("--submit/--no-submit", help="Submit the plan to the metadata service.")
+    ] = True,
     anyway: Annotated[bool, typer.Option("--anyway", help="Write and submit it even if it does not pay.")] = False,
     spark: Annotated[
         bool | None,
@@ -68,16 +68,15 @@ def plan_command(
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
 ) -> int:
-    """Learn from recorded traffic which endpoints belong together, and plan where each is to be."""
-    log.configure("error", "console")
+    """Compute from recorded traffic which endpoints belong together, and plan the placement of each."""
     state = StateDir(state_dir)
     if movement is not None and partitions is not None:
         raise typer.BadParameter("--movement goes without --partitions: with other partitions most endpoints move")
     request = PlanRequest(
         traffic=traffic or state.path / "traffic",
-        window=parse_window(window, begin, end),
+        window=None if window is begin is end is None else parse_window(window or "1h", begin, end),
         spark=spark,
-        servers=None if servers is None else parse_server_counts(servers),
+        servers=None if servers is None else parse_counts(servers, "--servers"),
         seed=seed,
         partitions=partitions,
         hot_budget=parse_share(hot_budget, "--hot-budget"),
@@ -85,9 +84,7 @@ def plan_command(
         costs=costs,
     )
     require_planner()
-    from deploy.planning.planner import PlanRun  # noqa: PLC0415  # it needs numpy
-
-    planning = PlanRun(request, Terminal(quiet=as_json), plain_console())
+    from deploy.planning.planner import run_plan  # noqa: PLC0415  # it needs numpy
 
     async def fetch() -> tuple[System, Snapshot]:
         system, service = await connect(state, metadata, key_file)
@@ -97,14 +94,13 @@ def plan_command(
 
     system, snapshot = run_step(fetch)
     try:
-        planning.read_input()
+        planning = run_plan(request, system, snapshot, Terminal(quiet=as_json), plain_console())
     except NoTrafficToPlan as error:
         log.fail(str(error))
         return EXIT_NOTHING
-    made = planning.make_plan(system, snapshot)
     file, submitted = None, False
-    if made.pays or anyway:
-        planning.write(file := out or state.path / "planned" / f"{made.plan.id}.json")
+    if planning.made.pays or anyway:
+        planning.write(file := out or state.path / "planned" / f"{planning.made.plan.id}.json")
         if submit:
             run_step(lambda: _submit(state, metadata, key_file, planning.encoded))
             submitted = True

@@ -1,4 +1,4 @@
-"""The commands of `diem` for what runs on this machine already: `scale` and `status`."""
+"""The commands of ``diem`` for the running ``diem up``: ``scale`` and ``status``."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from deploy.system import control
 from deploy.system.description import with_children
 from deploy.system.scaling import TIMEOUT_S, scale
 from deploy.system.state_dir import StateDir
-from deploy.terminal import DEFAULT_STATE_DIR, WIDTH_OF_FILES, Terminal, plain_console
+from deploy.terminal import DEFAULT_STATE_DIR, WIDTH_OF_FILES, Terminal, amount, plain_console, plain_table
 from deploy.topology import Mode
 from diem.protocol.partition_map import HOT
 
@@ -34,25 +34,23 @@ def register(cli: typer.Typer) -> None:
 
 def scale_command(
     servers: Annotated[
-        int, typer.Argument(metavar="N", help="How many there shall be; of each clone, if there are several.")
+        int, typer.Argument(metavar="N", help="Number of servers; of each clone, if there are several.")
     ],
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     time_factor: Annotated[
-        float, typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="More patience on slow machines.")
+        float,
+        typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="Factor of the time-out, for slow machines."),
     ] = 1.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing when all goes well.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on success.")] = False,
 ) -> int:
-    """Change how many servers, in mode xz composites, run; clients of those that leave are told to come back."""
+    """Change the number of servers, in mode xz of composites; clients of stopped servers reconnect elsewhere."""
     terminal = Terminal(quiet=quiet)
 
     async def work() -> None:
         with terminal.counting("scaling") as show:
             before = await scale(StateDir(state_dir), servers, show, TIMEOUT_S * time_factor)
-        terminal.info(
-            f"{servers} server{'' if servers == 1 else 's'}"
-            + (" as before" if servers == before else f", {before} before")
-        )
+        terminal.info(amount(servers, "server") + (" as before" if servers == before else f", {before} before"))
 
     return run_interactive(work)
 
@@ -63,7 +61,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     watching: Annotated[bool, typer.Option("--watch", help="Repeat every second until Ctrl-C.")] = False,
 ) -> int:
-    """Show the processes that `diem up` runs, and how they are."""
+    """Show the processes that `diem up` runs, and their state."""
     state = StateDir(state_dir)
     console = plain_console()
 
@@ -85,19 +83,17 @@ def status(
 
 
 WIDE: Final = 100
-"""Columns from which tables can afford wider gaps."""
+"""Columns from which tables have wider gaps."""
 
 
 def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[Table]:
-    """Render the answer of `status` for `width` columns: the processes, what each has a part of, and the sources.
+    """Render the reply of ``status`` for ``width`` columns: the processes, their partitions, and the sources.
 
     The children of a composite are indented below it.
     """
-    processes = _table(width)
-    processes.add_column("process", no_wrap=True)
-    processes.add_column("state", no_wrap=True)
-    for heading in ("pid", "uptime", "restarts", "clients", "subs", "live", "position", "lag"):
-        processes.add_column(heading, justify="right", no_wrap=True)
+    gap = 2 if width >= WIDE else 1
+    numbers = ("pid", "uptime", "restarts", "clients", "subs", "live", "position", "lag")
+    processes = plain_table("process", "state", *numbers, right=numbers, gap=gap)
     sources: list[dict[str, Any]] = []
     rows = [(name, process["report"] or {}, process) for name, process in with_children(status["processes"])]
     for name, report, process in rows:
@@ -114,8 +110,8 @@ def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[T
             _cell(report.get("position", report.get("sequence"))),
             _lag(report),
         )
-    parts = [_parts(((name, report) for name, report, _ in rows), width)] if _is_partitioned(status) else []
-    return [processes, *parts, *([_sources(sources, width)] if sources else [])]
+    parts = [_parts(((name, report) for name, report, _ in rows), gap)] if _is_partitioned(status) else []
+    return [processes, *parts, *([_sources(sources, gap)] if sources else [])]
 
 
 def _is_partitioned(status: dict[str, Any]) -> bool:
@@ -123,18 +119,13 @@ def _is_partitioned(status: dict[str, Any]) -> bool:
     return mode in set(Mode) and Mode(mode).partitioned
 
 
-def _table(width: int) -> Table:
-    return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2 if width >= WIDE else 1, 0, 0))
-
-
-def _parts(rows: Iterable[tuple[str, dict[str, Any]]], width: int) -> Table:
-    """Render who has which partitions by which map, and what the metadata service and proxies know of that."""
-    table = _table(width)
-    for heading in ("process", "partitions", "epoch", "upstreams", "groups"):
-        table.add_column(heading, justify="right" if heading in {"epoch", "upstreams"} else "left")
+def _parts(rows: Iterable[tuple[str, dict[str, Any]]], gap: int) -> Table:
+    """Render the partitions of each server by its map, and the view of the metadata service and of proxies."""
+    numbers, texts = ("epoch", "upstreams"), ("partitions", "groups")
+    table = plain_table("process", "partitions", *numbers, "groups", right=numbers, wrap=texts, gap=gap)
     for name, report in rows:
         cells = [
-            # A bridge's are those that its group gave it; of its topic it says how many there are.
+            # A bridge reports its assigned partitions, and as ``partitions`` the number of those of its topic.
             _partitions(report.get("assigned", report.get("partitions"))),
             _cell(report.get("epoch")),
             _cell(report.get("upstreams")),
@@ -159,7 +150,7 @@ def _ranges(numbers: list[int]) -> Iterator[str]:
 
 
 def _clones(clones: object) -> str:
-    """Return what is known of each group: its state, and how many servers are in it."""
+    """Return the state and the number of servers of each group, as far as known."""
     if not isinstance(clones, dict):
         return ""
     return ", ".join(f"{number}: {clone.get('state')}, {_members(clone)}" for number, clone in clones.items())
@@ -173,22 +164,18 @@ def _membership(report: dict[str, Any]) -> str:
 
 def _members(clone: dict[str, Any]) -> str:
     members = clone.get("members")
-    count = members if isinstance(members, int) else len(members or ())
-    return f"{count} server{'' if count == 1 else 's'}"
+    return amount(members if isinstance(members, int) else len(members or ()), "server")
 
 
 def _indented(name: str) -> str:
-    """Return the name of a process, and of a composite's child only what it is called there."""
+    """Return the name of a process, or the indented own name of a composite's child."""
     return f"  {name.rpartition('/')[2]}" if "/" in name else name
 
 
-def _sources(sources: list[dict[str, Any]], width: int) -> Table:
-    table = _table(width)
-    for heading in ("source", "type", "state", "last success"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("endpoints", "failures"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("error")
+def _sources(sources: list[dict[str, Any]], gap: int) -> Table:
+    numbers = ("endpoints", "failures")
+    headings = ("source", "type", "state", "last success", *numbers, "error")
+    table = plain_table(*headings, right=numbers, wrap=("error",), gap=gap)
     now_s = time.time()
     for source in sources:
         table.add_row(
@@ -210,7 +197,7 @@ def _source_state(source: dict[str, Any]) -> str:
 
 
 def ago(time_: object, now_s: float) -> str:
-    """Return how long a time (ISO 8601) is ago at an instant (Unix seconds); what is none, as it is."""
+    """Return the age of a time (ISO 8601) at an instant (Unix seconds); any other value as it is."""
     try:
         seconds = now_s - datetime.fromisoformat(str(time_)).timestamp()
     except ValueError:
@@ -235,7 +222,7 @@ def _cell(value: object) -> str:
 
 
 def _lag(report: dict[str, Any]) -> str:
-    """Return how far behind a process is: in seconds, or in records where it reads from or writes to Kafka."""
+    """Return the lag of a process in seconds, or in records where it reads from or writes to Kafka."""
     seconds = report.get("lag_seconds")
     if seconds is not None:
         return f"{seconds:.1f}s"

@@ -1,4 +1,4 @@
-"""The command `diem up`: every process of a mode on this machine."""
+"""The command ``diem up``: run every process of a mode on this machine."""
 
 import os
 import random
@@ -42,7 +42,7 @@ def up(
         typer.Option(help="WebSocket servers (of each clone or composite); 1 in single and all-to-all, else 2."),
     ] = None,
     max_servers: Annotated[
-        int | None, typer.Option(help="Servers, in xz composites, that `diem scale` may start; 8, or as many as now.")
+        int | None, typer.Option(help="Most servers, in xz composites, for `diem scale`; 8, or the initial number.")
     ] = None,
     clones: Annotated[
         int | None,
@@ -64,7 +64,7 @@ def up(
     websocket_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port of the first WebSocket server, proxy or composite.")
     ] = None,
-    free_ports: Annotated[bool, typer.Option(help="Take any free ports, not the documented ones.")] = False,
+    free_ports: Annotated[bool, typer.Option(help="Use any free ports instead of the documented ones.")] = False,
     clients_per_address: Annotated[
         int | None,
         typer.Option(
@@ -75,11 +75,11 @@ def up(
         plan.Traffic | None,
         typer.Option(
             envvar="DIEM_TRAFFIC_SINK",
-            help="Where is recorded what clients subscribe to; kafka where it is, else files.",
+            help="Where subscriptions are recorded; kafka in modes with Kafka, else files.",
         ),
     ] = None,
     brokers: Annotated[
-        int | None, typer.Option(min=1, help="Brokers that run here: 1 or 3; 1.", rich_help_panel=KAFKA_PANEL)
+        int | None, typer.Option(min=1, help="Local brokers: 1 or 3; default 1.", rich_help_panel=KAFKA_PANEL)
     ] = None,
     kafka: Mapping[str, object],
     settings: Annotated[
@@ -87,12 +87,14 @@ def up(
     ] = None,
     log_level: Annotated[str, typer.Option(envvar="DIEM_LOG_LEVEL", help="Level of the log files.")] = "info",
     drain_seconds: Annotated[
-        float, typer.Option(envvar="DIEM_DRAIN_SECONDS", min=0, max=600, help="Time for clients to leave at a stop.")
+        float,
+        typer.Option(envvar="DIEM_DRAIN_SECONDS", min=0, max=600, help="Time for clients to leave before a stop."),
     ] = 3.0,
     time_factor: Annotated[
-        float, typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="More patience on slow machines.")
+        float,
+        typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="Factor of all time-outs, for slow machines."),
     ] = 1.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what needs attention.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings.")] = False,
 ) -> int:
     """Start every process of a mode, keep them running, stop them with Ctrl-C."""
     if not mode.uses_kafka:
@@ -121,7 +123,7 @@ def up(
 
 
 def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, object]) -> None:
-    # Variables of the environment may be for other commands: those are only warned of.
+    # Variables of the environment may be meant for other commands: they only cause a warning.
     typed = [option_name(name) for name in given if variable(KafkaSettings, name) not in os.environ]
     for name in ["--brokers"] * (brokers is not None) + typed:
         modes = ", ".join(each for each in plan.Mode if each.uses_kafka)
@@ -129,7 +131,7 @@ def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, obje
 
 
 def _endpoints(names: list[str]) -> tuple[str, ...]:
-    """Return the checked names of hot endpoints, each once. Raises `BadTopology`."""
+    """Return the validated names of hot endpoints, without duplicates. Raises ``BadTopology``."""
     try:
         for name in names:
             endpoints.check(name)
@@ -139,9 +141,9 @@ def _endpoints(names: list[str]) -> tuple[str, ...]:
 
 
 def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaTopology:
-    """Return the checked options of Kafka. Raises `BadSettings`."""
+    """Return the validated options of Kafka. Raises ``BadSettings``."""
     chosen = kafka_settings(given)
-    named = {name: getattr(chosen, f"kafka_{name}") for name in plan.KafkaTopology.NAMES}
+    named = {name: getattr(chosen, f"kafka_{name}") for name in plan.KafkaTopology.settings()}
     paths = {name: _absolute(value) for name, value in named.items() if isinstance(value, Path)}
     return plan.KafkaTopology(brokers=brokers, **{**named, **paths})
 
@@ -166,7 +168,7 @@ def _up(
                 terminal.info(moved)
         for variable in plan.overridden(topology, os.environ):
             terminal.warn(f"{variable} has no effect here: diem up decides it (see diem up --help)")
-        # Every stage has its own deadline; that of the life cycle only guards against a supervisor that hangs.
+        # Each stage has a deadline of its own; that of the life cycle only guards against a hanging supervisor.
         life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options))
         return lifecycle.serve(life, lambda: Up(options, topology, state, terminal).run(life))
 

@@ -17,11 +17,12 @@ from diem.process.auth import SharedKey
 TIMEOUT_S: Final = 10.0
 MEDIA_TYPES: Final = {"json": "application/json", "csv": "text/csv"}
 KEYS_PATH: Final = "/v1/keys"
+INTERNAL_FORM: Final = "http(s)://host:port of an internal listener"
 
 
 @dataclass(eq=False)
 class ServiceRefused(DiemError):
-    """A service answered with an error; `status` is the HTTP status, `detail` its explanation."""
+    """A service answered with an error; ``status`` is the HTTP status, ``detail`` its explanation."""
 
     template = "{who} refuses: {detail}"
 
@@ -32,7 +33,7 @@ class ServiceRefused(DiemError):
 
 @dataclass(eq=False)
 class RequestRefused(DiemError):
-    """The Data Service refused a request for one endpoint; `outcome` is ``stored``, ``read`` or ``deleted``."""
+    """The Data Service refused a request for one endpoint; ``outcome`` is ``stored``, ``read`` or ``deleted``."""
 
     template = "{endpoint} was not {outcome} ({status}): {detail}"
 
@@ -74,7 +75,7 @@ class Edges(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """Data to store: `form` is a key of `MEDIA_TYPES`, `declared` the unit and resolution that CSV may lack."""
+    """Data to store: ``form`` is a key of ``MEDIA_TYPES``, ``declared`` the unit and resolution that CSV may lack."""
 
     content: bytes
     form: str
@@ -82,9 +83,9 @@ class Upload(NamedTuple):
 
 
 def detail_of(reply: httpx.Response) -> str:
-    """Return the explanation of an error answer in one line, with the line of the input it names (RFC 9457).
+    """Return the detail of an error response in one line, with the input line that it names (RFC 9457).
 
-    Without a problem document it is the plain text of the answer, else the reason phrase.
+    Without a problem document it is the plain text of the response, else the reason phrase.
     """
     try:
         problem = reply.json()
@@ -98,17 +99,12 @@ def detail_of(reply: httpx.Response) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DataService:
-    """A Data Service by its base URL, without a final slash."""
+    """A Data Service by its base URL without a final slash, which is the origin of its page."""
 
     base: str
 
-    @property
-    def origin(self) -> str:
-        """The origin of its page."""
-        return self.base
-
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  # httpx's own
-        """Send a request. Raises `DataServiceUnavailable`."""
+        """Send a request. Raises ``DataServiceUnavailable``."""
         try:
             async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
                 return await client.request(method, self.base + path, **options)
@@ -116,7 +112,7 @@ class DataService:
             raise DataServiceUnavailable(self.base, str(error) or type(error).__name__) from error
 
     async def json(self, path: str) -> dict[str, Any]:
-        """GET a JSON object. Raises `DataServiceUnavailable` for anything else."""
+        """GET a JSON object. Raises ``DataServiceUnavailable`` for anything else."""
         reply = await self.request("GET", path)
         try:
             body = reply.json()
@@ -127,7 +123,7 @@ class DataService:
         return body
 
     async def endpoints(self) -> set[str]:
-        """Return the names of the catalogue, reading all of its pages. Raises `DataServiceUnavailable`."""
+        """Return the names of the catalogue, reading all of its pages. Raises ``DataServiceUnavailable``."""
         names: set[str] = set()
         after = ""
         while True:
@@ -140,19 +136,15 @@ class DataService:
             after = following
 
     async def edges(self) -> Edges:
-        """Return the WebSocket servers, and in mode z-client the metadata services, that it names to pages."""
+        """Return the WebSocket servers and, in mode z-client, the metadata services of its page configuration."""
         config = await self.json("/config.json")
         scheme = urlsplit(self.base).scheme
         servers = [self._url(entry, "wss" if scheme == "https" else "ws") for entry in config.get("servers", [])]
         metadata = config.get("metadata", []) if config.get("mode") == "z-client" else []
         return Edges(servers, [self._url(entry, scheme) for entry in metadata])
 
-    async def websocket_urls(self) -> list[str]:
-        """Return the URLs of the WebSocket servers that it names to pages."""
-        return (await self.edges()).servers
-
     async def put(self, key: SharedKey, endpoint: str, upload: Upload) -> dict[str, Any]:
-        """Store data under a checked name and return the answer. Raises `DataServiceUnavailable`, `RequestRefused`."""
+        """Store data under a checked name, return the answer. Raises ``DataServiceUnavailable``, ``RequestRefused``."""
         headers = {"Content-Type": MEDIA_TYPES[upload.form]}
         reply = await self._endpoint(
             "PUT", endpoint, "stored", key=key, headers=headers, params=upload.declared, content=upload.content
@@ -166,7 +158,7 @@ class DataService:
         Args:
             key: an API key, or None for anonymous access.
             endpoint: the name.
-            form: a key of `MEDIA_TYPES`.
+            form: a key of ``MEDIA_TYPES``.
             version: None for the current one.
 
         Raises:
@@ -180,7 +172,7 @@ class DataService:
         return reply.content if reply.content.endswith(b"\n") else reply.content + b"\n"
 
     async def delete(self, key: SharedKey, endpoint: str) -> dict[str, Any]:
-        """Delete a checked name and return the answer. Raises `DataServiceUnavailable`, `RequestRefused`."""
+        """Delete a checked name and return the answer. Raises ``DataServiceUnavailable``, ``RequestRefused``."""
         answer: dict[str, Any] = (await self._endpoint("DELETE", endpoint, "deleted", key=key)).json()
         return answer
 
@@ -213,7 +205,7 @@ class DataService:
 class KeyService:
     """The API keys of one Data Service, on its internal listener (docs/access.md section 3).
 
-    Every method raises `DataServiceUnavailable` without an answer, and `ServiceRefused` for an error answer.
+    Every method raises ``DataServiceUnavailable`` without an answer, and ``ServiceRefused`` for an error answer.
     """
 
     def __init__(self, service: DataService, shared: SharedKey) -> None:
@@ -222,7 +214,7 @@ class KeyService:
 
     async def create(self, name: str, plan: str) -> dict[str, Any]:
         """Create a key; the field ``key`` of the answer is the key itself."""
-        # In the body: URLs are logged by others.
+        # In the body, because proxies log URLs.
         return await self._request("POST", KEYS_PATH, json={"name": name, "plan": plan})
 
     async def all(self) -> dict[str, Any]:
@@ -244,14 +236,14 @@ class KeyService:
 
 
 def data_service(state: StateDir, url: str | None) -> DataService:
-    """Return the Data Service at `url`, else the one of the `diem up` in the state directory.
+    """Return the Data Service at ``url``, else the one of the ``diem up`` in the state directory.
 
     Raises:
-        BadUrl: `url` is not a base URL.
-        NotUp: there is no `url`, and nothing was started in the state directory.
+        BadUrl: ``url`` is not a base URL.
+        NotUp: there is no ``url``, and nothing was started in the state directory.
     """
     if url is not None:
-        return DataService(_base(url, "--url", "http(s)://host[:port]"))
+        return DataService(base_url(url, "--url", "http(s)://host[:port]"))
     page = state.read_processes().get("urls", {}).get("page")
     if page is None:
         raise NotUp(state.path)
@@ -259,22 +251,31 @@ def data_service(state: StateDir, url: str | None) -> DataService:
 
 
 def key_service(state: StateDir, url: str | None, shared: SharedKey) -> KeyService:
-    """Return the API keys of the Data Service at `url`, else of the `diem up` in the state directory.
+    """Return the API keys of the Data Service at ``url``, else of the ``diem up`` in the state directory.
 
     Raises:
-        BadUrl: `url` is not the base URL of an internal listener.
-        NotUp: there is no `url`, and nothing was started in the state directory.
+        BadUrl: ``url`` is not the base URL of an internal listener.
+        NotUp: there is no ``url``, and nothing was started in the state directory.
     """
     if url is None:
         processes = state.read_processes().get("processes", [])
         url = next((process["urls"]["internal"] for process in processes if process["process"] == "data"), None)
         if url is None:
             raise NotUp(state.path)
-    return KeyService(DataService(_base(url, "--data", "http(s)://host:port of an internal listener")), shared)
+    return KeyService(DataService(base_url(url, "--data")), shared)
 
 
-def _base(url: str, option: str, form: str) -> str:
-    parts = urlsplit(url)
+def base_url(url: str, option: str, form: str = INTERNAL_FORM) -> str:
+    """Return the base URL of a listener, without a slash at the end.
+
+    Raises:
+        BadUrl: the value of ``option`` is none.
+    """
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  # checked only when it is read
+    except ValueError:
+        raise BadUrl(option, form, url) from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
         raise BadUrl(option, form, url)
     return url.rstrip("/")

@@ -19,15 +19,12 @@ _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout)
 
 @dataclass(eq=False)
 class MetadataUnavailable(DiemError):
-    """No metadata service answers, or none can do it now."""
+    """No metadata service answers, or none can handle the request now."""
 
+    template = f"{WHO} does not answer: {{reason}}"
     retriable = True
 
     reason: str
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return f"{WHO} does not answer: {self.reason}"
 
 
 class PlanStatus(NamedTuple):
@@ -35,33 +32,36 @@ class PlanStatus(NamedTuple):
 
     id: str
     state: str
-    """`ready`, `preparing`, `moving`, `retiring`, `applied`, `rolling_back` or `rolled_back`."""
+    """``ready``, ``preparing``, ``moving``, ``retiring``, ``applied``, ``rolling_back`` or ``rolled_back``."""
     phase: str | None = None
-    """Of the map; None while the service has not read it."""
+    """Phase of the map; None until the service has read it."""
     epoch: int | None = None
     moves: int = 0
-    """Endpoints."""
+    """Number of endpoints."""
     waiting_for: str | None = None
     epoch_of_plan: int | None = None
     created: str | None = None
     partitions: int | None = None
     endpoints: int | None = None
     since: str | None = None
-    """Begin of this phase as the service saw it; None where it did not."""
+    """Begin of the phase as observed by the service; None if it was not running."""
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> "PlanStatus":
-        """From JSON; what is not known here is passed over."""
+        """Return a status from JSON; unknown fields are ignored."""
         return cls(**{name: value for name, value in body.items() if name in cls._fields})
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether it cannot be applied any more: the map has changed since it was made."""
+        """Whether it can no longer be applied: the map has changed since it was made."""
         return self.state == "ready" and self.epoch is not None and self.epoch_of_plan != self.epoch
 
 
 class MetadataService:
-    """Any one of the metadata services: all know the same map. Plans are known to those that share a directory."""
+    """Client of the metadata services, tried in order.
+
+    All have the same map; those that share a directory have the same plans.
+    """
 
     def __init__(self, urls: Sequence[str], key: SharedKey, client: Callable[[], httpx.AsyncClient]) -> None:
         self._urls = list(urls)
@@ -69,7 +69,7 @@ class MetadataService:
         self._client = client
 
     async def snapshot(self) -> Snapshot:
-        """Return the map, and who owns what. Raises `MetadataUnavailable`."""
+        """Return the partition map and its owners. Raises ``MetadataUnavailable``."""
         reply = await self._request("GET", "/v1/partitions")
         try:
             return decode(reply.content)
@@ -77,32 +77,32 @@ class MetadataService:
             raise MetadataUnavailable(str(error)) from error
 
     async def plans(self) -> list[PlanStatus]:
-        """Return all plans, the latest last. Raises `MetadataUnavailable`."""
+        """Return all plans, the latest last. Raises ``MetadataUnavailable``."""
         return [PlanStatus.of(each) for each in (await self._json("GET", "/v1/plans"))["plans"]]
 
     async def plan(self, name: str) -> PlanStatus:
-        """Return the status of a plan. Raises `MetadataUnavailable`, `ServiceRefused` (404: there is none)."""
+        """Return the status of a plan. Raises ``MetadataUnavailable``, ``ServiceRefused`` (404: there is none)."""
         return PlanStatus.of(await self._json("GET", f"/v1/plans/{name}"))
 
     async def report(self, name: str) -> dict[str, Any]:
-        """Return what a plan promised. Raises `MetadataUnavailable`, `ServiceRefused`."""
+        """Return the report of a plan: its expected effects. Raises ``MetadataUnavailable``, ``ServiceRefused``."""
         return await self._json("GET", f"/v1/plans/{name}/report")
 
     async def submit(self, plan: bytes) -> PlanStatus:
-        """Have a plan kept.
+        """Submit a plan.
 
         Raises:
-            MetadataUnavailable: nobody answers.
-            ServiceRefused: 409, the map has another epoch; 422, it is no plan.
+            MetadataUnavailable: no service answers.
+            ServiceRefused: 409, the map has another epoch; 422, it is not a valid plan.
         """
         return PlanStatus.of(await self._json("POST", "/v1/plans", plan))
 
     async def apply(self, name: str) -> PlanStatus:
-        """Begin to apply a plan. Raises `MetadataUnavailable` (it may have begun), `ServiceRefused`."""
+        """Start to apply a plan. Raises ``MetadataUnavailable`` (it may have started), ``ServiceRefused``."""
         return PlanStatus.of(await self._json("POST", f"/v1/plans/{name}/apply"))
 
     async def rollback(self, name: str) -> PlanStatus:
-        """Begin to take a plan back. Raises `MetadataUnavailable` (it may have begun), `ServiceRefused`."""
+        """Start to roll a plan back. Raises ``MetadataUnavailable`` (it may have started), ``ServiceRefused``."""
         return PlanStatus.of(await self._json("POST", f"/v1/plans/{name}/rollback"))
 
     async def _json(self, method: str, path: str, content: bytes | None = None) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class MetadataService:
                     reply = await client.request(method, url + path, content=content, headers=self._headers)
                 except httpx.HTTPError as error:
                     failure = str(error) or type(error).__name__
-                    # Whoever got a request may have done it: another one would do it again.
+                    # A service that received the request may have executed it: the next would execute it again.
                     if method != "GET" and not isinstance(error, _NOT_SENT):
                         break
                 else:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes sure that the distribution's Chromium is there for the end-to-end tests, best as the headless shell, which loads
-# a page in a quarter of the CPU time; without the right to install, takes the one that is there or says so.
+# Installs the distribution's Chromium for the end-to-end tests, preferably the headless shell, which loads a page with a
+# quarter of the CPU time. Without permission to install, an existing one is used, or a message is printed.
 set -eu
 command -v chromium-headless-shell >/dev/null && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes sure that there is a Java for the local Kafka: the machine's own when it is 17 or newer, else the one from the
-# Python package index. What is missing after that is said by `python -m deploy.kafka`.
+# Installs Java for the local Kafka from the Python package index, unless the machine's own is 17 or newer.
+# `python -m deploy.kafka` reports what is missing afterwards.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 python="$root/.venv/bin/python"

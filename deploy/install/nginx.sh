@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes sure that nginx is there for the modes behind it; without the right to install, says so.
+# Installs nginx for the modes behind it; without permission to install, prints a message.
 set -eu
 PATH="$PATH:/usr/sbin:/sbin"
 if command -v nginx >/dev/null; then exit 0; fi
@@ -7,7 +7,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   echo "Installing nginx (once) ..."
   export DEBIAN_FRONTEND=noninteractive
   { apt-get update && apt-get install -y --no-install-recommends nginx; } >/dev/null 2>&1 || true
-  # Debian starts a server of its own with the package: the program is all that is wanted.
+  # Debian's package starts a server; only the program is needed.
   if command -v nginx >/dev/null; then
     if [ -s /run/nginx.pid ]; then nginx -s quit 2>/dev/null || true; fi
     exit 0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a command with Node.js: the machine's own when it is 20.19 or newer, else the one from the Python package index.
+# Runs a command with Node.js: the machine's own if it is 20.19 or newer, else that of the Python package index.
 set -eu
 recent='const [a, b] = process.versions.node.split("."); process.exit(+a > 20 || (+a == 20 && +b >= 19) ? 0 : 1)'
 if [ -z "${DIEM_NODE_WHEEL:-}" ] && command -v node >/dev/null && command -v npm >/dev/null && node -e "$recent"; then

@@ -1,14 +1,12 @@
 #!/bin/sh
-# Makes sure that PostgreSQL's programs are there, for tests of the store that PostgreSQL keeps; without the right to
-# install, says so.
+# Installs PostgreSQL's programs for tests of the store on PostgreSQL; without permission to install, prints a message.
 set -eu
 PATH="$PATH:$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1)"
 if command -v postgres >/dev/null; then exit 0; fi
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   echo "Installing PostgreSQL (once) ..."
   export DEBIAN_FRONTEND=noninteractive
-  # Debian makes a cluster and starts it with the package: the programs are all that is wanted. A machine that is
-  # configured already keeps its file.
+  # Debian's package creates and starts a cluster; only the programs are needed. An existing configuration is kept.
   settings=/etc/postgresql-common/createcluster.conf
   if [ ! -e "$settings" ]; then
     mkdir -p "$(dirname "$settings")"

@@ -1,4 +1,4 @@
-"""Plans the brokers of the local Kafka: their configuration, their directories and their command lines."""
+"""Plan the brokers of the local Kafka: configuration, directories and command lines."""
 
 import base64
 import uuid
@@ -11,12 +11,12 @@ from diem.errors import ConfigurationError
 
 HOST: Final = "127.0.0.1"
 SIZES: Final = (1, 3)
-"""Sizes of a local cluster: two brokers would not outlive either of them."""
+"""Sizes of a local cluster; two brokers would not survive the loss of one."""
 STARTED: Final = "Kafka Server started"
-"""Log line of a broker that serves."""
+"""Log line of a broker that is ready."""
 
 FEATURES: Final = Path(__file__).with_name("features.checkpoint")
-"""The levels of Kafka's features in a new cluster, in its own form; made by `python -m deploy.kafka.jars`."""
+"""Feature levels of a new cluster, in Kafka's own format; written by ``python -m deploy.kafka.jars``."""
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 _SETTINGS: Final = {
@@ -27,9 +27,9 @@ _SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "unclean.leader.election.enable": "false",
     "num.partitions": "1",
-    # A first member of a group is served at once.
+    # The first member of a group is served at once.
     "group.initial.rebalance.delay.ms": "0",
-    # The broker's own topics are small here, and so is what it keeps for threads and compaction.
+    # Small internal topics, thread pools and compaction buffers.
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.num.partitions": "1",
@@ -38,7 +38,7 @@ _SETTINGS: Final = {
     "log.segment.bytes": str(64 * 1024 * 1024),
     "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
     "log.cleaner.backoff.ms": "500",
-    # How long everything pauses when a broker is killed: mostly the session, 9 s by default.
+    # The pause after a broker is killed is mostly the session timeout, 9 s by default.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
     "controller.quorum.election.timeout.ms": "500",
@@ -48,7 +48,7 @@ _SETTINGS: Final = {
 
 @dataclass(eq=False)
 class UnusableData(ConfigurationError):
-    """A directory holds the data of another cluster than the one that is to be started."""
+    """A directory holds the data of a different cluster, or cannot be written."""
 
     template = "the Kafka data in {directory} {reason}: choose another directory or remove it"
 
@@ -57,14 +57,14 @@ class UnusableData(ConfigurationError):
 
 
 class BrokerPlan(NamedTuple):
-    """One broker, which is a controller, too."""
+    """One broker, which is also a controller."""
 
     node: int
     """From 1."""
     port: int
     controller_port: int
     directory: Path
-    """Its own; those of one cluster are side by side."""
+    """The broker's own directory; those of one cluster are siblings."""
 
     @property
     def properties_file(self) -> Path:
@@ -73,12 +73,12 @@ class BrokerPlan(NamedTuple):
 
     @property
     def meta_file(self) -> Path:
-        """File that identifies its data directory: broker and cluster."""
+        """File that identifies the data directory by broker and cluster."""
         return self.directory / "data" / "meta.properties"
 
     @property
     def features_file(self) -> Path:
-        """The first snapshot of its metadata: without it, a new cluster has its newest features switched off."""
+        """First snapshot of the metadata: without it, a new cluster has its newest features disabled."""
         return self.directory / "data" / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
 
     @property
@@ -94,12 +94,12 @@ def plans(directory: Path, ports: Sequence[tuple[int, int]]) -> tuple[BrokerPlan
 
 
 def bootstrap_servers(all_plans: Sequence[BrokerPlan]) -> str:
-    """Return what clients connect to first: every broker."""
+    """Return the bootstrap servers: every broker."""
     return ",".join(f"{HOST}:{plan.port}" for plan in all_plans)
 
 
 def properties(plan: BrokerPlan, all_plans: Sequence[BrokerPlan]) -> str:
-    """Return the broker's `server.properties`. Three keep every record three times and write while two are there."""
+    """Return the broker's ``server.properties``; of three brokers, each has every record and two suffice for writes."""
     replicas = str(len(all_plans))
     enough = str(len(all_plans) // 2 + 1)
     return _render(
@@ -122,9 +122,9 @@ def properties(plan: BrokerPlan, all_plans: Sequence[BrokerPlan]) -> str:
 
 
 def argv(java: Path, jars: Sequence[Path], plan: BrokerPlan, archive: Path | None = None) -> tuple[str, ...]:
-    """Return the broker's command line: small and quick to start, rather than fast in the long run.
+    """Return the broker's command line, tuned for memory and start time rather than throughput.
 
-    `archive` is of `deploy.kafka.archive`; without it, or when it does not fit, the broker starts in twice the time.
+    ``archive`` is of ``program.prepare_archive``; without it, or if it does not match, the start takes twice as long.
     """
     shared = () if archive is None else (f"-XX:SharedArchiveFile={archive}",)
     return (
@@ -133,13 +133,13 @@ def argv(java: Path, jars: Sequence[Path], plan: BrokerPlan, archive: Path | Non
         "-Xms64m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
-        # With this compiler the usual room for code is 48 MiB: a JVM that has filled it fails in odd places.
+        # With this compiler the default code cache is 48 MiB: a JVM that has filled it fails in odd places.
         "-XX:ReservedCodeCacheSize=128m",
         "-XX:-UsePerfData",
         "-XX:+ExitOnOutOfMemoryError",
         f"-XX:ErrorFile={plan.directory}/java-error-%p.log",
         *shared,
-        # Native libraries are unpacked there: a killed broker leaves them behind.
+        # For unpacked native libraries, which a killed broker leaves behind.
         f"-Djava.io.tmpdir={plan.directory / 'tmp'}",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
@@ -151,10 +151,10 @@ def argv(java: Path, jars: Sequence[Path], plan: BrokerPlan, archive: Path | Non
 
 
 def write(all_plans: Sequence[BrokerPlan]) -> str:
-    """Write what the brokers are started with, and return the id of their cluster; data that is there is kept.
+    """Write the files that the brokers start with, and return the id of their cluster; existing data is kept.
 
     Raises:
-        UnusableData: the data there is of another number of brokers or of more than one cluster, or cannot be written.
+        UnusableData: existing data is of another number of brokers or of several clusters, or cannot be written.
     """
     try:
         return _write(all_plans)
@@ -182,7 +182,7 @@ def _write(all_plans: Sequence[BrokerPlan]) -> str:
 
 
 def new_id() -> str:
-    """Return a fresh id as Kafka writes them: 22 characters, never with a dash in front."""
+    """Return a new id in Kafka's format: 22 characters, never with a leading dash."""
     while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return made

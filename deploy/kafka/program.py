@@ -1,6 +1,6 @@
-"""Prepare what brokers are run with: Java, the jars, and an archive of loaded classes.
+"""Prepare the programs of a broker: Java, the jars, and an archive of loaded classes.
 
-The archive is made once and shared from then on: it halves the start and saves memory (JEP 350).
+The archive is made once and then shared: it halves the start time and saves memory (JEP 350).
 """
 
 import hashlib
@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from deploy.jars import alone
-from deploy.kafka import brokers, jars, java, processes
+from deploy.jars import Progress, alone
+from deploy.kafka import brokers, java, processes
 from deploy.kafka.brokers import BrokerPlan
+from deploy.kafka.jars import JARS
 from deploy.topology.ports import OWN_RANGE
 from diem.process.ports import PortReservations
 
@@ -32,15 +33,15 @@ class KafkaProgram(NamedTuple):
         return brokers.argv(self.java, self.jars, plan, self.archive)
 
 
-def prepare(progress: jars.Progress = lambda _there, _total: None) -> KafkaProgram:
-    """Find Java, download the jars and make the archive of classes, each only once; blocks, the first time for 15 s.
+def prepare(progress: Progress = lambda _there, _total: None) -> KafkaProgram:
+    """Find Java, download the jars and make the archive of classes, once each; blocks, the first time for 15 s.
 
     Raises:
         NoJava: there is no Java.
-        JarsUnavailable: the jars are not here and cannot be downloaded.
+        JarsUnavailable: the jars are missing and cannot be downloaded.
     """
     command = java.find()
-    class_path = jars.prepare(progress)
+    class_path = JARS.prepare(progress)
     return KafkaProgram(command, class_path, prepare_archive(command, class_path))
 
 
@@ -51,12 +52,12 @@ _POLL_S: Final = 0.05
 
 
 def prepare_archive(command: Path, jars: Sequence[Path]) -> Path | None:
-    """Return the archive of this Java and these jars; the first time, a broker runs a few seconds to make it.
+    """Return the archive for this Java and these jars; the first time, a broker runs a few seconds to make it.
 
-    None when it cannot be made, as with a Java without an archive of its own classes; that is remembered.
+    None if it cannot be made, as with a Java that has no archive of its own classes; the failure is remembered.
     """
     directory = jars[0].parent
-    # Java does not take an archive of jars with other times, either.
+    # Java also rejects an archive if the times of the jars have changed.
     identity = [java.described(command), str(command.resolve()), *(f"{jar} {jar.stat().st_mtime_ns}" for jar in jars)]
     name = f"classes-{hashlib.sha256('|'.join(identity).encode()).hexdigest()[:16]}"
     made, failed = directory / f"{name}.jsa", directory / f"{name}.none"
@@ -67,13 +68,13 @@ def prepare_archive(command: Path, jars: Sequence[Path]) -> Path | None:
                     _forget_others(directory)
                     if not _record(command, jars, made):
                         failed.touch()
-    except OSError:  # a cache that cannot be written: only speed is lost
+    except OSError:  # an unwritable cache costs only speed
         return None
     return made if made.exists() else None
 
 
 def _forget_others(directory: Path) -> None:
-    """Keep one archive only, for it has 50 MB; remove what a killed process left, too."""
+    """Remove other archives, of 50 MB each, and leftovers of killed processes."""
     for path in directory.glob("classes-*"):
         path.unlink()
     for path in directory.glob("recording-*"):
@@ -108,7 +109,7 @@ def _wait_until_started(broker: "subprocess.Popen[bytes]", log: Path) -> None:
 
 
 def _is_whole(command: Path, jars: Sequence[Path], new: Path) -> bool:
-    """Return whether Java can live with the archive: one that a full disk cut off would crash every broker."""
+    """Return whether Java accepts the archive: one truncated by a full disk would crash every broker."""
     options = ("-XX:+UseSerialGC", f"-XX:SharedArchiveFile={new}", "-XX:+VerifySharedSpaces")
     argv = (str(command), *options, "-cp", ":".join(map(str, jars)), "-version")
     log = new.with_name("log")

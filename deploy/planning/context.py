@@ -1,144 +1,92 @@
-"""Context of the planning commands: their command-line values, the running system, and its metadata service."""
+"""Context of the planning commands: their options, the running system, and its metadata service."""
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import typer
 
 from deploy.cli.options import run_interactive
+from deploy.clients.data_service import base_url
 from deploy.clients.metadata import MetadataService, metadata_service
 from deploy.system import control
 from deploy.system.description import with_children
 from deploy.system.state_dir import StateDir
 from deploy.topology import Mode, ProxyMode
-from diem.errors import ConfigurationError, DiemError
+from diem.errors import DiemError
 from diem.process import lifecycle
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Phase
-from metadata.statistics.window import Window, parse_span, parse_time
+from metadata.statistics.window import Window
 
 SHARED: Final = ProxyMode.SHARED
 
 
-@dataclass(eq=False)
-class NoPartitions(DiemError):
-    """The mode of the running system has no partitions."""
-
-    mode: str
-
-    def __str__(self) -> str:
-        """Return the text."""
-        modes = ", ".join(mode for mode in Mode if mode.partitioned)
-        return f"there is no metadata service: mode {self.mode} has no partitions (those that have: {modes})"
-
-
-@dataclass(eq=False)
-class NoMetadataService(DiemError):
-    """The metadata service of a partitioned mode does not run now."""
-
-    template = "no metadata service runs in this {mode} now: `diem status` shows what does"
-    retriable = True
-
-    mode: str
-
-
-@dataclass(eq=False)
-class BadMetadataUrl(ConfigurationError):
-    """The option is not the URL of an internal listener."""
-
-    template = "--metadata is http(s)://host:port of an internal listener, not {url!r}"
-
-    url: str
-
-
-@dataclass(eq=False)
-class MigrationInProgress(DiemError):
-    """Endpoints are moving: the current placement is not final."""
-
-    template = "endpoints are moving ({phase}): `diem apply` shows how far that is; plan when it is over"
-    retriable = True
-
-    phase: str
-
-
 @dataclass(frozen=True, slots=True)
 class System:
-    """A running system; of one that was not started here, only the URLs are known."""
+    """A running system; if it was not started here, only the URLs are known."""
 
     metadata: tuple[str, ...]
     """Base URLs of the internal listeners of metadata services."""
     mode: Mode | None = None
     proxy: ProxyMode | None = None
-    """Mode of its proxies; None: there are none, or it is not known."""
+    """Mode of its proxies; None if there are none, or if it is unknown."""
     proxies: int = 0
 
 
 async def find_system(state: StateDir, url: str | None) -> System:
-    """Return the system of the `diem up` in the state directory, or the one that `url` is of.
+    """Return the system of the ``diem up`` in the state directory, or the one at ``url``.
 
     Raises:
-        BadMetadataUrl: `url` is none.
+        BadUrl: ``url`` is not the base URL of an internal listener.
         NotUp: nothing runs in the state directory.
-        ControlFailed: what runs there does not answer.
-        NoPartitions: its mode has none.
-        NoMetadataService: its metadata service does not run now.
+        ControlFailed: the ``diem up`` there does not answer.
+        DiemError: its mode has no metadata service, or that does not run now.
     """
     if url is not None:
-        if not _is_base_url(url):
-            raise BadMetadataUrl(url)
-        return System((url.rstrip("/"),))
+        return System((base_url(url, "--metadata"),))
     return system_from_status(await control.request(state, "status"))
 
 
-def _is_base_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018  # it is looked at only when it is asked for
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.path in {"", "/"}
-
-
 def system_from_status(status: dict[str, Any]) -> System:
-    """Return the system that a `diem up` says it is.
+    """Return the system that a reply of ``status`` describes.
 
     Raises:
-        NoPartitions: its mode has none.
-        NoMetadataService: its metadata service does not run now.
+        DiemError: its mode has no metadata service, or that does not run now.
     """
     mode = Mode(status["mode"])
     if not mode.partitioned:
-        raise NoPartitions(mode)
+        others = ", ".join(mode for mode in Mode if mode.partitioned)
+        raise DiemError(f"there is no metadata service: mode {mode} has no partitions (those that have: {others})")
     running = [process for _, process in with_children(status["processes"])]
     urls = [process["urls"]["internal"] for process in running if process["process"] == "metadata"]
     if not urls:
-        raise NoMetadataService(mode)
+        raise DiemError(f"no metadata service runs in this {mode} now: `diem status` shows what does")
     proxies = [process for process in running if process["process"] == "proxy"]
     modes = {str(its) for process in proxies if (its := (process.get("report") or {}).get("mode"))}
     return System(tuple(urls), mode, ProxyMode(modes.pop()) if len(modes) == 1 else None, len(proxies))
 
 
 def require_stable(now: Snapshot) -> None:
-    """Raise `MigrationInProgress` while endpoints are moving."""
-    if now.map.head.phase is not Phase.STABLE:
-        raise MigrationInProgress(now.map.head.phase)
+    """Raise ``DiemError`` while endpoints are moving: the placement is not final."""
+    if (phase := now.map.head.phase) is not Phase.STABLE:
+        raise DiemError(f"endpoints are moving ({phase}): `diem apply` shows how far that is; plan when it is over")
 
 
 T = TypeVar("T")
 MetadataOption = Annotated[
     str | None,
-    typer.Option("--metadata", help="Base URL of a metadata service's internal listener; default: the one up here."),
+    typer.Option(
+        "--metadata", help="Base URL of a metadata service's internal listener; default: the one of `diem up`."
+    ),
 ]
 KeyOption = Annotated[Path | None, typer.Option(help="Internal key; default: the state directory's.")]
 
 
 async def connect(state: StateDir, url: str | None, key_file: Path | None) -> tuple[System, MetadataService]:
-    """Return the system that is meant, and its metadata service. Raises what `find` does, `BadKeyFile`."""
+    """Return the system and its metadata service. Raises ``BadKeyFile``, and what ``find_system`` does."""
     system = await find_system(state, url)
     return system, metadata_service(system.metadata, SharedKey.load(key_file or state.internal_key_file))
 
@@ -152,13 +100,9 @@ def run_step(work: Callable[[], Awaitable[T]]) -> T:
 
     code = run_interactive(keep)
     if not found:
-        # An end that was asked for is none of the work: what comes next in a script is not to go on.
+        # An interrupted step is not a completed one: a script must not continue.
         raise typer.Abort if code == lifecycle.EXIT_OK else typer.Exit(code)
     return found[0]
-
-
-MAX_SERVERS: Final = 1000
-_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +111,7 @@ class PlanRequest:
 
     traffic: Path
     window: Window | int | None = None
-    """Or the length of the last one, in ms."""
+    """The window, or the length in ms of the last one."""
     spark: bool | None = None
     servers: tuple[int, ...] | None = None
     seed: int = 0
@@ -176,29 +120,3 @@ class PlanRequest:
     movement: float | None = None
     """Share of the subscriptions that may move; None: any."""
     costs: Path | None = None
-
-
-def parse_share(text: str, option: str) -> float:
-    """Parse a percentage to a share. Raises `typer.BadParameter`."""
-    match = _SHARE.fullmatch(text.strip())
-    if match is None or float(match[1]) > 100:
-        raise typer.BadParameter(f"{option} is a percentage such as 0.5%, not {text!r}")
-    return float(match[1]) / 100
-
-
-def parse_server_counts(text: str) -> tuple[int, ...]:
-    """Parse numbers with commas. Raises `typer.BadParameter`."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and 1 <= int(word) <= MAX_SERVERS for word in words):
-        raise typer.BadParameter(f"--servers is numbers from 1 to {MAX_SERVERS} with commas, not {text!r}")
-    return tuple(sorted({int(word) for word in words}))
-
-
-def parse_window(length: str | None, begin: str | None, end: str | None) -> Window | int | None:
-    """Parse a window, or its length in ms. Raises `typer.BadParameter`, `BadWindow`."""
-    if begin is None and end is None:
-        return None if length is None else parse_span(length)
-    if end is None:
-        raise typer.BadParameter("--from needs --to")
-    until = parse_time(end)
-    return Window(parse_time(begin) if begin is not None else until - parse_span(length or "1h"), until)

@@ -14,8 +14,6 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from deploy.kafka import java
-from deploy.kafka.java import NoJava
 from deploy.planning import render
 from deploy.planning.context import SHARED, PlanRequest, System
 from deploy.planning.traffic_input import PlanningInput, read_input
@@ -24,8 +22,7 @@ from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
 from metadata.costs import DEFAULT, Costs, read_costs
-from metadata.jobs.spark_session import NoSpark, SparkOptions, scratch_folder
-from metadata.placement.baselines import Infeasible
+from metadata.jobs.spark_session import SparkOptions, scratch_folder
 from metadata.placement.blocks import Parts
 from metadata.placement.instance import Instance
 from metadata.placement.objective import total_cost
@@ -34,35 +31,9 @@ from metadata.placement.planner import PlanResult, plan
 from metadata.plans.plan import Plan, encode
 from metadata.statistics.model import duplicate_recorders_warning
 
-
-@dataclass(eq=False)
-class PlanFileUnwritable(ConfigurationError):
-    """The file of a plan cannot be written."""
-
-    template = "{file} cannot be written: {reason}"
-
-    file: Path
-    reason: str
-
-
 MAX_NAMED: Final = 10
 """Hot endpoints that a report names."""
 _ROUNDING: Final = 1e-6
-
-
-class PlanInfeasible(DiemError):
-    """No plan keeps the load bound."""
-
-    def __init__(self, found: Infeasible) -> None:
-        self.endpoint = found.endpoint
-        super().__init__(str(found))
-
-
-class NoServersFound(DiemError):
-    """No server is in any group, and no number of servers was given."""
-
-    template = "no server is there now, to plan for: name --servers"
-    retriable = True
 
 
 @dataclass(frozen=True)
@@ -75,19 +46,19 @@ class EvaluatedPlan:
 
 
 def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now: Snapshot) -> EvaluatedPlan:
-    """Make the plan that was asked for. Takes from a second to minutes.
+    """Compute and evaluate the requested plan; takes from a second to minutes.
 
     Raises:
-        NoServersFound: it is not known how many servers to plan for.
-        PlanInfeasible: an endpoint is too much for a server.
-        NoSpark: it is to be made on Spark, which is not installed.
-        BadCosts: the file of costs cannot be used.
-        typer.BadParameter: there are more partitions already than were asked for.
+        DiemError: no server is in any group, and no number of servers was given.
+        Infeasible: an endpoint is too much for a server.
+        NoSpark: the plan needs Spark, which is not installed.
+        BadCosts: the file of costs is invalid.
+        typer.BadParameter: there are more partitions already than requested.
     """
     there = max((len(clone.members) for clone in now.clones.values()), default=0)
     servers = request.servers or ((there,) if there else ())
     if not servers:
-        raise NoServersFound
+        raise DiemError("there is no server to plan for now: name --servers")
     partitions = count_partitions(now)
     if request.partitions is not None and request.partitions < partitions:
         raise typer.BadParameter(f"the topic has {partitions} partitions already, and a topic only grows")
@@ -95,7 +66,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
         servers=servers,
         seed=request.seed,
         partitions=request.partitions,
-        least_partitions=partitions,
+        current_partitions=partitions,
         hot_budget=request.hot_budget,
         movement_budget=request.movement,
     )
@@ -106,10 +77,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
     current = current_homes(now, traffic.instance)
     if request.movement is not None and max(servers) > partitions:
         raise typer.BadParameter(f"--movement is for up to {partitions} servers here: more need more partitions")
-    try:
-        outcome = _compute(traffic, options, costs, current)
-    except Infeasible as error:
-        raise PlanInfeasible(error) from error
+    outcome = _compute(traffic, options, costs, current)
     report = _extend_report(traffic.instance, outcome, current, costs, system)
     pays, why = evaluate(outcome, report, options.epsilon, system)
     made = Plan(
@@ -127,15 +95,13 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
 
 
 def _compute(traffic: PlanningInput, options: PlanOptions, costs: Costs, current: Parts) -> PlanResult:
-    """Run the planner, on Spark when the subscription sets are there; the outcome is the same."""
+    """Run the planner, on Spark if the subscription sets are there; the outcome is the same."""
     if traffic.for_spark is None:
         return plan(traffic.instance, options, costs, current)
-    from metadata.jobs.planning import plan_on_spark  # noqa: PLC0415  # few plans need it
+    from deploy.spark.pipeline import find_java  # noqa: PLC0415  # few plans need it
+    from metadata.jobs.planning import plan_on_spark  # noqa: PLC0415
 
-    try:
-        command = java.find()
-    except NoJava as error:
-        raise NoSpark(f"there is no Java {java.OLDEST} or newer") from error
+    command = find_java()
     with scratch_folder() as scratch:
         return plan_on_spark(traffic.for_spark, options, costs, current, SparkOptions(scratch, java=command))
 
@@ -155,8 +121,8 @@ def current_homes(now: Snapshot, instance: Instance) -> Parts:
 def evaluate(outcome: PlanResult, report: Mapping[str, Any], epsilon: float, system: System) -> tuple[bool, str]:
     """Return whether a plan pays in the mode that runs, and why.
 
-    The planner values connections from each client to each of its servers. A shared proxy has one to each server
-    whatever the map: there, a plan pays when it balances a load that is uneven now.
+    The planner counts a connection from each client to each of its servers. A shared proxy has one to each server
+    whatever the map: there, a plan pays if it balances a load that is uneven now.
     """
     if not outcome.pays or system.proxy is not SHARED:
         return outcome.pays, outcome.why
@@ -201,7 +167,7 @@ def _extend_report(
 def _mode_costs(
     instance: Instance, costs: Costs, system: System, hot: Mapping[str, "np.typing.NDArray[np.bool_]"]
 ) -> Callable[[int, Mapping[str, Any]], dict[str, Any]]:
-    """Return a function that adds the connections of the mode, and their CPU time, to the figures of each placement."""
+    """Return a function that adds the mode's connections and their CPU time to the figures of each placement."""
     none = np.zeros(len(instance.endpoints), np.bool_)
 
     def add_costs(servers: int, figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,70 +183,46 @@ def _mode_costs(
     return add_costs
 
 
+@dataclass(frozen=True)
 class PlanRun:
-    """One `diem plan`, in this order: `read_input`, `make_plan`, `write`, `print_summary` or `as_json`."""
+    """The plan of one ``diem plan``, and the traffic that it was made from."""
 
-    def __init__(self, request: PlanRequest, terminal: Terminal, console: Console) -> None:
-        self._request = request
-        self._terminal = terminal
-        self._console = console
-        self._traffic: PlanningInput | None = None
-        self._made: EvaluatedPlan | None = None
-
-    def read_input(self) -> None:
-        """Read the traffic. Raises what `deploy.planning.traffic_input.read_input` does."""
-        traffic = self._traffic = read_input(self._request, self._terminal)
-        summary = f"{traffic.events:,} events of {amount(traffic.clients, 'client')}, {traffic.start} to {traffic.end}"
-        self._terminal.info(f"{summary} ({traffic.source})")
-        if traffic.duplicates:
-            self._terminal.warn(duplicate_recorders_warning(traffic.duplicates))
-
-    def make_plan(self, system: System, now: Snapshot) -> EvaluatedPlan:
-        """Make the plan. Raises what the function `make_plan` does."""
-        traffic = self._input()
-        with self._console.status("planning") if self._terminal.is_shown else nullcontext():
-            made = self._made = make_plan(traffic, self._request, system, now)
-        amounts = (
-            amount(len(traffic.instance.endpoints), "endpoint"),
-            amount(traffic.sets, "subscription set"),
-            amount(made.plan.report["there"], "server"),
-        )
-        planned = ", ".join(map(str, made.plan.servers))
-        self._terminal.info("{}, {}; {} now, planned for {}\n".format(*amounts, planned))
-        return made
+    traffic: PlanningInput
+    made: EvaluatedPlan
+    terminal: Terminal
+    console: Console
 
     @property
     def encoded(self) -> bytes:
         """The plan as a file and as the metadata service has it."""
-        return encode(self._result().plan)
+        return encode(self.made.plan)
 
     def write(self, file: Path) -> None:
-        """Write the plan to a file. Raises `PlanFileUnwritable`."""
+        """Write the plan to a file. Raises ``ConfigurationError``."""
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             file.write_bytes(self.encoded + b"\n")
         except OSError as error:
-            raise PlanFileUnwritable(file, error.strerror or str(error)) from error
+            raise ConfigurationError(f"{file} cannot be written: {error.strerror or error}") from error
 
     def print_summary(self, file: Path | None, *, submitted: bool) -> None:
         """Print the moves of the plan, its gains, and the next command."""
-        made = self._result()
+        made = self.made
         for each in render.forecast(made.plan.report):
-            self._console.print(each)
+            self.console.print(each)
         summary = "It pays" if made.pays else "It does not pay"
-        self._terminal.info(f"{summary}: {made.why}\n")
+        self.terminal.info(f"{summary}: {made.why}\n")
         if file is None:
-            self._terminal.info(
-                "no plan was submitted: everything may stay where it is (--anyway submits it all the same)"
-            )
+            text = "no plan was submitted: everything may stay where it is (--anyway submits it all the same)"
         elif submitted:
-            self._terminal.info(f"{made.plan.id} is submitted, and in {file}\nnext: diem apply {made.plan.id}")
+            text = f"{made.plan.id} is submitted, and in {file}\nnext: diem apply {made.plan.id}"
         else:
-            self._terminal.info(f"{made.plan.id} is in {file}\nnext: diem apply {file}")
+            text = f"{made.plan.id} is in {file}\nnext: diem apply {file}"
+        self.terminal.info(text)
 
     def as_json(self, file: Path | None, *, submitted: bool) -> dict[str, Any]:
-        """Return the same for programs."""
-        made, traffic = self._result(), self._input()
+        """Return the summary as one JSON object."""
+        made, traffic = self.made, self.traffic
         return {
             "plan": None if file is None else made.plan.id,
             "pays": made.pays,
@@ -296,12 +238,20 @@ class PlanRun:
             "report": made.plan.report,
         }
 
-    def _input(self) -> PlanningInput:
-        if self._traffic is None:
-            raise AssertionError("read_input comes first")
-        return self._traffic
 
-    def _result(self) -> EvaluatedPlan:
-        if self._made is None:
-            raise AssertionError("make_plan comes first")
-        return self._made
+def run_plan(request: PlanRequest, system: System, now: Snapshot, terminal: Terminal, console: Console) -> PlanRun:
+    """Read the traffic and make the plan, with a line on the terminal for each. Raises what these two steps do."""
+    traffic = read_input(request, terminal)
+    summary = f"{traffic.events:,} events of {amount(traffic.clients, 'client')}, {traffic.start} to {traffic.end}"
+    terminal.info(f"{summary} ({traffic.source})")
+    if traffic.duplicates:
+        terminal.warn(duplicate_recorders_warning(traffic.duplicates))
+    with console.status("planning") if terminal.is_shown else nullcontext():
+        made = make_plan(traffic, request, system, now)
+    amounts = (
+        amount(len(traffic.instance.endpoints), "endpoint"),
+        amount(traffic.sets, "subscription set"),
+        amount(made.plan.report["there"], "server"),
+    )
+    terminal.info("{}, {}; {} now, planned for {}\n".format(*amounts, ", ".join(map(str, made.plan.servers))))
+    return PlanRun(traffic, made, terminal, console)

@@ -9,13 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.clients.metadata import PlanStatus
-from deploy.terminal import amount
+from deploy.terminal import amount, plain_table
 from deploy.topology import Mode, ProxyMode
 
 
 @contextmanager
 def progress_line(console: Console) -> Iterator[Callable[[str, str], None]]:
-    """Yield a function that shows a text; without a terminal, only when its key has changed."""
+    """Yield a function that shows a text; without a terminal, only if its key has changed."""
     last = ""
     if console.is_terminal:
         with console.status("") as line:
@@ -49,9 +49,9 @@ _ROWS: Final = (
 
 
 def forecast(report: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Render what a plan would move, and what that gains: the report that is in it."""
+    """Render the report of a plan: its moves and their expected gain."""
     if "servers" not in report:
-        yield Text("It says nothing of what it gains.")
+        yield Text("The plan has no report of its gain.")
         return
     for count, figures in report["servers"].items():
         yield placement_table(int(count), figures)
@@ -62,11 +62,9 @@ def forecast(report: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def placement_table(servers: int, figures: Mapping[str, Any]) -> Table:
     """Render the figures of each placement for a number of servers."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    made.add_column(amount(servers, "server"), no_wrap=True)
     there = [name for name in COLUMNS if name in figures]
-    for name in there:
-        made.add_column(COLUMNS[name], justify="right", no_wrap=True)
+    numbers = [COLUMNS[name] for name in there]
+    made = plain_table(amount(servers, "server"), *numbers, right=numbers)
     for label, key, form in _ROWS:
         if all(key in figures[name] for name in there):
             scale = 1000 if key == "cpu_us_per_s" else 1
@@ -75,7 +73,7 @@ def placement_table(servers: int, figures: Mapping[str, Any]) -> Table:
 
 
 def sentences(report: Mapping[str, Any]) -> Iterator[str]:
-    """Return what moves, what it saves, and what changes in the mode that runs."""
+    """Yield the moves, the savings, and the effect in the mode that runs."""
     moves, hot = report["moves"], report["hot"]
     yield (
         f"{moves['endpoints']:,} of {amount(moves['of'], 'endpoint')} would move, "
@@ -101,7 +99,7 @@ def _savings(saved: float, costs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _effect_in_mode(report: Mapping[str, Any]) -> str:
-    """Return what changes in the mode that runs."""
+    """Return the effect in the mode that runs."""
     stay = "with shared proxies connections stay one to each server for each proxy, whatever the map"
     match report.get("mode"), report.get("proxy"):
         case _, ProxyMode.SHARED:
@@ -135,11 +133,9 @@ def _gaps(figures: Mapping[str, Any]) -> str:
 
 
 def plans_table(plans: Iterable[PlanStatus]) -> Table:
-    """Render the plans that there are, the latest last."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in ("plan", "state", "endpoints", "partitions", "for epoch", "created"):
-        right = heading in {"endpoints", "partitions", "for epoch"}
-        made.add_column(heading, no_wrap=True, justify="right" if right else "left")
+    """Render the submitted plans, the latest last."""
+    numbers = ("endpoints", "partitions", "for epoch")
+    made = plain_table("plan", "state", *numbers, "created", right=numbers)
     for plan in plans:
         counts = (plan.endpoints, plan.partitions, plan.epoch_of_plan)
         shown = ("-" if count is None else str(count) for count in counts)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deploy.planning.context import PlanRequest
-from deploy.terminal import Terminal
+from deploy.terminal import Terminal, amount
 from diem.errors import ConfigurationError, DiemError, FileError
 from diem.protocol.traffic import BadEvent
 from diem.protocol.update import iso
@@ -29,7 +29,7 @@ _REQUIRED_PACKAGES: Final = ("numpy", "scipy")
 
 @dataclass(eq=False)
 class NoPlanner(ConfigurationError):
-    """Packages that plans are computed with are not installed."""
+    """Packages that the planner needs are not installed."""
 
     template = "plans need {missing}, which is not installed: `make spark` installs what they need"
 
@@ -41,9 +41,9 @@ class PlanningInput:
     """Traffic of a window."""
 
     instance: "Instance"
-    """Without its subscription sets where they are to stay in Spark."""
+    """Without subscription sets if they stay in Spark."""
     start: str
-    """ISO 8601, as `end`."""
+    """Begin of the window, ISO 8601, like ``end``."""
     end: str
     events: int
     clients: int
@@ -51,29 +51,30 @@ class PlanningInput:
     source: str
     """The origin of the data, for people."""
     for_spark: Path | None = None
-    """Folder of the statistics to plan from on Spark; None: they are in `instance`."""
+    """Folder of the statistics to plan from on Spark; None: they are in ``instance``."""
     duplicates: int = 0
-    """Names that two processes had at once."""
+    """Number of names that two processes had at the same time."""
 
 
 def require_planner() -> None:
-    """Raise `NoPlanner` unless plans can be made here."""
+    """Raise ``NoPlanner`` unless the packages for planning are installed."""
     missing = [name for name in _REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise NoPlanner(" and ".join(missing))
 
 
 def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
-    """Read traffic: the folder that was named, or what there is in a state directory's `traffic`.
+    """Read traffic from the requested folder: statistics, or a state directory's ``traffic``.
 
-    The latest statistics when no window is named; those of a window by Spark; else the files that no pipeline has read.
+    Of the latter, without a window, the latest statistics; else those that Spark computes for the window; else, where
+    no pipeline has run, the recorded files.
 
     Raises:
         NoTrafficToPlan: there is none.
         TrafficUnreadable: a file cannot be read.
-        BadStatistics: a table of them is missing or broken.
-        ConfigurationError: something is not installed, or there is too much without Spark.
-        DiemError: Spark could not do it.
+        BadStatistics: a table is missing or broken.
+        ConfigurationError: a package is not installed, or there is too much traffic without Spark.
+        DiemError: Spark failed.
     """
     folder = request.traffic.absolute()
     if (folder / WINDOW_FILE).is_file():
@@ -109,7 +110,7 @@ def _from_statistics(folder: Path, spark: bool | None) -> PlanningInput:
             raise NoTrafficToPlan(folder, "in its window no client was subscribed to anything")
         on_spark = is_large(folder) if spark is None else spark
         instance = read_endpoints(folder) if on_spark else read_statistics(folder)
-    except (OSError, ValueError, LookupError) as error:  # of pyarrow, too
+    except (OSError, ValueError, LookupError) as error:  # pyarrow's errors derive from these
         raise BadStatistics(folder, str(error).partition("\n")[0]) from error
     return PlanningInput(
         instance,
@@ -120,7 +121,7 @@ def _from_statistics(folder: Path, spark: bool | None) -> PlanningInput:
         int(window["sets"]),
         f"statistics in {folder}",
         folder if on_spark else None,
-        # Those of earlier releases say nothing of it.
+        # Statistics of earlier releases lack it.
         int(window.get("twins", 0)),
     )
 
@@ -136,21 +137,21 @@ def _from_files(folder: Path, window: Window | int) -> PlanningInput:
         found.summary.events,
         found.summary.clients,
         found.summary.sets,
-        f"{files} file{'' if files == 1 else 's'} in {folder}",
+        f"{amount(files, 'file')} in {folder}",
         duplicates=found.summary.twins,
     )
 
 
 MAX_BYTES: Final = 256 << 20
-"""Of files that are read without Spark: some minutes, and some GB of memory."""
+"""Most bytes to read without Spark: that takes minutes, and some GB of memory."""
 RELEVANT_MS: Final = HISTORY_MS + DAY_MS
-"""Files that were complete longer before a window have nothing for it: its sessions begin 7 days before it at most, and
-an event is in a file within a day."""
+"""Age before a window from which files are irrelevant: its sessions begin at most 7 days before it, and an event is in
+a file within a day."""
 
 
 @dataclass(eq=False)
 class NoTrafficToPlan(DiemError):
-    """There is no traffic to learn from, or nobody looked at anything in it."""
+    """There is no recorded traffic, or no subscription in it."""
 
     template = "there is nothing to learn from in {folder}: {why}"
     retriable = True
@@ -159,40 +160,28 @@ class NoTrafficToPlan(DiemError):
     why: str
 
 
-@dataclass(eq=False)
-class TrafficTooLarge(ConfigurationError):
-    """There are too many files to read them without Spark."""
-
-    folder: Path
-    size: int
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return (
-            f"{self.folder} has {self.size >> 20} MiB, too much without Spark: `diem pipeline run`, "
-            "then plan from its statistics"
-        )
-
-
 class TrafficUnreadable(FileError):
-    """A file of traffic cannot be read; a pipeline removes those that it has read."""
+    """A file of traffic cannot be read; perhaps a pipeline has removed it meanwhile."""
 
     retriable = True
     template = "recorded traffic cannot be read: {prefix}{reason}"
 
 
 def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
-    """Return the statistics of a window, or of the last one of a length (ms), and how many files they are of.
+    """Return the statistics of a window, or of the last one of a length (ms), and the number of files read.
 
     Raises:
         NoTrafficToPlan: there are no events, or no client was subscribed to anything.
         TrafficUnreadable: a file cannot be read.
-        TrafficTooLarge: there is too much for this way.
+        ConfigurationError: there is too much to read without Spark.
     """
     try:
         files = _relevant_files(folder, window)
         if (size := sum(file.stat().st_size for file in files)) > MAX_BYTES:
-            raise TrafficTooLarge(folder, size)
+            raise ConfigurationError(
+                f"{folder} has {size >> 20} MiB, too much without Spark: `diem pipeline run`, "
+                "then plan from its statistics"
+            )
         arrivals = list(_arrivals(_lines(files)))
     except OSError as error:
         raise TrafficUnreadable(error) from error
@@ -215,7 +204,7 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
 def remove_old(folder: Path, age_ms: int) -> int:
     """Remove files that have been complete for longer, and return their number; files that cannot be removed stay.
 
-    Call it after reading them, and only where no pipeline runs: a pipeline removes what it has read.
+    For use after reading them, where no pipeline runs: a pipeline itself removes the files that it has read.
     """
     before, removed = _now_ms() - age_ms, 0
     for file in complete_files(folder):
@@ -230,7 +219,7 @@ def _relevant_files(folder: Path, window: Window | int) -> list[Path]:
     completed = {file: _completed_ms(file) for file in complete_files(folder)}
     if not completed:
         return []
-    # The last window ends with the last event, and that was recorded before its file was complete.
+    # The last window ends with the last event, which was recorded before its file was complete.
     start = window.start if isinstance(window, Window) else max(completed.values()) - window
     return [file for file, at in completed.items() if at >= start - RELEVANT_MS]
 
@@ -249,7 +238,7 @@ def _lines(files: Iterable[Path]) -> Iterator[bytes]:
 
 
 def _arrivals(lines: Iterable[bytes]) -> Iterator[reference.Arrival]:
-    """Return the events among lines, the others left out: the pipeline's table `quarantine` says why."""
+    """Yield the events among lines; invalid lines are skipped (the pipeline's table ``quarantine`` has the reasons)."""
     now = _now_ms()
     for line in lines:
         try:

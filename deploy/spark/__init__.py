@@ -1,4 +1,4 @@
-"""The installation that Spark runs with on this machine.
+"""Spark on this machine: what it needs to run, and the jobs of ``diem pipeline``.
 
-Reading order: ``jars`` (what is downloaded), ``pipeline`` (the jobs of `diem pipeline`).
+Reading order: ``jars`` (what is downloaded), ``pipeline`` (the jobs, with their progress).
 """

@@ -1,26 +1,17 @@
-"""`python -m deploy.spark` downloads what the pipeline's Kafka source needs; part of `make spark`, and never fails."""
+"""`python -m deploy.spark`: download the jars of the pipeline's Kafka source; part of `make spark`, and never fails."""
 
 import sys
 
-from deploy.jars import JarsUnavailable
+from deploy.jars import JarsUnavailable, print_progress
 from deploy.spark.jars import JARS
 
 
 def main() -> None:
     """Download the jars; report progress, and a failure in one line."""
     try:
-        JARS.prepare(_print_progress)
+        JARS.prepare(print_progress("Spark's connector to Kafka"))
     except JarsUnavailable as error:
-        _print(str(error))
-
-
-def _print_progress(there: int, total: int) -> None:
-    if there == 0:
-        _print(f"Downloading Spark's connector to Kafka ({total} jars, once) ...")
-
-
-def _print(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{error}\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The jars that PySpark lacks for Kafka: named and checksummed in `jars.lock`.
+"""The jars that PySpark lacks for Kafka, with their checksums in ``jars.lock``.
 
-`python -m deploy.spark.jars` makes `jars.lock` anew, after a change of Spark's version.
+``python -m deploy.spark.jars`` rewrites ``jars.lock``, after a change of Spark's version.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Final
 from deploy.jars import JarSet, write_lock
 
 VERSION: Final = "4.0.0"
-"""Of Spark: what the extra `spark` pins. The newest whose connector to Kafka the registry has with all of its parts."""
+"""Version of Spark, as pinned by the extra ``spark``: the newest with a complete Kafka connector in the registry."""
 JARS: Final = JarSet(
     f"spark-{VERSION}",
     Path(__file__).with_name("jars.lock"),
@@ -24,7 +24,7 @@ NEEDED: Final = (
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{VERSION}",
     f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{VERSION}",
 )
-"""The connector, and what it needs of what PySpark does not bring along."""
+"""The connector, and its dependencies that PySpark does not include."""
 HEADER: Final = "Made by `python -m deploy.spark.jars`: what PySpark lacks for Kafka, with sha256."
 
 if __name__ == "__main__":

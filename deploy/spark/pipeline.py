@@ -1,4 +1,4 @@
-"""`diem pipeline`: finds what the pipeline needs, runs it, and says how far it is."""
+"""The jobs of ``diem pipeline``: start Spark, run them, and show their progress."""
 
 import asyncio
 import importlib.util
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from metadata.jobs.ingest import CommittedBatch
 
 FOLDER: Final = "traffic"
-"""Of the state directory."""
+"""Subfolder of the state directory."""
 
 
 class TablesUnavailable(FileError):
-    """A file of the tables cannot be read or written."""
+    """A file of the warehouse cannot be read or written."""
 
     template = "the tables cannot be kept: {prefix}{reason}"
 
@@ -41,7 +41,7 @@ class ReadOptions:
 
     source: FileSource | KafkaSource
     remove: bool
-    """Files that are read."""
+    """Remove files after reading them."""
     follow_s: float | None
 
 
@@ -67,34 +67,17 @@ def run(
     memory: str,
     cores: int,
 ) -> Path | None:
-    """Read, then compute; returns the folder of the statistics that were wanted.
+    """Read recorded traffic, then compute statistics; return the folder of the statistics, if requested.
 
     Raises:
-        NoSpark: something is not installed.
+        NoSpark: PySpark or Java is not installed.
         SparkFailed: the JVM did not start, died, or could not read.
         TablesUnavailable: a folder cannot be written, or the disk is full.
-        DiemError: anything else that a person can mend.
+        DiemError: any other error that a person can correct.
     """
-    try:
-        return _run(here, reading, wanted, terminal, memory=memory, cores=cores)
-    except OSError as error:
-        raise TablesUnavailable(error) from error
-
-
-def _run(
-    here: Warehouse,
-    reading: ReadOptions | None,
-    wanted: WindowOptions | None,
-    terminal: Terminal,
-    *,
-    memory: str,
-    cores: int,
-) -> Path | None:
-    command = _java()
     kafka = reading is not None and isinstance(reading.source, KafkaSource)
-    jars = JARS.prepare() if kafka else ()
-    with _spark(terminal, command, jars, memory=memory, cores=cores) as spark:
-        from metadata.jobs import statistics  # noqa: PLC0415  # they import PySpark, which is there by now
+    with _spark(terminal, kafka=kafka, memory=memory, cores=cores) as spark:
+        from metadata.jobs import statistics  # noqa: PLC0415  # they import PySpark, which is known to be installed
         from metadata.jobs.ingest import ingest  # noqa: PLC0415
 
         if reading is not None:
@@ -113,29 +96,33 @@ def _run(
 
 
 def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, *, memory: str, cores: int) -> Path:
-    """Compute the usage report of the days from the first to the last one (UTC); returns its file.
+    """Compute the usage report from the first to the last day (UTC); return its file.
 
     Raises:
-        DiemError: as `run`.
+        DiemError: as ``run``.
     """
-    try:
-        with _spark(terminal, _java(), (), memory=memory, cores=cores) as spark, terminal.counting("computing usage"):
-            from metadata.jobs import usage_report  # noqa: PLC0415  # it imports PySpark, which is there by now
+    with _spark(terminal, kafka=False, memory=memory, cores=cores) as spark, terminal.counting("computing usage"):
+        from metadata.jobs import usage_report  # noqa: PLC0415  # it imports PySpark, which is known to be installed
 
-            return usage_report.report(spark, here, *days)
+        return usage_report.report(spark, here, *days)
+
+
+@contextmanager
+def _spark(terminal: Terminal, *, kafka: bool, memory: str, cores: int) -> "Iterator[Any]":
+    """Run Spark with a scratch folder, and with its connector to Kafka. Raises what ``run`` does."""
+    command = find_java()
+    try:
+        jars = JARS.prepare() if kafka else ()
+        with _terminated_as_interrupted(), scratch_folder() as scratch:
+            terminal.info("starting Spark")
+            with open_spark(SparkOptions(scratch, memory, cores, jars, command)) as spark:
+                yield spark
     except OSError as error:
         raise TablesUnavailable(error) from error
 
 
-@contextmanager
-def _spark(terminal: Terminal, command: Path, jars: tuple[Path, ...], *, memory: str, cores: int) -> "Iterator[Any]":
-    with _terminated_as_interrupted(), scratch_folder() as scratch:
-        terminal.info("starting Spark")
-        with open_spark(SparkOptions(scratch, memory, cores, jars, command)) as spark:
-            yield spark
-
-
-def _java() -> Path:
+def find_java() -> Path:
+    """Return the Java that Spark runs on. Raises ``NoSpark``: PySpark or a recent Java is not installed."""
     if importlib.util.find_spec("pyspark") is None:
         raise NoSpark("pyspark is not installed")
     try:
@@ -146,8 +133,8 @@ def _java() -> Path:
 
 @contextmanager
 def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterator[Callable[[CommittedBatch], None]]":
-    """Show a bar where there is an end to reach and a terminal, else a line for each batch."""
-    unread = unread_of(here, reading.source)
+    """Show a progress bar at a terminal, unless following; else a line for each batch."""
+    unread = asyncio.run(unread_of(here, reading.source))
     what = "files" if isinstance(reading.source, FileSource) else "records"
     if unread.lost:
         terminal.warn(f"{unread.lost:,} records were deleted by Kafka before they were read")
@@ -162,7 +149,7 @@ def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterat
         def on_batch(batch: "CommittedBatch") -> None:
             nonlocal done
             if isinstance(reading.source, FileSource):
-                done = unread.unread - unread_of(here, reading.source).unread
+                done = unread.unread - asyncio.run(unread_of(here, reading.source)).unread
             else:
                 done += batch.lines
             show(done, max(done, unread.unread))
@@ -170,8 +157,8 @@ def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterat
         yield on_batch
 
 
-def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> SourceLag:
-    """Return how much of a source is not read yet.
+async def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> SourceLag:
+    """Return the unread and lost amounts of a source.
 
     Raises:
         KafkaUnavailable: the cluster does not answer.
@@ -182,7 +169,7 @@ def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> SourceLag:
     from metadata.jobs import traffic_topic  # noqa: PLC0415  # its client is an extra
 
     offsets = read_offsets(checkpoint).get(source.topic, {})
-    return asyncio.run(traffic_topic.unread_records(source.options, offsets))
+    return await traffic_topic.unread_records(source.options, offsets)
 
 
 def _print_statistics(folder: Path, terminal: Terminal) -> None:
@@ -196,7 +183,7 @@ def _print_statistics(folder: Path, terminal: Terminal) -> None:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """A polite signal ends it as Ctrl-C does: with its JVM, and without leftovers."""
+    """Handle SIGTERM as Ctrl-C: the JVM ends too, and nothing is left behind."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Control socket of a running `diem up`: one JSON line each way, on a Unix socket that only its owner may open."""
+"""Control socket of a running ``diem up``: one JSON line each way, on a Unix socket that only its owner may open."""
 
 import asyncio
 import json
@@ -17,12 +17,12 @@ MAX_CONNECTIONS: Final = 32
 TIMEOUT_S: Final = 10.0
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Return the answer of a request; raise `CommandRefused`."""
+"""Return the reply to a request; raise ``CommandRefused``."""
 
 
 @dataclass(eq=False)
 class ControlFailed(DiemError):
-    """The running `diem up` refused a command or did not answer."""
+    """The running ``diem up`` refused a command or did not answer."""
 
     template = "the running diem did not do it: {reason}"
 
@@ -30,14 +30,14 @@ class ControlFailed(DiemError):
 
 
 class CommandRefused(DiemError):
-    """A handler refuses a request; the text is the reason."""
+    """A handler refused a request; the text is the reason."""
 
 
 @asynccontextmanager
 async def serve(state: StateDir, handlers: Mapping[str, Handler]) -> AsyncIterator[None]:
-    """Answer requests `{"command": NAME, ...}` with what the handler of NAME returns.
+    """Answer requests ``{"command": NAME, ...}`` with the result of the handler of NAME.
 
-    At most `MAX_CONNECTIONS` at once, one request each within `TIMEOUT_S`; others are closed unanswered.
+    At most ``MAX_CONNECTIONS`` at once, one request each within ``TIMEOUT_S``; others are closed unanswered.
     """
     connections: set[asyncio.Task[None]] = set()
 
@@ -75,11 +75,11 @@ async def serve(state: StateDir, handlers: Mapping[str, Handler]) -> AsyncIterat
 
 
 async def request(state: StateDir, command: str, **arguments: int) -> dict[str, Any]:
-    """Send a command to the `diem up` of a state directory and return its answer.
+    """Send a command to the ``diem up`` of a state directory and return its reply.
 
     Raises:
         NotUp: none is running there.
-        ControlFailed: it does not know the command, refuses it, or does not answer within `TIMEOUT_S`.
+        ControlFailed: the command is unknown or refused, or there is no reply within ``TIMEOUT_S``.
     """
     try:
         async with asyncio.timeout(TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""Description of a running `diem up` for `processes.json` and `diem status`; pure."""
+"""Description of a running ``diem up`` for ``processes.json`` and ``diem status``; pure."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from diem.process.supervisor import ChildStatus
 def describe(
     topology: Topology, statuses: Iterable[ChildStatus], *, up: bool, uptime_seconds: float, servers: int
 ) -> dict[str, Any]:
-    """Describe the current processes; `servers`, in mode xz composites, is the requested number."""
+    """Describe the current processes; ``servers``, in mode xz composites, is the requested number."""
     now = {status.name: status for status in statuses}
     urls: dict[str, Any] = {
         "page": topology.page_url,
@@ -27,7 +27,8 @@ def describe(
         "uptime_seconds": round(uptime_seconds, 1),
         "servers": servers,
         "max_servers": topology.max_servers,
-        "kafka": _kafka(topology),
+        # For commands that use the same cluster; a password is in a file.
+        "kafka": _settings(topology, "DIEM_KAFKA_"),
         "traffic": _settings(topology, "DIEM_TRAFFIC_"),
         "clones": topology.clones,
         "urls": urls,
@@ -49,18 +50,13 @@ def describe(
     }
 
 
-def _kafka(topology: Topology) -> dict[str, str]:
-    """Return the processes' settings of Kafka, for commands that use the same cluster; a password is in a file."""
-    return _settings(topology, "DIEM_KAFKA_")
-
-
 def _settings(topology: Topology, prefix: str) -> dict[str, str]:
     env = {name: value for process in topology.processes for name, value in process.env.items()}
     return {name.removeprefix(prefix).lower(): value for name, value in env.items() if name.startswith(prefix)}
 
 
 def with_children(processes: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the processes of a status by name; after each composite its children, named `composite-1/websocket-1`."""
+    """Yield the processes of a status by name; after each composite its children, named ``composite-1/websocket-1``."""
     for process in processes:
         yield process["name"], process
         for child in (process.get("report") or {}).get("children", ()):

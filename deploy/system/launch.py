@@ -1,26 +1,22 @@
-"""Programs that `diem up` starts: prerequisites and configuration of a mode, command lines, and environment."""
+"""Programs that ``diem up`` starts: prerequisites and configuration of a mode, command lines, and environment."""
 
 import os
 import site
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from deploy.topology import Mode, Options, Ports, Programs
 from diem.errors import ConfigurationError, DiemError
 
 Progress = Callable[[int, int], None]
-"""Called with the number of downloads that are done, and their total."""
+"""Called with the number of completed downloads, and their total."""
 
 
-@dataclass(eq=False)
 class PreparationFailed(ConfigurationError):
     """A prerequisite of the mode is not available; nothing was started."""
-
-    template = "{reason}"
-
-    reason: str
 
 
 def check_prerequisites(options: Options) -> None:
@@ -30,11 +26,16 @@ def check_prerequisites(options: Options) -> None:
         ConfigurationError: one is missing, with what to install.
     """
     if options.mode.behind_nginx:
-        _nginx_program()
+        try:
+            from deploy import nginx  # noqa: PLC0415  # what renders its configuration is an extra
+        except ImportError:
+            raise _not_installed("nginx-config-builder", options.mode) from None
+        nginx.find()
     if options.mode.uses_kafka:
-        _need_kafka_client(options.mode)
+        if find_spec("aiokafka") is None:
+            raise _not_installed("aiokafka", options.mode)
         if options.kafka.local_brokers:
-            from deploy.kafka import java  # noqa: PLC0415  # the other modes need none of it
+            from deploy.kafka import java  # noqa: PLC0415  # only for modes with local brokers
 
             java.find()
 
@@ -43,7 +44,7 @@ def prepare(options: Options, ports: Mapping[str, Ports], progress: Progress) ->
     """Write the configuration of nginx and the brokers, and download the brokers' jars once; blocks.
 
     Raises:
-        ConfigurationError: a program is missing, the jars cannot be had, or the data there are of another cluster.
+        ConfigurationError: a program or the jars are unavailable, or existing data is of another cluster.
     """
     others: dict[str, tuple[str, ...]] = {}
     if options.mode.behind_nginx:
@@ -53,48 +54,34 @@ def prepare(options: Options, ports: Mapping[str, Ports], progress: Progress) ->
     return Programs(command(), others)
 
 
-def _nginx_program() -> str:
-    from deploy.nginx import program  # noqa: PLC0415
-
-    try:
-        import nginx.config.api  # noqa: F401, PLC0415  # an extra that mode single does without
-    except ImportError:
-        raise program.NoNginx("nginx-config-builder", "pip install nginx-config-builder") from None
-    return program.find()
+def _not_installed(package: str, mode: Mode) -> PreparationFailed:
+    return PreparationFailed(f"{package} is not installed, and mode {mode} needs it: pip install {package}")
 
 
 def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
-    from deploy.nginx import config, program  # noqa: PLC0415
+    from deploy import nginx  # noqa: PLC0415  # see ``check_prerequisites``
 
-    found = program.find()
     directory = options.state_dir / "nginx"
     edge = options.mode.edge
-    per_address = options.clients_per_address or config.PER_ADDRESS
-    plan = config.NginxPlan(
+    per_address = options.clients_per_address or nginx.PER_ADDRESS
+    plan = nginx.NginxPlan(
         directory=directory,
         port=ports["nginx"].public or 0,
         data_port=ports["data"].public or 0,
         slots=tuple(own.public for name, own in ports.items() if name.startswith(f"{edge}-") and own.public),
         per_address=per_address,
-        # As many as may be there at once may also come back at once, after an outage.
-        connects_per_s=max(config.CONNECTS_PER_S, per_address),
+        # As many as may be connected at once may also reconnect at once, after an outage.
+        connects_per_s=max(nginx.CONNECTS_PER_S, per_address),
         workers=os.cpu_count() or 1,
-        open_files=program.open_files(),
+        open_files=nginx.open_files(),
     )
-    program.write(directory, config.render(plan))
-    return program.argv(found, directory)
-
-
-def _need_kafka_client(mode: Mode) -> None:
-    try:
-        import aiokafka  # noqa: F401, PLC0415  # an extra
-    except ImportError:
-        raise PreparationFailed(f"aiokafka is not installed, and mode {mode} needs it: pip install aiokafka") from None
+    nginx.write(directory, nginx.render(plan))
+    return nginx.argv(nginx.find(), directory)
 
 
 def _brokers(options: Options, ports: Mapping[str, Ports], progress: Progress) -> dict[str, tuple[str, ...]]:
+    from deploy.jars import JarsUnavailable  # noqa: PLC0415
     from deploy.kafka import brokers, program  # noqa: PLC0415
-    from deploy.kafka.jars import JarsUnavailable  # noqa: PLC0415
 
     try:
         broker = program.prepare(progress)
@@ -118,27 +105,27 @@ class ProcessNotStarted(DiemError):
 
 
 class Misconfigured(ProcessNotStarted, ConfigurationError):
-    """A process did not become ready because its configuration is wrong."""
+    """A process did not become ready because its configuration is invalid."""
 
 
 def command() -> tuple[str, ...]:
-    """Return the command line of `diem` with this interpreter and installation."""
+    """Return the command line of ``diem`` with this interpreter and installation."""
     return (sys.executable, "-m", "deploy")
 
 
 def pdeathsig_command(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command line of a program of others that makes it end with its parent."""
+    """Return the command line that runs a third-party program so that it ends with its parent."""
     return (sys.executable, "-m", "deploy.system.pdeathsig", *argv)
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of children; in a checkout with our packages on PYTHONPATH.
+    """Return the environment of children, in a checkout with our packages on PYTHONPATH.
 
-    Settings of Kafka are left out: the plan has them for the processes that use it.
+    Settings of Kafka are left out: the topology has them for the processes that use Kafka.
     """
     environ = {name: value for name, value in environ.items() if not name.startswith("DIEM_KAFKA_")}
     root = str(Path(__file__).resolve().parents[2])
-    # Never site-packages: what is on PYTHONPATH comes before the standard library.
+    # Never site-packages: PYTHONPATH precedes the standard library.
     if root in {str(Path(path).resolve()) for path in (*site.getsitepackages(), site.getusersitepackages())}:
         return dict(environ)
     others = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]

@@ -1,7 +1,7 @@
-"""`python -m deploy.system.pdeathsig ARGV...` becomes another program that ends when its supervisor does.
+"""``python -m deploy.system.pdeathsig ARGV...`` becomes another program that ends with its supervisor.
 
-For programs that do not watch their standard input, as ours do. On Linux the system sends them SIGTERM when the thread
-that started them is gone; elsewhere they are only run.
+For third-party programs; ours detect the end of their standard input. On Linux the kernel sends the program SIGTERM
+when the thread that started it ends; on other systems the program is only run.
 """
 
 import ctypes
@@ -16,24 +16,24 @@ EXIT_NO_PROGRAM: Final = 127
 
 
 def bind_to_parent() -> None:
-    """Ask for SIGTERM at the parent's death. Raises `ProcessLookupError` when it has died already."""
+    """Request SIGTERM at the parent's death. Raises ``ProcessLookupError`` if the parent has died already."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    # Both, because it may have died before we asked who it is: then nobody holds the pipe of our input any more.
+    # Both, because the parent may have died before ``getppid``: then only the closed pipe of our input shows it.
     if os.getppid() != parent or _hung_up(0):
         raise ProcessLookupError("the supervisor is gone")
 
 
 def main(argv: list[str]) -> None:
-    """Become `argv`; what goes wrong is one line on standard error and an exit code."""
+    """Become ``argv``; an error is one line on standard error and an exit code."""
     if not argv:
         sys.exit("diem: usage: python -m deploy.system.pdeathsig PROGRAM [ARGUMENT...]")
     try:
         bind_to_parent()
-        # Who is started in the background of a shell ignores Ctrl-C, and so would the program, which is to end by it.
+        # A process started in the background of a shell ignores SIGINT, and so would the program.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.execvp(argv[0], argv)  # noqa: S606  # no shell is what is wanted
+        os.execvp(argv[0], argv)  # noqa: S606  # without a shell
     except ProcessLookupError as error:
         sys.exit(f"diem: {error}")
     except OSError as error:

@@ -1,4 +1,7 @@
-"""Log files of child processes: bounded in size, and followed for the lines that a terminal shows."""
+"""Log files of child processes: bounded in size, and read for the lines that the terminal shows.
+
+Apart from ``up``, which only decides when to poll and when to mute.
+"""
 
 import json
 import os
@@ -18,15 +21,15 @@ MAX_POLL_BYTES: Final = 256 * 1024
 MAX_LINE_CHARS: Final = 300
 LINES_PER_S: Final = 0.2
 LINES_BURST: Final = 5.0
-"""Lines of one process that the terminal shows at once."""
+"""Burst of lines of one process on the terminal."""
 IMPORTANT: Final = frozenset({"warning", "error", "critical"})
 
 
 class ChildLog:
-    """One log file to which a child appends, read from its present end on.
+    """One log file to which a child appends, read from its current end.
 
-    Above `max_bytes` it is copied to `NAME.log.1` and truncated: the child appends, so it continues in the same file.
-    Lines that it writes between the two are lost. At most about twice `max_bytes` are on disk.
+    Above ``max_bytes`` it is copied to ``NAME.log.1`` and truncated: the child appends, so it continues in the same
+    file. Lines written between the two steps are lost. At most about twice ``max_bytes`` are on disk.
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -38,16 +41,16 @@ class ChildLog:
 
     @property
     def last(self) -> str:
-        """The last important or plain line that was read: of a dead child the reason of its death."""
+        """The last important or unstructured line: for a dead child the reason of its death."""
         return self._last
 
     def reset(self) -> None:
-        """Forget the last line: a new child writes from now on."""
+        """Forget the last line, before a new child writes."""
         self.poll()
         self._last = ""
 
     def poll(self) -> list[str]:
-        """Return new important lines as text, from at most the last `MAX_POLL_BYTES`."""
+        """Return new important lines as text, from at most the last ``MAX_POLL_BYTES``."""
         new = self._read()
         *lines, self._partial = (self._partial + new).split(b"\n")
         self._partial = self._partial[-MAX_POLL_BYTES:]
@@ -85,7 +88,7 @@ class ChildLog:
     def _rotate(self) -> None:
         older = self._path.with_name(f"{self._path.name}.1")
         copy = older.with_name(f".{older.name}.new")
-        with suppress(OSError):  # on a full disk the older lines are lost: the bound comes first
+        with suppress(OSError):  # on a full disk older lines are lost: the bound has priority
             shutil.copy(self._path, copy)
             copy.replace(older)
         with suppress(OSError):
@@ -94,7 +97,7 @@ class ChildLog:
 
 
 def _as_text(line: bytes, process: str) -> tuple[str, str | None]:
-    """Return a log line as text, and its level; None for a line that is not of our loggers.
+    """Return a log line as text, and its level; None for a line without structure.
 
     Children of a composite write into its log; their lines begin with their names.
     """
@@ -133,7 +136,7 @@ class ProcessLogs:
         self._clock = clock
 
     def poll(self, *, show: bool) -> None:
-        """Read new lines; with `show`, print important ones of processes that are not muted."""
+        """Read new lines; with ``show``, print important ones of processes that are not muted."""
         now = self._clock.monotonic()
         for name, log in self._logs.items():
             for line in log.poll():
@@ -141,11 +144,11 @@ class ProcessLogs:
                     self._terminal.warn(f"{name}: {line}")
 
     def mute(self, names: Iterable[str], seconds: float) -> None:
-        """Print nothing of these processes for a while, as after their start."""
+        """Suppress the lines of these processes for a time, as after their start."""
         self._muted_until_s |= dict.fromkeys(names, self._clock.monotonic() + seconds)
 
     def reset(self, name: str) -> None:
-        """Forget the last line of a process: it is started again."""
+        """Forget the last line of a process, before its restart."""
         self._logs[name].reset()
 
     def last(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Scaling of a running `diem up`: start and stop numbered processes, and wait until they are ready.
+"""Scaling of a running ``diem up``: start and stop numbered processes, and wait until they are ready.
 
 In mode xz these are composites. In mode z-composite the composite itself starts and stops pairs, on request.
 """
@@ -33,21 +33,30 @@ class Scaler:
     """Keeps the requested number of servers with their bridges, or of composites; nginx is never touched."""
 
     def __init__(
-        self, topology: Topology, servers: int, supervisor: Supervisor, spec: Callable[[Planned], Spec], seconds: float
+        self,
+        topology: Topology,
+        servers: int,
+        supervisor: Supervisor,
+        spec: Callable[[Planned], Spec],
+        seconds: float,
+        *,
+        on_applied: Callable[[], None] = lambda: None,
     ) -> None:
         self._topology = topology
         self._supervisor = supervisor
         self._spec = spec
         self._seconds = seconds
+        self._on_applied = on_applied
+        """Called after each change, once the removed processes are forgotten."""
         self.changed = asyncio.Event()
-        """Set when another number was requested."""
+        """Set when a new number was requested."""
         self.servers = servers
 
     def request(self, servers: object) -> dict[str, Any]:
-        """Set the number of servers, which `run` then applies, and return the names of the resulting processes.
+        """Set the number of servers, which ``run`` then applies, and return the names of the resulting processes.
 
         Raises:
-            CommandRefused: the mode does not have that many.
+            CommandRefused: the mode does not support that number.
         """
         most = self._topology.max_servers
         if most == 1:
@@ -71,16 +80,17 @@ class Scaler:
             # All servers stop at once, so that no client moves to one that stops next; then their bridges.
             wanted = [self._spec(process) for process in self._topology.active(self.servers)]
             await self._supervisor.become(wanted, self._seconds)
+            self._on_applied()
 
 
 async def scale(state: StateDir, servers: int, show: Callable[[int, int], None], within_s: float = TIMEOUT_S) -> int:
-    """Request a number of servers of the running `diem up` and wait until they are ready, and the others gone.
+    """Request a number of servers of the running ``diem up``, and wait until they are ready and the others gone.
 
-    `show` is called with the number of processes that are as requested, and the total. Returns the previous number.
+    ``show`` is called with the number of ready processes and the total. Returns the previous number.
 
     Raises:
         NotUp: none is running.
-        ControlFailed: it refuses, the deadline passes, or somebody else requests another number.
+        ControlFailed: it refuses, the deadline passes, or another command requests another number.
     """
     answer = await control.request(state, "scale", servers=servers)
     wanted = set(answer["processes"])
@@ -88,7 +98,7 @@ async def scale(state: StateDir, servers: int, show: Callable[[int, int], None],
     while True:
         status = await control.request(state, "status")
         if status["servers"] != servers:
-            raise ControlFailed(f"somebody else asked for {status['servers']} servers")
+            raise ControlFailed(f"another command asked for {status['servers']} servers")
         there = dict(with_children(status["processes"]))
         ready = {name for name in wanted if ((there.get(name) or {}).get("report") or {}).get("ready")}
         show(len(ready), len(wanted) + len(there.keys() - wanted))
@@ -96,14 +106,14 @@ async def scale(state: StateDir, servers: int, show: Callable[[int, int], None],
             return int(answer["before"])
         if time.monotonic() > deadline:
             late = sorted((wanted - ready) | (there.keys() - wanted))
-            raise ControlFailed(f"not as asked after {within_s:.0f} s: {', '.join(late)}")
+            raise ControlFailed(f"not done after {within_s:.0f} s: {', '.join(late)}")
         await asyncio.sleep(POLL_S)
 
 
 async def drive_composite(internal_url: str, key: SharedKey, scaler: Scaler) -> None:
-    """Send the composite the number, now and whenever it changes, until cancelled.
+    """Send the composite the number of pairs, now and whenever it changes, until cancelled.
 
-    A restarted composite begins with its first number, so every connection begins with sending it.
+    A restarted composite has its initial number, so it is sent first on every connection.
     """
     url = f"ws{internal_url.removeprefix('http')}{PATH}"
     while True:

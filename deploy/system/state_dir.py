@@ -1,4 +1,4 @@
-"""The state directory of a `diem up`: its lock, keys and files, and the list of its processes."""
+"""The state directory of a ``diem up``: its lock, keys and files, and the list of its processes."""
 
 import fcntl
 import json
@@ -14,12 +14,12 @@ from diem.errors import ConfigurationError, DiemError
 from diem.process.auth import SharedKey, foreign_owner
 
 MAX_SOCKET_PATH_BYTES: Final = 100
-"""Systems allow 104 to 108 with the terminating zero."""
+"""Systems allow 104 to 108 bytes, including the terminating zero."""
 
 
 @dataclass(eq=False)
 class AlreadyUp(DiemError):
-    """Another `diem up` has locked the state directory."""
+    """Another ``diem up`` has locked the state directory."""
 
     path: Path
     pid: int | None
@@ -32,7 +32,7 @@ class AlreadyUp(DiemError):
 
 @dataclass(eq=False)
 class NotUp(DiemError):
-    """No `diem up` runs in the state directory."""
+    """No ``diem up`` runs in the state directory."""
 
     template = "diem is not up in {path}: start it with `diem up`, or name its --state-dir"
 
@@ -81,12 +81,12 @@ class StateDir:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Create the directory with its keys and lock it; the end of the process releases the lock in any case.
+        """Create the directory with its keys and lock it; the lock is released at the latest when the process ends.
 
         Raises:
             AlreadyUp: another process has locked it.
-            BadStateDir: it cannot be created or written, or others own or may write it.
-            BadKeyFile: a key in it is not usable.
+            BadStateDir: it cannot be created or written, or another user owns or may write it.
+            BadKeyFile: a key in it is invalid.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ class StateDir:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise AlreadyUp(self.path, self.read_processes().get("pid")) from None
-            self.remove_processes()  # those of a `diem up` that was killed
+            self.remove_processes()  # those of a ``diem up`` that was killed
             for stale in (self.path / "sockets").glob("*.sock"):
                 stale.unlink(missing_ok=True)
             SharedKey.create(self.internal_key_file)
@@ -115,7 +115,7 @@ class StateDir:
         return self.logs / f"{name}.log"
 
     def write_processes(self, processes: dict[str, Any]) -> None:
-        """Replace `processes.json` atomically."""
+        """Replace ``processes.json`` atomically."""
         descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=".processes-")
         with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123  # a descriptor has no path
             json.dump(processes, file, indent=2)
@@ -123,7 +123,7 @@ class StateDir:
         Path(temporary).replace(self._processes)
 
     def read_processes(self) -> dict[str, Any]:
-        """Return the last list of processes, possibly of a `diem up` that was killed; empty without one."""
+        """Return the last list of processes, possibly of a killed ``diem up``; empty if there is none."""
         try:
             read = json.loads(self._processes.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -131,11 +131,11 @@ class StateDir:
         return read if isinstance(read, dict) else {}
 
     def remove_processes(self) -> None:
-        """Remove `processes.json`: nothing runs here."""
+        """Remove ``processes.json``: nothing runs here."""
         self._processes.unlink(missing_ok=True)
 
     def new_socket(self) -> Path:
-        """Return the path for a new control socket; in a temporary directory where ours is too long for a socket."""
+        """Return the path for a new control socket, in a temporary directory if ours is too long for a socket."""
         self.remove_socket()
         plain = self.path / "control.sock"
         if len(os.fsencode(plain)) <= MAX_SOCKET_PATH_BYTES:
@@ -145,14 +145,14 @@ class StateDir:
         return short
 
     def socket(self) -> Path:
-        """Return the path of the control socket of the running `diem up`."""
+        """Return the path of the control socket of the running ``diem up``."""
         try:
             return Path(self._short_socket.read_text(encoding="utf-8").strip())
         except OSError:
             return self.path / "control.sock"
 
     def remove_socket(self) -> None:
-        """Remove the control socket, also one that a killed `diem up` left behind."""
+        """Remove the control socket, possibly of a killed ``diem up``."""
         current = self.socket()
         current.unlink(missing_ok=True)
         if current.parent != self.path:

@@ -1,4 +1,7 @@
-"""`diem up`: starts every process of a scaling mode, keeps them running, and stops them in order."""
+"""``diem up``: start every process of a scaling mode, keep them running, and stop them in order.
+
+The command line and the composition of the topology are in ``deploy.cli.up``.
+"""
 
 import asyncio
 import os
@@ -17,10 +20,12 @@ from deploy.system.process_logs import ProcessLogs
 from deploy.system.scaling import Scaler
 from deploy.system.state_dir import StateDir
 from deploy.terminal import Terminal
-from deploy.topology import HOST, Mode, Options, Planned, Readiness, Topology
+from deploy.topology import Mode, Options, Planned, Readiness, Topology
+from diem.links.status import fetch_status, status_client
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
+from diem.process.ports import is_accepting
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 
 READY_WITHIN_S: Final = 60.0
@@ -28,20 +33,19 @@ PROBE_TIMEOUT_S: Final = 1.0
 READY_POLL_S: Final = 0.1
 LOG_POLL_S: Final = 0.5
 MAX_EARLY_DEATHS: Final = 3
-"""A process that dies this often before its first readiness will not become ready."""
+"""Deaths of a process before the first readiness after which the start has failed."""
 KAFKA_STARTUP_S: Final = 5.0
-"""Duration of a broker's first start with its topics; until then all others warn that they wait."""
+"""Duration of a broker's first start with its topics; until then all other processes warn that they wait."""
 STARTUP_WARNINGS_S: Final = 5.0
-"""Warnings of a new process within this time are about its start, for example that its bridge is missing."""
+"""Warnings that a new process logs within this time are start-up noise, such as a missing bridge."""
 
 
 class HealthProbe:
-    """Health of running processes: ours by their internal listeners, others by whether they answer. Never raises."""
+    """Health of running processes: ours by their internal listeners, third-party ones by their ports. Never raises."""
 
     def __init__(self, key: SharedKey) -> None:
-        # No proxies from the environment: the key must go to this machine only.
-        self._client = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
-        self._headers = {"Authorization": key.header}
+        self._client = status_client(PROBE_TIMEOUT_S)
+        self._key = key
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,28 +54,23 @@ class HealthProbe:
         await self._client.aclose()
 
     async def ready(self, process: Planned) -> bool:
-        """Return whether the process is ready, by its `readiness`."""
+        """Return whether the process is ready, by its ``readiness``."""
         match process.readiness:
             case Readiness.READYZ:
                 return await self._answers(f"{process.internal_url}/readyz", 200)
             case Readiness.HTTP:
                 return await self._answers(str(process.public_url), None)
             case Readiness.CONNECT:
-                return await _connects(process.ports.public or 0)
+                return await is_accepting(process.ports.public or 0, PROBE_TIMEOUT_S)
 
     async def report(self, process: Planned) -> dict[str, Any] | None:
         """Return the status document of the process, or None without an answer.
 
-        Without an internal listener it has `ready` alone.
+        Without an internal listener it is ``ready`` alone.
         """
         if process.internal_url is None:
             return {"ready": True} if await self.ready(process) else None
-        try:
-            reply = await self._client.get(f"{process.internal_url}/status", headers=self._headers)
-            body = reply.json() if reply.status_code == 200 else None
-        except (httpx.HTTPError, ValueError):
-            return None
-        return body if isinstance(body, dict) else None
+        return await fetch_status(self._client, process.internal_url, self._key)
 
     async def reports(self, processes: Sequence[Planned]) -> list[dict[str, Any] | None]:
         """Return the reports of several processes, in their order, requested concurrently."""
@@ -85,20 +84,8 @@ class HealthProbe:
         return status in {None, reply.status_code}
 
 
-async def _connects(port: int) -> bool:
-    try:
-        async with asyncio.timeout(PROBE_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(HOST, port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return True
-
-
 class Up:
-    """One running `diem up`."""
+    """One running ``diem up``."""
 
     def __init__(self, options: Options, topology: Topology, state: StateDir, terminal: Terminal) -> None:
         self._options = options
@@ -115,10 +102,17 @@ class Up:
         self._fault: ProcessNotStarted | None = None
         self._up = False
         self._supervisor = Supervisor(map(self._spec, topology.active(topology.servers)), on_event=self._on_event)
-        self._scaler = Scaler(topology, topology.servers, self._supervisor, self._spec, stage_seconds(options))
+        self._scaler = Scaler(
+            topology,
+            topology.servers,
+            self._supervisor,
+            self._spec,
+            stage_seconds(options),
+            on_applied=self._write_processes,
+        )
 
     async def run(self, life: Lifecycle) -> None:
-        """Run until `life` is stopping.
+        """Run until ``life`` is stopping.
 
         Raises:
             ProcessNotStarted: a process did not become ready; everything is stopped again.
@@ -152,7 +146,7 @@ class Up:
                 if waiting and self._clock.monotonic() > deadline:
                     raise self._not_ready(waiting)
                 if waiting:
-                    await _pause(life, READY_POLL_S)
+                    await life.pause(READY_POLL_S)
         if not life.stopping.is_set():
             self._up = True
             self._write_processes()
@@ -166,9 +160,9 @@ class Up:
                 await self._show_recovered(probe)
                 if scaling.done():
                     scaling.result()
-                await _pause(life, LOG_POLL_S)
+                await life.pause(LOG_POLL_S)
         finally:
-            # Processes that it has begun to stop are stopped by the supervisor with the rest.
+            # The supervisor stops the processes that were about to stop with the rest.
             scaling.cancel()
             await asyncio.wait({scaling})
 
@@ -183,7 +177,7 @@ class Up:
         match event.kind:
             case "died":
                 self._on_death(event)
-                # Now, not at its start: a child may log before the event of its start is handled.
+                # Now, not at the restart: a child may log before the event of its start is handled.
                 self._logs.reset(event.name)
             case "failed":
                 reason = self._reason(event)
@@ -216,7 +210,7 @@ class Up:
         return kind(name, reason, self._state.log_of(name))
 
     def _show_missing(self, waiting: list[Planned]) -> None:
-        """Show once, when the start takes long, the last lines of the processes that are not ready."""
+        """Print once, if the start takes long, the last log lines of the processes that are not ready."""
         grace_s = STARTUP_WARNINGS_S + (KAFKA_STARTUP_S if self._options.mode.uses_kafka else 0)
         if self._lateness_shown or self._clock.monotonic() - self._started < grace_s * self._options.time_factor:
             return
@@ -234,14 +228,14 @@ class Up:
         )
 
     async def _show_recovered(self, probe: HealthProbe) -> None:
-        """Announce restarted processes that are ready again, as their deaths were announced."""
+        """Print which restarted processes are ready again; their deaths were printed, too."""
         for name in tuple(self._down):
             if await probe.ready(self._planned[name]):
                 self._down.discard(name)
                 self._terminal.info(f"{name} is ready again")
 
     def _poll_logs(self) -> None:
-        # During the start processes warn that they wait for each other: shown only when it takes long.
+        # During the start processes warn that they wait for each other: shown only if that takes long.
         self._logs.poll(show=self._up or self._lateness_shown)
 
     def _spec(self, process: Planned) -> Spec:
@@ -259,7 +253,7 @@ class Up:
         )
 
     def _write_processes(self) -> None:
-        with suppress(OSError):  # a full disk must not end what runs
+        with suppress(OSError):  # a full disk must not end the running system
             self._state.write_processes(self._describe())
 
     async def _status(self, probe: HealthProbe) -> dict[str, Any]:
@@ -282,11 +276,6 @@ class Up:
 def stage_seconds(options: Options) -> float:
     """Return how long one stage of processes may take to stop before it is killed."""
     return options.drain_seconds * options.time_factor + CANCEL_GRACE_S + 1.0
-
-
-async def _pause(life: Lifecycle, seconds: float) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(life.stopping.wait(), seconds)
 
 
 def _signal_name(number: int) -> str:

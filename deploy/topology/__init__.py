@@ -1,7 +1,7 @@
 """Processes of a scaling mode and the settings of each; pure (docs/protocol.md section 7).
 
-Reading order: ``model``, ``options`` (what was asked for), ``slots`` (which processes), ``ports``, ``compose`` (their
-settings).
+Reading order: ``model``, ``options`` (the request), ``slots`` (which processes), ``ports``, ``compose`` (settings of
+each process). The other rooms import these names from here.
 """
 
 from deploy.topology.compose import Programs, compose, overridden

@@ -7,28 +7,28 @@ from dataclasses import dataclass, field
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, Topology
 from deploy.topology.options import Mode, Options, ProxyMode, Traffic, check_settings
 from deploy.topology.slots import sizes_of, slots
-from diem.links import local
+from diem.links import unix_sockets
 from diem.process import environment
 
 _RESOLVED = frozenset({"websocket", "proxy", "composite"})
-"""The processes whose public listener takes clients."""
+"""Processes whose public listener accepts clients."""
 _LOOPBACK = ["127.0.0.1/32"]
 """The address of nginx: its X-Forwarded-For is trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The command lines: `diem` runs processes of ours, `others` has those of brokers and nginx by name."""
+    """Command lines: ``diem`` for our processes, ``others`` for brokers and nginx, by name."""
 
     diem: tuple[str, ...]
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) -> Topology:
-    """Describe every process of the mode, also those that only `diem scale` starts.
+    """Describe every process of the mode, including those that only ``diem scale`` starts.
 
     Raises:
-        BadTopology: the options do not fit the mode, or a setting is for a process that there is not.
+        BadTopology: the options do not fit the mode, or a setting is for an unknown process.
     """
     mode = options.mode
     size = sizes_of(options)
@@ -51,9 +51,9 @@ def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) ->
 
 
 def overridden(topology: Topology, environ: Mapping[str, str]) -> list[str]:
-    """Return the variables of the environment that the plan gives other values, which would be ignored in silence.
+    """Return the variables of the environment that the topology overrides, which would be ignored silently.
 
-    Those of Kafka are options of `diem up` in the modes that use it, and nothing elsewhere.
+    Those of Kafka are options of ``diem up`` in the modes that use it, and have no effect in the others.
     """
     planned = {name: value for process in topology.processes for name, value in process.env.items()}
     own = {"DIEM_STATE_DIR", "DIEM_LOG_LEVEL", "DIEM_DRAIN_SECONDS", "DIEM_TIME_FACTOR"}
@@ -77,7 +77,7 @@ def _plan(slot: Slot, options: Options, ports: Mapping[str, Ports], programs: Pr
         public_url=_public_url(slot, own),
         internal_url=f"http://{HOST}:{own.internal}" if _readiness(slot) is Readiness.READYZ else None,
         readiness=_readiness(slot),
-        sweep=slot.process == "nginx",  # its workers outlive it, and hold the port
+        sweep=slot.process == "nginx",  # its workers survive it, and hold the port
     )
 
 
@@ -113,12 +113,12 @@ def _public_url(slot: Slot, own: Ports) -> str | None:
 
 
 def shared(options: Options) -> dict[str, str]:
-    """Return the variables that every process of ours gets."""
+    """Return the variables that all our processes have."""
     sockets = options.state_dir / "sockets"
     return {
         "DIEM_STATE_DIR": str(options.state_dir),
-        # Where paths would be too long for sockets, internal links are TCP.
-        **({"DIEM_INTERNAL_SOCKETS": str(sockets)} if local.fits(sockets) else {}),
+        # If the paths are too long for sockets, internal links use TCP.
+        **({"DIEM_INTERNAL_SOCKETS": str(sockets)} if unix_sockets.fits(sockets) else {}),
         "DIEM_INTERNAL_KEY_FILE": str(options.state_dir / "internal.key"),
         "DIEM_LOG_LEVEL": options.log_level,
         "DIEM_LOG_FORMAT": "json",
@@ -129,7 +129,7 @@ def shared(options: Options) -> dict[str, str]:
 
 
 def _edge_ports(mode: Mode, ports: Mapping[str, Ports]) -> list[int | None]:
-    """Return the ports that clients may dial."""
+    """Return the ports to which clients may connect."""
     if mode.behind_nginx:
         return [ports["nginx"].public]
     return [own.public for name, own in ports.items() if name.startswith(f"{mode.edge}-")]
@@ -179,7 +179,7 @@ def _metadata(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
 
 
 def _proxy(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
-    # It may dial the servers that may ever run here.
+    # It may connect to every server that may ever run here.
     servers = [f"{HOST}/32:{own.internal}" for name, own in ports.items() if name.startswith("websocket-")]
     return {
         **environment.proxy(slot.number, options.proxy or ProxyMode.SHARED, ports["metadata"], servers),
@@ -202,7 +202,7 @@ def _composite(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict
 
 
 def _traffic(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
-    """Return where a process records the subscriptions of its clients, or the requests that it serves."""
+    """Return the settings with which a process records its clients' subscriptions, or the requests that it serves."""
     env = {
         "DIEM_TRAFFIC_SINK": str(options.traffic_sink),
         "DIEM_TRAFFIC_DIR": str(options.state_dir / "traffic"),
@@ -212,27 +212,27 @@ def _traffic(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
 
 
 def _kafka(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
-    """Return the address of Kafka and how to connect; empty in the modes without it."""
+    """Return the settings of the connection to Kafka; empty in the modes without it."""
     if not options.mode.uses_kafka:
         return {}
     wanted = options.kafka
     local_brokers = ",".join(f"{HOST}:{own.public}" for name, own in ports.items() if name.startswith("kafka-"))
-    values = {name: getattr(wanted, name) for name in wanted.NAMES} | {
+    values = {name: getattr(wanted, name) for name in wanted.settings()} | {
         "bootstrap_servers": wanted.bootstrap_servers or local_brokers,
-        # Explicit, because brokers come up one by one: their number at first does not count.
+        # Explicit, because brokers start one by one: the number at first is too low.
         "replication": wanted.replication or wanted.local_brokers or None,
     }
     return {f"DIEM_KAFKA_{name.upper()}": str(value) for name, value in values.items() if value is not None}
 
 
 def _edge(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
-    """Return which clients a process admits."""
+    """Return the settings that decide which clients a process admits."""
     prefix = f"DIEM_{process}_"
     env = {f"{prefix}PAGE_PORT": str(ports["data"].public)}
     if options.clients_per_address is not None:
         env[f"{prefix}CONNECTIONS_PER_ADDRESS"] = str(options.clients_per_address)
     if options.mode.behind_nginx:
-        # The page as the Data Service itself serves it is allowed by its port.
+        # The page on the Data Service's own port is allowed by PAGE_PORT.
         origins = [f"http://{host}:{ports['nginx'].public}" for host in ("localhost", "127.0.0.1", "[::1]")]
         env[f"{prefix}ORIGINS"] = json.dumps(origins)
         env[f"{prefix}TRUSTED_PROXIES"] = json.dumps(_LOOPBACK)

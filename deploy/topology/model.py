@@ -12,21 +12,21 @@ from services.composite.plan import child_names
 __all__ = ["HOST", "SCALED", "Planned", "Ports", "Readiness", "Slot", "StopStage", "Topology"]
 
 SCALED: Final = frozenset({"bridge", "websocket", "composite"})
-"""The processes whose number `diem scale` changes."""
+"""Processes whose number ``diem scale`` changes."""
 
 
 class Readiness(Enum):
     """How readiness is observed from outside."""
 
-    READYZ = "its internal listener says so"
-    HTTP = "its public port answers HTTP, whatever it says"
-    CONNECT = "its public port takes connections"
+    READYZ = "/readyz of its internal listener"
+    HTTP = "any HTTP response of its public port"
+    CONNECT = "connections to its public port"
 
 
 class Slot(NamedTuple):
-    """A process of a mode before it has ports; port None means that it has no such listener.
+    """A process of a mode with its default ports; None means that it has no such listener.
 
-    `number` counts within the clone: two clones of two servers have websocket-1 to websocket-4, and numbers 1, 2, 1, 2.
+    ``number`` counts within the clone: two clones of two servers are websocket-1 to -4, with numbers 1, 2, 1, 2.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One process as it is to be run: `env` is laid over the environment of `diem up`."""
+    """One process to run; ``env`` overrides the environment of ``diem up``."""
 
     name: str
     process: str
@@ -57,35 +57,35 @@ class Planned:
     internal_url: str | None
     readiness: Readiness
     sweep: bool = False
-    """Kill its process group after its death: its own children outlive it."""
+    """Kill its process group after its death, because its own children survive it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The processes of a mode, and where people and programs find them."""
+    """The processes of a mode, and the addresses for people and programs."""
 
     mode: Mode
     processes: tuple[Planned, ...]
-    """All that may ever run, in the order in which they are shown."""
+    """All processes that may ever run, in display order."""
     servers: int
-    """Initial number of what `diem scale` changes: servers, in mode xz composites."""
+    """Initial number of what ``diem scale`` changes: servers, in mode xz composites."""
     max_servers: int
     clones: int
     pairs: int
-    """In each composite at first; 0 where there are none."""
+    """Initial number in each composite; 0 without composites."""
     page_url: str
     rest_url: str
     websocket_urls: tuple[str, ...]
-    """URLs to which clients may connect, whether or not the process runs now."""
+    """URLs to which clients may connect, whether or not the processes run now."""
     metadata_urls: tuple[str, ...] = ()
-    """Services by which clients locate endpoints; empty where they need not."""
+    """Services with which clients locate endpoints; empty where they need not."""
 
     def active(self, servers: int) -> tuple[Planned, ...]:
-        """Return the processes that run when there are `servers` servers."""
+        """Return the processes that run with ``servers`` servers."""
         return tuple(p for p in self.processes if p.process not in SCALED or p.number <= servers)
 
     def names(self, servers: int) -> tuple[str, ...]:
-        """Return the names of what runs when there are `servers` servers; with the children of each composite."""
+        """Return the names of the processes that run with ``servers`` servers, including the children of composites."""
         pairs = servers if self.mode is Mode.Z_COMPOSITE else self.pairs
         found = []
         for process in self.active(servers):
@@ -94,6 +94,6 @@ class Topology:
         return tuple(found)
 
     def client_urls(self, servers: int) -> tuple[str, ...]:
-        """Return the URLs to which clients connect when there are `servers` servers."""
+        """Return the URLs to which clients connect with ``servers`` servers."""
         idle = {p.public_url for p in self.processes} - {p.public_url for p in self.active(servers)}
         return tuple(url for url in self.websocket_urls if url not in idle)

@@ -2,16 +2,15 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar
 
 from diem.errors import ConfigurationError
 
 
 class Mode(StrEnum):
-    """The scaling modes that `diem up` can start."""
+    """The scaling modes that ``diem up`` can start."""
 
     SINGLE = "single"
     X_BROADCAST = "x-broadcast"
@@ -24,7 +23,7 @@ class Mode(StrEnum):
 
     @property
     def behind_nginx(self) -> bool:
-        """Whether clients come through nginx, which spreads them over equal servers."""
+        """Whether clients connect through nginx, which balances them over equal servers."""
         return self in {Mode.ALL_TO_ALL, Mode.X_BROADCAST, Mode.X, Mode.XZ}
 
     @property
@@ -39,19 +38,19 @@ class Mode(StrEnum):
 
     @property
     def edge(self) -> str:
-        """The process that serves clients, whether or not nginx stands before it."""
+        """The process that serves clients, possibly behind nginx."""
         return {Mode.Z_PROXY: "proxy", Mode.Z_COMPOSITE: "composite", Mode.XZ: "composite"}.get(self, "websocket")
 
 
 class ProxyMode(StrEnum):
-    """How a proxy reaches servers: one connection to each for all its clients, or one for each client."""
+    """Connections of a proxy to servers: one to each for all clients, or one per client."""
 
     SHARED = "shared"
     PASSTHROUGH = "passthrough"
 
 
 class Traffic(StrEnum):
-    """Where is recorded what clients subscribe to."""
+    """Where the clients' subscriptions are recorded."""
 
     OFF = "off"
     FILES = "files"
@@ -64,21 +63,7 @@ class BadTopology(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopology:
-    """Which Kafka is used: `brokers` of our own, or those that `bootstrap_servers` names. Paths are absolute."""
-
-    NAMES: ClassVar[tuple[str, ...]] = (
-        "bootstrap_servers",
-        "topic_prefix",
-        "partitions",
-        "replication",
-        "security_protocol",
-        "sasl_mechanism",
-        "sasl_username",
-        "sasl_password_file",
-        "ca_file",
-        "certificate_file",
-        "key_file",
-    )
+    """The Kafka to use: ``brokers`` local ones, or those of ``bootstrap_servers``. Paths are absolute."""
 
     brokers: int = 1
     bootstrap_servers: str | None = None
@@ -95,17 +80,22 @@ class KafkaTopology:
 
     @property
     def local_brokers(self) -> int:
-        """How many brokers run here."""
+        """The number of brokers that run here."""
         return 0 if self.bootstrap_servers else self.brokers
+
+    @classmethod
+    def settings(cls) -> list[str]:
+        """Return the names of the fields that are settings of the processes, without the prefix ``kafka_``."""
+        return [each.name for each in fields(cls) if each.name != "brokers"]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What all processes of one `diem up` have in common. Paths are absolute.
+    """Options that all processes of one ``diem up`` share. Paths are absolute.
 
-    `servers` counts for each clone, with a bridge for each in the modes with Kafka. `clones` are groups that have
-    every endpoint; None = 1, in mode xz 2. `max_servers` is how many servers, in mode xz clones, `diem scale` can start
-    later; None = 8, or as many as there are at first if that is more.
+    ``servers`` is the number in each clone, with a bridge for each in the modes with Kafka. ``clones`` are groups with
+    every endpoint each; None = 1, in mode xz 2. ``max_servers`` is the greatest number of servers, in mode xz of
+    clones, for ``diem scale``; None = 8, or the initial number if that is greater.
     """
 
     mode: Mode
@@ -120,13 +110,13 @@ class Options:
     proxy: ProxyMode | None = None
     """Of modes with a proxy; None = shared."""
     hot: tuple[str, ...] = ()
-    """Endpoints that every server shall have, for partitioned modes."""
+    """Endpoints for every server, in partitioned modes."""
     clients_per_address: int | None = None
     traffic: Traffic | None = None
-    """None = in Kafka in the modes that use it, else in files."""
+    """None = Kafka in the modes that use it, else files."""
     kafka: KafkaTopology = field(default_factory=KafkaTopology)
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Variables for one process each, by its name; they win over what the plan gives it."""
+    """Variables by name of the process; they override those of the topology."""
 
     @property
     def traffic_sink(self) -> Traffic:
@@ -138,10 +128,10 @@ _FORM = re.compile(r"([a-z0-9-]+):([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return the variables by process; a later one of a name wins.
+    """Return the variables by process; of several with one name the last one counts.
 
     Raises:
-        BadTopology: one is not NAME:VARIABLE=VALUE.
+        BadTopology: a text is not NAME:VARIABLE=VALUE.
     """
     parsed: dict[str, dict[str, str]] = {}
     for text in texts:
@@ -154,10 +144,10 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def check_settings(settings: Mapping[str, object], names: Collection[str]) -> None:
-    """Refuse settings for processes that there are not.
+    """Check that settings are for existing processes.
 
     Raises:
-        BadTopology: with the name of the first one.
+        BadTopology: with the name of the first unknown process.
     """
     for name in settings:
         if name not in names:

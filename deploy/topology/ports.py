@@ -15,13 +15,13 @@ PORT_TRIES: Final = 50
 def assign_ports(
     wanted: tuple[Slot, ...], fixed: Mapping[str, int], first: Callable[[int], int], reserve: Callable[[int], bool]
 ) -> dict[str, Ports]:
-    """Give every process its ports: the fixed one of its name (public), else the next free one from its own on.
+    """Assign ports to every process: the fixed one of its name (public), else the next free one from its default.
 
-    `first` maps a default port to where the search starts. `reserve` returns whether a port is free, and keeps it so.
-    No port is given twice.
+    ``first`` maps a default port to the start of the search. ``reserve`` returns whether a port is free, and reserves
+    it. No port is assigned twice.
 
     Raises:
-        PortTaken: a fixed port is not free, or no free one was found.
+        PortInUse: a fixed port is not free, or no free one was found.
     """
     used: set[int] = set(fixed.values())
 
@@ -49,8 +49,8 @@ def assign_ports(
 def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | None) -> dict[str, int]:
     """Return the requested public ports by name; processes that serve clients count up from the first one's.
 
-    That is proxies or composites where there are any, else the WebSocket servers. The page's port is nginx's where
-    there is one: the page is seen through it.
+    Those are proxies or composites where there are any, else the WebSocket servers. The page's port is nginx's, in
+    modes behind nginx.
 
     Raises:
         BadTopology: a port would be beyond 65535, or given twice.
@@ -67,7 +67,7 @@ def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | Non
 
 
 def moved_ports(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports], servers: int) -> list[str]:
-    """Return a line for each public listener that is not at its documented port; `servers` run at first."""
+    """Return a line for each public listener with another than its documented port; ``servers`` run at first."""
     return [
         f"port {slot.public} is taken: {slot.name} listens on {chosen[slot.name].public}"
         for slot in wanted
@@ -77,8 +77,7 @@ def moved_ports(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports], servers: 
 
 
 OWN_RANGE: Final = range(24_000, 30_000)
-"""Below the range from which systems take the ports of outgoing connections; the children of composites and the tests
-have ranges of their own."""
+"""Below the range of ports for outgoing connections; children of composites and the tests have ranges of their own."""
 
 
 def start_at_default(default: int) -> int:
@@ -87,5 +86,5 @@ def start_at_default(default: int) -> int:
 
 
 def start_at_random(rng: random.Random) -> Callable[[int], int]:
-    """Start each search at a random port, so that several of us on one machine hardly ever meet."""
+    """Start each search at a random port, so that several systems on one machine hardly ever collide."""
     return lambda _default: rng.choice(OWN_RANGE)

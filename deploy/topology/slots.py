@@ -1,4 +1,4 @@
-"""Process slots of a mode, and the number of servers that it may have."""
+"""Process slots of a mode, and the allowed numbers of servers."""
 
 from typing import Final, NamedTuple
 
@@ -9,14 +9,14 @@ MAX_SERVERS: Final = 64
 DEFAULT_MAX_SERVERS: Final = 8
 BROKERS: Final = (1, 3)
 CLONES: Final = {Mode.Z_CLIENT: 1, Mode.XZ: 2}
-"""The modes that have clones, with the default number."""
+"""Modes with clones, and their default number."""
 
 
 class Sizes(NamedTuple):
-    """How many of each there are; `brokers` are those that run here.
+    """Numbers of processes; ``brokers`` are those that run here.
 
-    `servers` counts for each clone. `max_servers` is the most that `diem scale` may ask for: servers of each clone, in
-    mode xz clones.
+    ``servers`` is the number in each clone. ``max_servers`` is the greatest number for ``diem scale``: servers of each
+    clone, in mode xz clones.
     """
 
     servers: int
@@ -29,7 +29,7 @@ def sizes_of(options: Options) -> Sizes:
     """Check the options against the mode, and fill in the numbers that are not given.
 
     Raises:
-        BadTopology: the mode does not have that many, or nothing of the kind.
+        BadTopology: the mode does not support a number or an option.
     """
     mode = options.mode
     if options.proxy is not None and mode.edge == "websocket":
@@ -47,7 +47,7 @@ def sizes(
     """Check the numbers of processes, and fill in those that are not given.
 
     Raises:
-        BadTopology: the mode does not have that many.
+        BadTopology: the mode does not support a number.
     """
     if clones is not None and mode not in CLONES:
         raise BadTopology(f"--clones is for --mode {' and '.join(CLONES)}: {mode} has none")
@@ -61,7 +61,7 @@ def sizes(
     if mode.uses_kafka and brokers not in {0, *BROKERS}:
         raise BadTopology(f"a local Kafka has 1 or 3 brokers, not {brokers}")
     groups = CLONES.get(mode, 1) if clones is None else clones
-    # Clones of mode xz are what is scaled; all servers of the others have a place here from the start.
+    # In mode xz the clones are scaled; in the others all servers have slots from the start.
     room = MAX_SERVERS if mode is Mode.XZ else MAX_SERVERS // max(groups, 1)
     if not 1 <= groups <= MAX_SERVERS or servers > room:
         raise BadTopology(f"{mode} runs 1 to {MAX_SERVERS} clones and servers of them, not {groups} times {servers}")
@@ -73,7 +73,7 @@ def sizes(
 
 
 def slots(mode: Mode, wanted: Sizes) -> tuple[Slot, ...]:
-    """Return every process that the mode may ever run, with documented ports, in the order in which they are shown."""
+    """Return every process that the mode may ever run, with documented ports, in display order."""
     brokers = range(1, wanted.brokers + 1)
     found = [Slot(f"kafka-{n}", "kafka", n, StopStage.KAFKA, 9091 + n, 9095 + n) for n in brokers]
     found.append(Slot("data", "data", 0, StopStage.DATA, 8080, 9080))
@@ -100,7 +100,7 @@ def _modes_with(*edges: str) -> str:
 
 
 def _slots_of_clones(wanted: Sizes, process: str, stage: StopStage, public: int | None, internal: int) -> list[Slot]:
-    """Return the processes of all clones; the number in names and ports runs on from clone to clone."""
+    """Return the processes of all clones; the number in names and ports continues from clone to clone."""
     found = []
     for clone in range(1, wanted.clones + 1):
         for number in range(1, wanted.max_servers + 1):

@@ -1,4 +1,4 @@
-"""The latest change of every endpoint in the order of the store: what a store feed and a Broadcast feed serve from."""
+"""The latest change of every endpoint in the store's order, from which store and Broadcast node serve their feeds."""
 
 from bisect import bisect_right
 
@@ -8,9 +8,9 @@ from diem.protocol.update import Change
 class ChangeMap:
     """A map endpoint -> latest change that can be read in order of sequence from any position.
 
-    It holds each endpoint once, so a reader that was away, however long, reads at most one change per endpoint: a slow
-    reader conflates by itself, a new one starts at 0, and there is no log to bound. Space is proportional to the number
-    of endpoints: the order keeps at most as many superseded entries as living ones (and 1,024).
+    It holds each endpoint once, so a reader that was away for any time reads at most one change per endpoint: slow
+    readers skip superseded changes, a new reader starts at 0, and there is no log to bound. Memory is proportional to
+    the number of endpoints: the order holds at most as many superseded changes as current ones, plus 1,024.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class ChangeMap:
         return len(self._latest)
 
     def get(self, endpoint: bytes) -> Change | None:
-        """The latest change of one endpoint."""
+        """Return the latest change of one endpoint."""
         return self._latest.get(endpoint)
 
     def apply(self, change: Change) -> None:
-        """Take the next change.
+        """Apply the next change.
 
         Raises:
             ValueError: its sequence is not greater than the last: a reader would never see it.
@@ -41,7 +41,7 @@ class ChangeMap:
             self._order = [c for c in self._order if self._latest[c.endpoint] is c]
 
     def after(self, sequence: int, limit: int) -> list[Change]:
-        """Up to ``limit`` changes with a sequence greater than ``sequence``, in order; superseded ones are left out."""
+        """Return up to ``limit`` current changes after ``sequence``, in order."""
         order, latest = self._order, self._latest
         found: list[Change] = []
         for index in range(bisect_right(order, sequence, key=lambda change: change.sequence), len(order)):
@@ -53,7 +53,7 @@ class ChangeMap:
         return found
 
     def clear(self) -> None:
-        """Forget everything: the source is another one."""
+        """Remove all changes: the source was replaced."""
         self.sequence = 0
         self._latest.clear()
         self._order.clear()

@@ -22,7 +22,7 @@ class UpdateCounter:
         return len(self._received)
 
     def receive(self, endpoints: Iterable[bytes]) -> None:
-        """Count one update of each: a lookup and an addition for every update of the system."""
+        """Count one update of each; on the hot path, so a lookup and an addition each."""
         received = self._received
         known = received.get
         for endpoint in endpoints:
@@ -33,7 +33,7 @@ class UpdateCounter:
         self._delivered[endpoint] = self._delivered.get(endpoint, 0) + sessions
 
     def swap(self) -> "UpdateCounter":
-        """Return what was counted until now as a counter of its own, and start again at zero."""
+        """Return the counts so far as another counter, and start again at zero."""
         done = UpdateCounter()
         done._received, self._received = self._received, {}
         done._delivered, self._delivered = self._delivered, {}
@@ -46,18 +46,17 @@ class UpdateCounter:
 
 
 class _Subscribers(set[S]):
-    """The subscribers of one endpoint, with the one copy of its name that all of them share."""
+    """The subscribers of one endpoint, and the copy of its name that they share."""
 
     __slots__ = ("endpoint",)
     endpoint: bytes
 
 
 class Registry(Generic[S]):
-    """Subscriptions as a map endpoint -> set of subscribers, compact and open to change at any time.
+    """Subscriptions as a compact map endpoint -> set of subscribers, which may change at any time.
 
-    Subscribers are compared by identity-like hash. Fan-out iterates over the sets themselves, without a copy: while
-    :meth:`iterating`, changes are deferred until the loop has ended: a disconnect during the loop is harmless. The
-    deferred changes are bounded by what one loop can cause: one per subscriber and endpoint.
+    Fan-out iterates over the sets without a copy: within :meth:`iterating`, changes are deferred to its end, so that a
+    disconnect during the loop is harmless. One loop causes at most one deferred change per subscriber and endpoint.
     """
 
     def __init__(self) -> None:
@@ -65,7 +64,7 @@ class Registry(Generic[S]):
         self._iterating = False
         self._deferred: list[tuple[bool, bytes, S]] = []
         self.entries = 0
-        """Subscriptions held: the sum over all endpoints of their subscribers."""
+        """Number of subscriptions: the sum of the subscribers of all endpoints."""
 
     def __len__(self) -> int:
         return len(self._subscribers)
@@ -87,7 +86,7 @@ class Registry(Generic[S]):
         return [endpoint for endpoint in endpoints if endpoint in held]
 
     def add(self, endpoint: bytes, subscriber: S) -> bytes:
-        """Subscribe; a repeat changes nothing. Return the shared copy of the name, for the subscriber to keep."""
+        """Subscribe; a repeat is a no-op. Return the shared copy of the name, for the subscriber to keep."""
         if self._iterating:
             self._deferred.append((True, endpoint, subscriber))
             return endpoint
@@ -101,7 +100,7 @@ class Registry(Generic[S]):
         return found.endpoint
 
     def discard(self, endpoint: bytes, subscriber: S) -> None:
-        """Unsubscribe; no-op when not subscribed. The last subscriber removes the endpoint."""
+        """Unsubscribe; a no-op if not subscribed. The last subscriber removes the endpoint."""
         if self._iterating:
             self._deferred.append((False, endpoint, subscriber))
             return
@@ -115,7 +114,7 @@ class Registry(Generic[S]):
 
     @contextmanager
     def iterating(self) -> Iterator[None]:
-        """Freeze the sets while the block runs; changes made meanwhile are applied in order at its end."""
+        """Freeze the sets while the block runs; changes made in it are applied in order at its end."""
         self._iterating = True
         try:
             yield
@@ -127,10 +126,10 @@ class Registry(Generic[S]):
 
 
 class Fanout:
-    """Sessions, their subscriptions, and delivery. It keeps no state of endpoints: see ``feed_hub`` and the proxy.
+    """Sessions, their subscriptions, and delivery; the state of endpoints is in ``feed_hub`` and the proxy.
 
     Args:
-        everyone: the baseline mode ``all-to-all``: every update goes to every session, subscribed or not.
+        everyone: send every update to every session, subscribed or not (the baseline mode ``all-to-all``).
     """
 
     def __init__(self, *, everyone: bool = False) -> None:
@@ -138,11 +137,11 @@ class Fanout:
         self.sessions: set[Session] = set()
         self.stats = DeliveryStats()
         self.not_subscribed = 0
-        """Fresh updates that nobody here had subscribed to."""
+        """Fresh updates without subscribers."""
         self.delivered = 0
         """Fresh updates delivered to at least one session."""
         self.update_counter: UpdateCounter | None = None
-        """Counts updates by endpoint, where traffic is recorded."""
+        """Counts updates by endpoint; None unless traffic is recorded."""
         self._everyone = everyone
 
     def join(self, session: Session) -> None:
@@ -158,7 +157,7 @@ class Fanout:
         session.close()
 
     def unsubscribe(self, session: Session, names: Iterable[str]) -> None:
-        """Remove a session from endpoints; nothing follows for them, not even frames that were held back."""
+        """Remove a session from endpoints; nothing follows for them, not even held frames."""
         leaving = dict.fromkeys(name.encode(errors="replace") for name in names)
         if session.trace is not None and (subscribed := [each for each in leaving if each in session.endpoints]):
             session.trace.unsubscribed(subscribed)
@@ -168,14 +167,14 @@ class Fanout:
             session.forget(endpoint)
 
     def broadcast(self, frame: bytes) -> None:
-        """Send a frame to every session that is not blocked; a blocked one is sent the state when it unblocks."""
+        """Send a frame to every session that is not blocked; blocked ones are sent the state when they unblock."""
         for session in self.sessions:
             if not session.blocked:
                 self.stats.offered += 1
                 session.send(frame)
 
     def publish(self, fresh: Mapping[bytes, bytes], counter: UpdateCounter | None = None) -> None:
-        """Deliver endpoint -> update; one without subscribers costs a lookup, and no frame."""
+        """Deliver endpoint -> update; an update without subscribers costs one lookup."""
         everything: Collection[bytes] = fresh if self.sessions else ()
         wanted = everything if self._everyone else self.registry.subscribed(fresh)
         self.delivered += len(wanted)
@@ -186,7 +185,7 @@ class Fanout:
             self._deliver({endpoint: text_frame(fresh[endpoint]) for endpoint in wanted})
 
     def publish_frames(self, fresh: Mapping[bytes, bytes]) -> None:
-        """Deliver endpoint -> update that is a frame already, as a proxy receives it."""
+        """Deliver endpoint -> update frame, as a proxy receives it."""
         frames = {endpoint: fresh[endpoint] for endpoint in self.registry.subscribed(fresh)}
         self.delivered += len(frames)
         self.not_subscribed += len(fresh) - len(frames)
@@ -196,8 +195,8 @@ class Fanout:
             self._deliver(frames)
 
     def resync(self, endpoints: Iterable[bytes]) -> None:
-        """Have the subscribers of endpoints fetch them again, whatever version they hold."""
-        # One frame per endpoint, so that conflation can replace it by a later one of the same endpoint.
+        """Send ``resync``: subscribers fetch these endpoints, whatever version they hold."""
+        # One frame per endpoint, so that a later one of the same endpoint conflates it.
         self._deliver({e: text_frame(messages.resync([e.decode()])) for e in endpoints if e in self.registry})
 
     def _count(self, counter: UpdateCounter, fresh: Iterable[bytes], wanted: Iterable[bytes]) -> None:
@@ -206,7 +205,7 @@ class Fanout:
             counter.deliver(endpoint, len(self.sessions if self._everyone else self.registry.subscribers(endpoint)))
 
     def _deliver(self, frames: dict[bytes, bytes]) -> None:
-        """Send endpoint -> frame to the subscribers: one call per session, however many frames it gets."""
+        """Send endpoint -> frame to the subscribers, in one call per session."""
         if self._everyone:
             self._deliver_to_all(list(frames.values()))
             return
@@ -216,7 +215,7 @@ class Fanout:
                     subscribers = self.registry.subscribers(endpoint)
                     self.stats.offered += len(subscribers)
                     for session in subscribers:
-                        # Two steps: called in one, the slot would be looked up as a method, without a fast path.
+                        # Two steps: in one, the interpreter looks the slot up as a method, without its fast path.
                         send = session.send
                         send(frame)
                 return

@@ -1,4 +1,4 @@
-"""FeedHub of one server: joins a feed's retained state to the fan-out, by the rules of docs/protocol.md section 1."""
+"""Hub of one server: a feed's retained state and its fan-out, by the rules of docs/protocol.md section 1."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -20,20 +20,20 @@ class Subscribed(NamedTuple):
     """The answer to a subscribe request."""
 
     endpoints: dict[str, int | None]
-    """Registered: the retained version of each, None when there is none yet."""
+    """Accepted endpoints with their retained versions, None if there is none yet."""
     rejected: dict[str, Refusal]
-    """Not registered, and why."""
+    """Rejected endpoints and the reasons."""
     replay: list[bytes]
-    """Frames that follow at once: the retained updates that the client does not hold yet."""
+    """Frames to send at once: retained updates newer than the client's versions."""
 
 
 class FeedHub:
-    """Retained state of a feed, and the fan-out of what changes it.
+    """Retained state of a feed, and the fan-out of its changes.
 
     Args:
-        limit: subscriptions that one session may hold.
+        limit: of the subscriptions of one session.
         everyone: see :class:`Fanout`.
-        ownership: the endpoints of this server, where a group of servers shares them out; None: it serves all.
+        ownership: the endpoints that this server of a group serves; None: all.
     """
 
     def __init__(self, *, limit: int = 128, everyone: bool = False, ownership: Ownership | None = None) -> None:
@@ -44,7 +44,7 @@ class FeedHub:
         self._reconciler = None if ownership is None else Reconciler(ownership, fanout.registry, fanout.stats)
 
     def subscribe(self, session: Session, known: Mapping[str, int]) -> Subscribed:
-        """Register a session for endpoints, given the versions that its client holds (0 = none)."""
+        """Subscribe a session to endpoints, given the versions that its client holds (0 = none)."""
         answer = Subscribed({}, {}, [])
         registry = self.fanout.registry
         before = len(session.endpoints)
@@ -53,7 +53,7 @@ class FeedHub:
                 answer.rejected[name] = messages.BAD_NAME
                 continue
             endpoint = name.encode()
-            # First what is cheap: the hash of a name takes long in Python.
+            # Before the ownership, which needs the hash of the name: slow in Python.
             if len(session.endpoints) >= self._limit and endpoint not in session.endpoints and not session.exempt:
                 answer.rejected[name] = messages.over_limit(self._limit)
                 continue
@@ -75,14 +75,14 @@ class FeedHub:
     # Events of the feed
 
     def batch(self, batch: Batch) -> None:
-        """Apply a batch of updates and fan out what is new."""
-        # A catch-up is not counted: it brings the current versions, and not how often each had changed.
+        """Apply a batch of updates, and deliver the fresh ones."""
+        # A catch-up is not counted: it has the current versions, not the number of changes.
         fanout = self.fanout
         fanout.publish(self.state.apply(batch), fanout.update_counter)
 
     def hello(self, source: str, feed_names: Sequence[str]) -> None:
-        """Set the source and names of the feed; announce what was lost with names."""
-        changes = self.state.hello(source, feed_names, None if self._ownership is None else self._ownership.name_of)
+        """Set the source and streams of the feed; send the changes caused by lost streams."""
+        changes = self.state.hello(source, feed_names, None if self._ownership is None else self._ownership.stream_of)
         self.reconcile()
         self.fanout.publish(changes.updated)
         self.fanout.resync(changes.dropped)
@@ -92,10 +92,10 @@ class FeedHub:
         return set() if self._reconciler is None else self._reconciler.reconcile()
 
     def caught_up(self, name: str) -> None:
-        """End the catch-up of a name: send every subscriber what it changed.
+        """End the catch-up of a stream: send its changes to the subscribers.
 
-        A client that subscribed meanwhile is among them, or was sent what was retained at that moment: retained state
-        changes as records are read, only its fan-out waits.
+        A client that subscribed during the catch-up gets them too, or was sent them as retained state, which changes as
+        records are read: only the fan-out waits.
         """
         changes = self.state.finish_catch_up(name)
         self.fanout.publish(changes.updated)

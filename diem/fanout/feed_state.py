@@ -1,6 +1,6 @@
 """State of a feed's reader: the retained update of every endpoint and its position in every stream.
 
-The rules are those of docs/protocol.md sections 1 and 2; they were model-checked together and belong together.
+The rules are those of docs/protocol.md sections 1 and 2. They were model-checked as a whole: change them as a whole.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,13 +11,13 @@ from diem.errors import DiemError
 from diem.protocol.feed import Batch, Resume
 
 SILENT_AFTER_S: Final = 10.0
-"""Without a heartbeat after which a feed counts as lost."""
+"""Seconds without a heartbeat after which a feed counts as lost."""
 
 
 class Liveness:
     """Live while heartbeats arrive on a feed that has caught up.
 
-    Heartbeats during a catch-up do not count: what is retained then may be older than what the source holds.
+    Heartbeats during a catch-up do not count, because retained versions may still be older than the source's.
     """
 
     def __init__(self, silent_after_s: float = SILENT_AFTER_S) -> None:
@@ -26,7 +26,7 @@ class Liveness:
         self.live = False
 
     def heartbeat(self, now: float) -> None:
-        """Note a heartbeat: everything sent before it was received; ``now`` in monotonic seconds."""
+        """Record a heartbeat, before which everything sent was received; ``now`` is monotonic seconds."""
         self._last = now
 
     def check(self, now: float) -> bool:
@@ -42,12 +42,12 @@ class Liveness:
         return None if self._last is None else now - self._last
 
 
-NameOf = Callable[[bytes], str | None]
-"""Endpoint -> a name of the feed that brings its updates now; None if none does."""
+StreamOf = Callable[[bytes], str | None]
+"""Returns the stream of the feed that has the updates of an endpoint now; None if none has."""
 
 
 class UnknownStream(DiemError):
-    """A feed sent a name that its ``hello`` did not announce."""
+    """A feed sent a stream that its ``hello`` did not announce."""
 
 
 class Retained(NamedTuple):
@@ -59,25 +59,25 @@ class Retained(NamedTuple):
 
 @dataclass(slots=True)
 class _Log:
-    """State of one name of the feed."""
+    """State of one stream of the feed."""
 
     position: int = 0
     seen: set[bytes] = field(default_factory=set)
-    """Endpoints seen since the beginning of this log: kept with the position when a link is lost."""
+    """Endpoints read since the beginning of the log; like the position, kept when the link is lost."""
     unconfirmed: set[bytes] = field(default_factory=set)
-    """Endpoints of an earlier source that this one has not sent yet; dropped at ``caught_up``."""
+    """Endpoints of an earlier source that the current one has not sent yet; dropped at ``caught_up``."""
     catching_up: bool = True
     updated: dict[bytes, bytes] = field(default_factory=dict)
     """Endpoints whose retained version grew during the catch-up, with their latest value."""
 
 
 class CatchUp(NamedTuple):
-    """Changes to send to subscribers when the catch-up of a name ends: it has caught up, or is lost."""
+    """Changes to send to subscribers when the catch-up of a stream ends: it has caught up, or is lost."""
 
     updated: dict[bytes, bytes]
-    """Endpoint -> retained value: every subscriber gets it."""
+    """Endpoint -> retained value, to be sent to every subscriber."""
     dropped: list[bytes]
-    """Endpoints that no longer exist at the source, or here: every subscriber gets a ``resync``."""
+    """Endpoints that no longer exist at the source, or on this server: every subscriber is sent ``resync``."""
 
 
 @dataclass(slots=True)
@@ -89,9 +89,9 @@ class FeedCounts:
 
 
 class FeedState:
-    """Retained updates and positions: applies only greater versions, so every link may repeat.
+    """Retained updates and positions. Applies only greater versions, so links may repeat updates.
 
-    Bounded by the number of endpoints that the source has.
+    Memory is bounded by the number of endpoints of the source.
     """
 
     def __init__(self) -> None:
@@ -102,29 +102,29 @@ class FeedState:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the source is known and every name of it has caught up."""
+        """The source is known, and every stream has caught up."""
         return self.source is not None and not any(log.catching_up for log in self._logs.values())
 
     @property
     def positions(self) -> dict[str, int]:
-        """The next position of every name."""
+        """The next position of every stream."""
         return {name: log.position for name, log in self._logs.items()}
 
     def resume(self) -> Resume:
-        """Return the first message of a new link. Resuming at known positions is a catch-up, too."""
+        """Return the first message of a new link, and start a catch-up from the known positions."""
         for log in self._logs.values():
             log.catching_up = True
         return Resume(self.source, self.positions)
 
-    def hello(self, source: str, names: Sequence[str], name_of: NameOf | None = None) -> CatchUp:
-        """Set the source and the full set of names.
+    def hello(self, source: str, names: Sequence[str], stream_of: StreamOf | None = None) -> CatchUp:
+        """Set the source and the full set of streams (``names``).
 
-        Endpoints of a lost name are kept if ``name_of`` names another one that brings them now: that may send older
-        versions before it gets as far.
+        Endpoints of a lost stream are kept if ``stream_of`` returns another stream for them, which may send older
+        versions before it has reached the retained one.
 
         Returns:
-            What was forgotten with names that were lost; and what these had brought during a catch-up, of endpoints
-            that other names hold: there, the records of the same versions are stale.
+            Endpoints dropped with lost streams; and updates that lost streams had delivered during a catch-up, of
+            endpoints that other streams hold, where the records of the same versions will be stale.
         """
         if source != self.source:
             self.source = source
@@ -136,9 +136,9 @@ class FeedState:
         for name in names:
             self._logs.setdefault(name, _Log())
         lost = [self._logs.pop(name) for name in list(self._logs) if name not in names]
-        if name_of is not None:
+        if stream_of is not None:
             for endpoint in {endpoint for log in lost for endpoint in log.seen}:
-                if (heir := name_of(endpoint)) is not None:
+                if (heir := stream_of(endpoint)) is not None:
                     self._logs[heir].seen.add(endpoint)
         dropped = self._drop({endpoint for log in lost for endpoint in log.seen | log.unconfirmed})
         updated: dict[bytes, bytes] = {}
@@ -147,18 +147,18 @@ class FeedState:
         return CatchUp(updated, dropped)
 
     def apply(self, batch: Batch) -> dict[bytes, bytes]:
-        """Apply a batch; return endpoint -> value of what subscribers must be sent now (nothing while catching up).
+        """Apply a batch; return endpoint -> value of the updates to send now (none while catching up).
 
         Raises:
-            UnknownStream: the batch's name was not announced.
-            FeedError: it is truncated. What was applied before is sent at the end of the catch-up that must follow:
-                the position did not move, but those versions are no longer new.
+            UnknownStream: the batch's stream was not announced.
+            FeedError: the batch is truncated. The records before are sent at the end of the catch-up that must follow:
+                the position has not moved, but their versions are no longer fresh when they are repeated.
         """
         log = self._log(batch.name)
         retained, seen = self.retained, log.seen
         catching_up = log.catching_up
         fresh: dict[bytes, bytes] = log.updated if catching_up else {}
-        # What a named tuple's own constructor does, without its call: this loop runs for every update of the system.
+        # What a named tuple's constructor does, without its call: this loop runs for every update of the system.
         make = tuple.__new__
         consumed = stale = 0
         try:
@@ -170,7 +170,7 @@ class FeedState:
                     stale += 1
                     continue
                 if catching_up and endpoint in fresh:
-                    # The one before it is never sent, not at the end of the catch-up either.
+                    # Its predecessor is never sent, not even at the end of the catch-up.
                     stale += 1
                 retained[endpoint] = make(Retained, (version, value))
                 fresh[endpoint] = value
@@ -183,18 +183,18 @@ class FeedState:
         return {} if catching_up else fresh
 
     def advance(self, name: str, next_: int) -> None:
-        """Advance a name whose records are no updates and were applied elsewhere, up to ``next_``.
+        """Advance a stream whose records are not updates, and were applied elsewhere, to ``next_``.
 
         Raises:
-            UnknownStream: the name was not announced.
+            UnknownStream: the stream was not announced.
         """
         self._log(name).position = next_
 
     def finish_catch_up(self, name: str) -> CatchUp:
-        """End the catch-up of a name: it is live from now on.
+        """End the catch-up of a stream.
 
         Raises:
-            UnknownStream: the name was not announced.
+            UnknownStream: the stream was not announced.
         """
         log = self._log(name)
         log.catching_up = False
@@ -204,10 +204,10 @@ class FeedState:
         return CatchUp(updated, dropped)
 
     def _current(self, updated: dict[bytes, bytes]) -> dict[bytes, bytes]:
-        """Return what of ``updated`` is still retained; the rest counts as stale.
+        """Return the part of ``updated`` that is still retained; the rest counts as stale.
 
-        A version is announced by the name that brought it. What another name has superseded that one has announced, or
-        will: announced again here, after it, the older version would replace the newer one where frames are held back.
+        Each version is announced by the stream that delivered it. If another stream has superseded a version, that
+        stream announces the newer one; announced afterwards, the older version would replace it in blocked sessions.
         """
         retained = self.retained
         current = {e: value for e, value in updated.items() if e in retained and retained[e].value == value}
@@ -215,7 +215,7 @@ class FeedState:
         return current
 
     def _drop(self, endpoints: set[bytes]) -> list[bytes]:
-        """Forget endpoints unless another name holds them."""
+        """Drop endpoints that no other stream holds; return them."""
         if not endpoints:
             return []
         for log in self._logs.values():

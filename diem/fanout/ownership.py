@@ -9,12 +9,12 @@ from typing import Final
 from diem.fanout.fanout import Registry
 from diem.fanout.session import ClientTrace, DeliveryStats, Session
 from diem.protocol import messages
-from diem.protocol.feed import partition_of_name
+from diem.protocol.feed import partition_of_stream
 from diem.protocol.frames import text_frame
 from diem.protocol.partition_map import PartitionMap, Role
 
 MAX_CACHED: Final = 100_000
-"""Endpoints whose places are cached, because the hash is slow in Python; the cache is cleared when it is full."""
+"""Limit of the cache of endpoints' partitions, whose hash is slow in Python; a full cache is cleared."""
 
 
 class Ownership:
@@ -22,7 +22,7 @@ class Ownership:
 
     def __init__(self) -> None:
         self.map: PartitionMap | None = None
-        """None until the first was read: nothing is served then."""
+        """None until the first map was read; nothing is served before."""
         self.owned: frozenset[int] = frozenset()
         self._names: dict[int, str] = {}
         self._urls: dict[int, str] = {}
@@ -30,16 +30,16 @@ class Ownership:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch of the map, None while there is none."""
+        """Epoch of the map, None without one."""
         return None if self.map is None else self.map.head.epoch
 
     def set_names(self, names: Iterable[str]) -> None:
-        """Set the names that the feed serves now."""
-        numbers = {partition_of_name(name): name for name in names}
+        """Set the streams that the feed serves now."""
+        numbers = {partition_of_stream(name): name for name in names}
         self._names = {number: name for number, name in numbers.items() if number is not None}
         before, self.owned = self.owned, frozenset(self._names)
         for number in before - self.owned:
-            # Known from when it was ours.
+            # The URL in there is from before this server owned it.
             self._urls.pop(number, None)
 
     def set_map(self, map_: PartitionMap) -> None:
@@ -48,8 +48,8 @@ class Ownership:
         self._places.clear()
 
     def set_owners(self, owners: Mapping[str, str]) -> None:
-        """Set the URL of the server that serves each name of the group."""
-        numbers = {partition_of_name(name): url for name, url in owners.items()}
+        """Set the URL of the server that owns each stream of the group."""
+        numbers = {partition_of_stream(name): url for name, url in owners.items()}
         self._urls = {number: url for number, url in numbers.items() if number is not None}
 
     def role(self, endpoint: bytes) -> Role:
@@ -63,13 +63,13 @@ class Ownership:
             places = self._places[endpoint] = self.map.written_to(endpoint)
         return self.map.role(places, self.owned)
 
-    def name_of(self, endpoint: bytes) -> str | None:
-        """Return a name of the feed that brings the updates of ``endpoint``; None if none does."""
+    def stream_of(self, endpoint: bytes) -> str | None:
+        """Return the stream of the feed that has the updates of ``endpoint``; None if none has."""
         written_to = () if self.map is None else self.map.written_to(endpoint)
         return next((self._names[place] for place in written_to if place in self._names), None)
 
     def owner(self, endpoint: bytes) -> str | None:
-        """Return the URL of the server that serves ``endpoint``; None when it is this one, or unknown."""
+        """Return the URL of the server that serves ``endpoint``; None if unknown, or if it is this server."""
         if self.map is None:
             return None
         home = self.map.home(endpoint)
@@ -84,17 +84,16 @@ class Reconciler:
         self._registry = registry
         self._stats = stats
         self._announced: set[bytes] = set()
-        """Endpoints that are moving away, whose subscribers were sent ``moved``."""
+        """Draining endpoints whose subscribers were sent ``moved``."""
 
     def reconcile(self) -> set[Session]:
         """Reconcile after a map or ownership change: send ``moved`` for endpoints this server no longer serves.
 
-        Each subscriber is sent it once. Nothing follows for these endpoints, except for one that is just moving, which
-        is still delivered.
+        Each subscriber is sent it once, and is unsubscribed, except from draining endpoints, which are still delivered.
 
         Returns:
-            Sessions that were sent ``moved`` while an endpoint was moving, and had not left when the move was over:
-            they miss every update from here on.
+            Sessions that were sent ``moved`` for a draining endpoint, and were still subscribed when its move ended:
+            they miss all further updates of it.
         """
         ownership, announced = self._ownership, self._announced
         stayed: set[Session] = set()
@@ -130,8 +129,8 @@ class Reconciler:
         for (session, owner), endpoints in leaving.items():
             start = 0
             while start < len(endpoints):
-                # One by one to a session that is held back, as it may be since the last frame: there, a later frame of
-                # the first would replace them all.
+                # One by one to a blocked session (the last frame may have blocked it): there, a later frame of the
+                # first endpoint would conflate them all.
                 size = 1 if session.blocked else messages.MAX_NAMES
                 part = [endpoint.decode() for endpoint in endpoints[start : start + size]]
                 start += size

@@ -1,4 +1,4 @@
-"""One client's side of the fan-out: its endpoints, and conflation while its connection cannot take more."""
+"""One client's side of the fan-out: its endpoints, and conflation while its connection is blocked."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class ClientTrace(Protocol):
     """Records the subscriptions of one client."""
 
     def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
-        """Record new subscriptions; of ``unknown`` ones there is no version here."""
+        """Record new subscriptions; this server has no version of the ``unknown`` ones."""
         ...
 
     def unsubscribed(self, endpoints: Sequence[bytes]) -> None:
@@ -41,12 +41,12 @@ class ClientTrace(Protocol):
 class Session:
     """The endpoints of one client and the outbox of its connection.
 
-    ``send(frame)`` and ``send_many(frames)`` are the fan-out path: while the connection takes data they *are* the
-    transport's own methods, so that a delivery is one call. :meth:`block` exchanges them for conflation: of each
-    endpoint the update with the greatest version, the latest ``resync`` and the latest ``moved``, which
-    :meth:`unblock` hands out. So it holds at most three frames for each endpoint of the session.
+    ``send(frame)`` and ``send_many(frames)`` are the fan-out path: while the connection accepts data they *are* the
+    transport's own methods, so that a delivery is one call. :meth:`block` replaces them by conflation, which holds the
+    update with the greatest version, the latest ``resync`` and the latest ``moved`` of each endpoint, at most three
+    frames, until :meth:`unblock` sends them.
 
-    ``exempt``: it is a proxy's, which may subscribe for many clients, so that no limit of one client holds.
+    ``exempt``: the session is of a proxy, which subscribes for many clients; the limits of one client do not apply.
     """
 
     __slots__ = ("_held", "_stats", "_write", "_writelines", "endpoints", "exempt", "send", "send_many", "trace")
@@ -65,22 +65,22 @@ class Session:
         self._write = self.send = write
         self._writelines = self.send_many = writelines
         self.endpoints: dict[bytes, None] = {}
-        """What it is subscribed to; a dict because that takes half the memory of a set of a few."""
+        """Subscribed endpoints; a dict, because a small one takes half the memory of a set."""
         self.trace: ClientTrace | None = None
-        """None where nothing is recorded, and for proxies: their clients are recorded where they are."""
+        """None unless traffic is recorded, and for proxies, which record their clients themselves."""
 
     @property
     def blocked(self) -> bool:
-        """Whether frames are held back."""
+        """Frames are being held."""
         return self._held is not None
 
     @property
     def held(self) -> int:
-        """Frames held back now: at most three per endpoint."""
+        """Number of held frames, at most three per endpoint."""
         return len(self._held) if self._held is not None else 0
 
     def block(self) -> None:
-        """Hold frames back from now on, the latest of each; a repeat does nothing."""
+        """Hold frames from now on, and conflate them; a repeat does nothing."""
         if self._held is None:
             self._held = {}
             # The bound methods refer back to the session: a cycle that lasts until unblock or close.
@@ -88,7 +88,7 @@ class Session:
             self.send_many = self._hold_many
 
     def unblock(self) -> None:
-        """Send what was held, oldest change first, and go back to direct delivery."""
+        """Send the held frames, oldest change first, and return to direct delivery."""
         if self._held is not None:
             held, self._held = self._held, None
             self._stats.held -= len(held)
@@ -106,7 +106,7 @@ class Session:
                 self._stats.dropped += 1
 
     def close(self) -> None:
-        """Drop what is held, and everything that is sent from now on: the connection is gone."""
+        """Drop the held frames and all further ones: the connection is gone."""
         if self._held:
             self._stats.held -= len(self._held)
             self._stats.dropped += len(self._held)
@@ -123,11 +123,11 @@ class Session:
             self._stats.held += 1
         else:
             self._stats.conflated += 1
-            # Two servers that send the same endpoint, while it moves, need not be equally fast. Updates of the same
-            # length are the same up to the version, so most are seen to be newer by comparing them as they are.
+            # While an endpoint moves, two servers send it, one of them later. Updates of equal length are equal up to
+            # the version, so comparing the frames decides most cases.
             if (frame < before or len(frame) != len(before)) and is_older_update(frame, before):
                 return
-            # Taken out first, so that the order of the map stays the order of the latest changes.
+            # Removed first, so that the map stays in the order of the latest changes.
             del held[key]
         held[key] = frame
 

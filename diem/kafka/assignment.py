@@ -1,4 +1,4 @@
-"""Partition assignment of a group, read from its coordinator through Kafka's admin client."""
+"""Partition assignment of a group, as described by its coordinator."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,61 +13,61 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.protocol.assignment import REBALANCING, STABLE, UNKNOWN, Clone, Owner, parse_client_id
 
 _STATES: Final = {"Stable": STABLE, "PreparingRebalance": REBALANCING, "CompletingRebalance": REBALANCING}
-"""Kafka's other states, ``Empty`` and ``Dead``, say that nobody is in the group; so does a group that never was."""
-WITHIN_S: Final = 3.0
-"""Seconds for the two requests of one reading."""
+"""Kafka's other states, ``Empty`` and ``Dead``, are those of a group without members, or that does not exist."""
+DESCRIBE_TIMEOUT_S: Final = 3.0
+"""Time limit of the two requests of one description."""
 
 
 class GroupDescription(NamedTuple):
-    """One answer about a group."""
+    """Description of a group by its coordinator."""
 
     clone: Clone
     foreign: int
-    """Members whose client id is not one of ours: their partitions have no owner."""
+    """Number of members whose client id is not of our form: their partitions have no owner."""
 
 
 async def read_assignment(admin: AIOKafkaAdminClient, group: str, topic: str) -> Clone:
-    """The group as it is now: see :func:`read_group`."""
+    """Return the current members and owners of a group: see :func:`read_group`."""
     return (await read_group(admin, group, topic)).clone
 
 
 async def read_group(admin: AIOKafkaAdminClient, group: str, topic: str) -> GroupDescription:
-    """The members of a group, and the owner of each partition of ``topic`` in this very generation.
+    """Return the members of a group, and the owner of each partition of ``topic`` in the current generation.
 
-    Owners are known of a stable group only. A group without members is ``unknown``. The coordinator is asked for each
-    time, so that one that has moved is found. Takes up to 3 s.
+    Only a stable group has owners. A group without members is ``unknown``. The coordinator is looked up each time,
+    because it may have moved. Takes at most 3 s.
 
     Raises:
         KafkaUnavailable: no answer in time, or no coordinator for the group now.
     """
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
             answers = await admin.describe_consumer_groups([group])
     except (KafkaError, OSError, TimeoutError) as error:
-        raise KafkaUnavailable("the cluster", f"group {group} cannot be read: {_text_of(error)}") from error
+        raise KafkaUnavailable("the cluster", f"group {group} cannot be read: {_reason(error)}") from error
     error_code, _group, state, _type, _protocol, members, *_ = answers[0].groups[0]
     if error_code:
         raise KafkaUnavailable("the cluster", f"group {group} cannot be read: {for_code(error_code).__name__}")
-    return _reading(state, members, topic)
+    return _description(state, members, topic)
 
 
 async def list_clones(admin: AIOKafkaAdminClient, names: Names) -> set[int]:
-    """The clones that have a group, also one without members; not those whose groups this user may not describe.
+    """Return the clones that have a group, even without members, and that this user may describe.
 
-    Every broker is asked for the groups that it coordinates. Takes up to 3 s.
+    Every broker lists the groups that it coordinates. Takes at most 3 s.
 
     Raises:
-        KafkaUnavailable: a broker does not answer in time, or cannot say now.
+        KafkaUnavailable: a broker does not answer in time, or not now.
     """
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
             groups = await admin.list_consumer_groups()
     except (KafkaError, OSError, TimeoutError) as error:
-        raise KafkaUnavailable("the cluster", f"the groups cannot be listed: {_text_of(error)}") from error
+        raise KafkaUnavailable("the cluster", f"the groups cannot be listed: {_reason(error)}") from error
     return {number for group, *_ in groups if (number := names.clone_of(group)) is not None}
 
 
-def _reading(state: str, members: Iterable[Any], topic: str) -> GroupDescription:
+def _description(state: str, members: Iterable[Any], topic: str) -> GroupDescription:
     ours: dict[str, Owner] = {}
     owners: dict[int, str] = {}
     foreign = 0
@@ -80,12 +80,12 @@ def _reading(state: str, members: Iterable[Any], topic: str) -> GroupDescription
         ours[owner.server] = owner
         owners |= dict.fromkeys(partitions, owner.server)
     known = _STATES.get(state, UNKNOWN)
-    # While it rebalances, the coordinator still shows members with what they had, or without anything.
+    # During a rebalance, the coordinator still shows members with their former partitions, or without any.
     return GroupDescription(Clone(known, ours, owners if known == STABLE else {}), foreign)
 
 
 def _partitions(assignment: bytes, topic: str) -> list[int] | None:
-    """The member's partitions of ``topic``; None when these are not the bytes of an assignment."""
+    """Return a member's partitions of ``topic``; None if the bytes are not an assignment."""
     if not assignment:
         return []
     try:
@@ -95,5 +95,5 @@ def _partitions(assignment: bytes, topic: str) -> list[int] | None:
     return [partition for name, partitions in decoded.assignment or () if name == topic for partition in partitions]
 
 
-def _text_of(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__} {error}".strip()

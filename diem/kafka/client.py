@@ -1,7 +1,7 @@
-"""Clients of aiokafka: connect to the cluster, administer it, end them in any state of it, explain refusals.
+"""Clients of aiokafka: connect, administer, close in any state of the cluster, and diagnose refused connections.
 
-The library waits for a cluster that does not answer, and writes to its log, attempt by attempt, why brokers refuse it;
-here everything ends in bounded time, with one kind of error that gives the reason.
+The library waits without bound for a cluster that does not answer, and writes the reasons of refused connections to its
+log. Here, every wait is bounded, and one error has the reason.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ _OTHER_NAME: Final = frozenset({62, 64})
 
 
 async def diagnose(client: AIOKafkaClient, addresses: Iterable[tuple[str, int]]) -> str:
-    """Return the fault of each address in one line, found by one more attempt; empty if all accept us now."""
-    # In order: aiokafka shuffles its addresses, and the same fault is to be the same line.
+    """Connect once to each address; return the faults in one line, empty if all accept connections now."""
+    # Sorted: aiokafka shuffles its addresses, and the same faults should give the same line.
     found = await asyncio.gather(*(_attempt(client, host, port) for host, port in sorted(addresses)))
     return "; ".join(dict.fromkeys(filter(None, found)))
 
 
 async def _attempt(client: AIOKafkaClient, host: str, port: int) -> str | None:
-    # The client has no public names for what it was made with.
+    # The client has no public attributes for its options.
     try:
         async with asyncio.timeout(DIAGNOSE_TIMEOUT_S):
             connection = await create_conn(
@@ -48,7 +48,7 @@ async def _attempt(client: AIOKafkaClient, host: str, port: int) -> str | None:
                 sasl_plain_password=client._sasl_plain_password,  # noqa: SLF001
             )
             try:
-                # A broker that waits for a login takes the connection, and ends it at the first request.
+                # A broker that requires a login accepts the connection, and closes it at the first request.
                 await connection.send(MetadataRequest([]))
             finally:
                 connection.close()
@@ -58,7 +58,7 @@ async def _attempt(client: AIOKafkaClient, host: str, port: int) -> str | None:
 
 
 def describe_error(error: Exception, address: str, user: str | None, mechanism: str) -> str:
-    """An error of connecting to ``address`` in words that say what to change."""
+    """Return the text of a connection error, with the setting to change where there is one."""
     match error:
         case ssl.SSLCertVerificationError():
             hint = "" if error.verify_code in _OTHER_NAME else " (who signed it belongs into DIEM_KAFKA_CA_FILE)"
@@ -78,26 +78,26 @@ CLOSE_TIMEOUT_S: Final = 1.0
 
 
 async def close_all(*endings: Callable[[], Awaitable[Any]]) -> None:
-    """Call each, one after the other, and leave it after a second; what goes wrong in it is nobody's concern."""
+    """Call ``endings`` one after the other, each for at most a second; their errors are ignored."""
     for ending in endings:
-        # In a task of its own: these end with the CancelledError of what they have themselves cancelled.
+        # In a task of its own: it may end with the CancelledError of a task that it has itself cancelled.
         task = asyncio.ensure_future(ending())
         await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
         if not task.done():
             task.cancel()
         elif not task.cancelled():
-            task.exception()  # whatever it is, the client is given up
+            task.exception()  # retrieved: the client is abandoned in any case
 
 
 async def abort_producer(producer: AIOKafkaProducer) -> None:
-    """End a producer at once. What is under way is sent again by whoever comes next: to wait would hold that up.
+    """Close a producer without waiting for requests in flight, which its successor sends again.
 
-    Its own ``stop()`` waits for every request, which a broker that hangs does not answer for 40 s; and until then it
-    would repeat them, beside its successor.
+    Its own ``stop()`` waits for all of them, 40 s with a broker that hangs, and repeats them meanwhile, beside the
+    successor.
     """
-    producer._closed = True  # noqa: SLF001  # there is no public way to end it without waiting
+    producer._closed = True  # noqa: SLF001  # there is no public way to close it without waiting
     await close_all(producer._sender.close, producer.client.close)  # noqa: SLF001
-    # A writer that another one has shut out keeps that in a future that nobody asks: it would be in the log, later.
+    # The error of a fenced producer is in a future that nobody awaits; unretrieved, it would be logged later.
     transactions = producer._txn_manager  # noqa: SLF001
     waiter = transactions and transactions.wait_for_transaction_end()
     if waiter is not None and waiter.done() and not waiter.cancelled():
@@ -107,14 +107,14 @@ async def abort_producer(producer: AIOKafkaProducer) -> None:
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_MS: Final = 3000
 GRACE_S: Final = 0.3
-"""For other attempts to end by themselves, once one has succeeded or the time is over."""
+"""Time for the other attempts to end, once one has succeeded or all have timed out."""
 
 
 @asynccontextmanager
 async def connected_client(options: KafkaOptions, within: float = CONNECT_TIMEOUT_S) -> AsyncIterator[AIOKafkaClient]:
-    """A client that has reached the cluster; it is closed at the end.
+    """Open a client that is connected to the cluster, and close it after the block.
 
-    All brokers that are named are tried at once: one that hangs takes a connection, and answers nothing.
+    All bootstrap servers are tried concurrently, because one that hangs accepts connections and never answers.
 
     Raises:
         KafkaUnavailable: no broker answered ``within`` seconds.
@@ -129,7 +129,7 @@ async def connected_client(options: KafkaOptions, within: float = CONNECT_TIMEOU
             named = [(host, port) for each in clients for host, port, _family in each.hosts]
             if reason := await diagnose(clients[0], named):
                 raise KafkaUnavailable(options.bootstrap_servers, reason)
-            # They let us in meanwhile.
+            # The brokers accept connections by now.
             client = await _first(clients, within)
         if client is None:
             raise KafkaUnavailable(options.bootstrap_servers, "no broker answers")
@@ -139,7 +139,7 @@ async def connected_client(options: KafkaOptions, within: float = CONNECT_TIMEOU
 
 
 async def _first(clients: Sequence[AIOKafkaClient], within: float) -> AIOKafkaClient | None:
-    """The first that has reached the cluster."""
+    """Return the first client to connect to the cluster, None if none does."""
     attempts = {asyncio.create_task(client.bootstrap()): client for client in clients}
     limit, waiting = asyncio.get_running_loop().time() + within, set(attempts)
     try:
@@ -153,7 +153,7 @@ async def _first(clients: Sequence[AIOKafkaClient], within: float) -> AIOKafkaCl
         if waiting:
             await asyncio.wait(waiting, timeout=GRACE_S)
         for attempt in (attempt for attempt in waiting if not attempt.done()):
-            # Not cancelled: an attempt that is cut short leaves its connection open. It ends by itself within 6 s.
+            # Not cancelled: a cancelled attempt leaves its connection open. It ends by itself within 6 s.
             ending = asyncio.create_task(_end(attempt, attempts[attempt]))
             _endings.add(ending)
             ending.add_done_callback(_endings.discard)
@@ -173,7 +173,7 @@ async def _close(client: AIOKafkaClient) -> None:
 
 
 _endings: Final[set["asyncio.Task[None]"]] = set()
-"""Attempts that are being ended: a task that nobody holds may vanish."""
+"""Attempts that are being ended: an unreferenced task may be garbage collected."""
 
 
 ADMIN_REQUEST_TIMEOUT_MS: Final = 10_000
@@ -184,10 +184,10 @@ ADMIN_TIMEOUT_S: Final = 20.0
 async def admin_client(
     options: KafkaOptions, within: float | None = ADMIN_TIMEOUT_S
 ) -> AsyncIterator[AIOKafkaAdminClient]:
-    """A connected admin client; the block has ``within`` seconds, or with None as long as it takes.
+    """Open a connected admin client; the block may take ``within`` seconds (None: any time).
 
     Raises:
-        KafkaUnavailable: the cluster does not answer, or refuses; also for what fails so in the block.
+        KafkaUnavailable: the cluster does not answer, or refuses; also for such errors of the block.
         ConfigurationError: see :meth:`KafkaOptions.client_arguments`.
     """
     admin = AIOKafkaAdminClient(request_timeout_ms=ADMIN_REQUEST_TIMEOUT_MS, **options.client_arguments())
@@ -208,12 +208,12 @@ Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 
 def silence_library_log() -> None:
-    """Keep the lines of aiokafka, and its exceptions that nobody retrieves, out of the log of the running loop.
+    """Keep log lines of aiokafka, and exceptions of tasks that it abandons, out of the log of the running loop.
 
-    It writes a line for each of its attempts, ten in a second; what is wrong is in the exceptions that its callers get.
-    And it leaves tasks behind: of a commit or a request that was given up, the part that is under way goes on, and may
-    fail later with what the cluster says then (``GroupLoadInProgressError``, ``NotCoordinatorForGroupError``,
-    ``NodeNotReadyError`` and so on). The loop would write a traceback of that; whoever gave up has tried again.
+    It logs a line for each attempt, ten in a second, although the exceptions that its callers get have the reason. And
+    it abandons tasks: a part of a cancelled commit or request continues, and may fail later
+    (``GroupLoadInProgressError``, ``NotCoordinatorForGroupError``, ``NodeNotReadyError`` and so on), for which the loop
+    would log a traceback although the caller has retried.
     """
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     loop = asyncio.get_running_loop()
@@ -223,7 +223,7 @@ def silence_library_log() -> None:
 
 
 class _AbandonedTaskHandler:
-    """An exception handler of a loop (:meth:`asyncio.loop.set_exception_handler`)."""
+    """Exception handler of a loop (:meth:`asyncio.loop.set_exception_handler`): one line for errors of Kafka."""
 
     def __init__(self, before: Handler | None) -> None:
         self._before: Final = before

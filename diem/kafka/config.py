@@ -1,4 +1,4 @@
-"""Configuration: the cluster, how to connect to it, and the names and sizes of our topics and groups there.
+"""Configuration: the cluster, the connection to it, and the names and sizes of our topics and groups.
 
 Names are those of docs/protocol.md section 3; :class:`KafkaSettings` reads ``DIEM_KAFKA_*``.
 """
@@ -19,7 +19,7 @@ from diem.process.settings import ProcessSettings
 
 
 class Names(NamedTuple):
-    """The names under one prefix, which keeps several systems in one cluster apart."""
+    """Names of topics and groups; the prefix separates several systems in one cluster."""
 
     prefix: str
 
@@ -40,52 +40,52 @@ class Names(NamedTuple):
 
     @property
     def log(self) -> tuple[str, str]:
-        """The topics of updates, which positions belong to."""
+        """The topics of updates, to which positions refer."""
         return self.updates, self.hot
 
     @property
     def topics(self) -> tuple[str, str, str]:
-        """All topics that the system cannot be without."""
+        """All topics that the system needs."""
         return self.updates, self.hot, self.partition_map
 
     @property
     def traffic(self) -> str:
-        """The topic of recorded traffic; none of ours in :attr:`topics`, for the system does without it."""
+        """The topic of recorded traffic, which is optional, so not in :attr:`topics`."""
         return f"{self.prefix}traffic"
 
     @property
     def pipeline(self) -> str:
-        """Begins the name of every group of whoever evaluates recorded traffic."""
+        """Prefix of the consumer groups that evaluate recorded traffic."""
         return f"{self.prefix}pipeline"
 
     @property
     def map_writer(self) -> str:
-        """The transactional id of whoever writes the map: of several at a time, the last one wins."""
+        """Transactional id of the map's writers: the latest one fences the others."""
         return f"{self.prefix}map"
 
     def x_group(self, number: int) -> str:
-        """The group of the bridge ``number`` on the X axis: its own, so that it reads everything."""
+        """Return the group of bridge ``number`` on the X axis, its only member, so that it reads all partitions."""
         return f"{self.prefix}x-{number:03}"
 
     def z_group(self, clone: int) -> str:
-        """The group that the bridges of one ``clone`` on the Z axis share: each reads some of the partitions."""
+        """Return the group of the bridges of one ``clone`` on the Z axis, which divide the partitions."""
         return f"{self.prefix}z-{clone}"
 
     def clone_of(self, group: str) -> int | None:
-        """The clone whose group this is, by :meth:`z_group`; None for any other group."""
+        """Return the clone of a group named by :meth:`z_group`; None for any other group."""
         number = group.removeprefix(f"{self.prefix}z-")
-        # At most what an ``int`` is made of in no time; with leading zeros it is another group.
+        # Bounded, because parsing takes long for many digits; with leading zeros it is another group.
         is_number = number.isascii() and number.isdigit() and len(number) < 10
         return int(number) if is_number and self.z_group(int(number)) == group else None
 
 
 PARTITIONS: Final = 12
-"""Of a topic that we create: 1, 2, 3, 4, 6 and 12 servers share it evenly."""
+"""Partitions of a topic that we create: 1, 2, 3, 4, 6 and 12 servers divide them evenly."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
-    """Options of a cluster, as plain values. ``partitions`` and ``replication`` are None where the topic decides."""
+    """Options of a cluster. ``partitions`` and ``replication`` are None to accept those of existing topics."""
 
     bootstrap_servers: str
     security_protocol: str = "PLAINTEXT"
@@ -125,7 +125,7 @@ class KafkaOptions:
         return arguments
 
     def _ssl_context(self) -> ssl.SSLContext:
-        # Certificates and host names are verified: the library's own helper leaves host names to the caller.
+        # The library's own helper does not verify host names; the default context does.
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.certificate_file is not None:
@@ -141,7 +141,7 @@ _BROKER = re.compile(r"(\[[0-9A-Fa-f:.]+]|[^\s:/,\[\]]+)(?::(\d{1,5}))?")
 
 
 class KafkaSettings(ProcessSettings):
-    """Base of the settings of a process that may use Kafka; without bootstrap servers it does not."""
+    """Base of the settings of a process that may use Kafka; it does not without bootstrap servers."""
 
     kafka_bootstrap_servers: str | None = Field(
         default=None,
@@ -220,10 +220,10 @@ class KafkaSettings(ProcessSettings):
         return self
 
     def kafka(self) -> KafkaOptions:
-        """The options of these settings.
+        """Return the options of these settings.
 
         Raises:
-            ConfigurationError: there are no bootstrap servers, or the password cannot be read or is open to others.
+            ConfigurationError: no bootstrap servers are set, or the password file is unreadable or open to others.
         """
         if self.kafka_bootstrap_servers is None:
             raise ConfigurationError("DIEM_KAFKA_BOOTSTRAP_SERVERS: Kafka is needed here, name its brokers")

@@ -8,7 +8,7 @@ from diem.errors import ConfigurationError, DiemError
 
 @dataclass(eq=False)
 class KafkaUnavailable(DiemError):
-    """The cluster does not answer, or cannot do now what was asked."""
+    """The cluster does not answer, or cannot fulfil a request now."""
 
     template = "Kafka at {bootstrap_servers}: {reason}"
     retriable = True
@@ -18,7 +18,7 @@ class KafkaUnavailable(DiemError):
 
 
 class WrongTopic(ConfigurationError):
-    """A topic is not as this system needs it; one line for each fault in ``lines``."""
+    """A topic has wrong settings; ``lines`` has one line for each."""
 
     def __init__(self, topic: str, lines: Iterable[str]) -> None:
         self.topic = topic

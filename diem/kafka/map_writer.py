@@ -1,4 +1,4 @@
-"""Writes the partition map, all of an epoch or nothing of it; its producer is open only while it is needed."""
+"""Writes epochs of the partition map, each in one transaction of a producer that is opened for it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -15,20 +15,20 @@ from diem.kafka.map_reader import read_map
 from diem.kafka.topics import ensure
 from diem.protocol.partition_map import HEAD_KEY, HOT, Entry, Head, PartitionMap, encode_entry, encode_head
 
-WITHIN_S: Final = 30.0
+WRITE_TIMEOUT_S: Final = 30.0
 PRODUCER: Final[dict[str, Any]] = {
     "request_timeout_ms": 10_000,
-    # What a writer that died had begun is undone after so long, or by the next writer.
+    # The transaction of a writer that died is aborted after this time, or by the next writer.
     "transaction_timeout_ms": 10_000,
     "linger_ms": 5,
 }
 
 
 async def write_map(options: KafkaOptions, records: Mapping[bytes, bytes | None], head: Head) -> None:
-    """Write ``records`` and then ``head``, in one transaction; None removes what the key had.
+    """Write ``records``, then ``head``, in one transaction; a value of None removes the key's entry.
 
     Raises:
-        KafkaUnavailable: it was not written, or another writer came between; also when that is not known.
+        KafkaUnavailable: it was not written, another writer intervened, or the outcome is unknown.
         ConfigurationError: the options cannot be used.
     """
     async with _writing(options) as producer, _transaction(producer):
@@ -36,16 +36,16 @@ async def write_map(options: KafkaOptions, records: Mapping[bytes, bytes | None]
 
 
 async def change_map(options: KafkaOptions, expected: Head, records: Mapping[bytes, bytes | None], head: Head) -> bool:
-    """Like :func:`write_map`, but only if the map's head is ``expected``; False when it is another one by now.
+    """Write as :func:`write_map` does if the map's head is ``expected``, else return False.
 
     Raises:
-        KafkaUnavailable: it was not written, or another writer came between; also when that is not known.
+        KafkaUnavailable: it was not written, another writer intervened, or the outcome is unknown.
         ConfigurationError: the options cannot be used.
     """
     async with _writing(options) as producer, _transaction(producer):
-        # From here on no other writer's transaction is open, and what it has committed is there to be seen.
-        standing = await read_map(options)
-        if standing is None or standing.head != expected:
+        # The producer has ended the transactions of all other writers, and their commits are visible now.
+        current = await read_map(options)
+        if current is None or current.head != expected:
             return False
         await _send(producer, options.names.partition_map, records, head)
     return True
@@ -54,11 +54,11 @@ async def change_map(options: KafkaOptions, expected: Head, records: Mapping[byt
 async def ensure_map(
     options: KafkaOptions, partitions: int, hot: Collection[str] = (), known: PartitionMap | None = None
 ) -> PartitionMap:
-    """Make the topics that are missing and, without a head, the map: see :func:`begin_map`.
+    """Create missing topics and, without a head, the map: see :func:`begin_map`.
 
     Raises:
-        KafkaUnavailable: the cluster does not answer, or does not let us.
-        WrongTopic: a topic is there, and not as it must be.
+        KafkaUnavailable: the cluster does not answer, or refuses.
+        WrongTopic: a topic has wrong settings.
     """
     await ensure(options, partitions)
     return await begin_map(options, partitions, hot, known)
@@ -67,29 +67,29 @@ async def ensure_map(
 async def begin_map(
     options: KafkaOptions, partitions: int, hot: Collection[str] = (), known: PartitionMap | None = None
 ) -> PartitionMap:
-    """The map that stands in its topic. Without one, ``known`` is written again; without that, epoch 0.
+    """Return the map in its topic. If there is none, write ``known``, or else epoch 0.
 
     Epoch 0 has ``partitions``, and the endpoints ``hot`` in the topic that every bridge reads.
 
     Raises:
-        KafkaUnavailable: it can be neither read nor written.
+        KafkaUnavailable: the topic cannot be read or written.
     """
-    if standing := await read_map(options):
-        return standing
+    if current := await read_map(options):
+        return current
     entries = {name.encode(): Entry(HOT) for name in hot}
     first = known or PartitionMap(Head(partitions, 0), entries)
     async with _writing(options) as producer, _transaction(producer):
-        # Again: from here on no other writer's transaction is open, and what it has committed is there to be seen.
-        if standing := await read_map(options):
-            return standing
+        # Again: the producer has ended the transactions of all other writers, and their commits are visible now.
+        if current := await read_map(options):
+            return current
         records = {name: encode_entry(entry) for name, entry in first.entries.items()}
         await _send(producer, options.names.partition_map, records, first.head)
     return first
 
 
 async def _send(producer: AIOKafkaProducer, topic: str, records: Mapping[bytes, bytes | None], head: Head) -> None:
-    # An empty value, and not none: Kafka forgets a record without a value after a day, and a reader that was away for
-    # longer would keep the entry.
+    # Empty values, not tombstones: Kafka removes a tombstone after a day, and a reader that was away for longer would
+    # keep the entry.
     values = {key: value or b"" for key, value in records.items()} | {HEAD_KEY: encode_head(head)}
     sent = [await producer.send(topic, value, key, partition=0) for key, value in values.items()]
     await asyncio.gather(*sent)
@@ -97,10 +97,10 @@ async def _send(producer: AIOKafkaProducer, topic: str, records: Mapping[bytes, 
 
 @asynccontextmanager
 async def _writing(options: KafkaOptions) -> AsyncIterator[AIOKafkaProducer]:
-    """The one writer, for at most 30 s: whoever opens it closes the door behind all earlier ones."""
+    """Open the only writer for at most 30 s: its transactional id fences all earlier ones."""
     producer = AIOKafkaProducer(transactional_id=options.names.map_writer, **PRODUCER, **options.client_arguments())
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
             await producer.start()
             yield producer
     except (KafkaError, OSError, TimeoutError) as error:
@@ -112,15 +112,15 @@ async def _writing(options: KafkaOptions) -> AsyncIterator[AIOKafkaProducer]:
 
 @asynccontextmanager
 async def _transaction(producer: AIOKafkaProducer) -> AsyncIterator[None]:
-    """All that is sent in the block, or nothing of it.
+    """Commit what the block sends, or nothing of it.
 
-    The library's own waits until the cluster has undone what failed, and so for as long as the cluster is away.
+    The library's own context manager waits for the abort of a failed transaction, for as long as the cluster is away.
     """
     await producer.begin_transaction()
     try:
         yield
     except BaseException:
-        # What is not undone now is by the next writer, or after its time.
+        # If this fails, the next writer aborts it, or the transaction times out.
         await close_all(producer.abort_transaction)
         raise
     await producer.commit_transaction()

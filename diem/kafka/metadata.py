@@ -1,7 +1,6 @@
-"""The cluster as it is: its id, its brokers, and topics with their ids.
+"""Description of the cluster: its id, its brokers, and topics with their ids.
 
-A topic's id is what tells a topic from another one of the same name that replaced it: positions in the one mean nothing
-in the other.
+The id distinguishes a topic from one of the same name that replaced it, in which positions of the old one mean nothing.
 """
 
 import asyncio
@@ -108,7 +107,7 @@ class _Structure(RequestStruct):
 
 
 class MetadataRequest(Request[_Structure]):
-    """Asks for topics (None: all), each as id, name and tagged fields."""
+    """Metadata request for topics (None: all), each as id, name and tagged fields."""
 
     API_KEY = METADATA
 
@@ -116,13 +115,13 @@ class MetadataRequest(Request[_Structure]):
         self._topics = topics
 
     def build(self, request_struct_class: type[_Structure]) -> _Structure:
-        """Make the structure, as the library's connections ask for it."""
-        # Never creates a topic: that is for :mod:`diem.kafka.topics`, with its configuration.
+        """Return the structure for the library's connections."""
+        # Never creates a topic: :mod:`diem.kafka.topics` does so, with its configuration.
         return request_struct_class(self._topics, False, False, {})
 
 
 MAX_BROKERS: Final = 3
-"""Brokers that are asked one after the other."""
+"""Limit of brokers that are tried one after the other."""
 _UNKNOWN_TOPIC: Final = 3
 _NO_LEADER: Final = 5
 _NOT_ALLOWED: Final = 29
@@ -159,17 +158,17 @@ class Cluster(NamedTuple):
 
 
 async def describe(client: AIOKafkaClient, *topics: str, avoid: Collection[int] = ()) -> Cluster:
-    """The cluster with ``topics`` (all, when none is named), as one broker knows it now.
+    """Return the cluster with ``topics`` (default: all), as one broker knows it now.
 
-    Brokers to ``avoid`` are asked last: they may take connections, and never answer.
+    Brokers to ``avoid`` are tried last: they may accept connections, and never answer.
 
     Raises:
-        KafkaUnavailable: no broker answers, or the topics are just being made.
+        KafkaUnavailable: no broker answers, or the topics are just being created.
     """
     request = MetadataRequest([(NO_ID, name, {}) for name in topics] if topics else None)
     known = [broker.nodeId for broker in client.cluster.brokers()]
     random.shuffle(known)
-    # One that has died, or hangs, is known for minutes: the others are asked, too.
+    # A dead or hanging broker stays known for minutes, so more than one is tried.
     for node in sorted(known, key=lambda number: number in avoid)[:MAX_BROKERS]:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):

@@ -1,7 +1,4 @@
-"""The topics: their specifications, how a topic differs from its own, and how missing ones are created.
-
-The specifications are those of docs/protocol.md section 3.
-"""
+"""Specifications of the topics (docs/protocol.md section 3), their comparison with existing topics, and creation."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +20,7 @@ from diem.protocol.partition_map import PartitionMap
 
 MAX_MESSAGE_BYTES: Final = 131072
 UPDATES_CONFIG: Final[Mapping[str, str]] = {
-    # Compaction alone: with "delete" beside it, an endpoint that has been quiet for long would lose its only copy.
+    # Only "compact": with "delete", an endpoint without changes for long would lose its only record.
     "cleanup.policy": "compact",
     "segment.ms": "600000",
     "segment.bytes": str(64 * 1024 * 1024),
@@ -32,7 +29,7 @@ UPDATES_CONFIG: Final[Mapping[str, str]] = {
     "max.message.bytes": str(MAX_MESSAGE_BYTES),
     "message.timestamp.type": "CreateTime",
     "unclean.leader.election.enable": "false",
-    # As the publisher wrote it: brokers that compress anew may do so in ways that not every reader knows.
+    # As the publisher compressed it: brokers that recompress may use codecs that not every reader has.
     "compression.type": "producer",
 }
 """Settings of each of our topics (docs/protocol.md section 3); ``min.insync.replicas`` follows the replication."""
@@ -41,15 +38,15 @@ TRAFFIC_BATCH_BYTES: Final = 256 * 1024
 TRAFFIC_CONFIG: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
     "retention.ms": str(7 * 24 * 3600 * 1000),
-    # A segment that is written to is not deleted.
+    # Only closed segments are deleted.
     "segment.ms": str(24 * 3600 * 1000),
     "max.message.bytes": str(2 * TRAFFIC_BATCH_BYTES),
     "min.insync.replicas": "1",
     "unclean.leader.election.enable": "true",
     "compression.type": "producer",
 }
-"""Settings of the topic of recorded traffic (docs/traffic.md section 1), which may be altered as one likes."""
-# What loses or stops updates when it is otherwise. The rest is a matter of speed, and `diem check` speaks of it.
+"""Settings of the topic of recorded traffic (docs/traffic.md section 1), which operators may alter."""
+# Other values of these lose or stop updates. The rest concerns performance, and ``diem check`` reports it.
 _MUST_HOLD: Final = (
     "cleanup.policy",
     "unclean.leader.election.enable",
@@ -63,7 +60,7 @@ DEFAULT_REPLICATION: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic as it is to be made."""
+    """Specification of a topic."""
 
     name: str
     partitions: int
@@ -72,15 +69,15 @@ class TopicSpec:
 
 
 def specs(options: KafkaOptions, brokers: int, partitions: int | None = None) -> list[TopicSpec]:
-    """The topics of updates, of hot updates and of the partition map, for a cluster of that many ``brokers``.
+    """Return the specifications of the topics of updates, of hot updates and of the partition map.
 
-    With three replicas two must have a record before it counts: one broker may be lost, with nothing that was
-    acknowledged (N = 1 in the thesis' guideline 7.2: min.insync.replicas N + 1, replication 2 N + 1).
+    With three replicas, two must have a record before it is acknowledged: one broker may be lost without losing an
+    acknowledged record (N = 1 in the thesis' guideline 7.2: min.insync.replicas N + 1, replication 2 N + 1).
 
     Args:
-        options: their names, and what is configured of their sizes.
-        brokers: there are no more replicas than these.
-        partitions: of the updates topic, where the partition map already says so.
+        options: names and configured sizes.
+        brokers: number of brokers, a bound of the replication.
+        partitions: of the updates topic, if the partition map determines it.
     """
     replication = options.replication or min(DEFAULT_REPLICATION, brokers)
     config = {**UPDATES_CONFIG, "min.insync.replicas": str(min_insync(replication))}
@@ -90,23 +87,23 @@ def specs(options: KafkaOptions, brokers: int, partitions: int | None = None) ->
 
 
 def updates_spec(options: KafkaOptions, brokers: int) -> TopicSpec:
-    """The updates topic alone."""
+    """Return the specification of the updates topic."""
     return specs(options, brokers)[0]
 
 
 def traffic_spec(options: KafkaOptions, brokers: int) -> TopicSpec:
-    """The topic of recorded traffic, which exists only where traffic is recorded in Kafka."""
+    """Return the specification of the topic of recorded traffic."""
     replication = options.replication or min(DEFAULT_REPLICATION, brokers)
     return TopicSpec(options.names.traffic, TRAFFIC_PARTITIONS, replication, TRAFFIC_CONFIG)
 
 
 def min_insync(replication: int) -> int:
-    """Replicas that must have a record before it is acknowledged: a majority."""
+    """Return the number of replicas that must have a record before it is acknowledged: a majority."""
     return replication // 2 + 1
 
 
 def differences(spec: TopicSpec, options: KafkaOptions, topic: Topic, config: Mapping[str, str]) -> Iterator[str]:
-    """Return the faults of an existing topic: one line each, with the remedy."""
+    """Yield the faults of an existing topic, one line each, with the remedy."""
     count, replicas = len(topic.partitions), min(len(part.replicas) for part in topic.partitions.values())
     if topic.name != options.names.updates and count != spec.partitions:
         yield f"it has {count} partitions, it must have 1: delete it, and it is made again"
@@ -134,13 +131,13 @@ def _is_more(name: str, value: str | None, wanted: str) -> bool:
 
 
 def used_partitions(map_: PartitionMap) -> int:
-    """Partitions of the updates topic that a map has a use for."""
+    """Return the number of partitions of the updates topic that a map uses."""
     places = (place for entry in map_.entries.values() for place in entry if place is not None)
     return max(map_.head.partitions, 1 + max(places, default=0))
 
 
 def check_room(updates: str, partitions: int, map_: PartitionMap) -> None:
-    """See that the topic ``updates`` has every partition that the map uses; it may have more.
+    """Check that the topic ``updates`` has every partition that the map uses.
 
     Raises:
         WrongTopic: it has fewer.
@@ -152,22 +149,22 @@ def check_room(updates: str, partitions: int, map_: PartitionMap) -> None:
 
 
 async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluster:
-    """Make the topics that are missing, and compare the others; returns the cluster with them.
+    """Create missing topics, and compare the others with their specifications; return the cluster with all of them.
 
     Args:
-        options: where the topics are, and what is configured of them.
-        partitions: that an updates topic is made with; without it, as many as a partition map that is there uses.
+        options: the cluster, and the configured sizes.
+        partitions: of a new updates topic; by default as many as an existing partition map uses.
 
     Raises:
-        KafkaUnavailable: the cluster does not answer, or does not let us.
-        WrongTopic: a topic is there, and not as it must be.
+        KafkaUnavailable: the cluster does not answer, or refuses.
+        WrongTopic: an existing topic has wrong settings.
     """
     names = options.names.topics
     async with connected_client(options) as client:
         cluster = await describe(client, *names)
         if missing := [name for name in names if name not in cluster.topics]:
             if options.names.updates in missing and options.names.partition_map not in missing and partitions is None:
-                # Another number would be another home for every endpoint, and no room for some.
+                # Any other number would give every endpoint another home, and leave entries without a partition.
                 map_ = await read_map(options)
                 partitions = used_partitions(map_) if map_ else None
             wanted = specs(options, len(cluster.brokers), partitions)
@@ -180,7 +177,7 @@ async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluste
 
 
 async def _has_grown(options: KafkaOptions, count: int) -> bool:
-    """Return whether plans have grown the updates topic beyond the configured number, which the hash counts with."""
+    """Return whether plans have grown the updates topic beyond the configured partitions, which the hash still uses."""
     if options.partitions is None or count <= options.partitions:
         return False
     map_ = await read_map(options)
@@ -188,10 +185,10 @@ async def _has_grown(options: KafkaOptions, count: int) -> bool:
 
 
 async def ensure_traffic(options: KafkaOptions) -> list[int]:
-    """Make the topic of recorded traffic if it is missing; returns its partitions. However it is, it will do.
+    """Create the topic of recorded traffic if it is missing; return its partitions. Any settings of it are accepted.
 
     Raises:
-        KafkaUnavailable: the cluster does not answer, or does not let us.
+        KafkaUnavailable: the cluster does not answer, or refuses.
     """
     name = options.names.traffic
     async with connected_client(options) as client:
@@ -203,10 +200,10 @@ async def ensure_traffic(options: KafkaOptions) -> list[int]:
 
 
 async def create(options: KafkaOptions, *wanted: TopicSpec) -> None:
-    """Make topics; one that somebody else has just made is as good.
+    """Create topics; those that exist by now are accepted.
 
     Raises:
-        KafkaUnavailable: one could not be made.
+        KafkaUnavailable: one could not be created.
     """
     new = [NewTopic(spec.name, spec.partitions, spec.replication, topic_configs=dict(spec.config)) for spec in wanted]
     async with admin_client(options) as admin:
@@ -234,22 +231,22 @@ Settings = dict[str, dict[str, str]]
 """Topic -> name of a setting -> its value."""
 ATTEMPTS: Final = 10
 PAUSE_S: Final = 0.5
-"""Brokers learn of a change one by one, as a rule within milliseconds: they are given 5 s to agree."""
+"""Brokers learn of a change one by one, usually within milliseconds; they have 5 s to agree."""
 
 
 class UnknownToBroker(KafkaUnavailable):
-    """A broker has not heard of a topic which is there: it was made a moment ago."""
+    """A broker does not know an existing topic yet: it was created a moment ago."""
 
 
 async def compare(client: AIOKafkaClient, options: KafkaOptions, cluster: Cluster) -> None:
-    """See that all of our topics, which are in ``cluster``, are as they must be.
+    """Compare our topics, all of which are in ``cluster``, with their specifications.
 
-    A broker may not have heard yet how a topic was made or altered, so that one alone proves nothing. All are asked,
-    and asked again while they differ; what any of them still says then counts.
+    A single broker proves nothing, because it may not know yet how a topic was created or altered. All brokers describe
+    the topics, repeatedly while they differ; any fault in the last answers counts.
 
     Raises:
-        KafkaUnavailable: no broker answers, or one may not or cannot say.
-        WrongTopic: a topic is not as it must be.
+        KafkaUnavailable: no broker answers, or one refuses.
+        WrongTopic: a topic has wrong settings.
     """
     for left in reversed(range(ATTEMPTS)):
         try:
@@ -268,7 +265,7 @@ async def compare(client: AIOKafkaClient, options: KafkaOptions, cluster: Cluste
 
 
 def _faults(options: KafkaOptions, cluster: Cluster, settings: Settings) -> dict[str, list[str]]:
-    """The faults of each topic, by the word of one broker."""
+    """Return the faults of each topic, as one broker describes it."""
     return {
         spec.name: list(differences(spec, options, cluster.topics[spec.name], settings[spec.name]))
         for spec in specs(options, len(cluster.brokers))
@@ -276,21 +273,23 @@ def _faults(options: KafkaOptions, cluster: Cluster, settings: Settings) -> dict
 
 
 async def settings_in_force(client: AIOKafkaClient, *topics: str) -> list[Settings]:
-    """The settings of topics, as each broker that answers has them. Takes up to 3 s.
+    """Return the settings of topics, as described by each broker that answers. Takes at most 3 s.
 
     Raises:
         UnknownToBroker: one does not know a topic.
-        KafkaUnavailable: no broker answers, or one may not or cannot say.
+        KafkaUnavailable: no broker answers, or one refuses.
     """
     nodes = [broker.nodeId for broker in client.cluster.brokers()]
-    answers = await asyncio.gather(*(_ask(client, node, topics) for node in nodes), return_exceptions=True)
+    answers = await asyncio.gather(
+        *(_describe_settings(client, node, topics) for node in nodes), return_exceptions=True
+    )
     found: list[Settings] = []
     fault: BaseException = KafkaUnavailable("the cluster", "no broker is known")
     for answer in answers:
         if isinstance(answer, dict):
             found.append(answer)
         elif isinstance(answer, (KafkaError, OSError, TimeoutError)):
-            # One that is away, or hangs, is asked the next time.
+            # A broker that is away or hangs is tried again at the next call.
             fault = answer
         else:
             raise answer
@@ -300,7 +299,7 @@ async def settings_in_force(client: AIOKafkaClient, *topics: str) -> list[Settin
     return found
 
 
-async def _ask(client: AIOKafkaClient, node: int, topics: tuple[str, ...]) -> Settings:
+async def _describe_settings(client: AIOKafkaClient, node: int, topics: tuple[str, ...]) -> Settings:
     request = DescribeConfigsRequest([(ConfigResourceType.TOPIC, name, None) for name in topics])
     async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
         answer = await client.send(node, request)

@@ -1,7 +1,7 @@
-"""One WebSocket connection as an ``asyncio.Protocol`` over websockets' sans-IO protocol: no task and no queue each.
+"""One WebSocket connection as an ``asyncio.Protocol`` over websockets' sans-IO protocol, without a task or a queue.
 
-The library does the handshake, masking, control frames, limits and the closing handshake; whoever fans out writes
-prebuilt frames straight to the transport.
+The library does the handshake, masking, control frames, limits and the closing handshake; the fan-out writes prebuilt
+frames straight to the transport.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from websockets.protocol import CONNECTING, OPEN, Protocol
 from diem.protocol.codes import Close
 
 CLOSE_TIMEOUT_S: Final = 5.0
-"""Seconds that the peer has to answer a close frame before the connection is cut."""
+"""Seconds for the peer to answer a close frame, after which the connection is aborted."""
 HIGH_WATER_BYTES: Final = 32 * 1024
-"""Bytes waiting in the transport above which the connection counts as blocked (docs/reliability.md S15)."""
+"""Bytes in the transport's write buffer above which the connection is blocked (docs/reliability.md S15)."""
 # The library logs every frame at debug level; checking for that on each one costs more than the frame.
 SILENT_LOGGER = logging.getLogger("diem.websockets")
 SILENT_LOGGER.setLevel(logging.CRITICAL)
 
 
 class Connection(asyncio.Protocol):
-    """What both sides of a WebSocket connection share.
+    """Base of both sides of a WebSocket connection.
 
-    Subclasses override the ``on_*`` methods; all are called on the event loop and must not block. After
-    :meth:`on_closed` nothing more is called.
+    Subclasses override the ``on_*`` methods, which are called on the event loop and must not block; the last call is
+    :meth:`on_closed`.
     """
 
     __slots__ = ("_fragments", "_is_text", "alive", "close_code", "protocol", "transport")
@@ -36,63 +36,58 @@ class Connection(asyncio.Protocol):
         self.protocol = protocol
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.alive = True
-        """Whether anything arrived since a heartbeat last cleared it."""
+        """Data has arrived since a keepalive last cleared this."""
         self.close_code: int | None = None
-        """The close code that this side sent or received first; None while open, 1006 when there was none."""
+        """First close code, sent or received; None while open, 1006 if there was none."""
         self._fragments: bytearray | None = None
         self._is_text = True
 
     # To be overridden
 
     def on_request(self, request: Request) -> None:
-        """A client's opening handshake has arrived (server side)."""
+        """Handle a client's opening handshake (server side)."""
 
     def on_response(self, response: Response) -> None:
-        """The server's answer to the opening handshake has arrived (client side)."""
+        """Handle the server's response to the opening handshake (client side)."""
 
     def on_frame(self, frame: Frame) -> None:
-        """Handle a data or control frame; this implementation assembles messages and ignores control frames."""
+        """Handle a control frame or a fragment: assemble messages, ignore control frames, which the library answers."""
         opcode = frame.opcode
-        if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
-            if not frame.fin:
-                # The library keeps the sum of the fragments below max_size; in one buffer, empty ones take no room.
-                self._fragments = bytearray(frame.data)
-                self._is_text = opcode is Opcode.TEXT
-            elif opcode is Opcode.TEXT:
-                self.on_text(bytes(frame.data))
-            else:
-                self.on_binary(bytes(frame.data))
-        elif opcode is Opcode.CONT and self._fragments is not None:
+        if opcode is Opcode.CONT and self._fragments is not None:
             self._fragments += frame.data
             if frame.fin:
                 whole, self._fragments = bytes(self._fragments), None
                 (self.on_text if self._is_text else self.on_binary)(whole)
+        elif opcode is Opcode.TEXT or opcode is Opcode.BINARY:
+            # The library bounds the sum of the fragments by max_size; in one buffer, empty ones take no memory.
+            self._fragments = bytearray(frame.data)
+            self._is_text = opcode is Opcode.TEXT
 
     def on_text(self, data: bytes) -> None:
-        """A whole text message; its UTF-8 has not been checked yet."""
+        """Handle a whole text message; its UTF-8 has not been checked."""
 
-    def on_binary(self, data: bytes) -> None:  # noqa: ARG002 - what arrived is not wanted
-        """A whole binary message."""
+    def on_binary(self, data: bytes) -> None:  # noqa: ARG002 - refused unseen
+        """Handle a whole binary message; this implementation closes with 1003."""
         self.close(Close.UNSUPPORTED_DATA, "text only")
 
     def on_closed(self) -> None:
-        """The connection is gone."""
+        """Handle the end of the connection."""
 
     # To be used
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be sent: after the handshake and before a close frame."""
+        """Messages can be sent: the handshake is over, and no close frame was sent or received."""
         return self.protocol.state is OPEN
 
     def send_text(self, payload: bytes) -> None:
-        """Send one text message; nothing happens when the connection is not open."""
+        """Send one text message; a no-op unless the connection is open."""
         if self.protocol.state is OPEN:
             self.protocol.send_text(payload)
             self.flush()
 
     def send_binary(self, payload: bytes) -> None:
-        """Send one binary message; nothing happens when the connection is not open."""
+        """Send one binary message; a no-op unless the connection is open."""
         if self.protocol.state is OPEN:
             self.protocol.send_binary(payload)
             self.flush()
@@ -104,9 +99,9 @@ class Connection(asyncio.Protocol):
             self.flush()
 
     def close(self, code: int, reason: str = "") -> None:
-        """Start the closing handshake; the connection is cut when the peer does not answer within 5 s.
+        """Start the closing handshake; abort if the peer does not answer within 5 s. A repeat does nothing.
 
-        A repeat does nothing. A connection that never opened is cut at once.
+        A connection that is not open yet is aborted at once.
         """
         if self.protocol.state is OPEN:
             self.protocol.send_close(code, reason)
@@ -116,27 +111,27 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def fail(self, code: int, reason: str) -> None:
-        """The peer broke the protocol: close without waiting for its answer (RFC 6455 section 7.1.7)."""
+        """Close after a protocol violation, without waiting for the peer (RFC 6455 section 7.1.7)."""
         self.protocol.fail(code, reason)
         self.flush()
 
     def abort(self) -> None:
-        """Cut the connection at once; a repeat does nothing."""
+        """Close the connection at once, without a close frame; a repeat does nothing."""
         if self.transport is not None:
             self.transport.abort()
 
     def on_closing(self) -> None:
-        """A close frame is about to be sent, or the connection is gone: no data may follow. May be called twice."""
+        """Called before a close frame is sent, and when the connection is lost: no data may follow. May come twice."""
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport and set its bounds; asyncio and uvloop have set TCP_NODELAY."""
+        """Keep the transport and bound its write buffer; asyncio and uvloop have set TCP_NODELAY."""
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the protocol and handle what comes of it."""
+        """Feed the protocol, and handle the events that it returns."""
         self.alive = True
         protocol = self.protocol
         protocol.receive_data(data)
@@ -146,12 +141,18 @@ class Connection(asyncio.Protocol):
             and isinstance(events[0], Request)
             and (len(events) > 1 or protocol.writes or protocol.eof_sent or protocol.reader.buffer)
         ):
-            # The library has already read what stands behind a request that nobody has answered; no client sends that.
+            # The library has already parsed data behind a request that is not answered yet; no real client sends any.
             self.abort()
             return
         for event in events:
             if isinstance(event, Frame):
-                self.on_frame(event)
+                opcode = event.opcode
+                if opcode is Opcode.TEXT and event.fin:
+                    self.on_text(bytes(event.data))
+                elif opcode is Opcode.BINARY and event.fin:
+                    self.on_binary(bytes(event.data))
+                else:
+                    self.on_frame(event)
             elif isinstance(event, Request):
                 self.on_request(event)
             elif isinstance(event, Response):
@@ -159,7 +160,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def eof_received(self) -> None:
-        """The peer sends no more: so do we, and asyncio closes the transport."""
+        """Handle the peer's end of stream; asyncio then closes the transport."""
         self.protocol.receive_eof()
         self.flush()
 
@@ -171,7 +172,7 @@ class Connection(asyncio.Protocol):
         self.on_closed()
 
     def flush(self) -> None:
-        """Write what the protocol wants to send; a connection that is no longer open stops fan-out first."""
+        """Write the protocol's output; before a close frame, call :meth:`on_closing`, which ends the fan-out."""
         writes = self.protocol.data_to_send()
         if not writes:
             return

@@ -1,8 +1,8 @@
 """Limits of an HTTP listener: its open connections, and the requests begun in one turn of the event loop; pure.
 
-What a connection is for is known only when it has sent a request. So there are three pools: connections that have not
-sent a whole request head yet (*pending*), those of *readers*, and those whose last request was *privileged*. A herd of
-readers fills its own pool and is answered 503; privileged requests have connections of their own.
+The purpose of a connection is known only from its first request. So there are three pools: connections without a
+complete request head (*pending*), those of *readers*, and those whose last request was *privileged*. A herd of readers
+fills its own pool and is answered 503, and never takes the connections of privileged requests.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from diem.process.limits import AdmissionResult, address_key
 from diem.process.listeners import Network, is_in, is_loopback
 
 GRACE_S: Final = 1.0
-"""A pending connection that is younger is not closed for a newer one: its request may be on its way."""
+"""Age below which a pending connection is not evicted for a newer one: its request may be on its way."""
 EVICTION_CANDIDATES: Final = 8
-"""Idle connections that are looked at for one whose answer has been taken; the others get another turn."""
+"""Idle connections checked for one whose response has been read; the others go to the end of the queue."""
 
 
 class LimitedConnection(Protocol):
-    """A connection as far as the limits are concerned."""
+    """A connection, as the limits need it."""
 
     @property
     def drained(self) -> bool:
-        """Whether the client has taken everything that was sent to it."""
+        """The client has read everything that was sent to it."""
         ...
 
     def evict(self) -> None:
-        """Close the connection at once; no request is being answered on it."""
+        """Close the connection at once; called only when no request is being answered on it."""
         ...
 
 
@@ -38,25 +38,25 @@ C = TypeVar("C", bound=LimitedConnection)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The bounds of one listener. The most that can be open is the sum of the three pools."""
+    """Bounds of one listener; at most the sum of the three pools is open."""
 
     readers: int = 1000
     privileged: int = 0
-    """Connections beside those of readers for requests that are privileged; 0: there are no such requests."""
+    """Connections reserved for privileged requests; 0 if there are no such requests."""
     pending: int = 2048
-    """As many as the kernel may hand over at once (``listeners.BACKLOG``): a herd is answered, not reset."""
+    """As many as the kernel's backlog holds (``listeners.BACKLOG``), so that a herd is answered, not reset."""
     per_address: Callable[[str], int | None] = lambda _address: None
-    """How many connections of an address may be in one pool; None: no bound of its own."""
+    """Returns the limit of connections of an address in one pool; None if it has none."""
 
 
 def address_bound(connections: int, *, loopback: int, trusted: Sequence[Network] = ()) -> Callable[[str], int | None]:
-    """Return the rule for ``ConnectionLimits.per_address``.
+    """Return a function for :attr:`ConnectionLimits.per_address`.
 
-    Trusted proxies have no bound of their own: whoever is behind them comes from their address.
+    Trusted proxies have no limit, because the clients behind them share their addresses.
 
     Args:
-        connections: of any other address.
-        loopback: of an address of this machine, which local tools and proxies that nobody told us of share.
+        connections: limit of any other address.
+        loopback: limit of an address of this machine, which local tools and unconfigured proxies share.
         trusted: the networks of trusted proxies.
     """
 
@@ -69,7 +69,7 @@ def address_bound(connections: int, *, loopback: int, trusted: Sequence[Network]
 
 
 class _Share(Generic[C]):
-    """What one address has in one pool."""
+    """The connections of one address in one pool."""
 
     __slots__ = ("count", "idle")
 
@@ -79,9 +79,10 @@ class _Share(Generic[C]):
 
 
 class Pool(Generic[C]):
-    """At most ``limit`` connections. Those on which nothing is being answered are idle, and give way to new ones.
+    """At most ``limit`` connections; idle ones, on which no request is being answered, are evicted for new ones.
 
-    ``per_address`` bounds what one address has; its oldest idle connection gives way to its next one.
+    An address at its limit (``per_address``) evicts its own oldest idle connection. Idle connections younger than
+    ``grace_s`` are not evicted.
     """
 
     def __init__(self, limit: int, per_address: Callable[[str], int | None], *, grace_s: float = 0.0) -> None:
@@ -100,19 +101,16 @@ class Pool(Generic[C]):
 
     @property
     def idle(self) -> int:
-        """Connections on which nothing is being answered."""
+        """Number of connections on which no request is being answered."""
         return len(self._idle)
 
     @property
     def addresses(self) -> int:
-        """Addresses that have connections here."""
+        """Number of addresses with connections in the pool."""
         return len(self._shares)
 
     def join(self, connection: C, address: str, now: float) -> AdmissionResult | None:
-        """Let a connection in, busy; an idle one is closed for it where there is no room otherwise.
-
-        Returns why it is not admitted, or None.
-        """
+        """Add a busy connection, after evicting an idle one if necessary; return why it is refused, or None."""
         key, bound = address_key(address), self._per_address(address)
         share = self._shares.get(key)
         if bound is not None and share is not None and share.count >= bound:
@@ -120,14 +118,14 @@ class Pool(Generic[C]):
                 return AdmissionResult.ADDRESS_LIMIT
         elif len(self._members) >= self._limit and not self._evict_oldest(self._idle, now):
             return AdmissionResult.PROCESS_FULL
-        # Its address may have had no other connection than the one that was closed.
+        # The evicted connection may have been the only one of this address.
         share = self._shares.setdefault(key, _Share[C]())
         share.count += 1
         self._members[connection] = key
         return None
 
     def leave(self, connection: C) -> None:
-        """Forget a connection; one that is not here changes nothing."""
+        """Remove a connection; a no-op if it is not in the pool."""
         key = self._members.pop(connection, None)
         if key is None:
             return
@@ -138,14 +136,14 @@ class Pool(Generic[C]):
             del self._shares[key]
 
     def set_busy(self, connection: C, key: str | None = None) -> None:
-        """A request of a member is being answered: it does not give way."""
+        """Protect a member from eviction: a request is being answered on it."""
         self._idle.pop(connection, None)
         key = self._members.get(connection) if key is None else key
         if key is not None:
             self._shares[key].idle.pop(connection, None)
 
     def set_idle(self, connection: C, now: float) -> None:
-        """Nothing is being answered on a member from now (monotonic seconds) on."""
+        """Allow the eviction of a member from ``now`` (monotonic seconds) on."""
         key = self._members.get(connection)
         if key is not None:
             self.set_busy(connection, key)
@@ -166,20 +164,20 @@ class Pool(Generic[C]):
 
 
 class ConnectionLimiter(Generic[C]):
-    """Keeps every connection of a listener in one of three pools. Call :meth:`closed` once a connection has ended."""
+    """The three pools of a listener, one of which each connection is in until :meth:`closed`."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.pending = Pool[C](limits.pending, limits.per_address, grace_s=GRACE_S)
         self.readers = Pool[C](limits.readers, limits.per_address)
         self.privileged = Pool[C](limits.privileged, lambda _address: None)
         self.refused: dict[AdmissionResult, int] = {AdmissionResult.ADDRESS_LIMIT: 0, AdmissionResult.PROCESS_FULL: 0}
-        """Connections and requests that were refused, by the reason."""
+        """Refused connections and requests by reason."""
 
     def __len__(self) -> int:
         return len(self.pending) + len(self.readers) + len(self.privileged)
 
     def opened(self, connection: C, address: str, now: float) -> AdmissionResult | None:
-        """Let a new connection in, which has not sent anything; otherwise it must be closed at once."""
+        """Admit a new connection to *pending*, or return the reason to close it at once."""
         verdict = self.pending.join(connection, address, now)
         if verdict is None:
             self.pending.set_idle(connection, now)
@@ -188,32 +186,32 @@ class ConnectionLimiter(Generic[C]):
         return verdict
 
     def requested(self, connection: C, address: str, now: float, *, privileged: bool) -> AdmissionResult | None:
-        """Decide on a request, whose head has been read; one that is not admitted must end its connection.
+        """Admit a request whose head has been read, or return why it is refused; a refusal must end its connection.
 
-        A connection may carry requests of either kind in turn, as those of a proxy do.
+        One connection may carry requests of both kinds in turn, as those of a proxy do.
         """
-        if privileged and self._moved(connection, self.privileged, address, now) is None:
+        if privileged and self._transfer(connection, self.privileged, address, now) is None:
             return None
-        verdict = self._moved(connection, self.readers, address, now)
+        verdict = self._transfer(connection, self.readers, address, now)
         if verdict is not None:
             self.refused[verdict] += 1
-            # It is told so before it is closed.
+            # Not evicted before the refusal was sent.
             for pool in (self.pending, self.privileged):
                 pool.set_busy(connection)
         return verdict
 
     def answered(self, connection: C, now: float) -> None:
-        """The answer to a request has been written."""
+        """Mark a connection as idle: the response has been written."""
         for pool in (self.readers, self.privileged):
             if connection in pool:
                 pool.set_idle(connection, now)
 
     def closed(self, connection: C) -> None:
-        """Forget a connection that has ended, or has become something else."""
+        """Remove a connection that has ended, or was handed over."""
         for pool in (self.pending, self.readers, self.privileged):
             pool.leave(connection)
 
-    def _moved(self, connection: C, pool: Pool[C], address: str, now: float) -> AdmissionResult | None:
+    def _transfer(self, connection: C, pool: Pool[C], address: str, now: float) -> AdmissionResult | None:
         if connection in pool:
             pool.set_busy(connection)
             return None
@@ -226,22 +224,22 @@ class ConnectionLimiter(Generic[C]):
 
 
 REQUESTS_PER_TURN: Final = 16
-"""Requests that begin in one turn, some milliseconds of work: what takes many turns, as a commit does, goes on."""
+"""Requests begun in one turn, some milliseconds of work: what takes many turns, like a commit, makes progress."""
 
 
 class ReadyConnection(Protocol):
-    """A connection that has received something."""
+    """A connection with received data."""
 
     def process_received(self) -> None:
-        """Work on what was received."""
+        """Process the received data."""
         ...
 
 
 class RequestTurns:
-    """What was received waits here when a turn of the loop has enough to do: first come, first served.
+    """Limits the requests begun in one turn of the loop; the others wait, first come, first served.
 
-    Otherwise a thousand readers that ask at once are worked on in a single turn, and whatever needs the loop twenty
-    times waits for twenty thousand of their requests. Bounded by the connections, each of which waits once.
+    Without it, the requests of a thousand readers are processed in a single turn, and a task that needs twenty turns
+    waits for twenty thousand requests. The queue is bounded by the connections, each of which waits at most once.
     """
 
     def __init__(self, soon: Callable[[Callable[[], None]], object], per_turn: int) -> None:
@@ -255,30 +253,30 @@ class RequestTurns:
         return len(self._waiting)
 
     def may_begin(self) -> bool:
-        """Whether something may be worked on now; counts it."""
+        """Return whether a request may begin in this turn, and count it."""
         if not self._scheduled:
             self._scheduled = True
-            self._soon(self._next)
+            self._soon(self._run)
         if self._waiting or not self._left:
             return False
         self._left -= 1
         return True
 
     def wait(self, connection: ReadyConnection) -> None:
-        """Let a connection wait for its turn, after :meth:`may_begin` was false."""
+        """Queue a connection after :meth:`may_begin` has returned False; it may be in the queue only once."""
         self._waiting.append(connection)
 
-    def _next(self) -> None:
+    def _run(self) -> None:
         self._scheduled = False
         self._left = self._per_turn
         if self._waiting:
             self._scheduled = True
-            self._soon(self._next)
+            self._soon(self._run)
         while self._waiting and self._left:
             self._left -= 1
             self._waiting.popleft().process_received()
 
 
 def turns_of_loop() -> RequestTurns:
-    """Return the turns of the running event loop."""
+    """Return a limit of requests for the running event loop."""
     return RequestTurns(lambda call: asyncio.get_running_loop().call_soon(call), REQUESTS_PER_TURN)

@@ -1,28 +1,36 @@
-"""The dialling side of an internal link: connects, and asks for a subprotocol with the shared key."""
+"""Client side of internal links: dialling with the shared key, and a link that reconnects."""
 
 import asyncio
 import contextlib
+import itertools
 import os
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
+import structlog
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
-from diem.links import local
+from diem.links import unix_sockets
 from diem.links.connection import SILENT_LOGGER, Connection
+from diem.links.keepalive import CHECK_EVERY_S, LinkMonitor
+from diem.process.backoff import Backoff, wait
 from diem.protocol import feed
 
 CONNECT_TIMEOUT_S: Final = 3.0
+DIAL_ERRORS: Final = (OSError, InvalidHandshake, EOFError)
+"""Errors of :func:`dial` after which it is worth trying again."""
 
 
 class ClientConnection(Connection):
-    """A connection that this process has dialled; ``opened`` is resolved with whether the handshake succeeded."""
+    """A connection that this process dials; ``opened`` is resolved at the end of the handshake, or has its error."""
 
     __slots__ = ("opened",)
 
@@ -49,7 +57,7 @@ class ClientConnection(Connection):
 
     @property
     def client(self) -> ClientProtocol:
-        """The protocol, as what it is."""
+        """The protocol with its type."""
         protocol = self.protocol
         assert isinstance(protocol, ClientProtocol)  # noqa: S101 - given in the constructor
         return protocol
@@ -60,7 +68,7 @@ class ClientConnection(Connection):
         self.flush()
 
     def on_response(self, response: Response) -> None:
-        """Resolve ``opened``; nothing comes of a link that its dialler has given up at this very moment."""
+        """Resolve ``opened``; abort a connection whose dialer timed out in this turn of the loop."""
         if self.opened.done():
             self.abort()
             return
@@ -68,25 +76,30 @@ class ClientConnection(Connection):
         if error is None and self.is_open:
             self.opened.set_result(None)
         else:
-            self.opened.set_exception(error or InvalidHandshake(f"HTTP {response.status_code}"))
+            self._fail(error or InvalidHandshake(f"HTTP {response.status_code}"))
 
     def on_closed(self) -> None:
-        """A connection that never opened says so."""
+        """Fail ``opened`` if the handshake had not ended."""
         if not self.opened.done():
-            self.opened.set_exception(self.client.handshake_exc or ConnectionError("connection lost"))
+            self._fail(self.client.handshake_exc or ConnectionError("connection lost"))
+
+    def _fail(self, error: Exception) -> None:
+        self.opened.set_exception(error)
+        # Retrieved: nobody awaits it if the dialer times out in the turn of the loop in which it connects.
+        self.opened.exception()
 
 
 C = TypeVar("C", bound=ClientConnection)
 
 
 async def dial(url: str, connection: Callable[[], C], *, sockets: Path | None = None) -> C:
-    """Connect to ``ws://host:port/path`` and finish the opening handshake; never follows redirects or proxies.
+    """Connect to ``ws://host:port/path`` and finish the opening handshake; redirects and proxies are not followed.
 
     A port of this machine is reached at its Unix socket in ``sockets``, if it has one that answers.
 
     Raises:
-        OSError: no connection, or it was lost.
-        TimeoutError: not within 3 s.
+        OSError: the connection failed or was lost.
+        TimeoutError: the handshake took longer than 3 s.
         InvalidHandshake: the answer was not 101.
     """
     made: C | None = None
@@ -96,7 +109,6 @@ async def dial(url: str, connection: Callable[[], C], *, sockets: Path | None = 
             await made.opened
     except BaseException:
         if made is not None:
-            # Retrieved here, so that an abandoned handshake is not reported as a lost exception.
             made.opened.cancel()
             made.abort()
         raise
@@ -107,9 +119,106 @@ async def _connect(url: str, connection: Callable[[], C], sockets: Path | None) 
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 80
     loop = asyncio.get_running_loop()
-    path = local.unix_socket(sockets, host, port)
+    path = unix_sockets.find_socket(sockets, host, port)
     if path is not None:
-        # One that was left behind by a process that was killed refuses.
+        # The socket of a process that was killed still exists, and refuses.
         with contextlib.suppress(OSError):
             return (await loop.create_unix_connection(connection, os.fspath(path)))[1]
     return (await loop.create_connection(connection, host, port))[1]
+
+
+RETRY_BASE_S: Final = 0.1
+RETRY_CAP_S: Final = 2.0
+"""Longest delay between two attempts: internal links heal fast."""
+STABLE_AFTER_S: Final = 5.0
+"""Seconds for which a link must have been open for the backoff to start over."""
+
+
+class LinkConnection(ClientConnection):
+    """A connection of a :class:`Reconnector`, which waits for its loss."""
+
+    __slots__ = ("lost",)
+
+    def __init__(
+        self,
+        url: str,
+        authorization: str,
+        *,
+        subprotocol: str = feed.SUBPROTOCOL,
+        max_size: int = feed.MAX_BATCH_BYTES,
+    ) -> None:
+        super().__init__(url, authorization, subprotocol=subprotocol, max_size=max_size)
+        self.lost = asyncio.Event()
+
+    def on_closed(self) -> None:
+        """Wake the reconnector."""
+        super().on_closed()
+        self.lost.set()
+
+
+K = TypeVar("K", bound=LinkConnection)
+
+
+class Reconnector(ABC, Generic[K]):
+    """Keeps one link to ``peer`` open: dials ``urls`` in turn, with full jitter at most 2 s apart.
+
+    A link that is silent for 5 s is cut (:class:`LinkMonitor`). Subclasses make the connection, and handle its opening
+    and its loss.
+    """
+
+    def __init__(self, peer: str, urls: Sequence[str], *, logger: str, sockets: Path | None = None) -> None:
+        self._peer = peer
+        self._urls = urls
+        self._sockets = sockets
+        self._monitor = LinkMonitor(peer)
+        self._backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S, stable_s=STABLE_AFTER_S)
+        self._log = structlog.get_logger(logger)
+        self.connected = False
+        self.connects = 0
+        """Links that were opened so far."""
+
+    @abstractmethod
+    def _connection(self, url: str) -> K:
+        """Make the connection that is about to be dialled."""
+
+    @abstractmethod
+    def _on_open(self, link: K, url: str) -> None:
+        """Handle an opened link."""
+
+    @abstractmethod
+    def _on_lost(self, link: K, url: str) -> float:
+        """Handle the loss of a link; return the seconds by which to postpone the next attempt."""
+
+    async def run(self) -> None:
+        """Keep the link until cancelled."""
+        logged = False
+        for url in itertools.cycle(self._urls):
+            uptime_s = 0.0
+            try:
+                link = await dial(url, partial(self._connection, url), sockets=self._sockets)
+            except DIAL_ERRORS as error:
+                if not logged:
+                    logged = True
+                    fault = f"{type(error).__name__}: {error}"
+                    self._log.warning(f"{self._peer} unreachable, retrying", url=url, error=fault)
+            else:
+                logged = False
+                self._log.info(f"{self._peer} connected", url=url)
+                opened_at = asyncio.get_running_loop().time()
+                await self._until_lost(link, url)
+                uptime_s = asyncio.get_running_loop().time() - opened_at
+                await asyncio.sleep(self._on_lost(link, url))
+            await asyncio.sleep(self._backoff.next_delay(uptime_s))
+
+    async def _until_lost(self, link: K, url: str) -> None:
+        self.connected = True
+        self.connects += 1
+        self._monitor.add(link)
+        try:
+            self._on_open(link, url)
+            while not await wait(link.lost, CHECK_EVERY_S):
+                self._monitor.tick()
+        finally:
+            self.connected = False
+            self._monitor.discard(link)
+            link.abort()

@@ -170,13 +170,13 @@ class EdgeRules:
 
 
 class Service:
-    """Answers the requests of clients: a server from its hub, a proxy through servers, later.
+    """Answers the requests of clients: a server from its hub at once, a proxy later, through servers.
 
-    Implementations inherit it; events that do not concern them need no method.
+    Implementations inherit it, and override the events that they need.
     """
 
     def subscribe(self, client: "EdgeConnection", request: messages.Subscribe) -> None:
-        """Answer with ``subscribed``, or with several of them that together have all names."""
+        """Answer with ``subscribed``, or with several of them that together cover all names."""
         raise NotImplementedError
 
     def unsubscribe(self, client: "EdgeConnection", request: messages.Unsubscribe) -> None:
@@ -205,24 +205,24 @@ class TraceSink(Protocol):
 
 
 class HubService(Service):
-    """Answers from a hub, at once."""
+    """Answers from a hub."""
 
     def __init__(self, hub: FeedHub) -> None:
         self._hub = hub
 
     def subscribe(self, client: "EdgeConnection", request: messages.Subscribe) -> None:
-        """Register the client, and send what is retained and newer."""
+        """Subscribe the client, and send retained versions newer than its own."""
         answer = self._hub.subscribe(client.session, request.endpoints)
         client.respond(messages.subscribed(request.id, answer.endpoints, answer.rejected), answer.replay)
 
     def unsubscribe(self, client: "EdgeConnection", request: messages.Unsubscribe) -> None:
-        """Unregister the client."""
+        """Unsubscribe the client."""
         self._hub.fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
 
 
 class Edge:
-    """Everything that the client connections of one process share; used on the event loop only."""
+    """Shared state of the client connections of one process; used on the event loop only."""
 
     def __init__(self, fanout: Fanout, admission: Admission, rules: EdgeRules, service: Service) -> None:
         self.fanout = fanout
@@ -232,9 +232,9 @@ class Edge:
         self.wheel: TimerWheel[EdgeConnection] = TimerWheel()
         self.connections: set[EdgeConnection] = set()
         self.status_frame = b""
-        """The current ``status`` as one shared frame."""
+        """The current ``status``, as one frame for all clients."""
         self.pending_handshakes: dict[ServerConnection, None] = {}
-        """Connections whose request has not arrived yet, the oldest first."""
+        """Connections without a request yet, oldest first."""
         self.ready = False
         self.draining = False
         self.received: Counter[str] = Counter()
@@ -242,15 +242,15 @@ class Edge:
         self.closes: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
         self.trace_sink: TraceSink | None = None
-        """Set where traffic is recorded."""
+        """None unless traffic is recorded."""
 
     def publish_status(self, *, live: bool, since: str) -> None:
-        """Send a changed ``status`` to every client; later clients get it after their ``welcome``."""
+        """Send a changed ``status`` to every client; later ones get it after their ``welcome``."""
         self.status_frame = text_frame(messages.status(live=live, since=since))
         self.fanout.broadcast(self.status_frame)
 
     def close_moved(self, sessions: Collection[Session]) -> None:
-        """Close the clients that have not followed their ``moved``: they locate their endpoints again."""
+        """Close clients that have not followed their ``moved``: on reconnecting, they locate their endpoints again."""
         if sessions:
             for connection in [each for each in self.connections if each.session in sessions]:
                 connection.close(Close.MOVED, "retry=2000")

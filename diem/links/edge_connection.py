@@ -24,9 +24,8 @@ from diem.protocol.traffic import client_of
 
 _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
 MAX_CHUNK_BYTES: Final = 8 * 1024
-_LIMITED_OPCODES: Final = frozenset({Opcode.PING, Opcode.PONG, Opcode.CONT})
 MAX_PENDING_HANDSHAKES: Final = 1024
-"""Connections that have not sent their request yet, for which each has 10 s."""
+"""Connections without a request yet; each has 10 s to send it."""
 PATH: Final = "/ws"
 KNOWN_CODES: Final = frozenset(Close) | {1005, 1006}
 STALL_TIMEOUT_S: Final = 10.0
@@ -42,9 +41,9 @@ class EdgeConnection(ServerConnection):
         super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES)
         self._edge = edge
         self._address: str | None = None
-        """Address that the connection counts for, from its admission to its end."""
+        """Address to whose limits the connection counts, from its admission to its end."""
         self._allowance: MessageAllowance
-        """Message allowance of that address, lent for the same time."""
+        """Message allowance of that address, held for the same time."""
         self._errors: ErrorWindow | None = None
         self._flooded = False
         self._slot = -1
@@ -56,11 +55,11 @@ class EdgeConnection(ServerConnection):
     # Handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hold at most :data:`MAX_PENDING_HANDSHAKES` connections without a request: they count for no address yet."""
+        """Bound the connections without a request, which no address limit counts yet: abort the oldest beyond it."""
         super().connection_made(transport)
         pending = self._edge.pending_handshakes
         if len(pending) >= MAX_PENDING_HANDSHAKES:
-            # The oldest: a real client sends its request at once.
+            # A real client sends its request at once.
             oldest = next(iter(pending))
             del pending[oldest]
             self._edge.refused[0] += 1
@@ -115,7 +114,7 @@ class EdgeConnection(ServerConnection):
     # Messages
 
     def data_received(self, data: bytes) -> None:
-        """Handle data in chunks: the library parses a whole chunk before a flood in it can be noticed."""
+        """Handle data in chunks: the library parses a whole chunk before a flood in it can be detected."""
         if len(data) <= MAX_CHUNK_BYTES:
             super().data_received(data)
             return
@@ -126,9 +125,10 @@ class EdgeConnection(ServerConnection):
 
     def on_frame(self, frame: Frame) -> None:
         """Limit pings, pongs and fragments like messages: each costs the library as much as a message."""
-        counts = frame.opcode in _LIMITED_OPCODES or not frame.fin
         # Frames arrive only after the handshake, so there is an allowance.
-        if counts and (self._flooded or not self._allowance.admit_frame(asyncio.get_running_loop().time())):
+        if frame.opcode is not Opcode.CLOSE and (
+            self._flooded or not self._allowance.admit_frame(asyncio.get_running_loop().time())
+        ):
             self._stop_flood()
             return
         super().on_frame(frame)
@@ -228,7 +228,7 @@ class EdgeConnection(ServerConnection):
             edge.connections.discard(self)
             edge.wheel.discard(self, self._slot)
             if self.session.blocked and not self.transport.is_closing():
-                # To read its answer to the close frame.
+                # To read the client's answer to the close frame.
                 self.transport.resume_reading()
             if self.session.trace is not None:
                 # Before the hub forgets the subscriptions that it records.
@@ -258,7 +258,7 @@ class EdgeConnection(ServerConnection):
             self.transport.pause_reading()
             self._unsent = None
             self._edge.service.blocked(self)
-            # First check in the next turn: the replies of requests already read are still added.
+            # First check in the next turn of the loop: replies to requests already read are still being added.
             self._stall = asyncio.get_running_loop().call_later(0, self._check_stall)
 
     def resume_writing(self) -> None:

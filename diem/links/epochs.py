@@ -1,13 +1,13 @@
-"""Pure: whether an answer of a metadata service may take the place of an earlier one's, by the epochs of their maps."""
+"""Pure: compare the answers of several metadata services by the epochs of their maps, and ignore outdated ones."""
 
 from typing import Final
 
-BELIEVE_AFTER_S: Final = 60.0
-"""Seconds of nothing but older maps after which one is believed: the map was begun anew, and nobody knows a newer."""
+ACCEPT_OLDER_AFTER_S: Final = 60.0
+"""Seconds of nothing but older maps after which one is accepted: the map was started over."""
 
 
 class EpochGuard:
-    """Keeps who asks several services from going back when the one that answers now is behind the one before."""
+    """Keeps a client of several services from going back to an older map when one of them lags."""
 
     def __init__(self) -> None:
         self._epoch = -1
@@ -17,21 +17,21 @@ class EpochGuard:
 
     @property
     def behind(self) -> bool:
-        """Whether what was told last was older than what holds."""
+        """The last answer was older than the map in force."""
         return self._older_since is not None
 
     def admits(self, epoch: int, now: float, partitions: int | None = None) -> bool:
-        """Whether to go by a map of this epoch from now on; ``now`` is seconds of a monotonic clock.
+        """Return whether to use a map of this epoch from now on; ``now`` is monotonic seconds.
 
-        With another P of the hash it is another map, not an older one: that changes only when the topics are made anew
-        (docs/protocol.md section 3).
+        A map with another P of the hash is a new one, not an older one: P changes only when the topics are created
+        again (docs/protocol.md section 3).
         """
         if epoch < self._epoch and partitions == self._partitions:
-            # Who asks seldom does not know what there was between two answers.
-            if self._older_since is None or now - self._older_at > BELIEVE_AFTER_S:
+            # A client that polls rarely does not know which maps there were between two answers.
+            if self._older_since is None or now - self._older_at > ACCEPT_OLDER_AFTER_S:
                 self._older_since = now
             self._older_at = now
-            if now - self._older_since < BELIEVE_AFTER_S:
+            if now - self._older_since < ACCEPT_OLDER_AFTER_S:
                 return False
         self._epoch, self._partitions, self._older_since = epoch, partitions, None
         return True

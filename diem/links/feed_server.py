@@ -1,4 +1,4 @@
-"""Serves a change map as a feed (docs/protocol.md section 2): a cursor per reader, no queue, no window."""
+"""Serves a change map as a feed (docs/protocol.md section 2), with a cursor per reader instead of a queue or window."""
 
 import asyncio
 from dataclasses import dataclass
@@ -11,30 +11,30 @@ from diem.protocol import feed
 from diem.protocol.codes import Close
 
 MAX_RECORDS: Final = 1000
-"""Records in one batch: about 150 KiB, written while the transport takes it."""
+"""Records in one batch: about 150 KiB."""
 HEARTBEAT_EVERY_S: Final = 1.0
 
 
 class FeedSource(Protocol):
-    """What a feed is served from: the store of the Data Service, or the map of a Broadcast node."""
+    """Source of a feed: the store of the Data Service, or the map of a Broadcast node."""
 
     @property
     def source(self) -> str | None:
-        """The store's id; None while it is not known, and no reader is taken."""
+        """The store's id; None while unknown, when no reader is accepted."""
         ...
 
     @property
     def changes(self) -> ChangeMap:
-        """The latest change of every endpoint, in the order of the store."""
+        """The latest change of every endpoint, in the store's order."""
         ...
 
     def went_back(self, position: int) -> None:
-        """A reader proved that this store is an older copy of itself: it had read up to ``position`` before."""
+        """Called when a reader has read up to ``position``, beyond this store's end: the store is an older copy."""
         ...
 
 
 def read_resume(connection: InternalConnection, data: bytes, *, first: bool) -> feed.Resume | None:
-    """The ``resume`` that a reader says ``first``; for anything else the link is closed with 4500."""
+    """Return a reader's ``resume``, which must be its ``first`` message; otherwise close the link with 4500."""
     try:
         message = feed.decode(data)
     except feed.FeedError as error:
@@ -54,10 +54,10 @@ class _Reader:
 
 
 class FeedServer:
-    """The serving end of feed links.
+    """Channel handler of a feed. Call :meth:`changed` after the map has changed.
 
-    ``changed()`` wakes the readers after the map changed. ``beat()`` is called every second while the source is alive:
-    by :meth:`run` itself, unless ``heartbeats`` is False (a Broadcast node hands its own source's beats on).
+    :meth:`heartbeat` is called every second while the source is alive: by :meth:`run`, unless ``heartbeats`` is False
+    (a Broadcast node forwards the heartbeats of its own source).
     """
 
     subprotocol = feed.SUBPROTOCOL
@@ -74,34 +74,50 @@ class FeedServer:
 
     @property
     def accepting(self) -> bool:
-        """Whether readers are taken now."""
+        """Readers are accepted now."""
         return self._open and self._source.source is not None
 
     @property
     def readers(self) -> int:
-        """Links that are open."""
+        """Number of open links."""
         return len(self._readers)
 
     def changed(self) -> None:
-        """The map has new changes: send them to whoever can take them."""
+        """Send every reader the changes that it lacks, as far as its link accepts them."""
+        changes = self._source.changes
         for connection, reader in self._readers.items():
-            self._pump(connection, reader)
+            while reader.resumed and not connection.paused and connection.is_open:
+                found = changes.after(reader.cursor, MAX_RECORDS)
+                if not found:
+                    if not reader.caught_up:
+                        self._finish_catch_up(connection, reader)
+                    break
+                reader.cursor = found[-1].sequence
+                self.sent += len(found)
+                connection.send_binary(feed.encode_batch(feed.STORE, reader.cursor + 1, found))
+
+    def _finish_catch_up(self, connection: InternalConnection, reader: _Reader) -> None:
+        reader.caught_up = True
+        connection.send_text(feed.encode(feed.CaughtUp(feed.STORE)))
+        if self._heartbeats or asyncio.get_running_loop().time() - self._last_heartbeat < 2 * HEARTBEAT_EVERY_S:
+            # Without it, a server that has just caught up would report ``live: false`` to its first clients.
+            connection.send_text(feed.HEARTBEAT)
 
     def heartbeat(self) -> None:
-        """The source behind this feed is alive."""
+        """Send a heartbeat: the source is alive."""
         self._last_heartbeat = asyncio.get_running_loop().time()
         for connection, reader in self._readers.items():
-            # A beat that overtakes nothing: behind a paused link it would only say that the link is paused.
+            # Not queued behind updates on a paused link: a late heartbeat would report the past.
             if reader.resumed and not connection.paused:
                 connection.send_text(feed.HEARTBEAT)
 
     def drop_readers(self, code: int = Close.RESTART, reason: str = "") -> None:
-        """Close every link; the readers dial again."""
+        """Close every link; the readers reconnect."""
         for connection in list(self._readers):
             connection.close(code, reason)
 
     async def run(self) -> None:
-        """Beats and pings until cancelled."""
+        """Send heartbeats and pings until cancelled."""
         while True:
             await asyncio.sleep(HEARTBEAT_EVERY_S)
             if self._heartbeats:
@@ -109,19 +125,19 @@ class FeedServer:
             self._monitor.tick()
 
     def stop(self) -> None:
-        """Take no more readers and close the links."""
+        """Accept no more readers, and close the links."""
         self._open = False
         self.drop_readers(Close.GOING_AWAY)
 
-    # End
+    # ChannelHandler
 
     def opened(self, connection: InternalConnection) -> None:
-        """A reader has connected; it speaks first."""
+        """Register a reader, which sends the first message."""
         self._readers[connection] = _Reader()
         self._monitor.add(connection)
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
-        """Take the reader's ``resume``; anything else is an error."""
+        """Handle the reader's ``resume``; any other message is an error."""
         reader = self._readers.get(connection)
         source = self._source.source
         if reader is None or source is None:
@@ -130,7 +146,7 @@ class FeedServer:
         if message is None:
             return
         if message.source == source:
-            # A position is the next sequence to read.
+            # A position is the next sequence to read, a cursor the last one sent.
             reader.cursor = max(0, message.positions.get(feed.STORE, 0) - 1)
             if reader.cursor > self._source.changes.sequence:
                 self._source.went_back(reader.cursor)
@@ -138,36 +154,17 @@ class FeedServer:
                 return
         reader.resumed = True
         connection.send_text(feed.encode(feed.Hello(source, [feed.STORE])))
-        self._pump(connection, reader)
+        self.changed()
 
     def blocked(self, connection: InternalConnection) -> None:
-        """Nothing: a cursor waits, and conflates meanwhile."""
+        """Do nothing: the cursor stands still, and the map conflates."""
 
     def resumed(self, connection: InternalConnection) -> None:
-        """A slow reader takes data again: what was superseded meanwhile is skipped by the map itself."""
-        reader = self._readers.get(connection)
-        if reader is not None:
-            self._pump(connection, reader)
+        """Continue with a slow reader; the map skips changes superseded meanwhile."""
+        if connection in self._readers:
+            self.changed()
 
     def closed(self, connection: InternalConnection) -> None:
-        """A reader is gone."""
+        """Forget a reader that has gone."""
         self._readers.pop(connection, None)
         self._monitor.discard(connection)
-
-    def _pump(self, connection: InternalConnection, reader: _Reader) -> None:
-        changes = self._source.changes
-        while reader.resumed and not connection.paused and connection.is_open:
-            found = changes.after(reader.cursor, MAX_RECORDS)
-            if not found:
-                break
-            reader.cursor = found[-1].sequence
-            self.sent += len(found)
-            connection.send_binary(feed.encode_batch(feed.STORE, reader.cursor + 1, found))
-        else:
-            return
-        if not reader.caught_up:
-            reader.caught_up = True
-            connection.send_text(feed.encode(feed.CaughtUp(feed.STORE)))
-            if self._heartbeats or asyncio.get_running_loop().time() - self._last_heartbeat < 2 * HEARTBEAT_EVERY_S:
-                # Without it a server that has just caught up would tell its first clients that it is not live.
-                connection.send_text(feed.HEARTBEAT)

@@ -1,4 +1,4 @@
-"""REST listeners: uvicorn under our signals, deadlines and connection limits; and a fallback for internal listeners."""
+"""REST listeners: uvicorn with our signals, deadlines and connection limits; and a fallback for internal listeners."""
 
 import asyncio
 import contextlib
@@ -23,9 +23,9 @@ from diem.process.limits import AdmissionResult
 from diem.process.listeners import OTHER_FILES, raise_open_files
 
 REQUEST_S: Final = 10.0
-"""Within which a request head must be complete, counted from the connection's start or from the head's first byte."""
+"""Time for a request head to be complete, from the start of the connection or the first byte of the head."""
 ANSWER_S: Final = 30.0
-"""Within which a client must have taken what has been written of an answer."""
+"""Time for a client to read what has been written of a response."""
 KEEP_ALIVE_S: Final = 30
 MAX_HEADER_BYTES: Final = 16 * 1024
 RETRY_AFTER_S: Final = 2
@@ -36,12 +36,11 @@ _logger = structlog.get_logger(__name__)
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that is held no longer than its client uses it, and is one of a bounded number.
+    """A connection with deadlines, one of a bounded number (docs/reliability.md S16).
 
-    It ends when a request head is not complete within :data:`REQUEST_S` (also when a body dribbles in that was answered
-    already), when an answer is not taken within :data:`ANSWER_S`, and when it is idle for :data:`KEEP_ALIVE_S`; what
-    handlers wait for is bounded by themselves. Which connections are let in is for the limiter
-    (docs/reliability.md S16).
+    It is closed when a request head is not complete within :data:`REQUEST_S` (also while the body of a request that was
+    answered already trickles in), when a response is not read within :data:`ANSWER_S`, and when it is idle for
+    :data:`KEEP_ALIVE_S`. Handlers bound their own waits. The limiter decides which connections are admitted.
     """
 
     def __init__(
@@ -59,9 +58,9 @@ class TimedProtocol(H11Protocol):
         self._limiter = limiter
         self._reads, self._others = turns
         self._received: bytes | None = None
-        """What waits for its turn; empty: a request that was sent before the last one had been answered."""
-        self._sent_ahead = False
-        """Whether the request that comes next is such a one."""
+        """Data that waits for its turn; empty for a pipelined request, which the parser already has."""
+        self._pipelined = False
+        """The next request was sent before the last one had been answered."""
         self._privileged = privileged
         self._application = cast("ASGIApp", self.app)
         self.app = cast("Any", self._answer)
@@ -72,7 +71,7 @@ class TimedProtocol(H11Protocol):
     # Events of the connection
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401  # as uvicorn declares it
-        """Let the connection in, or close it; start the clock."""
+        """Admit the connection, or close it; start the request clock."""
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
         if self._limiter.opened(self, self._address, self.loop.time()) is not None:
@@ -85,51 +84,51 @@ class TimedProtocol(H11Protocol):
         self._limiter.closed(self)
         self._received = None
         self._stop_clocks()
-        # uvicorn lets it run on when the client resets the connection.
+        # uvicorn does not stop it when the client resets the connection.
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a request, at once or when it is their turn.
+        """Process data at once or in a later turn of the loop.
 
-        Requests that may be writes have turns of their own: they never wait behind all reads. What belongs to a
-        privileged request that has begun does not wait at all.
+        Possible writes have turns of their own, so that they never wait behind all reads. The rest of a privileged
+        request that has begun does not wait at all.
         """
         if self._received is not None:
-            # Nothing more is read until it is its turn.
+            # Read no more until then.
             self._received += data
             self.flow.pause_reading()
             return
         if self._answering and self in self._limiter.privileged:
-            self._take(data)
+            self._process(data)
         else:
-            self._take_or_wait(data, self._reads if data.startswith(_READS) else self._others)
+            self._process_or_wait(data, self._reads if data.startswith(_READS) else self._others)
 
     def handle_events(self) -> None:
-        """Begin the next request, unless it was sent ahead: then it has a turn of its own."""
-        if self._sent_ahead:
-            self._sent_ahead = False
-            self._take_or_wait(b"", self._others if self in self._limiter.privileged else self._reads)
+        """Begin the next request; a pipelined one takes a turn of its own."""
+        if self._pipelined:
+            self._pipelined = False
+            self._process_or_wait(b"", self._others if self in self._limiter.privileged else self._reads)
         else:
             super().handle_events()
 
     def process_received(self) -> None:
-        """Work on what was received."""
+        """Process the data that waited for this turn."""
         data, self._received = self._received, None
         if data is None or self.transport.is_closing():
             return
         self.flow.resume_reading()
-        self._take(data)
+        self._process(data)
 
-    def _take_or_wait(self, data: bytes, turns: RequestTurns) -> None:
+    def _process_or_wait(self, data: bytes, turns: RequestTurns) -> None:
         if turns.may_begin():
-            self._take(data)
+            self._process(data)
         else:
             self._received = data
             turns.wait(self)
 
-    def _take(self, data: bytes) -> None:
-        """Work on bytes; what is not the whole of a head yet has a deadline, however it dribbles in."""
+    def _process(self, data: bytes) -> None:
+        """Process data; an incomplete head has a deadline, however slowly it trickles in."""
         if data:
             super().data_received(data)
         else:
@@ -140,46 +139,46 @@ class TimedProtocol(H11Protocol):
             self._request_deadline = self.loop.call_later(REQUEST_S, self._request_overdue)
 
     def on_response_complete(self) -> None:
-        """The answer has been written, and the next request may be waited for."""
+        """Handle the end of a response: the connection is idle, or closes."""
         self._limiter.answered(self, self.loop.time())
         if self.transport.is_closing():
             self._start_answer_clock()
-        # Nothing more is read from who sends ahead.
-        self._sent_ahead = self.flow.read_paused
+        # The library stops reading from a client that pipelines.
+        self._pipelined = self.flow.read_paused
         super().on_response_complete()
-        self._sent_ahead = False
+        self._pipelined = False
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, and close."""
+        """Answer malformed HTTP with 400, and close."""
         super().send_400_response(msg)
         self._start_answer_clock()
 
     def pause_writing(self) -> None:
-        """The client takes less than is sent to it: it has some time to catch up."""
+        """Start the answer clock of a slow client."""
         super().pause_writing()
         self._start_answer_clock()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Stop the answer clock: the client has caught up."""
         super().resume_writing()
         if self._answer_deadline is not None and not self.transport.is_closing():
             self._answer_deadline.cancel()
             self._answer_deadline = None
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection, without waiting until its client takes the last answer."""
+        """Close an idle connection, without waiting for its client to read the last response."""
         if self._received is not None:
-            return  # it waits for its turn
+            return  # a request waits for its turn
         if self.drained:
             super().timeout_keep_alive_handler()
         else:
             self.transport.abort()
 
-    # What the limiter asks
+    # LimitedConnection
 
     @property
     def drained(self) -> bool:
-        """Whether the client has taken everything that was sent to it, and has not sent another request."""
+        """The client has read everything that was sent to it, and has sent no further request."""
         return self._received is None and not self._answering and not self.transport.get_write_buffer_size()
 
     def evict(self) -> None:
@@ -197,13 +196,13 @@ class TimedProtocol(H11Protocol):
 
     @property
     def _answering(self) -> bool:
-        # There is no cycle before the first request.
+        # uvicorn has no cycle before the first request.
         return not getattr(self.cycle, "response_complete", True)
 
     def _request_overdue(self) -> None:
         self._request_deadline = None
         if self._received is not None:
-            # It waits for us, and not we for it.
+            # The request waits for its turn: not the client's fault.
             self._request_deadline = self.loop.call_later(REQUEST_S, self._request_overdue)
         elif not self._answering:
             self.transport.abort()
@@ -231,7 +230,7 @@ def _refusal(verdict: AdmissionResult) -> Response:
 
 
 def _within_open_files(limits: ConnectionLimits) -> ConnectionLimits:
-    """Let this process have the descriptors for ``limits``; if it may not, have fewer connections that are pending."""
+    """Raise the limit of open files for ``limits``; return them with fewer pending connections if that fails."""
     held = limits.readers + limits.privileged + OTHER_FILES
     allowed = raise_open_files(held + limits.pending)
     if allowed >= held + limits.pending:
@@ -242,7 +241,7 @@ def _within_open_files(limits: ConnectionLimits) -> ConnectionLimits:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn without a hand on the process's signals: :meth:`run_until` ends it."""
+    """uvicorn without signal handlers: :meth:`run_until` stops it."""
 
     limiter: "ConnectionLimiter[TimedProtocol]"
     _acceptors: Sequence[BatchAcceptor] = ()
@@ -253,12 +252,12 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections ourselves."""
+        """Start, with acceptors of our own."""
         await super().startup([])
         self._acceptors = [BatchAcceptor(listener, self._make_protocol) for listener in sockets or []]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, and answer what has begun."""
+        """Stop accepting, and answer requests that have begun."""
         for acceptor in self._acceptors:
             acceptor.stop()
         await super().shutdown(sockets)
@@ -270,7 +269,7 @@ class HttpServer(uvicorn.Server):
         return made
 
     async def run_until(self, stopping: asyncio.Event, listener: socket.socket) -> None:
-        """Serve ``listener`` until ``stopping``; then answer what has begun and return."""
+        """Serve ``listener`` until ``stopping``; then answer requests that have begun, and return."""
         serving = asyncio.create_task(self.serve([listener]))
         stop = asyncio.create_task(stopping.wait())
         try:
@@ -290,17 +289,16 @@ def make_server(
     trusted_proxies: Sequence[str] = (),
     privileged: Callable[[Scope], bool] | None = None,
 ) -> HttpServer:
-    """A server for the public listener.
+    """Return the server of a public listener.
 
     Args:
         app: the application.
-        limits: of open connections; a request beyond them is answered 503 (429: those of one address).
-        drain_s: how long requests that have begun may take once it stops.
-        trusted_proxies: addresses and networks whose X-Forwarded-For is believed.
-        privileged: whether a request is one of those for which connections are reserved.
+        limits: of open connections; a request beyond them is answered 503 (429 beyond those of one address).
+        drain_s: seconds for requests that have begun when the server stops.
+        trusted_proxies: addresses and networks whose ``X-Forwarded-For`` is trusted.
+        privileged: returns whether connections are reserved for a request.
     """
-    # Its start and end are logged by the process, and its warnings are about what strangers send: with a line for each
-    # they could fill a disk.
+    # The process logs start and end; uvicorn's warnings are about malformed requests, which could fill a disk.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     limits = _within_open_files(limits)
     limiter = ConnectionLimiter[TimedProtocol](limits)
@@ -327,14 +325,14 @@ def make_server(
 
 
 CLOSE: Final = (b"connection", b"close")
-"""With every answer: the next request on the connection might be for the listener, not the application."""
+"""Header of every response: the next request on the connection could be for the listener, not the application."""
 
 
 class AsgiFallback:
-    """An application for everything below ``prefix``, whatever the method.
+    """An application for all paths below ``prefix``, with any method.
 
-    The listener's own connections know GET and WebSocket upgrades alone, and hold little; a connection that asks for
-    something below the prefix is handed over with what was received of it, and ends with the answer, as all of them do.
+    The listener's own connections handle only GET and WebSocket upgrades, in little memory. A connection whose request
+    is below the prefix is handed over with the data received so far, and closes after its response, like all of them.
     """
 
     def __init__(self, app: ASGIApp, prefix: str) -> None:
@@ -354,22 +352,22 @@ class AsgiFallback:
         self._prefix = prefix.encode()
 
     def wants(self, head: bytes) -> bool | None:
-        """Whether a request that begins with ``head`` is for the application; None while that cannot be known."""
+        """Return whether a request that begins with ``head`` is for the application; None until that is known."""
         _method, space, rest = head.partition(b" ")
         path, end, _ = rest.partition(b" ")
         if not space or not (end or len(path) > len(self._prefix)):
             return None
         return path == self._prefix or path.startswith((self._prefix + b"/", self._prefix + b"?"))
 
-    def take(self, transport: asyncio.Transport, received: bytes) -> None:
-        """The connection is the application's from now on."""
+    def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Take over a connection on which ``received`` has arrived."""
         protocol: Any = H11Protocol(self._config, self._state, {})
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(received)
 
     async def drain(self, seconds: float) -> None:
-        """Let requests that have begun be answered."""
+        """Wait for the responses to requests that have begun, at most ``seconds``."""
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:

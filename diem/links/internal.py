@@ -1,4 +1,4 @@
-"""The internal listener of every process: health, metrics, status and links such as the feed, behind the key."""
+"""Internal listener of every process: health, metrics, status, and channels such as the feed, behind the shared key."""
 
 import socket
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ import structlog
 from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
-from diem.links import local
+from diem.links import unix_sockets
 from diem.links.listener import MAX_HEAD_BYTES, Listener, Reply, ServerConnection
 from diem.process import metrics
 from diem.process.auth import SharedKey
@@ -18,131 +18,132 @@ from diem.process.listeners import bind, check_bind
 from diem.protocol import feed
 
 if TYPE_CHECKING:
-    # Who has one needs the HTTP server behind it; the others do without.
+    # Only processes that have one import the HTTP server behind it.
     from diem.links.http_server import AsgiFallback
 
 HEAD_END: Final = b"\r\n\r\n"
 MAX_MESSAGE_BYTES: Final = feed.MAX_BATCH_BYTES
-"""Bytes of one message to a process; only proxies send long ones, when they subscribe for many clients."""
+"""Bytes of one incoming message; only proxies send long ones, when they subscribe for many clients."""
 
 
 class ChannelHandler(Protocol):
-    """What serves the links of one path: the feed, the watch of the metadata service, the proxies of a server."""
+    """Serves the links to one path, such as the feed. Called on the event loop; must not block."""
 
     subprotocol: str
 
     @property
     def accepting(self) -> bool:
-        """Whether links are taken now; otherwise they are answered 503 and dial again."""
+        """New links are accepted now; otherwise they are answered 503, and their dialers retry."""
         ...
 
     def opened(self, connection: "InternalConnection") -> None:
-        """Somebody has connected."""
+        """Called when a link was opened."""
         ...
 
     def received(self, connection: "InternalConnection", data: bytes) -> None:
-        """A text message has arrived."""
+        """Called with every text message."""
         ...
 
     def blocked(self, connection: "InternalConnection") -> None:
-        """The connection takes no more data: :attr:`InternalConnection.paused` is true until ``resumed``."""
+        """Called when the write buffer is full: :attr:`InternalConnection.paused` is true until :meth:`resumed`."""
         ...
 
     def resumed(self, connection: "InternalConnection") -> None:
-        """The connection takes data again after a pause."""
+        """Called when the write buffer has drained after :meth:`blocked`."""
         ...
 
     def closed(self, connection: "InternalConnection") -> None:
-        """The link is gone."""
+        """Called once when a link closes; nothing may be written to it from then on."""
         ...
 
 
 class InternalConnection(ServerConnection):
-    """One connection to an internal listener: answered and closed, or a link."""
+    """One connection to an internal listener: a request that is answered and closed, or a link to a channel."""
 
-    __slots__ = ("_early", "_end", "_listener", "paused")
+    __slots__ = ("_channel", "_early", "_listener", "paused")
 
     def __init__(self, listener: "InternalListener") -> None:
         super().__init__(subprotocols=(), max_size=MAX_MESSAGE_BYTES)
         self._listener = listener
         self._early = None if listener.fallback is None else b""
-        self._end: ChannelHandler | None = None
+        """Bytes received before it is known whether the fallback answers; None once it is."""
+        self._channel: ChannelHandler | None = None
         self.paused = False
-        """Whether the transport asks to wait: nothing more is written then."""
+        """The write buffer is full: write nothing until it has drained."""
 
     def data_received(self, data: bytes) -> None:
-        """Handle what arrives, or hand the connection over."""
+        """Handle data, or hand the connection to the fallback."""
         fallback = self._listener.fallback
         if self._early is None or fallback is None:
             super().data_received(data)
             return
         self._early += data
         wanted = fallback.wants(self._early)
-        # The time in which a head must have come runs on until it has.
+        # The handshake timeout continues until the head is complete.
         if (wanted is None or (wanted and HEAD_END not in self._early)) and len(self._early) <= MAX_HEAD_BYTES:
             return
         early, self._early = self._early, None
         if wanted:
-            self._answered_in_time()
-            fallback.take(self.transport, early)
+            self._cancel_deadline()
+            fallback.adopt(self.transport, early)
         else:
             super().data_received(early)
 
     def on_request(self, request: Request) -> None:
-        """Answer a GET, or take a link."""
+        """Open a link to a channel, or answer a GET."""
         path = request.path.partition("?")[0]
-        end = self._listener.ends.get(path)
-        if end is not None and self._listener.authorised(request):
-            self.server.available_subprotocols = [Subprotocol(end.subprotocol)]
-            if not end.accepting:
+        channel = self._listener.channels.get(path)
+        if channel is not None and self._listener.authorised(request):
+            self.server.available_subprotocols = [Subprotocol(channel.subprotocol)]
+            if not channel.accepting:
                 self.reply(Reply(503, b"not ready\n", headers={"Retry-After": "1"}))
             elif self.upgrade(request):
-                self._end = end
-                end.opened(self)
+                self._channel = channel
+                channel.opened(self)
             return
         self.reply(self._listener.answer(path, request))
 
     def on_text(self, data: bytes) -> None:
-        """Hand a message on."""
-        if self._end is not None:
-            self._end.received(self, data)
+        """Pass a message to the channel."""
+        if self._channel is not None:
+            self._channel.received(self, data)
 
     def on_closing(self) -> None:
-        """Over for whoever serves the link: he writes to the transport by himself, and nothing may follow a close."""
-        if self._end is not None:
-            end, self._end = self._end, None
-            end.closed(self)
+        """Detach the channel before the close frame goes out: it writes to the transport directly."""
+        if self._channel is not None:
+            channel, self._channel = self._channel, None
+            channel.closed(self)
 
     def pause_writing(self) -> None:
-        """The other end is slow: what serves it waits, and conflates meanwhile."""
+        """Report a slow peer to the channel, which waits or conflates."""
         self.paused = True
-        if self._end is not None:
-            self._end.blocked(self)
+        if self._channel is not None:
+            self._channel.blocked(self)
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Report to the channel that the peer has caught up."""
         self.paused = False
-        if self._end is not None:
-            self._end.resumed(self)
+        if self._channel is not None:
+            self._channel.resumed(self)
 
 
 class InternalListener:
-    """Serves ``/livez`` and ``/readyz`` to everybody; all else, from ``/metrics`` to links, to holders of the key.
+    """Serves ``/livez`` and ``/readyz`` to everybody, everything else only with the shared key.
 
     Args:
-        host: address to bind; internal listeners always ask for the key, so any address is allowed.
+        host: address to bind; any address is allowed, because the key is always required.
         port: port to bind, 0 for a free one.
         key: the shared key.
-        ready: why the process is not ready, or None when it is.
-        status: the process's status, as JSON values.
-        ends: path -> what serves links there.
-        pages: path -> what makes the answer to a GET, besides ``/metrics`` and ``/status``.
-        fallback: an application for the paths that are neither; it looks after the key by itself.
-        sockets: directory of Unix sockets: the same is served at ``<sockets>/<port>.sock``, to the same key. Without
-            success there is a warning, and TCP alone.
+        ready: returns why the process is not ready, None if it is.
+        status: returns the process's status as JSON values.
+        channels: path -> handler of the links to it.
+        pages: path -> function that returns the reply to a GET, besides ``/metrics`` and ``/status``.
+        fallback: application for all other paths; it checks the key itself.
+        sockets: directory of Unix sockets: the same is served, with the same key, at ``<sockets>/<port>.sock``. If that
+            fails, a warning is logged, and TCP alone is served.
 
     Raises:
-        PortTaken: from the constructor.
+        PortInUse, BindFailed: from the constructor.
     """
 
     def __init__(
@@ -153,27 +154,27 @@ class InternalListener:
         key: SharedKey,
         ready: Callable[[], str | None],
         status: Callable[[], dict[str, Any]],
-        ends: Mapping[str, ChannelHandler] | None = None,
+        channels: Mapping[str, ChannelHandler] | None = None,
         pages: Mapping[str, Callable[[], Reply]] | None = None,
         fallback: "AsgiFallback | None" = None,
         sockets: Path | None = None,
     ) -> None:
         check_bind(host, authenticated=True, what="internal listener")
         self.fallback = fallback
-        self.ends = ends or {}
+        self.channels = channels or {}
         self._pages = {"/metrics": self._metrics, "/status": self._reply_status, **(pages or {})}
         self._key = key
         self._ready = ready
         self._status = status
         tcp = bind(host, port)
-        # Bound by start(): a name in there is for who has the port.
-        self._sockets = sockets if tcp.getsockname()[0] in local.BOUND else None
-        self._local: tuple[socket.socket, Listener] | None = None
+        # Bound by start(): only the owner of the port may replace the socket that is named after it.
+        self._sockets = sockets if tcp.getsockname()[0] in unix_sockets.BOUND else None
+        self._unix: tuple[socket.socket, Listener] | None = None
         self._listener = Listener(tcp, self._connection)
 
     @property
     def port(self) -> int:
-        """The port that is bound."""
+        """The bound port."""
         return self._listener.port
 
     async def start(self) -> None:
@@ -181,31 +182,31 @@ class InternalListener:
         await self._listener.start()
         if self._sockets is not None:
             try:
-                sock = local.bind(self._sockets, self.port)
+                sock = unix_sockets.bind(self._sockets, self.port)
             except OSError as error:
                 why = error.strerror or str(error)
                 log = structlog.get_logger("links")
                 log.warning("no Unix socket: TCP only", directory=str(self._sockets), error=why)
             else:
-                self._local = (sock, Listener(sock, self._connection))
-                await self._local[1].start()
+                self._unix = (sock, Listener(sock, self._connection))
+                await self._unix[1].start()
 
     def stop(self) -> None:
         """Accept no more connections; a repeat does nothing."""
-        if self._local is not None:
-            (sock, listener), self._local = self._local, None
-            # While the port is ours: another process with it could have a socket of the same name.
-            local.remove(sock)
+        if self._unix is not None:
+            (sock, listener), self._unix = self._unix, None
+            # Before the port is released: its next owner could have made a socket of the same name.
+            unix_sockets.remove(sock)
             listener.stop()
         self._listener.stop()
 
     def authorised(self, request: Request) -> bool:
-        """Whether the request carries the shared key."""
+        """Return whether the request carries the shared key, once."""
         values = request.headers.get_all("Authorization")
         return len(values) == 1 and self._key.matches(values[0])
 
     def answer(self, path: str, request: Request) -> Reply:
-        """The answer to a GET that is not an upgrade."""
+        """Return the reply to a GET that is not an upgrade."""
         if path == "/livez":
             return Reply(200, b"ok\n")
         if path == "/readyz":

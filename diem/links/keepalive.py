@@ -1,4 +1,8 @@
-"""Keepalive: a monitor for the links between processes, and one timer wheel for all client connections."""
+"""Keepalive: a monitor for the links between processes, and one timer wheel for all client connections.
+
+They differ because a process has a handful of links, of which it must notice the loss within seconds, and ten thousand
+clients, for which a timer each, or a scan of all of them every second, would cost too much.
+"""
 
 import asyncio
 import random
@@ -12,7 +16,7 @@ from diem.links.connection import Connection
 CHECK_EVERY_S: Final = 1.0
 PING_EVERY_S: Final = 2.0
 SILENCE_TIMEOUT_S: Final = 5.0
-"""Seconds without anything from the peer after which a link is cut."""
+"""Seconds without data from the peer after which a link is aborted."""
 
 
 class LinkMonitor:
@@ -22,8 +26,8 @@ class LinkMonitor:
 
     Args:
         what: name of the peers in the log.
-        ping_every_s: seconds between two pings.
-        silence_timeout_s: seconds of silence after which a link is cut.
+        ping_every_s: interval of pings.
+        silence_timeout_s: seconds without data from the peer after which a link is aborted.
     """
 
     def __init__(
@@ -37,15 +41,15 @@ class LinkMonitor:
         self._log = structlog.get_logger("links")
 
     def add(self, connection: Connection) -> None:
-        """Start to monitor a link."""
+        """Start monitoring a link."""
         self._last_alive[connection] = asyncio.get_running_loop().time()
 
     def discard(self, connection: Connection) -> None:
-        """Stop to monitor a link; one that is not monitored changes nothing."""
+        """Stop monitoring a link; a no-op if it is not monitored."""
         self._last_alive.pop(connection, None)
 
     def tick(self) -> None:
-        """Advance by one second: cut silent links, ping the others when it is time."""
+        """Advance by one second: abort silent links, and ping the others when due."""
         now = asyncio.get_running_loop().time()
         self._ticks += 1
         for connection, last_alive in list(self._last_alive.items()):
@@ -67,11 +71,11 @@ class LinkMonitor:
 CLIENT_PING_EVERY_S: Final = 25
 """Seconds between two pings to one client (docs/reliability.md S14); also between two status frames."""
 PONG_TIMEOUT_S: Final = 10
-"""Seconds after a ping within which something must arrive from the client."""
+"""Seconds after a ping within which data must arrive from the client."""
 
 
 class WheelMember(Hashable, Protocol):
-    """A connection that a wheel keeps alive."""
+    """A connection that a wheel pings."""
 
     def on_ping_due(self) -> None:
         """Called every :data:`CLIENT_PING_EVERY_S` seconds."""
@@ -105,7 +109,7 @@ class TimerWheel(Generic[T]):
     def tick(self) -> None:
         """Advance by one second."""
         self._now = (self._now + 1) % CLIENT_PING_EVERY_S
-        # Copies: a call may close its member, which then leaves its slot. A slot holds 1/25 of all members.
+        # Copies of the slots, each 1/25 of all members: a call may close its member, which then leaves its slot.
         for member in tuple(self._slots[self._now - PONG_TIMEOUT_S]):
             member.on_pong_deadline()
         for member in tuple(self._slots[self._now]):

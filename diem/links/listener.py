@@ -1,7 +1,8 @@
 """Server side: listening sockets, WebSocket upgrades, plain HTTP replies to GET, and a bound on slow handshakes.
 
-``Listener`` leaves accepting to the event loop. ``BatchAcceptor`` accepts many connections a turn: libuv accepts one,
-so while a herd keeps turns busy, hundreds wait in the kernel's queue, the writer's among them, for seconds.
+``Listener`` leaves accepting to the event loop. ``BatchAcceptor`` accepts many connections in one turn of the loop:
+libuv accepts one, so while a herd of readers keeps turns busy, hundreds of connections, a writer's among them, wait in
+the kernel's queue for seconds.
 """
 
 import asyncio
@@ -22,14 +23,14 @@ from diem.links.connection import SILENT_LOGGER, Connection
 from diem.process.listeners import BACKLOG
 
 MAX_HEAD_BYTES: Final = 16 * 1024
-"""Bytes of a request: the library alone would take 1 MiB (docs/reliability.md S17)."""
+"""Longest request head in bytes; the library's own bound is 1 MiB (docs/reliability.md S17)."""
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Seconds after which a connection that has not sent its request is cut (docs/reliability.md S16)."""
+"""Seconds after which a connection without a complete request is aborted (docs/reliability.md S16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP answer; the connection is closed after it."""
+    """An HTTP response, after which the connection is closed."""
 
     status: int
     body: bytes = b""
@@ -38,7 +39,7 @@ class Reply:
 
 
 class ServerConnection(Connection):
-    """A connection that a client has opened. Its :meth:`on_request` says what becomes of it."""
+    """A connection opened by a client. :meth:`on_request` must answer with :meth:`upgrade` or :meth:`reply`."""
 
     __slots__ = ("_deadline", "_head")
 
@@ -49,24 +50,24 @@ class ServerConnection(Connection):
 
     @property
     def server(self) -> ServerProtocol:
-        """The protocol, as what it is."""
+        """The protocol with its type."""
         protocol = self.protocol
         assert isinstance(protocol, ServerProtocol)  # noqa: S101 - given in the constructor
         return protocol
 
     @property
     def peer(self) -> str:
-        """The address of the other end of the TCP connection; empty on a Unix socket."""
+        """Address of the peer; empty on a Unix socket."""
         peername = self.transport.get_extra_info("peername")
         return str(peername[0]) if peername else ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the time that the peer has for its request."""
+        """Start the handshake timeout."""
         super().connection_made(transport)
-        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._cut_if_silent)
+        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._on_deadline)
 
     def data_received(self, data: bytes) -> None:
-        """Bound the request, then handle what arrives."""
+        """Handle data, and abort if the request head is too long."""
         if self.protocol.state is CONNECTING:
             self._head += len(data)
             if self._head > MAX_HEAD_BYTES:
@@ -75,20 +76,20 @@ class ServerConnection(Connection):
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the time that the peer had."""
-        self._answered_in_time()
+        """Stop the handshake timeout."""
+        self._cancel_deadline()
         super().connection_lost(exc)
 
     def upgrade(self, request: Request) -> bool:
         """Answer a valid opening handshake with 101 and return True, an invalid one with its error and False."""
         response = self.server.accept(request)
         self._send(response)
-        # The protocol's suspended parser holds the request as long as the connection lives.
+        # The protocol's suspended parser keeps the request for the life of the connection.
         request.headers.clear()
         return response.status_code == HTTPStatus.SWITCHING_PROTOCOLS
 
     def reply(self, reply: Reply) -> None:
-        """Answer with plain HTTP and end the connection."""
+        """Answer with plain HTTP and close the connection."""
         response = self.server.reject(reply.status, "")
         response.body = reply.body
         del response.headers["Content-Length"]
@@ -100,16 +101,16 @@ class ServerConnection(Connection):
         self._send(response)
 
     def _send(self, response: Response) -> None:
-        self._answered_in_time()
+        self._cancel_deadline()
         self.server.send_response(response)
         self.flush()
 
-    def _answered_in_time(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _cut_if_silent(self) -> None:
+    def _on_deadline(self) -> None:
         if self.protocol.state is CONNECTING:
             self.abort()
 
@@ -117,13 +118,13 @@ class ServerConnection(Connection):
 class Listener:
     """A listening socket whose connections are made by ``factory``.
 
-    :meth:`start` begins to accept; :meth:`stop` stops accepting and leaves the connections alone.
+    :meth:`start` starts accepting; :meth:`stop` stops accepting and leaves open connections alone.
 
     Args:
         sock: bound, not listening yet.
         factory: makes the protocol of each connection.
-        send_buffer: bytes of kernel send buffer per connection (the kernel doubles it), which bounds what a client
-            that does not read holds there; None leaves it to the kernel.
+        send_buffer: bytes of kernel send buffer per connection (the kernel doubles it), a bound on the data held there
+            for a client that does not read; None for the kernel's default.
     """
 
     def __init__(
@@ -137,11 +138,11 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port that is bound."""
+        """The bound port."""
         return int(self._socket.getsockname()[1])
 
     async def start(self) -> None:
-        """Begin to accept connections."""
+        """Start accepting connections."""
         loop = asyncio.get_running_loop()
         if self._socket.family is socket.AF_UNIX:
             self._server = await loop.create_unix_server(self._factory, sock=self._socket, backlog=BACKLOG)
@@ -149,7 +150,7 @@ class Listener:
             self._server = await loop.create_server(self._factory, sock=self._socket, backlog=BACKLOG)
 
     def stop(self) -> None:
-        """Accept no more connections; a repeat does nothing."""
+        """Stop accepting connections; a repeat does nothing."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -157,33 +158,33 @@ class Listener:
 
 
 ACCEPT_BATCH: Final = 64
-"""Connections that are accepted in one turn, which takes some milliseconds."""
+"""Connections accepted in one turn of the loop, which takes some milliseconds."""
 EXHAUSTED_PAUSE_S: Final = 1.0
-"""After which it is tried again, when there was no descriptor for a connection."""
+"""Pause of accepting after the process has run out of file descriptors or buffers."""
 _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 _logger = structlog.get_logger(__name__)
 
 
 class BatchAcceptor:
-    """Accepts what comes to ``listener``, a non-blocking socket, until :meth:`stop`; the socket stays open."""
+    """Accepts connections on ``listener``, a non-blocking socket, until :meth:`stop`; the socket stays open."""
 
     def __init__(self, listener: socket.socket, make_protocol: Callable[[], asyncio.Protocol]) -> None:
         self._listener = listener
         self._make_protocol = make_protocol
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[object]] = set()
-        self._rest: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
         self._start()
 
     def stop(self) -> None:
-        """Accept nothing more; what was accepted goes on."""
+        """Stop accepting; accepted connections continue."""
         self._loop.remove_reader(self._listener)
-        if self._rest is not None:
-            self._rest.cancel()
+        if self._pause is not None:
+            self._pause.cancel()
 
     def _start(self) -> None:
-        self._rest = None
+        self._pause = None
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
@@ -197,7 +198,7 @@ class BatchAcceptor:
                     raise
                 _logger.warning("no connection can be accepted now", error=error.strerror)
                 self._loop.remove_reader(self._listener)
-                self._rest = self._loop.call_later(EXHAUSTED_PAUSE_S, self._start)
+                self._pause = self._loop.call_later(EXHAUSTED_PAUSE_S, self._start)
                 return
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -208,5 +209,5 @@ class BatchAcceptor:
     async def _open(self, connection: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(self._make_protocol, connection)
-        except OSError:  # it has gone already
+        except OSError:  # the client has gone already
             connection.close()

@@ -1,4 +1,4 @@
-"""The internal end of a server for proxies: the client protocol without the limits, which act where the clients are."""
+"""Channel of a server for proxies: the client protocol without the limits, which proxies enforce on their clients."""
 
 import socket
 from secrets import token_hex
@@ -19,17 +19,17 @@ SILENCE_TIMEOUT_S: Final = 75.0
 """Seconds without anything from a proxy, which pings each of its links at least every 25 s."""
 
 SEND_BUFFER_BYTES: Final = 64 * 1024
-"""Of the kernel, as for clients: what is in it cannot be conflated when a proxy, or a client behind it, is slow.
+"""Kernel send buffer, as for clients: what it holds for a slow proxy, or a slow client behind one, is not conflated.
 
-Written one by one, 1,300 frames of 100 bytes fit over TCP, 170 into a Unix socket, which counts its bookkeeping, too.
+Written one by one, 1,300 frames of 100 bytes fit with TCP, 170 with a Unix socket, which counts its overhead as well.
 """
 
 
 class ProxyPort:
-    """Takes the links of proxies (an ``End``), each a session of the server's hub like those of its own clients.
+    """Channel handler of ``/ws``: each link of a proxy is a session of the server's hub, like its own clients'.
 
-    A proxy may subscribe for many clients on one link, so names in a message are not limited, nor are subscriptions
-    (of a hub whose limit is that of a client, sessions of proxies are exempt) or messages.
+    A proxy subscribes for many clients on one link, so neither the names in a message, nor its messages, nor its
+    subscriptions (its sessions are exempt from the hub's limit for one client) are limited.
     """
 
     subprotocol = messages.SUBPROTOCOL
@@ -41,27 +41,27 @@ class ProxyPort:
         self._monitor = LinkMonitor("proxy", ping_every_s=25.0, silence_timeout_s=SILENCE_TIMEOUT_S)
 
     def __len__(self) -> int:
-        """Links that are open."""
+        """Return the number of open links."""
         return len(self._sessions)
 
     @property
     def accepting(self) -> bool:
-        """Whether the server takes clients."""
+        """The server accepts clients."""
         return self._edge.ready and not self._edge.draining
 
     async def run(self) -> None:
-        """Watch over the links until cancelled."""
+        """Monitor the links until cancelled."""
         await self._monitor.run()
 
     def close(self, code: int = Close.RESTART, reason: str = "") -> None:
-        """Send every proxy away: it subscribes elsewhere, and its clients notice nothing but a moment's staleness."""
+        """Close every link: the proxies subscribe elsewhere; their clients notice a moment of staleness at most."""
         for connection in list(self._sessions):
             connection.close(code, reason)
 
-    # End
+    # ChannelHandler
 
     def opened(self, connection: InternalConnection) -> None:
-        """A proxy has connected: it gets the welcome and the status as every client does."""
+        """Add a session for a proxy, and send it ``welcome`` and ``status`` like every client."""
         edge, transport = self._edge, connection.transport
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         session = Session(transport.write, transport.writelines, edge.fanout.stats, exempt=True)
@@ -75,7 +75,7 @@ class ProxyPort:
         transport.writelines([text_frame(hello), edge.status_frame])
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
-        """Answer a request."""
+        """Handle a request."""
         session = self._sessions.get(connection)
         if session is None or not connection.is_open:
             return
@@ -94,17 +94,19 @@ class ProxyPort:
                 hub.fanout.unsubscribe(session, request.endpoints)
                 connection.send_text(messages.unsubscribed(request.id, request.endpoints))
             case messages.Auth():
-                connection.send_text(messages.error(ErrorCode.UNAUTHORISED, "the key has said it all", request.id))
+                connection.send_text(
+                    messages.error(ErrorCode.UNAUTHORISED, "links are authenticated by the shared key", request.id)
+                )
 
     def blocked(self, connection: InternalConnection) -> None:
-        """The proxy is slow: hold the latest frame per endpoint, and take no more requests meanwhile."""
+        """Conflate for a slow proxy: hold the latest frame of each endpoint, and read no requests."""
         session = self._sessions.get(connection)
         if session is not None:
             session.block()
             connection.transport.pause_reading()
 
     def resumed(self, connection: InternalConnection) -> None:
-        """The proxy takes data again: what was held, and the status that it may have missed."""
+        """Send the held frames, then the current status, which the proxy may have missed."""
         session = self._sessions.get(connection)
         if session is not None:
             connection.transport.resume_reading()
@@ -113,7 +115,7 @@ class ProxyPort:
                 connection.transport.write(self._edge.status_frame)
 
     def closed(self, connection: InternalConnection) -> None:
-        """A proxy is gone."""
+        """Remove the session of a proxy that has gone."""
         self._monitor.discard(connection)
         session = self._sessions.pop(connection, None)
         if session is not None:

@@ -3,7 +3,8 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -18,11 +19,12 @@ from diem.errors import DiemError
 from diem.process import metrics
 
 BODY_TIMEOUT_S: Final = 20.0
-"""A client that takes longer for at most 1 MiB holds a connection and nothing else, but it shall not do so for ever."""
+"""Time to receive a body of at most 1 MiB: a slower client holds a connection, and must not hold it forever."""
 MEDIA_TYPE: Final = "application/problem+json"
 SECURITY_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
 
-_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
+_CODES: Final = {404: "not_found", 405: "method_not_allowed", 408: "timeout"}
+"""Codes of the statuses that Starlette's router and :func:`read_body` raise; any other is ``error``."""
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", "PATCH"})
 
 
@@ -48,42 +50,45 @@ def _title(status: int) -> str:
     return {413: "Content Too Large", 422: "Unprocessable Content"}.get(status) or HTTPStatus(status).phrase
 
 
-def problem_of(error: HTTPException, code: str | None = None) -> Response:
-    """Return the problem document of an error of Starlette."""
-    status = error.status_code
-    return problem(status, code or _CODES.get(status, "error"), _title(status), headers=error.headers)
-
-
 async def on_http_error(_request: Request, error: Exception) -> Response:
-    """Answer what Starlette's router refuses: 404 and 405."""
+    """Answer an error with a status of its own: the router's 404 and 405, and 408 of :func:`read_body`."""
     if not isinstance(error, HTTPException):
         raise error
-    return problem_of(error)
+    status = error.status_code
+    return problem(status, _CODES.get(status, "error"), _title(status), headers=error.headers)
 
 
 async def on_defect(_request: Request, _error: Exception) -> Response:
-    """Answer any other error; the error itself goes to the log, not to the client."""
+    """Answer any other error with 500; its details go to the log, not to the client."""
     return problem(500, "internal", "an error of the service; it has been logged")
 
 
 # Bodies
 
 
-async def read_body(request: Request, max_bytes: int, too_large: Callable[[int | None], DiemError]) -> bytes:
+@dataclass(eq=False)
+class BodyTooLarge(DiemError):
+    """A request body above its limit. ``announced`` is its Content-Length, None if that was not what exceeded it."""
+
+    max_bytes: int
+    announced: int | None = None
+
+    def __str__(self) -> str:
+        """Return the limit, and the size where it was announced."""
+        size = "" if self.announced is None else f", not {self.announced}"
+        return f"a body has at most {self.max_bytes} bytes here{size}"
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
     """Return the body of a request.
 
-    Args:
-        request: the request.
-        max_bytes: of the body.
-        too_large: makes the error for a larger one; it is given the announced size, None if that was not known before.
-
     Raises:
-        DiemError: that of ``too_large``, as soon as the body has more than ``max_bytes``, or announces that it will.
-        HTTPException: 408, it took more than :data:`BODY_TIMEOUT_S`.
+        BodyTooLarge: at once where the Content-Length exceeds ``max_bytes``, else as soon as more have arrived.
+        HTTPException: 408, the body took more than :data:`BODY_TIMEOUT_S`.
     """
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > max_bytes:
-        raise too_large(int(length))
+        raise BodyTooLarge(max_bytes, int(length))
     chunks: list[bytes] = []
     size = 0
     try:
@@ -91,7 +96,7 @@ async def read_body(request: Request, max_bytes: int, too_large: Callable[[int |
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > max_bytes:
-                    raise too_large(None)
+                    raise BodyTooLarge(max_bytes)
                 chunks.append(chunk)
     except TimeoutError:
         raise HTTPException(408, headers={"Connection": "close"}) from None
@@ -112,13 +117,13 @@ class RequestDecision(NamedTuple):
     app: ASGIApp
     """Application that answers; a response where the request is refused."""
     fields: Mapping[str, str] = {}
-    """Header fields of the answer; they replace those that it has."""
+    """Header fields of the answer; they replace its own."""
     appended: Iterable[tuple[bytes, bytes]] = SECURITY_HEADERS
-    """Header fields that no application sets."""
+    """Header fields to append, which no application sets."""
     varies: bool = False
     """Add ``Vary: Origin``."""
     pays: bool = False
-    """The address of the client pays for what the answer costs."""
+    """The cost of the answer is charged to the client's address."""
 
 
 class RestMiddleware(ABC):
@@ -134,7 +139,7 @@ class RestMiddleware(ABC):
         """Refuse the request, or choose the application that answers it."""
 
     def charge(self, scope: Scope, sent_bytes: int) -> None:  # noqa: B027 - a hook: mostly there is nothing to charge
-        """Charge the client's address for an answer, where :attr:`RequestDecision.pays`; by default do nothing."""
+        """Charge the client's address for an answer, if :attr:`RequestDecision.pays`; by default do nothing."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -1,4 +1,4 @@
-"""Start-up and end that the services repeat: internal listener, common part of ``/status``, metrics, frozen heap."""
+"""Start-up and shutdown shared by the services: internal listener, common fields of ``/status``, metrics, heap."""
 
 import asyncio
 import contextlib
@@ -7,13 +7,18 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from diem import __version__
 from diem.links.internal import ChannelHandler, InternalListener
+from diem.links.listener import Reply
 from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.metrics import Sample
+
+if TYPE_CHECKING:
+    # Only services with an HTTP API load the HTTP server.
+    from diem.links.http_server import AsgiFallback
 
 
 class ServiceSettings(Protocol):
@@ -49,13 +54,16 @@ async def internal_service(
     status: Callable[[], dict[str, Any]],
     samples: Callable[[], Iterable[Sample]],
     channels: Mapping[str, ChannelHandler] | None = None,
-) -> AsyncIterator[None]:
-    """Serve health, metrics, ``/status`` and ``channels`` on the internal listener while this is open.
+    pages: Mapping[str, Callable[[], Reply]] | None = None,
+    fallback: "AsgiFallback | None" = None,
+) -> AsyncIterator[InternalListener]:
+    """Serve health, metrics, ``/status``, channels, pages and a fallback internally while the block runs.
 
-    ``status`` is the service's own part; name, process id, version and uptime are added.
+    ``status`` returns the service's own fields; name, process id, version and uptime are added. ``channels``, ``pages``
+    and ``fallback`` are those of :class:`InternalListener`, which is yielded once it accepts connections.
 
     Raises:
-        PortTaken: another process has the port.
+        PortInUse: another process has the port.
     """
     started = time.monotonic()
     internal = InternalListener(
@@ -70,20 +78,22 @@ async def internal_service(
             "uptime_seconds": round(time.monotonic() - started, 1),
             **status(),
         },
-        ends=channels,
+        channels=channels,
+        pages=pages,
+        fallback=fallback,
         sockets=settings.internal_sockets,
     )
-    forget = metrics.register(samples)
+    unregister = metrics.register(samples)
     try:
         await internal.start()
-        yield
+        yield internal
     finally:
         internal.stop()
-        forget()
+        unregister()
 
 
 def freeze_heap() -> None:
-    """Exempt all objects from garbage collection that exist now: they live as long as the process."""
+    """Exempt all existing objects from garbage collection: they live as long as the process."""
     gc.collect()
     gc.freeze()
 
@@ -91,7 +101,7 @@ def freeze_heap() -> None:
 async def run_until(
     stopping: asyncio.Event, works: Iterable[Coroutine[Any, Any, None]], drain: Callable[[], Coroutine[Any, Any, None]]
 ) -> None:
-    """Run ``works`` until ``stopping``, then ``drain``, then cancel the works; the first failure ends all."""
+    """Run ``works`` until ``stopping``, then ``drain``, then cancel the works. The first failure cancels the rest."""
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(work) for work in works]
         await stopping.wait()

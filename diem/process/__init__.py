@@ -2,5 +2,5 @@
 
 Reading order: ``settings`` (and ``edge_settings``), ``lifecycle``, ``log`` and ``metrics``, ``listeners``, ``auth``,
 ``limits``, ``clock``; ``supervisor`` with ``backoff``, ``program``, ``environment`` and ``ports`` for processes that
-start others; ``imports`` keeps a start short.
+start others; ``imports`` makes starts faster.
 """

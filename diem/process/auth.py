@@ -1,4 +1,4 @@
-"""Secret keys in files: the shared key of internal listeners and the write key of the Data Service."""
+"""Secret keys in files: the shared key of internal listeners, and the write key of the Data Service."""
 
 import contextlib
 import hmac
@@ -20,7 +20,7 @@ MAX_CHARACTERS: Final = 4096
 
 @dataclass(eq=False)
 class BadKeyFile(ConfigurationError):
-    """A key file is missing, is open to others, or holds no key."""
+    """A key file is missing, is open to others, or has no valid key."""
 
     template = "key file {path}: {reason}"
 
@@ -29,7 +29,7 @@ class BadKeyFile(ConfigurationError):
 
 
 def foreign_owner(status: os.stat_result) -> str | None:
-    """Return the name of the user who owns a file, or None if that is us or root, who may do everything anyway."""
+    """Return the name of the user who owns a file; None if it is this user or root, who may read everything anyway."""
     if status.st_uid in {0, os.geteuid()}:
         return None
     try:
@@ -39,7 +39,7 @@ def foreign_owner(status: os.stat_result) -> str | None:
 
 
 class SharedKey:
-    """A key that both ends know; it travels as a bearer token and never appears in a text of ours."""
+    """A key known to both ends, sent as a bearer token; it never appears in logs and error texts."""
 
     __slots__ = ("_header", "_key")
 
@@ -52,11 +52,11 @@ class SharedKey:
         """Read a key from its file.
 
         Raises:
-            BadKeyFile: it cannot be read, it is another user's, others may read it, or it is not a key.
+            BadKeyFile: it is unreadable, another user's, readable by others, or not a key.
         """
         try:
             with open(path, "rb", opener=_open_unblocked) as file:
-                # The opened file is what is checked, so that it cannot be exchanged in between.
+                # The opened file is checked, not the path, which could be replaced in between.
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise BadKeyFile(path, "not a regular file")
@@ -71,9 +71,9 @@ class SharedKey:
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """Make a new random key in a file that only its owner may read, or load the one that is there.
+        """Load the key, or create a random one in a file that only its owner may read.
 
-        Of several processes that create at once, all end up with the same key.
+        Processes that create it concurrently get the same key.
         """
         if not path.exists():
             descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".key-")  # mode 0600
@@ -82,7 +82,7 @@ class SharedKey:
                     file.write(secrets.token_urlsafe(KEY_BYTES) + "\n")
                     file.flush()
                     os.fsync(descriptor)
-                # A link, unlike a rename, does not replace the key that another process was quicker to make.
+                # A link, unlike a rename, does not replace the key of a process that was faster.
                 with contextlib.suppress(FileExistsError):
                     os.link(name, path)
             finally:
@@ -91,17 +91,17 @@ class SharedKey:
 
     @property
     def header(self) -> str:
-        """The value of the Authorization header that shows this key."""
+        """Value of the ``Authorization`` header with this key."""
         return self._header
 
     def matches(self, header: str | None) -> bool:
-        """Whether the value of an Authorization header shows this key; takes equally long for every wrong key."""
+        """Return whether an ``Authorization`` header has this key, in constant time for wrong keys."""
         scheme, _, key = (header or "").partition(" ")
         given = key.strip().encode("utf-8", "replace")
         return hmac.compare_digest(given, self._key) and scheme.lower() == "bearer"
 
     def digest(self, data: bytes) -> bytes:
-        """HMAC-SHA256 of ``data`` under this key (RFC 2104)."""
+        """Return the HMAC-SHA256 of ``data`` under this key (RFC 2104)."""
         return hmac.digest(self._key, data, "sha256")
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class SharedKey:
 
 
 def _open_unblocked(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe must not hold the start up
+    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe must not block the start
 
 
 def _checked(path: Path, content: bytes) -> str:

@@ -1,5 +1,7 @@
-"""Delays between attempts that fail: none at first, then random ones under a growing bound (full jitter)."""
+"""Delays between failed attempts, random under a growing bound (full jitter), and a wait that an event cuts short."""
 
+import asyncio
+import math
 import random
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -9,20 +11,21 @@ MAX_DOUBLINGS: Final = 16
 
 
 def full_jitter(attempt: int, base_s: float, cap_s: float, rng: random.Random | None = None) -> float:
-    """Return random seconds below `base_s` doubled `attempt` times, and below `cap_s`.
+    """Return random seconds below ``base_s`` doubled ``attempt`` times, and below ``cap_s``.
 
-    Full jitter keeps clients that lost the same server from dialling the next one in step.
+    Full jitter keeps clients that lost the same server from dialling the next one in step. Loops that only retry use
+    :class:`Backoff`, which counts the attempts.
     """
     uniform = rng.uniform if rng is not None else random.uniform
     return uniform(0.0, min(cap_s, base_s * 2 ** min(attempt, MAX_DOUBLINGS)))
 
 
 class Outage:
-    """For how long a connection has been gone: no wait for the next attempt needs to be longer than that.
+    """Duration of an outage, the bound of a reconnecting client's next delay.
 
-    So whoever lost it is back within about twice the time that the other side was away, however often that has happened
-    before. A connection that did not hold for `held_s` belongs to the outage: who is let in and put out again, over
-    and over, comes less and less often.
+    A client is thus back within about twice the time that its server was away, however many outages came before. A
+    connection that lasted less than ``held_s`` is part of the outage: a client that is admitted and disconnected over
+    and over reconnects ever more slowly.
     """
 
     __slots__ = ("_held_s", "_since")
@@ -32,45 +35,69 @@ class Outage:
         self._held_s = held_s
 
     def lost(self, now: float, lasted_s: float) -> None:
-        """A connection has ended."""
+        """Record the end of a connection that lasted ``lasted_s``."""
         if lasted_s >= self._held_s:
             self._since = now
 
     def seconds(self, now: float) -> float:
-        """Return for how long it has been going on."""
+        """Return the duration so far."""
         return now - self._since
 
 
 class Backoff:
-    """Delays before the restarts of one thing: the first at once, later ones full-jitter up to `cap_s`.
+    """Delays between attempts at one thing: full jitter under a bound that doubles from ``base_s`` up to ``cap_s``.
 
-    What ran for `stable_s` before it failed is forgiven: its next restart is a first one again.
+    Owns the count of consecutive failures: :meth:`reset` clears it, and so does a failure after ``stable_s`` of
+    running. With ``immediate``, the first delay is 0.
     """
 
-    __slots__ = ("_attempts", "_base_s", "_cap_s", "_rng", "_stable_s")
+    __slots__ = ("_attempts", "_base_s", "_cap_s", "_immediate", "_rng", "_stable_s")
 
-    def __init__(self, rng: random.Random, base_s: float = 0.25, cap_s: float = 5.0, stable_s: float = 10.0) -> None:
-        self._rng = rng
+    def __init__(
+        self,
+        base_s: float,
+        cap_s: float,
+        *,
+        stable_s: float = math.inf,
+        immediate: bool = False,
+        rng: random.Random | None = None,
+    ) -> None:
         self._base_s = base_s
         self._cap_s = cap_s
         self._stable_s = stable_s
+        self._immediate = immediate
+        self._rng = rng
         self._attempts = 0
 
-    def next_delay(self, uptime_s: float) -> float:
-        """Return the seconds to wait after a failure that followed `uptime_s` of running."""
+    def reset(self) -> None:
+        """Start over: the attempt succeeded."""
+        self._attempts = 0
+
+    def next_delay(self, uptime_s: float = 0.0) -> float:
+        """Return the seconds to wait after a failure that followed ``uptime_s`` of running."""
         if uptime_s >= self._stable_s:
             self._attempts = 0
         attempt = self._attempts
         self._attempts = min(attempt + 1, MAX_DOUBLINGS)
-        if attempt == 0:
+        if self._immediate and attempt == 0:
             return 0.0
         return full_jitter(attempt, self._base_s, self._cap_s, self._rng)
+
+
+async def wait(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until ``event`` is set, at most ``seconds``, which may be infinite; return whether it is set."""
+    try:
+        async with asyncio.timeout(None if seconds == math.inf else seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+    return event.is_set()
 
 
 def retry_after_s(header: str, now_s: float) -> float:
     """Return the seconds of a ``Retry-After`` header in either form (RFC 9110 section 10.2.3); ``now_s`` is Unix time.
 
-    0 for what is neither form. There is no upper bound: whoever waits has its own.
+    0 if it has neither form. Unbounded: the caller has a bound of its own.
     """
     text = header.strip()[:64]
     if text.isascii() and text.isdecimal():

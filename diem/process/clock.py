@@ -1,18 +1,18 @@
-"""The two clocks of a process behind one seam: a monotonic one for time-outs and a wall clock for versions."""
+"""The two clocks of a process behind one interface: a monotonic one for time-outs, a wall clock for versions."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Source of time; everything that waits or stamps takes one, so that tests need no sleeping."""
+    """Source of time, passed to everything that needs one, so that tests need no sleeps."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back; only differences mean anything."""
+        """Return seconds that never go back; only differences are meaningful."""
         ...
 
     def wall_ms(self) -> int:
-        """Return Unix time in milliseconds; it may step, so only versions are made from it."""
+        """Return Unix time in milliseconds; it may step, so it is used for versions only."""
         ...
 
 
@@ -31,7 +31,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told; both of its hands move together."""
+    """A clock for tests, which moves only by :meth:`advance` and :meth:`step_wall`."""
 
     __slots__ = ("_monotonic", "_wall_ms")
 
@@ -40,20 +40,20 @@ class ManualClock:
         self._wall_ms = float(wall_ms)
 
     def monotonic(self) -> float:
-        """Return the seconds that were given and advanced."""
+        """Return the monotonic seconds."""
         return self._monotonic
 
     def wall_ms(self) -> int:
-        """Return the milliseconds that were given, advanced and stepped."""
+        """Return the Unix milliseconds."""
         return int(self._wall_ms)
 
     def advance(self, seconds: float) -> None:
-        """Move both clocks on. Raises ValueError for a negative span: a monotonic clock cannot go back."""
+        """Advance both clocks. Raises ValueError for a negative span."""
         if seconds < 0:
             raise ValueError(f"a monotonic clock cannot go back by {-seconds} s")
         self._monotonic += seconds
         self._wall_ms += seconds * 1000
 
     def step_wall(self, seconds: float) -> None:
-        """Step the wall clock alone, forwards or back, as an operator or a time server does."""
+        """Step the wall clock alone, forwards or back, as an operator or a time server would."""
         self._wall_ms += seconds * 1000

@@ -9,7 +9,7 @@ from diem.process.settings import ProcessSettings
 
 
 class PublicSettings(ProcessSettings):
-    """Both listeners of a process, the origins that it allows, and its connections of one address."""
+    """Settings of both listeners of a process, of allowed origins, and of the connections of one address."""
 
     host: str = Field(default="127.0.0.1", description="Address of the public listener.")
     port: int = Field(default=8101, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")

@@ -1,6 +1,6 @@
-"""Plan of one process: its ports, its place in an orderly stop, and the variables that connect it to others; pure.
+"""Plan of one process: its ports, its stage of an orderly stop, and the variables that connect it to others; pure.
 
-`diem up` plans whole scaling modes with it (deploy/topology), a composite plans its children (services/composite).
+``diem up`` uses it to plan whole scaling modes (``deploy/topology``), a composite to plan its children.
 """
 
 import json
@@ -12,7 +12,7 @@ HOST: Final = "127.0.0.1"
 
 
 class StopStage(IntEnum):
-    """The order of an orderly stop, the highest first: data flows upwards, and clients leave through nginx."""
+    """Stages of an orderly stop, the highest first: data flows upwards, and clients leave through nginx."""
 
     KAFKA = 0
     DATA = 1
@@ -22,7 +22,7 @@ class StopStage(IntEnum):
     NGINX = 5
     WEBSOCKET = 6
     EDGE = 7
-    """A proxy, or a composite as a whole: it stands in front of servers that clients do not dial."""
+    """A proxy, or a composite as a whole, in front of servers to which clients do not connect."""
 
 
 class Ports(NamedTuple):
@@ -33,12 +33,12 @@ class Ports(NamedTuple):
 
     @property
     def feed_url(self) -> str:
-        """The feed of the process."""
+        """URL of the process's feed."""
         return f"ws://{HOST}:{self.internal}/feed"
 
     @property
     def link_url(self) -> str:
-        """The listener of a WebSocket server for links from bridges and proxies."""
+        """URL of a WebSocket server for links of proxies."""
         return f"ws://{HOST}:{self.internal}/ws"
 
 
@@ -68,7 +68,7 @@ def bridge(number: str) -> dict[str, str]:
 def paired_bridge(number: str, clone: int, server: Ports, server_public_url: str) -> dict[str, str]:
     """Return the variables of a bridge in the group of a clone, for the server that it is paired with.
 
-    Servers redirect subscribers to each other by `server_public_url`.
+    Servers redirect subscribers to each other by ``server_public_url``.
     """
     return bridge(number) | {
         "DIEM_BRIDGE_CLONE": str(clone),
@@ -83,7 +83,7 @@ def metadata(clones: Iterable[int]) -> dict[str, str]:
 
 
 def proxy(number: int, mode: str, metadata_service: Ports, allowed: Iterable[str]) -> dict[str, str]:
-    """Return the variables of a proxy; `allowed` are the networks, with or without a port, that it may dial."""
+    """Return the variables of a proxy; ``allowed`` are the networks, with or without a port, that it may dial."""
     return {
         "DIEM_PROXY_NUMBER": str(number),
         "DIEM_PROXY_MODE": mode,

@@ -1,12 +1,12 @@
-"""Keep modules that only terminals need out of server processes."""
+"""Prevent server processes from importing modules for terminals."""
 
 import sys
 
 
 def without_colours() -> None:
-    """Keep `rich` and `pygments` out of this process, which structlog and httpx import for terminals if they are there.
+    """Prevent structlog and httpx from importing ``rich`` and ``pygments``, which they use on terminals if installed.
 
-    Call it before anything imports those. A process without a terminal starts 40 ms sooner for it, with 3 MB less.
+    Call it before importing those. It saves a process without a terminal 40 ms at the start, and 3 MB.
     """
     for name in ("rich", "pygments"):
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # None: importing it fails

@@ -12,13 +12,14 @@ import structlog
 
 from diem.errors import ConfigurationError, DiemError
 from diem.process import log, metrics
+from diem.process.backoff import wait
 from diem.process.settings import ProcessSettings
 
 PERIOD_S: Final = 0.25
 
 
 class LoopLag:
-    """The greatest delay of a periodic timer since it was last asked, in seconds."""
+    """Greatest delay of a periodic timer, in seconds."""
 
     __slots__ = ("_due", "_handle", "_loop", "_worst")
 
@@ -27,8 +28,8 @@ class LoopLag:
         self._worst = 0.0
         self._schedule()
 
-    def take(self) -> float:
-        """Return the worst delay since the last call, and begin anew."""
+    def pop(self) -> float:
+        """Return the greatest delay since the last call."""
         worst, self._worst = self._worst, 0.0
         return max(worst, self._loop.time() - self._due)
 
@@ -46,14 +47,14 @@ class LoopLag:
 
 
 @contextlib.contextmanager
-def watching() -> Iterator[LoopLag]:
-    """Measure the running loop and expose the result as `diem_loop_lag_seconds`."""
+def measuring_lag() -> Iterator[LoopLag]:
+    """Measure the lag of the running loop, and expose it as ``diem_loop_lag_seconds``."""
     lag = LoopLag(asyncio.get_running_loop())
-    forget = metrics.register(lambda: [metrics.LOOP_LAG_SECONDS.sample(lag.take())])
+    unregister = metrics.register(lambda: [metrics.LOOP_LAG_SECONDS.sample(lag.pop())])
     try:
         yield lag
     finally:
-        forget()
+        unregister()
         lag.close()
 
 
@@ -63,16 +64,16 @@ EXIT_CONFIGURATION: Final = 2
 EXIT_UNEXPECTED: Final = 70
 
 ORPHAN_DRAIN_S: Final = 1.0
-"""A process whose supervisor is gone ends quickly: nobody is left to start its successor."""
+"""Drain time of a process whose supervisor has died: nobody would start its successor."""
 CANCEL_GRACE_S: Final = 2.0
-"""After the drain deadline `main` is cancelled, and has this long to clean up."""
+"""Time for ``main`` to clean up when it is cancelled after the drain deadline."""
 
 _S = TypeVar("_S", bound=ProcessSettings)
 _logger = structlog.get_logger(__name__)
 
 
 class Lifecycle:
-    """What a process's `main` sees of its own life: wait for `stopping`, then drain within `drain_seconds`."""
+    """Life cycle as a process's ``main`` sees it: wait for ``stopping``, then drain within ``drain_seconds``."""
 
     def __init__(self, drain_seconds: float) -> None:
         self.stopping = asyncio.Event()
@@ -80,9 +81,9 @@ class Lifecycle:
         self.reason = ""
 
     def stop(self, reason: str, *, drain_seconds: float | None = None) -> None:
-        """Ask the process to stop; only the first call counts.
+        """Request the process to stop; only the first call counts.
 
-        `drain_seconds` shortens the deadline, never lengthens it.
+        ``drain_seconds`` may shorten the drain time, never lengthen it.
         """
         if self.stopping.is_set():
             return
@@ -91,14 +92,17 @@ class Lifecycle:
         self.reason = reason
         self.stopping.set()
 
+    async def pause(self, seconds: float) -> None:
+        """Wait until ``stopping`` is set, at most ``seconds``."""
+        await wait(self.stopping, seconds)
+
 
 def run(settings: _S, main: Callable[[_S, Lifecycle], Awaitable[None]]) -> int:
-    """Run `main(settings, life)` until it ends, and return the exit code of the process.
+    """Run ``main(settings, life)`` until it ends, and return the exit code of the process.
 
-    0 after an end that was asked for, 1 for a `DiemError`, 2 for a `ConfigurationError` (both are one line on
-    standard error), 70 for anything unexpected (logged with its traceback). A second signal ends the process at
-    once. `main` is cancelled when it has not returned `drain_seconds` after the request to stop. Files that it makes
-    are its owner's alone.
+    The code is 0 after a requested stop, 1 for a ``DiemError`` and 2 for a ``ConfigurationError`` (both one line on
+    standard error), 70 for any other error (logged with its traceback). A second signal ends the process at once.
+    ``main`` is cancelled ``drain_seconds`` after the request to stop. Only the owner can access files that it creates.
     """
     log.configure(settings.log_level, settings.log_format, settings.process_name)
     life = Lifecycle(settings.drain_seconds * settings.time_factor)
@@ -108,7 +112,7 @@ def run(settings: _S, main: Callable[[_S, Lifecycle], Awaitable[None]]) -> int:
 
 @contextlib.contextmanager
 def private_files() -> Iterator[None]:
-    """Let nobody else read or write the files that this process and its children make while this is open."""
+    """Deny others access to files that this process and its children create while the block runs."""
     before = os.umask(0o077)
     try:
         yield
@@ -117,7 +121,7 @@ def private_files() -> Iterator[None]:
 
 
 def serve(life: Lifecycle, main: Callable[[], Awaitable[None]], *, supervised: bool = False) -> int:
-    """Run `main()` under `life` without settings or logging of its own; otherwise as `run`."""
+    """Run ``main()`` under ``life`` as :func:`run` does, without configuring logs."""
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_live(life, main, supervised))
@@ -127,7 +131,7 @@ def serve(life: Lifecycle, main: Callable[[], Awaitable[None]], *, supervised: b
 
 
 def report(error: BaseException) -> int:
-    """Say what went wrong, and return the exit code for it (see `run`)."""
+    """Report an error on standard error or in the log, and return its exit code (see :func:`run`)."""
     leaves = list(_leaves(error))
     if not all(isinstance(leaf, DiemError) for leaf in leaves):
         _logger.critical("process failed", exc_info=error)
@@ -139,7 +143,7 @@ def report(error: BaseException) -> int:
 
 
 async def _live(life: Lifecycle, main: Callable[[], Awaitable[None]], supervised: bool) -> None:
-    with _signals(life), _supervisor(life, supervised), watching():
+    with _signals(life), _supervisor(life, supervised), measuring_lag():
         work = asyncio.ensure_future(main())
         stop = asyncio.ensure_future(life.stopping.wait())
         try:
@@ -187,7 +191,7 @@ def _signals(life: Lifecycle) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _supervisor(life: Lifecycle, supervised: bool) -> Iterator[None]:
-    """Stop when standard input ends: the supervisor holds its other end, and has died if it is closed."""
+    """Stop at the end of standard input, which the supervisor keeps open for as long as it lives."""
     if not supervised:
         yield
         return
@@ -226,6 +230,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _exit_now(code: int) -> None:
-    # Not sys.exit: this runs inside the loop, whose other callbacks are what must not be waited for.
+    # Not sys.exit: this runs inside the loop, which would first run its other callbacks.
     log.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Limits of one client, one address and one process; pure, time is given (docs/reliability.md S12, S13)."""
+"""Limits of one client, one address and one process (docs/reliability.md S12, S13). Pure: callers pass the time."""
 
 import math
 from array import array
@@ -20,31 +20,31 @@ MAX_ADDRESSES: Final = 65_536
 MESSAGE_RATE_PER_S: Final = 100 / 60
 MESSAGE_BURST: Final = 20.0
 NAMES_PER_MESSAGE: Final = 50
-"""So many names in a message count as one message more: their hashes take as long as all else of a small one."""
+"""Names in a message that count as one more message: their hashes take as long as a small message."""
 FRAME_RATE_PER_S: Final = 10.0
 FRAME_BURST: Final = 200.0
 """Pings, pongs and fragments of a client."""
 READMITTED_WITH: Final = 0.25
-"""Share of a burst that must be there again before an address may connect with what it has used up."""
+"""Share of a burst that an exhausted address must have regained before it may connect."""
 MAX_ERRORS: Final = 20
 ERROR_WINDOW_S: Final = 60.0
 
 
 def messages_for(subscriptions: int) -> int:
-    """Return as how many messages it counts to ask for so many endpoints, in as few messages as possible."""
+    """Return the messages that subscribing to so many endpoints counts as, in as few messages as possible."""
     return math.ceil(subscriptions / MAX_NAMES) + subscriptions // NAMES_PER_MESSAGE
 
 
 def message_burst(subscriptions: int) -> float:
-    """Return the messages that a client may send at once: enough to ask twice for all that it may subscribe to."""
+    """Return the messages that a client may send at once: enough to request all of its subscriptions twice."""
     return max(MESSAGE_BURST, 2 * messages_for(subscriptions))
 
 
 class TokenBucket:
-    """Allows `burst` at once and `rate_per_s` in the long run; starts full.
+    """Allows ``burst`` at once and ``rate_per_s`` in the long run; starts full.
 
-    It holds one number of its own, the time at which the bucket is full again (the generic cell rate algorithm,
-    equivalent to counting tokens), so that every connection can afford one.
+    Its only state is the time at which it is full again (the generic cell rate algorithm, equivalent to counting
+    tokens), so that every connection can afford one.
     """
 
     __slots__ = ("_burst", "_full_at", "_rate")
@@ -55,25 +55,25 @@ class TokenBucket:
         self._full_at = 0.0
 
     def take(self, now: float) -> bool:
-        """Take a token at `now` (monotonic seconds); false, and nothing taken, when none is left."""
+        """Take a token at ``now`` (monotonic seconds); return False if none is left."""
         full_at = max(self._full_at, now) + 1 / self._rate
-        # The tolerance is rounding: a token that is due at this very instant is there.
+        # The tolerance is for rounding: a token due at this very instant is available.
         if full_at - now > self._burst / self._rate + 1e-9:
             return False
         self._full_at = full_at
         return True
 
     def charge(self, now: float, tokens: float) -> None:
-        """Take more than there is, if need be: what comes next waits until it is paid."""
+        """Take ``tokens`` even beyond those left; later ones wait until the debt is paid."""
         self._full_at = max(self._full_at, now) + tokens / self._rate
 
     @property
     def full_at(self) -> float:
-        """When the bucket is full again, if nothing more is taken; in the past when it is full now."""
+        """Time at which the bucket is full again; in the past if it is full now."""
         return self._full_at
 
     def retry_after(self, now: float, tokens: float = 1.0) -> float:
-        """Return the seconds until so many tokens are there; 0 when they are now."""
+        """Return the seconds until so many tokens are available."""
         return max(0.0, max(self._full_at, now) + (tokens - self._burst) / self._rate - now)
 
 
@@ -88,9 +88,9 @@ class ErrorWindow:
         self._times: array[float] | None = None
 
     def add(self, now: float) -> bool:
-        """Count an error at `now` (monotonic seconds); true when it is the `limit`-th within the window.
+        """Count an error at ``now`` (monotonic seconds); return whether it is the ``limit``-th within the window.
 
-        Holds at most `limit` times; older ones are forgotten.
+        At most ``limit`` times are kept.
         """
         times = self._times
         if times is None:
@@ -102,10 +102,10 @@ class ErrorWindow:
 
 @dataclass(frozen=True, slots=True)
 class AddressLimits:
-    """What one address may use; messages are those of each of its connections."""
+    """Limits of one address; those of messages apply to each of its connections."""
 
     connections: int = CONNECTIONS_PER_ADDRESS
-    """At a time."""
+    """Limit of open connections."""
     connect_rate_per_s: float = CONNECT_RATE_PER_S
     connect_burst: float = CONNECT_BURST
     message_rate_per_s: float = MESSAGE_RATE_PER_S
@@ -114,7 +114,7 @@ class AddressLimits:
 
 
 class MessageAllowance:
-    """What one connection may send. It belongs to the address, which lends it: a reconnect does not fill it."""
+    """Messages and frames that one connection may send; lent by the address, so that a reconnect does not refill it."""
 
     __slots__ = ("_frames", "messages")
 
@@ -127,24 +127,24 @@ class MessageAllowance:
 
     @property
     def full_at(self) -> float:
-        """When nothing of it is used up any more (monotonic seconds)."""
+        """Time at which the allowance is full again (monotonic seconds)."""
         frames = 0.0 if self._frames is None else self._frames.full_at
         return max(self.messages.full_at, frames)
 
     def admit_frame(self, now: float) -> bool:
-        """Take one of the pings, pongs and fragments; false when none is left. Allocates nothing before the first."""
+        """Count a ping, pong or fragment; return False beyond the limit. Allocates nothing before the first."""
         if self._frames is None:
             self._frames = TokenBucket(FRAME_RATE_PER_S, FRAME_BURST)
         return self._frames.take(now)
 
     def charge_names(self, now: float, names: int) -> None:
-        """Count a message that was taken as so many more, by the names in it."""
+        """Charge an admitted message for the names in it."""
         if names >= NAMES_PER_MESSAGE:
             self.messages.charge(now, names // NAMES_PER_MESSAGE)
 
 
 class AdmissionResult(Enum):
-    """Why a connection is not admitted, and with which HTTP status."""
+    """Reason to refuse a connection, and the HTTP status of the refusal."""
 
     ADDRESS_LIMIT = ("too many connections from this address", 429)
     ADDRESS_TOO_FAST = ("too many new connections from this address", 429)
@@ -164,27 +164,27 @@ class _Address:
         self.open = 0
         self.arrivals = TokenBucket(limits.connect_rate_per_s, limits.connect_burst)
         self._returned: list[MessageAllowance] = []
-        """A heap of what was lent and given back, the fullest first."""
+        """Returned allowances, as a heap with the fullest first."""
         self._full_at = 0.0
-        """When all of these are full."""
+        """Time at which all of these are full."""
 
     def lend(self, limits: AddressLimits) -> MessageAllowance:
-        """Return the fullest allowance that was given back, else a new one."""
+        """Return the fullest returned allowance, else a new one."""
         if self._returned:
             return heappop(self._returned)
         return MessageAllowance(TokenBucket(limits.message_rate_per_s, limits.message_burst))
 
-    def take_back(self, allowance: MessageAllowance, now: float) -> None:
+    def reclaim(self, allowance: MessageAllowance, now: float) -> None:
         self._full_at = max(self._full_at, allowance.full_at)
         heappush(self._returned, allowance)
         self._drop_full(now)
 
-    def wait(self, now: float, tokens: float) -> float:
-        """Return the seconds until the allowance that would be lent has so many messages."""
+    def retry_after(self, now: float, tokens: float) -> float:
+        """Return the seconds until the allowance to be lent next has so many messages."""
         return self._returned[0].messages.retry_after(now, tokens) if self._returned else 0.0
 
-    def is_fresh(self, now: float) -> bool:
-        """Whether an address that was never seen is the same."""
+    def is_unused(self, now: float) -> bool:
+        """Return whether the address is as good as one never seen before."""
         self._drop_full(now)
         return not self.open and not self._returned and self.arrivals.full_at <= now
 
@@ -194,14 +194,14 @@ class _Address:
 
 
 class AddressTable:
-    """The open connections of every address, and what it has used up and not got back yet.
+    """The open connections and message allowances of every address.
 
-    An IPv6 client owns a whole /64, so that is what counts as one address. A connection is lent an allowance, the
-    fullest that the address has given back, else a new one: an address never has more of them than it has had
-    connections at a time, however often it reconnects.
+    An IPv6 client has a whole /64, which counts as one address. A connection borrows an allowance, the fullest that the
+    address has, else a new one: however often it reconnects, an address has no more allowances than it had simultaneous
+    connections.
 
-    At `max_addresses` different ones, new addresses take the place of those without connections, the one that has been
-    without for longest first, and are refused when there are none.
+    With ``max_addresses`` addresses in the table, a new one replaces that which has been without connections for
+    longest, or is refused if all have connections.
     """
 
     __slots__ = ("_addresses", "_idle", "_limits", "_max_addresses")
@@ -211,19 +211,19 @@ class AddressTable:
         self._max_addresses = max_addresses
         self._addresses: dict[str, _Address] = {}
         self._idle: dict[str, None] = {}
-        """Addresses without connections, looked at in this order whether they are to be forgotten."""
+        """Addresses without connections, in the order in which they are checked for removal."""
 
     def __len__(self) -> int:
         return len(self._addresses)
 
     def open(self, address: str) -> int:
-        """Return the number of connections that an address has."""
+        """Return the number of open connections of an address."""
         found = self._addresses.get(address_key(address))
         return 0 if found is None else found.open
 
     def refusal(self, address: str, now: float) -> AdmissionResult | None:
-        """Return why `address` may have no connection more at `now` (monotonic seconds); None when it may."""
-        self._forget_fresh(now)
+        """Return the reason to refuse another connection of ``address`` at ``now`` (monotonic seconds), or None."""
+        self._forget_unused(now)
         found = self._addresses.get(address_key(address))
         if found is None:
             full = len(self._addresses) >= self._max_addresses and not self._idle
@@ -232,15 +232,15 @@ class AddressTable:
             return AdmissionResult.ADDRESS_LIMIT
         if found.arrivals.retry_after(now):
             return AdmissionResult.ADDRESS_TOO_FAST
-        return AdmissionResult.ADDRESS_USED_UP if self._used_up(found, now) else None
+        return AdmissionResult.ADDRESS_USED_UP if self._wait_for_messages(found, now) else None
 
     def retry_after(self, address: str, now: float) -> float:
-        """Return the seconds until `address` may connect again, if none of its connections is in the way."""
+        """Return the seconds until ``address`` may connect again, apart from its limit of open connections."""
         found = self._addresses.get(address_key(address))
-        return 0.0 if found is None else max(found.arrivals.retry_after(now), self._used_up(found, now))
+        return 0.0 if found is None else max(found.arrivals.retry_after(now), self._wait_for_messages(found, now))
 
     def admit(self, address: str, now: float) -> MessageAllowance:
-        """Count a connection of `address`, which nothing speaks against, and lend it an allowance."""
+        """Count a connection of ``address``, for which :meth:`refusal` is None, and lend it an allowance."""
         key = address_key(address)
         found = self._addresses.get(key)
         if found is None:
@@ -253,25 +253,25 @@ class AddressTable:
         return found.lend(self._limits)
 
     def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
-        """Count one connection less, and take back what it was lent; must follow exactly one `admit`."""
+        """Uncount a connection, and reclaim its allowance; exactly once after each :meth:`admit`."""
         key = address_key(address)
         found = self._addresses[key]
         found.open -= 1
-        found.take_back(allowance, now)
+        found.reclaim(allowance, now)
         if not found.open:
-            if found.is_fresh(now):
+            if found.is_unused(now):
                 del self._addresses[key]
             else:
                 self._idle[key] = None
 
-    def _used_up(self, found: _Address, now: float) -> float:
-        return found.wait(now, self._limits.readmitted_with * self._limits.message_burst)
+    def _wait_for_messages(self, found: _Address, now: float) -> float:
+        return found.retry_after(now, self._limits.readmitted_with * self._limits.message_burst)
 
-    def _forget_fresh(self, now: float) -> None:
-        # Two for each connection that may make one idle: so they do not pile up.
+    def _forget_unused(self, now: float) -> None:
+        # Two for each new connection, which can make only one idle later: so they do not accumulate.
         for key in [key for key, _ in zip(self._idle, range(2), strict=False)]:
             del self._idle[key]
-            if self._addresses[key].is_fresh(now):
+            if self._addresses[key].is_unused(now):
                 del self._addresses[key]
             else:
                 self._idle[key] = None
@@ -281,7 +281,7 @@ class AddressTable:
 
 
 class ConnectionQuota:
-    """Decides on every new connection: total of the process, rate of new ones, and what its address may use."""
+    """Decides on new connections: by the capacity of the process, the rate of new ones, and the address's limits."""
 
     __slots__ = ("_addresses", "_cap", "_open", "_rate")
 
@@ -293,18 +293,18 @@ class ConnectionQuota:
 
     @property
     def open(self) -> int:
-        """Connections that were admitted and not released."""
+        """Number of connections admitted and not released."""
         return self._open
 
     def open_of(self, address: str) -> int:
-        """Return the number of those that are of one address."""
+        """Return the number of open connections of one address."""
         return self._addresses.open(address)
 
     def admit(self, address: str, now: float) -> MessageAllowance | AdmissionResult:
-        """Admit a connection from `address`, which must be released once, or return why not."""
+        """Admit a connection of ``address``, which must be released once, or return the reason of the refusal."""
         if self._open >= self._cap:
             return AdmissionResult.PROCESS_FULL
-        # The address comes first: one that knocks beyond its limits must not use up the rate of the others.
+        # The address comes first: one beyond its limits must not use up the rate of the others.
         refusal = self._addresses.refusal(address, now)
         if refusal is not None:
             return refusal
@@ -314,19 +314,19 @@ class ConnectionQuota:
         return self._addresses.admit(address, now)
 
     def retry_after(self, address: str, now: float) -> float:
-        """Return the seconds until the rates let `address` connect again."""
+        """Return the seconds until the rates admit ``address`` again."""
         return max(self._rate.retry_after(now), self._addresses.retry_after(address, now))
 
     def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
-        """Take back what an admitted connection of `address` held."""
+        """Release an admitted connection of ``address``."""
         self._addresses.release(address, allowance, now)
         self._open -= 1
 
 
 def address_key(address: str) -> str:
-    """Return what counts as one address: an IPv4 address itself, an IPv6 address's /64.
+    """Return the key under which an address is counted: the IPv4 address itself, or the /64 of an IPv6 address.
 
-    A socket for both families gives IPv4 addresses inside IPv6 ones, which all have the same /64.
+    IPv4-mapped IPv6 addresses, as on sockets for both families, count as IPv4: they all have the same /64.
     """
     if ":" not in address:
         return address
@@ -349,15 +349,15 @@ class RateLimit:
 
     @property
     def policy(self) -> str:
-        """The value of RateLimit-Policy."""
+        """Value of the header ``RateLimit-Policy``."""
         return f'"anonymous";q={int(self.burst)};w={max(1, round(self.burst / self.per_second))}'
 
 
 class AddressRateLimiter:
-    """Counts requests per address; loopback addresses, which tests and local tools share, have a rate of their own.
+    """Limits requests per address; loopback addresses, which tests and local tools share, have a rate of their own.
 
-    At 10,000 addresses the one that has been silent longest is forgotten: it would have its full burst again anyway,
-    unless somebody owns that many addresses, against whom a limit per address is no use.
+    Beyond 10,000 addresses, the least recent one is forgotten: by then it has its full burst again, unless somebody
+    owns that many addresses, against whom no limit per address helps.
     """
 
     def __init__(self, rate: RateLimit, loopback: RateLimit) -> None:
@@ -369,11 +369,11 @@ class AddressRateLimiter:
         return len(self._buckets)
 
     def rate(self, address: str) -> RateLimit:
-        """The rate that holds for an address."""
+        """Return the limit that applies to an address."""
         return self._loopback if is_loopback(address) else self._rate
 
     def take(self, address: str, now: float) -> float:
-        """Count a request at ``now`` (monotonic seconds): 0 when it is within the plan, else the seconds to wait."""
+        """Count a request at ``now`` (monotonic seconds); return 0 within the limit, else the seconds to wait."""
         key = address_key(address)
         bucket = self._buckets.get(key)
         if bucket is None:
@@ -386,7 +386,7 @@ class AddressRateLimiter:
         return 0.0 if bucket.take(now) else max(bucket.retry_after(now), 1e-3)
 
     def charge(self, address: str, now: float, requests: float) -> None:
-        """Count a request that was taken as so many more: its work was only known when it had been read."""
+        """Charge an admitted request as so many more, once its cost is known."""
         bucket = self._buckets.get(address_key(address))
         if bucket is not None:
             bucket.charge(now, requests)

@@ -18,12 +18,12 @@ Network = IPv4Network | IPv6Network
 
 BACKLOG: Final = 2048
 MAX_HOPS: Final = 32
-"""Entries of X-Forwarded-For that are looked at; no real chain of proxies is longer."""
+"""Entries of X-Forwarded-For that are read; no real chain of proxies is longer."""
 
 
 @dataclass(eq=False)
 class RefusedBind(ConfigurationError):
-    """A listener would be open to the network without anything that says who may use it."""
+    """A listener would be open to the network without authentication."""
 
     template = "{what} would listen on {host} for anybody: configure keys or tokens, or bind 127.0.0.1"
 
@@ -33,7 +33,7 @@ class RefusedBind(ConfigurationError):
 
 @dataclass(eq=False)
 class BindFailed(ConfigurationError):
-    """The operating system does not let this process listen on an address; `reason` says why."""
+    """The operating system refuses to listen on an address, for ``reason``."""
 
     template = "cannot listen on {host}:{port}: {reason}"
 
@@ -44,7 +44,7 @@ class BindFailed(ConfigurationError):
 
 @dataclass(eq=False)
 class PortInUse(DiemError):
-    """Another process listens on the port; it may go away, so the attempt may be repeated."""
+    """Another process listens on the port; retriable, because it may end."""
 
     template = "port {port} on {host} is taken by another process"
     retriable = True
@@ -54,7 +54,7 @@ class PortInUse(DiemError):
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address (or the name `localhost`) can only be reached from this machine."""
+    """Return whether an address, or the name ``localhost``, can be reached only from this machine."""
     if address.lower() == "localhost":
         return True
     parsed = _parse(address)
@@ -62,29 +62,29 @@ def is_loopback(address: str) -> bool:
 
 
 def is_in(address: str, networks: Sequence[Network]) -> bool:
-    """Whether an address is in one of ``networks``; what is no address is in none."""
+    """Return whether an address is in one of ``networks``; False for text that is not an address."""
     parsed = _parse(address)
     return parsed is not None and _is_in(parsed, networks)
 
 
 def check_bind(host: str, *, authenticated: bool, what: str) -> None:
-    """Refuse to open `what` beyond this machine unless it authenticates its users (docs/protocol.md section 7).
+    """Refuse to open the listener ``what`` beyond this machine without authentication (docs/protocol.md section 7).
 
     Raises:
-        RefusedBind: `host` is not a loopback address and `authenticated` is false.
+        RefusedBind: ``host`` is not a loopback address, and ``authenticated`` is False.
     """
     if not authenticated and not is_loopback(host):
         raise RefusedBind(host, what)
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening, non-blocking socket; port 0 takes a free one (see `getsockname`).
+    """Return a listening, non-blocking socket; port 0 chooses a free one (see ``getsockname``).
 
-    Name resolution may block, so processes call it while they start.
+    Blocks on name resolution: call it at the start of a process.
 
     Raises:
-        PortTaken: another process listens there.
-        BindFailed: the address is not this machine's, the name is unknown, or the port is privileged.
+        PortInUse: another process listens there.
+        BindFailed: the address is not of this machine, the name is unknown, or the port is privileged.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -96,7 +96,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        # Two sockets may be bound to one port with SO_REUSEADDR: only listen() finds out who came first.
+        # With SO_REUSEADDR two sockets may be bound to one port: only listen() fails for the second.
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
@@ -108,10 +108,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def client_address(peer: str, x_forwarded_for: str | None, trusted: Sequence[Network]) -> str:
-    """Return the address of the client behind the proxies that we trust.
+    """Return the address of the client behind trusted proxies.
 
-    The rightmost address of X-Forwarded-For that no trusted proxy has; the header counts only when the peer itself
-    is trusted, and ends at the first entry that is not an address (what lies left of it may be forged).
+    This is the rightmost address of X-Forwarded-For that is not of a trusted proxy. The header counts only if the peer
+    is trusted, and only down to the first entry from the right that is not an address: the rest may be forged.
     """
     current = _parse(peer)
     if current is None or not x_forwarded_for:
@@ -130,7 +130,7 @@ def canonical_origin(text: str) -> str:
     """Return an origin as browsers write it: lower case, without a default port.
 
     Raises:
-        ValueError: it is not exactly `http(s)://host[:port]`.
+        ValueError: it is not exactly ``http(s)://host[:port]``.
     """
     parts = urlsplit(text.strip().lower())
     if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
@@ -143,10 +143,10 @@ def canonical_origin(text: str) -> str:
 
 
 def origin_allowed(origin: str | None, *, allowed: frozenset[str], page_port: int | None, loopback_bind: bool) -> bool:
-    """Whether a browser's page of this origin may connect: exact scheme, host and port, never a pattern.
+    """Return whether a page of this origin may connect: scheme, host and port must match exactly.
 
-    `allowed` holds canonical origins. On a loopback bind this machine's names with the page's port are allowed too.
-    A missing origin is not allowed here: whether such a client may connect depends on its token or address.
+    ``allowed`` has canonical origins. On a loopback bind, this machine's names with the page's port are allowed as
+    well. A missing origin is not allowed here: for such clients, the token or address decides.
     """
     if origin is None:
         return False
@@ -177,13 +177,13 @@ def _parse(text: str) -> IPv4Address | IPv6Address | None:
 
 
 OTHER_FILES: Final = 256
-"""What a process has open besides its connections: listeners, logs, links to other processes."""
+"""Allowance for open files besides connections: listeners, logs, links to other processes."""
 
 
 def raise_open_files(wanted: int) -> int:
-    """Raise the process's own limit to ``wanted`` where the system allows it; returns the limit that holds now.
+    """Raise the soft limit of open files to ``wanted`` if the system allows it; return the resulting limit.
 
-    The usual limit of 1,024 is for programs that call ``select``, which event loops of ours do not.
+    The usual limit of 1,024 protects programs that call ``select``, which our event loops do not.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -196,7 +196,7 @@ def raise_open_files(wanted: int) -> int:
 
 
 def allow_connections(clients: int, links: int = 0) -> None:
-    """Raise the limit for so many clients, and links of theirs; warn if it is too low for the clients alone."""
+    """Raise the limit of open files for ``clients`` and their ``links``; warn if it is too low for the clients."""
     allowed = raise_open_files(clients + links + OTHER_FILES)
     if allowed < clients + OTHER_FILES:
         structlog.get_logger("process").warning(

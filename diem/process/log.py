@@ -1,4 +1,8 @@
-"""Logging of a process: structured lines on standard error, without secrets, for our events and the libraries'."""
+"""Logging of a process: structured lines on standard error, without secrets, for our events and the libraries'.
+
+The terminal of ``diem up`` reads the keys ``event``, ``level``, ``process``, ``timestamp`` and ``exception`` of the
+JSON format (``deploy/system/process_logs.py``).
+"""
 
 import contextlib
 import logging
@@ -19,14 +23,14 @@ LEVELS: Final = {
 }
 REMOVED: Final = "[removed]"
 MAX_CHARACTERS: Final = 8192
-"""Of one text; of a longer one both ends are logged, since what went wrong is at the end of a traceback."""
+"""Longest text; of a longer one, beginning and end are logged, because the error is at the end of a traceback."""
 
 _SECRET_FIELDS: Final = re.compile(
     r"token|secret|password|authorization|cookie|(^|_|api)key$|sec.websocket.protocol|query", re.IGNORECASE
 )
-# Each of these takes time linear in the text: no character is looked at from more than one start.
+# Each of these takes time linear in the text: no two matches start before the same character.
 _SUSPECT: Final = re.compile(r"[?@]|bearer|diem_", re.IGNORECASE)
-"""Without any of these there is no secret of the kinds below: most texts are done with."""
+"""A text without a match has no secret of the kinds below, and most texts have none."""
 _BETWEEN_WORDS: Final = re.compile(r"([\s\"']+)")
 _TOKEN: Final = re.compile(r"[^,;]+")
 _BEARER: Final = re.compile(r"(bearer\.)[^,;]+", re.IGNORECASE)
@@ -39,9 +43,9 @@ _FIRST_WORD: Final = re.compile(r"\s*+[^\s\"']*+")
 def configure(level: str, fmt: str, process: str = "") -> None:
     """Send the events of structlog and of the standard library to standard error.
 
-    `level` is a key of `LEVELS`, `fmt` is `json` (one object a line) or `console`. Values of fields that are named
-    like secrets, bearer tokens, API keys, credentials and query strings inside texts are removed. Writing never raises:
-    a process outlives the reader of its log.
+    ``level`` is a key of :data:`LEVELS`, ``fmt`` is ``json`` (one object a line) or ``console``. Values of fields named
+    like secrets are removed, and so are bearer tokens, API keys, credentials and query strings inside texts. Writing
+    never raises: a process outlives the reader of its log.
     """
     structlog.contextvars.clear_contextvars()
     shared: list[Processor] = [
@@ -81,14 +85,14 @@ def configure(level: str, fmt: str, process: str = "") -> None:
 
 
 def fail(text: str) -> None:
-    """Write the one line with which a command or process says why it ends."""
+    """Write the one line that gives the reason why a command or process ends."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"diem: {_clean(text)}\n")
         sys.stderr.flush()
 
 
 def flush() -> None:
-    """Write out what is buffered, before an end without clean-up."""
+    """Flush standard error, before an exit without clean-up."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.flush()
 
@@ -132,13 +136,13 @@ def _clean_word(word: str) -> str:
     word = _BEARER.sub(rf"\1{REMOVED}", word)
     word = _CREDENTIALS.sub(rf"\1{REMOVED}@", word)
     word = _API_KEY.sub(rf"\1{REMOVED}", word)
-    # The query of a URL or of a request target; `?` after a word of prose stays.
+    # The query of a URL or of a request target; ``?`` after a word of prose stays.
     target, _, query = word.partition("?")
     return f"{target}?{REMOVED}" if query and ("/" in target or "=" in query) else word
 
 
 def _shortened(text: str) -> str:
-    """Return both ends of a text, without the words that were cut: half a secret is not recognised as one."""
+    """Return beginning and end of a text without the words that were cut: half a secret is not recognised as one."""
     head, tail = text[: MAX_CHARACTERS // 2], text[-MAX_CHARACTERS // 2 :]
     whole = _BEFORE_LAST_WORD.match(head)
     kept = whole.end() if whole else 0

@@ -1,7 +1,7 @@
-"""Every metric of the system by name, and the exposition of what a process registers.
+"""Every metric of the system by name, and the exposition of those that a process registers.
 
-Hot paths keep plain integers; a process registers one function that is called at each scrape and turns them into
-samples of the metrics below.
+Hot paths count in plain integers; a process registers one function, called at each scrape, that returns them as samples
+of the metrics below.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ class Definition(NamedTuple):
     labels: tuple[str, ...] = ()
 
     def sample(self, value: float, *labels: str) -> "Sample":
-        """Return a value of this metric; `labels` are the values of its labels, in order."""
+        """Return a sample of this metric; ``labels`` are the values of its labels, in order."""
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} takes the labels {self.labels}, not {labels}")
         return Sample(self, float(value), labels)
@@ -43,7 +43,7 @@ def _gauge(name: str, meaning: str, *labels: str) -> Definition:
 
 
 def _counter(name: str, meaning: str, *labels: str) -> Definition:
-    # The exposition appends `_total` to the names of counters.
+    # The exposition appends ``_total`` to the names of counters.
     return Definition(f"diem_{name}", "counter", meaning, labels)
 
 
@@ -138,7 +138,7 @@ GROUPS_SILENCE: Final = _gauge("groups_silence_seconds", "Seconds since Kafka la
 GROUPS_FAILURES: Final = _counter("groups_failures", "Readings of the groups that failed.")
 WATCHERS: Final = _gauge("watchers", "Open watches.", "listener")
 
-# The process itself; `process_*` (memory, processor time, descriptors) comes from the client library.
+# The process itself; ``process_*`` (memory, processor time, descriptors) comes from the client library.
 LOOP_LAG_SECONDS: Final = _gauge("loop_lag_seconds", "Worst delay of the event loop since the last scrape.")
 
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Definition))
@@ -147,7 +147,7 @@ _collects: list[Collect] = []
 
 
 def register(collect: Collect) -> Callable[[], None]:
-    """Call `collect` at every scrape; returns a function that ends this."""
+    """Call ``collect`` at every scrape; return a function that unregisters it."""
     _collects.append(collect)
     return lambda: _collects.remove(collect)
 
@@ -158,7 +158,7 @@ def render() -> tuple[bytes, str]:
 
 
 class _Registered(Collector):
-    """Groups the samples of everything registered into metric families."""
+    """Groups the registered samples into metric families."""
 
     def collect(self) -> Iterable[Metric]:
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}

@@ -16,14 +16,14 @@ from diem.process.listeners import BindFailed, PortInUse, bind
 
 TRIES: Final = 1000
 CHILD_RANGE: Final = range(10_000, 14_000)
-"""Below the range from which systems take the ports of outgoing connections: a restarted child finds its port free."""
+"""Below the range of ephemeral ports, so that no outgoing connection takes the port of a child that restarts."""
 POLL_S: Final = 0.05
-# Not the seeded numbers of whoever calls: several processes would try the same ports.
+# Not the global generator: processes with the same seed would try the same ports.
 _random = random.SystemRandom()
 
 
 def is_free(port: int) -> bool:
-    """Whether a process of this user could listen on the port now; nothing keeps another one from taking it next."""
+    """Return whether a process of this user could listen on the port now; another one may take it at any time."""
     try:
         bind(HOST, port).close()
     except (PortInUse, BindFailed, OverflowError):
@@ -31,40 +31,53 @@ def is_free(port: int) -> bool:
     return True
 
 
-class PortReservations:
-    """Ports that nobody else reserves until they are released, which the end of the process does as well.
+async def is_accepting(port: int, within_s: float = 1.0) -> bool:
+    """Return whether a connection to the port of this machine is accepted in time."""
+    try:
+        async with asyncio.timeout(within_s):
+            _, writer = await asyncio.open_connection(HOST, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return True
 
-    Another process binds a reserved port, seconds later and again whenever it is restarted, so the reservation must
-    not be in its way. It is the UDP socket of the same number, bound and never read: exclusive on every system among
-    the processes of all users, also while connections of the last listener linger. On Linux the TCP port is bound
-    too, without listening: that keeps the kernel from giving it to an outgoing connection, and with SO_REUSEADDR
-    leaves it to the listener. Costs two descriptors for each port.
+
+class PortReservations:
+    """Ports reserved among all processes, until they are released or this process ends.
+
+    A child binds the reserved port seconds later, and again after each restart, so the reservation must not prevent
+    that. It is a bound UDP socket of the same number, never read: exclusive on every system among the processes of all
+    users, even while connections of the last listener linger. On Linux, the TCP port is bound as well, without
+    listening: that keeps the kernel from using it for outgoing connections, and SO_REUSEADDR lets the listener bind it.
+    Each port costs two descriptors.
     """
 
     def __init__(self) -> None:
         self._held: dict[int, list[socket.socket]] = {}
 
     def reserve(self, port: int) -> bool:
-        """Reserve a port; returns false if somebody has reserved it, this object included, or listens there."""
+        """Reserve a port; return False if it is reserved, by this object or another process, or has a listener."""
         if port in self._held:
             return False
         held = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM), socket.socket(socket.AF_INET, socket.SOCK_STREAM)]
         reservation, listener = held
         try:
             reservation.bind((HOST, port))
-            # With SO_REUSEADDR only a listener is in the way, not a connection that has just ended.
+            # With SO_REUSEADDR, only a listener prevents the bind, not a connection that has just ended.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((HOST, port))
         except (OSError, OverflowError):
             _close(held)
             return False
-        if sys.platform != "linux":  # elsewhere nobody could bind it any more
+        if sys.platform != "linux":  # elsewhere, this would prevent the listener's bind
             _close([held.pop()])
         self._held[port] = held
         return True
 
     def choose(self, ports: range, without: Collection[int] = ()) -> int:
-        """Reserve any port of a range but some, at random. Raises `PortTaken` when none of up to 1,000 is free."""
+        """Reserve a random port of a range, none of ``without``. Raises :class:`PortInUse` after 1,000 attempts."""
         wanted = [port for port in ports if port not in without]
         for port in _random.sample(wanted, min(TRIES, len(wanted))):
             if self.reserve(port):
@@ -87,10 +100,10 @@ class PortReservations:
 
 
 class PersistedPorts:
-    """Free ports for the children of a composite, chosen at first use and persisted in `file`.
+    """Free ports for the children of a composite, chosen at first use and persisted in ``file``.
 
-    A composite that is started again gets the ports of its predecessor: members of its group are known to Kafka by
-    their URLs, and one that was killed may still be in the group. Ports taken by others meanwhile are replaced.
+    A restarted composite gets the ports of its predecessor, because members of its group are registered in Kafka with
+    their URLs, and a killed one may still be in the group. Ports taken by others meanwhile are replaced.
     """
 
     def __init__(self, reservations: PortReservations, file: Path) -> None:
@@ -104,14 +117,14 @@ class PersistedPorts:
         self._reservations.reserve(port)
 
     async def wait_until_free(self, seconds: float) -> None:
-        """Wait until the ports of the predecessor are free: its children may be about to end."""
+        """Wait, at most ``seconds``, until the ports of the predecessor are free: its children may be ending."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not all(is_free(port) for pair in self._previous.values() for port in pair):  # noqa: ASYNC110
                     await asyncio.sleep(POLL_S)
 
     def of(self, child: str) -> Ports:
-        """Return the ports of a child, always the same. Raises `PortTaken` when none are free."""
+        """Return the ports of a child, always the same. Raises :class:`PortInUse` if none are free."""
         if child not in self._given:
             previous = self._previous.get(child)
             kept = previous is not None and all(map(self._reservations.reserve, previous))
@@ -120,11 +133,11 @@ class PersistedPorts:
         return Ports(*self._given[child])
 
     def _choose(self) -> int:
-        """Reserve a port that no child of the predecessor had. Raises `PortTaken`."""
+        """Reserve a port that no child of the predecessor had. Raises :class:`PortInUse`."""
         return self._reservations.choose(CHILD_RANGE, {port for pair in self._previous.values() for port in pair})
 
     def _write(self) -> None:
-        # With those of pairs that do not run now. On a full disk the next composite chooses others.
+        # Including those of pairs that do not run now. If this fails (full disk), the next composite chooses others.
         with suppress(OSError):
             new = self._file.with_name(f".{self._file.name}.new")
             new.write_text(json.dumps({**self._previous, **self._given}), encoding="utf-8")

@@ -1,6 +1,7 @@
-"""Start one process by its name: the only place that knows where each process's settings and `main` are.
+"""Start one process by its name: the only module that locates the settings and ``main`` of all processes.
 
-`diem run NAME` and `python -m diem.process.program NAME` do the same; a composite starts its children the second way.
+``diem run NAME`` and ``python -m diem.process.program NAME`` are equivalent; a composite starts its children the second
+way.
 """
 
 import sys
@@ -28,7 +29,7 @@ class UnknownProcess(ConfigurationError):
     name: str
 
     def __str__(self) -> str:
-        """Return the text."""
+        """Return one line with the known names."""
         return f"no process is called {self.name!r}: there are {', '.join(PROCESSES)}"
 
 
@@ -40,21 +41,21 @@ class ProcessProgram(NamedTuple):
 
 
 def settings_of(name: str) -> type[ProcessSettings]:
-    """Return the settings model of a process, without importing the process itself. Raises `UnknownProcess`."""
+    """Return the settings model of a process, without importing the process itself. Raises :class:`UnknownProcess`."""
     if name not in PROCESSES:
         raise UnknownProcess(name)
     return cast("type[ProcessSettings]", import_module(f"{_package(name)}.settings").Settings)
 
 
 def program(name: str) -> ProcessProgram:
-    """Import a process. Raises `UnknownProcess`."""
+    """Import a process. Raises :class:`UnknownProcess`."""
     settings = settings_of(name)
     return ProcessProgram(settings, cast("Main", import_module(f"{_package(name)}.main").main))
 
 
 def start(name: str) -> int:
-    """Run a process until it ends; return its exit code. Every fault of its configuration is one line."""
-    from diem.process import lifecycle, log  # noqa: PLC0415  # after `without_colours`: they import structlog
+    """Run a process until it ends; return its exit code. Each fault of its configuration is one line of output."""
+    from diem.process import lifecycle, log  # noqa: PLC0415  # after without_colours(): they import structlog
 
     try:
         chosen = program(name)
@@ -67,7 +68,7 @@ def start(name: str) -> int:
 
 
 def _package(name: str) -> str:
-    # Parts of the axes of scaling are folders of their own; the services that they scale are below one.
+    # The parts of the scaling axes have folders of their own; the services that they scale share one.
     return name if name in _TOP_LEVEL else f"services.{name}"
 
 

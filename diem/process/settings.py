@@ -1,4 +1,4 @@
-"""Settings that every process shares, read once from the environment, validated and frozen; and their reference."""
+"""Settings shared by all processes: read once from the environment, validated, frozen; and their reference."""
 
 import json
 import os
@@ -16,15 +16,15 @@ from diem.errors import ConfigurationError, did_you_mean
 
 SHARED_PREFIX = "DIEM_"
 PROCESSES = ("data", "broadcast", "bridge", "websocket", "metadata", "proxy", "composite")
-"""Every process that has settings of its own, in the order in which they start."""
+"""All processes, in the order in which they start."""
 GROUPS = ("kafka", "traffic")
-"""Groups of settings that several processes share, each with a prefix of its own (``DIEM_KAFKA_``)."""
+"""Groups of settings shared by several processes, each with a prefix of its own (``DIEM_KAFKA_``)."""
 
 _S = TypeVar("_S", bound="ProcessSettings")
 
 
 class BadSettings(ConfigurationError):
-    """Variables of the environment that are unknown or have a wrong value; one line each in `lines`."""
+    """Environment variables are unknown, or have invalid values; ``lines`` has one line for each."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = tuple(lines)
@@ -35,11 +35,11 @@ class BadSettings(ConfigurationError):
 
 
 class ProcessSettings(BaseSettings):
-    """Base of every process's settings.
+    """Base of every process's settings; read them with :meth:`load`.
 
-    A process subclasses it with `model_config = SettingsConfigDict(env_prefix="DIEM_<PROCESS>_")` and
-    `process = "<process>"`; its own fields are then read from `DIEM_<PROCESS>_<FIELD>`, lists and
-    mappings as JSON, the fields below from `DIEM_<FIELD>`. Read it with `load`.
+    Subclasses set ``model_config = SettingsConfigDict(env_prefix="DIEM_<PROCESS>_")`` and ``process = "<process>"``.
+    Their own fields are read from ``DIEM_<PROCESS>_<FIELD>``, the fields below from ``DIEM_<FIELD>``; lists and
+    mappings are JSON.
     """
 
     model_config = SettingsConfigDict(
@@ -115,7 +115,7 @@ class ProcessSettings(BaseSettings):
 
     @property
     def process_name(self) -> str:
-        """Name of this process in logs, metrics and `diem status`; a numbered process overrides it."""
+        """Name of this process in logs, metrics and ``diem status``; numbered processes override it."""
         return self.process
 
     @classmethod
@@ -123,18 +123,18 @@ class ProcessSettings(BaseSettings):
         """Read the settings from the environment.
 
         Raises:
-            BadSettings: a `DIEM_` variable is unknown, or a value is not acceptable.
+            BadSettings: a ``DIEM_`` variable is unknown, or a value is invalid.
         """
         return load(cls)
 
 
 def load(model: type[_S]) -> _S:
-    """Check the environment's `DIEM_` variables against `model` and read it.
+    """Read ``model`` from the environment, whose ``DIEM_`` variables must all be known.
 
-    Variables of other known processes are left to those.
+    Variables of other processes are not checked.
 
     Raises:
-        BadSettings: with one line for every fault.
+        BadSettings: has one line for every fault.
     """
     lines = _unknown(model, os.environ)
     try:
@@ -147,7 +147,7 @@ def load(model: type[_S]) -> _S:
 
 
 def variable(model: type[ProcessSettings], name: str) -> str:
-    """Return the environment variable of the field `name`."""
+    """Return the environment variable of the field ``name``."""
     alias = model.model_fields[name].validation_alias
     return alias if isinstance(alias, str) else f"{model.model_config['env_prefix']}{name}".upper()
 
@@ -156,7 +156,7 @@ def _unknown(model: type[ProcessSettings], environ: Mapping[str, str]) -> list[s
     known = {variable(model, name) for name in model.model_fields}
     own = str(model.model_config["env_prefix"]).upper()
     prefixes = (f"{SHARED_PREFIX}{name.upper()}_" for name in (*PROCESSES, *GROUPS))
-    # A group is one's own when any setting of it is.
+    # A group belongs to the model if any setting of it does.
     foreign = tuple(p for p in prefixes if p != own and not any(name.startswith(p) for name in known))
     lines = []
     for name in sorted(environ):
@@ -170,7 +170,7 @@ def _unknown(model: type[ProcessSettings], environ: Mapping[str, str]) -> list[s
 def _lines(model: type[ProcessSettings], error: ValidationError) -> list[str]:
     names = {name: variable(model, name) for name in model.model_fields}
     lines = []
-    # The environment's values are quoted from there, because the model hides them in its errors.
+    # Values are quoted from the environment, because the model hides them in its errors.
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         if fault["type"] == "default_factory_not_called":
             continue  # the consequence of another fault that has its own line
@@ -178,7 +178,7 @@ def _lines(model: type[ProcessSettings], error: ValidationError) -> list[str]:
         field = str(head)
         where = names.get(field, field) + "".join(f"[{part!r}]" for part in path)
         text = fault["msg"].removeprefix("Value error, ")
-        # What concerns several settings names them itself.
+        # Faults of several settings name them in their text.
         lines.append(f"{where}: {text[:1].lower()}{text[1:]}{_given(model, names, field)}" if where else text)
     return lines
 
@@ -197,7 +197,7 @@ def members(annotation: Any) -> tuple[Any, ...]:  # noqa: ANN401  # annotations 
 
 
 def is_collection(annotation: Any) -> bool:  # noqa: ANN401
-    """Whether a field's value is written as JSON in its variable."""
+    """Return whether a field's variable is JSON."""
     collections = {list, tuple, set, frozenset, dict}
     return any((get_origin(part) or part) in collections for part in members(annotation))
 
@@ -210,8 +210,8 @@ def check_link_url(text: str) -> str:
     """Return the URL of an internal link.
 
     Raises:
-        ValueError: it is not ``ws://host:port/path``. Links have no TLS of their own: the shared key would go out in
-            the clear to whoever was thought to have it.
+        ValueError: it is not ``ws://host:port/path``. Links have no TLS of their own: behind another scheme, the shared
+            key would still be sent in the clear.
     """
     try:
         parts = urlsplit(text)
@@ -226,7 +226,7 @@ def check_link_url(text: str) -> str:
 
 
 LinkUrl = Annotated[str, AfterValidator(check_link_url)]
-"""The type of such a setting."""
+"""Type of a setting with the URL of an internal link."""
 
 
 class Setting(NamedTuple):
@@ -239,7 +239,7 @@ class Setting(NamedTuple):
 
 
 def reference(model: type[ProcessSettings], *, shared: bool = True) -> list[Setting]:
-    """List every setting of `model` in the order of declaration, with or without the shared ones."""
+    """List the settings of ``model`` in the order of declaration, with or without the shared ones."""
     return [
         Setting(variable(model, name), _type_name(field), _default(field), field.description or "")
         for name, field in model.model_fields.items()

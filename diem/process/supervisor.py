@@ -1,7 +1,7 @@
 """Supervise child processes: start them, restart those that die, stop them in order, and end them with this process.
 
-Every child's standard input is a pipe that only the supervisor holds: its end tells the child that the supervisor is
-gone, however it went (see `diem.process.lifecycle`).
+Every child's standard input is a pipe whose other end only the supervisor holds: a child reads the end of file when the
+supervisor has died, in whatever way (see ``diem.process.lifecycle``).
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from diem.process.backoff import Backoff
+from diem.process.backoff import Backoff, wait
 from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import EXIT_CONFIGURATION
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What to run. `env` is the child's whole environment; `log` takes both its outputs, appended.
+    """A child to run. ``env`` is its whole environment; both of its outputs are appended to ``log``.
 
-    Without a log its outputs are lost, or with `inherit` those of the supervisor. Children start together; they stop in
-    stages, the highest stage first. `sweep` kills what a dead child leaves in its process group before the next one
-    starts: workers that outlive their master would hold its ports.
+    Without a log, the outputs are discarded, or with ``inherit`` those of the supervisor. Children start together; they
+    stop in stages, the highest stage first. ``sweep`` kills what remains of a dead child's process group before its
+    restart: workers that outlive their master would hold its ports.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Spec:
 
 
 class ChildState(StrEnum):
-    """Where a child is in its life."""
+    """State of a child."""
 
     WAITING = "waiting"  # for its first start, or for the delay before a restart
     RUNNING = "running"
@@ -51,9 +51,10 @@ class ChildState(StrEnum):
 
 
 class ChildEvent(NamedTuple):
-    """A change in a child's life: `kind` is started, died, failed, stopped or killed.
+    """A change of a child: ``kind`` is started, died, failed, stopped or killed.
 
-    `code` is its exit code, minus the number of the signal that ended it; `delay_s` is the wait before its restart.
+    ``code`` is its exit code, or the negative number of the signal that ended it; ``delay_s`` is the time to its
+    restart.
     """
 
     name: str
@@ -64,7 +65,7 @@ class ChildEvent(NamedTuple):
 
 
 class ChildStatus(NamedTuple):
-    """What is known of a child now."""
+    """Current status of a child."""
 
     name: str
     state: ChildState
@@ -75,10 +76,10 @@ class ChildStatus(NamedTuple):
 
 
 async def spawn(spec: Spec) -> Process:
-    """Start a child, in a process group of its own.
+    """Start a child in a process group of its own.
 
     Raises:
-        OSError: it cannot be started, or its log not be opened.
+        OSError: it cannot be started, or its log cannot be opened.
     """
     log = None
     if spec.log is not None:
@@ -91,7 +92,7 @@ async def spawn(spec: Spec) -> Process:
             stdin=PIPE,
             stdout=output,
             stderr=output,
-            # A session of its own: Ctrl-C at the terminal reaches the supervisor alone, which stops in order.
+            # A session of its own, so that Ctrl-C at the terminal reaches only the supervisor, which stops in order.
             start_new_session=True,
         )
     finally:
@@ -100,18 +101,22 @@ async def spawn(spec: Spec) -> Process:
 
 
 def send(process: Process | None, number: signal.Signals) -> bool:
-    """Send a signal to a child; SIGKILL to its whole process group. Returns whether there was any."""
+    """Send a signal to a child, SIGKILL to its whole process group; return whether the child was running."""
     if process is None or process.returncode is not None:
         return False
     with contextlib.suppress(ProcessLookupError):
         if number == signal.SIGKILL:
-            os.killpg(process.pid, number)  # with whatever it started itself
+            os.killpg(process.pid, number)  # with the processes that it has started
         else:
             process.send_signal(number)
     return True
 
 
 EXIT_NOT_STARTED: Final = 127
+RESTART_BASE_S: Final = 0.25
+RESTART_CAP_S: Final = 5.0
+STABLE_AFTER_S: Final = 10.0
+"""Uptime after which a death counts as the first again, and is followed by a restart at once."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -129,9 +134,9 @@ class _Child:
 
 
 class Supervisor:
-    """Runs the children of `specs` until it is stopped; every change is told to `on_event`, which must not block.
+    """Runs the children of ``specs`` until it is stopped; calls ``on_event``, which must not block, on every change.
 
-    What `on_event` raises is logged and changes nothing for the child.
+    Errors of ``on_event`` are logged, and do not affect the child.
     """
 
     def __init__(
@@ -145,31 +150,35 @@ class Supervisor:
         self._rng = rng or random.Random()  # noqa: S311  # jitter is no secret
         self._clock = clock or SystemClock()
         self._on_event = on_event
-        self._children = {spec.name: _Child(spec, Backoff(self._rng)) for spec in specs}
+        self._children = {spec.name: self._child(spec) for spec in specs}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
 
+    def _child(self, spec: Spec) -> _Child:
+        backoff = Backoff(RESTART_BASE_S, RESTART_CAP_S, stable_s=STABLE_AFTER_S, immediate=True, rng=self._rng)
+        return _Child(spec, backoff)
+
     def start(self) -> None:
-        """Start every child; returns at once. Needs a running loop."""
+        """Start every child, without waiting. Needs a running loop."""
         for child in self._children.values():
             self._start(child)
 
     def add(self, spec: Spec) -> None:
-        """Start one more child; returns at once.
+        """Start one more child, without waiting.
 
         Raises:
             ValueError: a child has this name already.
-            RuntimeError: the supervisor stops or has stopped: nobody would stop the new child.
+            RuntimeError: the supervisor is stopping, or has stopped: nobody would stop the new child.
         """
         if self._stopping:
             raise RuntimeError("the supervisor is stopping")
         if spec.name in self._children:
             raise ValueError(f"there is a child called {spec.name}")
-        child = self._children[spec.name] = _Child(spec, Backoff(self._rng))
+        child = self._children[spec.name] = self._child(spec)
         self._start(child)
 
     async def remove(self, name: str, seconds: float) -> None:
-        """Stop one child for good: SIGTERM, `seconds`, SIGKILL. Then it is gone from `status`.
+        """Stop and forget one child: SIGTERM, after ``seconds`` SIGKILL.
 
         Raises:
             KeyError: there is no such child.
@@ -180,9 +189,10 @@ class Supervisor:
         self._tasks.pop(name, None)
 
     async def become(self, specs: Sequence[Spec], seconds: float) -> None:
-        """Start those of `specs` that are not there, then stop the others for good, each as `remove` does.
+        """Start those of ``specs`` that do not run, then :meth:`remove` all other children.
 
-        Those of a stage go together, the highest stage first: what they were fed by leaves after them.
+        The children of a stage are removed together, the highest stage first, so that consumers stop before their
+        sources.
         """
         for spec in specs:
             if spec.name not in self._children:
@@ -197,14 +207,14 @@ class Supervisor:
         return [self._describe(child) for child in self._children.values()]
 
     async def wait(self) -> None:
-        """Wait until no child is kept any more. Raises what went wrong inside the supervisor itself."""
+        """Wait until all children have ended for good. Raises errors of the supervisor itself."""
         waited: set[asyncio.Task[None]] = set()
         while tasks := set(self._tasks.values()) - waited:  # again, because children may have been added
             await asyncio.gather(*tasks)
             waited |= tasks
 
     async def stop(self, stage_seconds: float) -> None:
-        """Stop the children stage by stage, the highest first: SIGTERM, `stage_seconds`, then SIGKILL."""
+        """Stop the children stage by stage, the highest first: SIGTERM, ``stage_seconds``, then SIGKILL."""
         self._stopping = True
         for stage in sorted({child.spec.stage for child in self._children.values()}, reverse=True):
             await self._stop_together([c for c in self._children.values() if c.spec.stage == stage], stage_seconds)
@@ -214,7 +224,7 @@ class Supervisor:
 
     async def _stop_together(self, children: list[_Child], seconds: float) -> None:
         for child in children:
-            # Once: a second SIGTERM asks a process to end without letting its clients go.
+            # Once: a second SIGTERM makes a process end without draining.
             if not child.stop.is_set():
                 child.stop.set()
                 send(child.process, signal.SIGTERM)
@@ -226,7 +236,7 @@ class Supervisor:
             for child in children:
                 if send(child.process, signal.SIGKILL):
                     self._notify(child, "killed")
-            # Asked again, because a child may just have been on its way up.
+            # Repeated, because a child may have been starting.
             _, pending = await asyncio.wait(pending, timeout=1)
 
     async def _keep(self, child: _Child) -> None:
@@ -244,8 +254,7 @@ class Supervisor:
             child.restarts += 1
             self._notify(child, "died", code=code, delay_s=delay)
             if delay:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(child.stop.wait(), delay)
+                await wait(child.stop, delay)
         child.state = ChildState.STOPPED
         self._notify(child, "stopped", code=child.last_exit)
 
@@ -273,7 +282,7 @@ class Supervisor:
         try:
             self._on_event(ChildEvent(child.spec.name, kind, pid, code, delay_s))
         except Exception:
-            # Whoever listens has a fault; a child that nobody keeps any more would be a worse one.
+            # A fault of the listener must not end the supervision of the child.
             _logger.exception("listener failed", child=child.spec.name, kind=kind)
 
     def _describe(self, child: _Child) -> ChildStatus:

@@ -18,7 +18,7 @@ class BadSnapshot(DiemError):
 
 
 class Owner(NamedTuple):
-    """A server of a group: its name there, the URL for proxies and the one for clients."""
+    """A server of a group: its name in the group, its URL for proxies (``internal``) and for clients (``public``)."""
 
     server: str
     internal: str
@@ -26,17 +26,17 @@ class Owner(NamedTuple):
 
 
 class Clone(NamedTuple):
-    """One group: the servers that are in it, and the owner of each partition at its last stable assignment."""
+    """One group: its servers, and the owner of each partition at its last stable assignment."""
 
     state: str
-    """``stable``, ``rebalancing``, or ``unknown`` before the first answer."""
+    """``stable``, ``rebalancing``, or ``unknown`` before Kafka's first answer."""
     members: Mapping[str, Owner]
     owners: Mapping[int, str]
     """Partition -> name of the server."""
 
 
 class Snapshot(NamedTuple):
-    """Everything that routing needs: the map and the groups, by number of the clone."""
+    """The input of routing: the map, and the groups by clone number."""
 
     map: PartitionMap
     clones: Mapping[int, Clone]
@@ -46,7 +46,7 @@ class Snapshot(NamedTuple):
         return self.map.home(endpoint) == HOT
 
     def owner(self, endpoint: bytes, clone: int) -> Owner | None:
-        """The server of a clone to ask for ``endpoint``; None when it is hot, or nobody owns it now."""
+        """Return the server of a clone that owns ``endpoint``; None if it is hot, or nobody owns it now."""
         group = self.clones.get(clone)
         if group is None:
             return None
@@ -54,7 +54,7 @@ class Snapshot(NamedTuple):
 
 
 def member_id(number: int) -> str:
-    """The name of server ``number`` in its group; names have the order of numbers, which ranges are given out by."""
+    """Return the name of server ``number`` in its group; it sorts like the number, and ranges follow that order."""
     return f"b{number:03d}"
 
 
@@ -64,13 +64,13 @@ def client_id(owner: Owner) -> str:
 
 
 def parse_client_id(text: str) -> Owner | None:
-    """The server that a client id names; None when it is not of this form."""
+    """Return the server that a client id names; None if it has another form."""
     parts = text.split("|")
     return Owner(*parts) if len(parts) == len(Owner._fields) and all(parts) else None
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """The JSON of ``GET /v1/partitions`` and of the internal watch."""
+    """Encode the JSON of ``GET /v1/partitions`` and of the internal watch."""
     head, entries = snapshot.map.head, snapshot.map.entries
     return orjson.dumps(
         {
@@ -94,10 +94,10 @@ def encode(snapshot: Snapshot) -> bytes:
 
 
 def decode(data: bytes) -> Snapshot:
-    """The snapshot in ``data``.
+    """Decode a snapshot.
 
     Raises:
-        BadSnapshot: it is none.
+        BadSnapshot: the data is not one.
     """
     try:
         body = orjson.loads(data)

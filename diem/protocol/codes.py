@@ -1,10 +1,10 @@
-"""Close codes and error codes: the one table (docs/protocol.md section 1). The TypeScript mirror is tested."""
+"""Close codes and error codes (docs/protocol.md section 1); a test compares the TypeScript mirror."""
 
 from enum import IntEnum, StrEnum
 
 
 class Close(IntEnum):
-    """Close codes of WebSocket connections. 4000-4499: connect again; 4500-4999: do not."""
+    """Close codes of WebSocket connections. After 4000-4499 clients reconnect, after 4500-4999 they do not."""
 
     NORMAL = 1000
     GOING_AWAY = 1001
@@ -42,10 +42,7 @@ _FINAL_STANDARD = {
 
 
 def reconnects(code: int) -> bool:
-    """Return whether a client connects again after this close code.
-
-    Not after a close that says that the client itself is at fault: the same client would do the same again.
-    """
+    """Return whether a client reconnects after this close code: not if the client is at fault, and would repeat it."""
     return code < Close.BAD_REQUEST and code not in _FINAL_STANDARD
 
 

@@ -1,4 +1,4 @@
-"""Endpoint names: the one rule (docs/protocol.md section 1), checked once at the edge and compared as bytes after."""
+"""Endpoint names (docs/protocol.md section 1): validated once at the edge, then compared as bytes."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from diem.errors import DiemError
 
 MAX_NAME_BYTES = 256
-"""A longer name is refused (docs/reliability.md S11)."""
+"""Longest name (docs/reliability.md S11)."""
 
 _NAME = re.compile(r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+")
 
@@ -19,13 +19,13 @@ class BadName(DiemError):
     reason: str
 
     def __str__(self) -> str:
-        """One line that names the string, cut to a readable length, and says what is wrong with it."""
+        """Return one line with the string, cut to a readable length, and the reason."""
         shown = self.name if len(self.name) <= 64 else self.name[:61] + "..."
         return f"{shown!r} is not an endpoint name: {self.reason}"
 
 
 def check(name: str) -> str:
-    """Return ``name`` when it is an endpoint name.
+    """Return ``name`` if it is an endpoint name.
 
     Raises:
         BadName: it is too long, has a character outside the rule, an empty segment, or a ``.`` or ``..`` segment

@@ -19,16 +19,16 @@ from diem.protocol.update import Change
 UPDATES: Final = "updates"
 HOT_UPDATES: Final = "updates.hot"
 MAP: Final = "partition-map"
-"""Ends of the names of topics; before them is the prefix, which may end in anything."""
+"""Suffixes of topic names; the prefix before them may end in any character."""
 
 
 def is_map(name: str) -> bool:
-    """Return whether the records under this name are those of the partition map."""
+    """Return whether a stream has the records of the partition map."""
     return name.endswith(f"{MAP}/0")
 
 
-def partition_of_name(name: str) -> int | None:
-    """The partition of the updates under this name, :data:`HOT` for the topic of all; None if it has no updates."""
+def partition_of_stream(name: str) -> int | None:
+    """Return the partition of a stream of updates, :data:`HOT` for the hot updates, None for any other stream."""
     topic, _, number = name.rpartition("/")
     if topic.endswith(HOT_UPDATES):
         return HOT
@@ -37,12 +37,12 @@ def partition_of_name(name: str) -> int | None:
 
 SUBPROTOCOL: Final = "diem.feed.v1"
 STORE: Final = "store"
-"""The name under which a store, and a Broadcast node for it, serves its changes."""
+"""The only stream of a store's feed, and of a Broadcast node's."""
 MAX_BATCH_BYTES: Final = 1 << 20
-"""A reader refuses a longer frame; a feed stays far below it (256 KiB)."""
+"""Longest frame that a reader accepts; feeds stay far below it (256 KiB)."""
 
 MAX_RESYNC: Final = 100
-"""Endpoints in one ``resync``."""
+"""Limit of endpoints in one ``resync``."""
 
 _BATCH = Struct(">HQ")
 _NAME_LENGTH = Struct(">H")
@@ -51,12 +51,12 @@ _RECORD = Struct(">QHQBI")
 
 
 class FeedError(DiemError):
-    """A frame that is not of the feed protocol: the link is closed with 4500."""
+    """A frame violates the feed protocol: the link is closed with 4500."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Reader to feed, first: which source its positions belong to (None = none) and where it stands in each name."""
+    """Reader to feed, first: its next position in each stream, and the source of these positions (None = none)."""
 
     source: str | None
     positions: Mapping[str, int]
@@ -64,7 +64,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Feed to reader: the source and all names that this feed serves; again whenever the names change."""
+    """Feed to reader: the source and all streams of this feed (``names``); again whenever these change."""
 
     source: str
     names: Sequence[str]
@@ -72,33 +72,33 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """Feed to reader: everything that was there when the reader resumed has been sent."""
+    """Feed to reader: everything that the stream had when the reader resumed has been sent."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """Feed to reader: records that were no updates had these keys; whoever looks at them must fetch them again."""
+    """Feed to reader: these endpoints had malformed records; their subscribers must fetch them."""
 
     endpoints: Sequence[str]
-    """At most :data:`MAX_RESYNC` names."""
+    """At most :data:`MAX_RESYNC`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Feed to reader: the URL, for clients, of the server that owns each name of the group; all of them each time."""
+    """Feed to reader: stream -> URL for clients of the server that owns it; always for all streams of the group."""
 
     owners: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Feed to reader, every second while the source behind the feed is alive."""
+    """Feed to reader, every second while the source is alive."""
 
 
 class Batch(NamedTuple):
-    """Updates of one name and the position behind them."""
+    """Updates of one stream (``name``)."""
 
     name: str
     next: int
@@ -111,7 +111,7 @@ HEARTBEAT: Final = b'{"type":"beat"}'
 
 
 def encode(message: Control) -> bytes:
-    """A control message as JSON text."""
+    """Encode a control message as JSON."""
     match message:
         case Resume(source, positions):
             return orjson.dumps({"type": "resume", "source": source, "positions": dict(positions)})
@@ -128,10 +128,10 @@ def encode(message: Control) -> bytes:
 
 
 def decode(data: bytes) -> Control:
-    """A control message from JSON text.
+    """Decode a control message.
 
     Raises:
-        FeedError: it is none.
+        FeedError: the data is not one.
     """
     try:
         message: dict[str, Any] = orjson.loads(data)
@@ -157,7 +157,7 @@ def decode(data: bytes) -> Control:
 
 
 def encode_batch(name: str, next_: int, changes: Iterable[Change]) -> bytes:
-    """A batch of ``changes``; ``next_`` is the position behind them."""
+    """Encode a batch; ``next_`` is the position after ``changes``."""
     raw = name.encode()
     parts = [_NAME_LENGTH.pack(len(raw)), raw, _NEXT.pack(next_)]
     pack = _RECORD.pack
@@ -167,10 +167,10 @@ def encode_batch(name: str, next_: int, changes: Iterable[Change]) -> bytes:
 
 
 def decode_batch(data: bytes) -> Batch:
-    """The name, next position and records of a batch; the records are read as they are iterated.
+    """Decode a batch; its records are decoded as they are iterated over.
 
     Raises:
-        FeedError: the frame ends before its header does. Iterating raises it for a record that is cut short.
+        FeedError: the header is truncated. Iterating raises it for a truncated record.
     """
     try:
         (length,) = _NAME_LENGTH.unpack_from(data)
@@ -193,7 +193,7 @@ def _records(data: bytes, offset: int) -> Iterator[Change]:
         offset_next = key_end + value_length
         if offset_next > end:
             raise FeedError("a record is cut short")
-        # A named tuple made as a tuple: its own constructor takes twice as long, and this is done for every update.
+        # What a named tuple's constructor does, in half the time: this loop runs for every update of the system.
         yield new(Change, (sequence, data[offset + size : key_end], version, kind, data[key_end:offset_next]))
         offset = offset_next
 

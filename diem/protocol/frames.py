@@ -4,27 +4,29 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from diem.errors import DiemError
+from diem.protocol.update import HEAD, VERSION_DIGITS, VERSION_FIELD
 
-HEAD: Final = b'{"type":"update","endpoint":"'
-"""With this begins the payload of every update, and of nothing else."""
 MAX_PAYLOAD: Final = 1 << 20
-"""A longer frame is refused: the answer to a subscription of 1,000 names has 300 KiB."""
+"""Longest payload of a frame in bytes: the reply to a subscription of 1,000 names has 300 KiB."""
+MAX_HEADER_BYTES: Final = 10
 _TEXT: Final = 0x81
-START: Final = 2 + len(HEAD)
-"""Bytes of a frame that tell that it is a short update, and how long."""
-SHORT: Final = {bytes((_TEXT, length)) + HEAD: 2 + length for length in range(len(HEAD), 126)}
-"""The first :data:`START` bytes of every update frame with a short header -> bytes of the frame."""
+"""First byte of a whole text frame."""
 _CONTROL: Final = frozenset({0x88, 0x89, 0x8A})
-_VERSION_AT: Final = len(b'","version":')
-_DIGITS: Final = 13
+START: Final = 2 + len(HEAD)
+"""Length of the prefix by which :data:`SHORT` finds update frames."""
+SHORT: Final = {bytes((_TEXT, length)) + HEAD: 2 + length for length in range(len(HEAD), 126)}
+"""First :data:`START` bytes of an update frame with a two-byte header -> length of the whole frame in bytes."""
+_MOVED: Final = b'{"type":"moved"'
+_COLON: Final = ord(":")
+"""Precedes the name's quote in an update, ``"endpoint":"/...``; other messages have ``"endpoints":["/...``."""
 
 
 class BadFrame(DiemError):
-    """What a server of this protocol does not send: the link is closed."""
+    """A frame that no server of this protocol sends: the link is closed."""
 
 
 class FrameRun(NamedTuple):
-    """Update frames that follow each other, whole: may be written to a client as they are."""
+    """Consecutive whole update frames, which can be written to a client as they are."""
 
     data: bytes
     frames: int
@@ -46,16 +48,16 @@ Piece = FrameRun | Text | ControlFrame
 
 
 class Splitter:
-    """Takes the stream in any chunks. What is held between them is the beginning of one frame, at most 1 MiB."""
+    """Splits a stream, in chunks of any size, into pieces. Between chunks it holds part of one frame (<= 1 MiB)."""
 
     __slots__ = ("tail",)
 
     def __init__(self) -> None:
         self.tail = b""
-        """The beginning of a frame whose rest has not arrived."""
+        """Beginning of an incomplete frame."""
 
     def feed(self, data: bytes) -> list[Piece]:
-        """The pieces that are complete now, in their order.
+        """Return the pieces that ``data`` completes, in order.
 
         Raises:
             BadFrame: a masked, fragmented, binary or oversize frame.
@@ -64,7 +66,7 @@ class Splitter:
             data = self.tail + data
             self.tail = b""
         pieces: list[Piece] = []
-        # A run of updates is [start, at); nothing is copied before its end is known.
+        # A run of updates is [start, at); it is copied once, when its end is known.
         start = at = count = 0
         end = len(data)
         while end - at >= 2:
@@ -91,9 +93,9 @@ class Splitter:
 
 
 def short_run(data: bytes) -> int:
-    """How many frames these bytes are, if they are whole update frames with short headers and nothing else, or 0.
+    """Return the number of frames in ``data`` if it is nothing but whole update frames with short headers, else 0.
 
-    What nearly every chunk is, found with one look into a dict for each frame.
+    Nearly every chunk is; the check costs one dict lookup a frame.
     """
     at = frames = 0
     end = len(data)
@@ -108,7 +110,7 @@ def short_run(data: bytes) -> int:
 
 
 def frames_of(run: bytes) -> Iterator[bytes]:
-    """The frames of a run, one by one."""
+    """Iterate over the frames of a run."""
     at, end = 0, len(run)
     while at < end:
         length = run[at + 1]
@@ -123,22 +125,23 @@ def frames_of(run: bytes) -> Iterator[bytes]:
 
 
 def read_update(frame: bytes) -> tuple[bytes, int, int]:
-    """The endpoint and version of an update frame, and where its payload begins.
+    """Return endpoint and version of an update frame, and the offset of its payload.
 
     Raises:
-        BadFrame: there is no endpoint or no version in its place.
+        BadFrame: endpoint or version are not in their places.
     """
-    start = frame.find(HEAD, 2, 10 + len(HEAD))
+    start = frame.find(HEAD, 2, MAX_HEADER_BYTES + len(HEAD))
     name = start + len(HEAD)
     quote = frame.find(b'"', name)
-    digits = frame[quote + _VERSION_AT : quote + _VERSION_AT + _DIGITS]
-    if quote < 0 or len(digits) != _DIGITS or not digits.isdigit():
+    version = quote + len(VERSION_FIELD)
+    digits = frame[version : version + VERSION_DIGITS]
+    if quote < 0 or len(digits) != VERSION_DIGITS or not digits.isdigit():
         raise BadFrame("an update without a version")
     return frame[name:quote], int(digits), start
 
 
 def _extended(data: bytes, at: int, length: int) -> tuple[int, int]:
-    """Where the payload begins, and its length, of a frame with 126 bytes or more; beyond the data while unknown."""
+    """Return offset and length of the payload of a frame with a long header; the offset is beyond incomplete data."""
     if length > 127:
         raise BadFrame("a masked frame")
     body = at + (4 if length == 126 else 10)
@@ -159,33 +162,25 @@ def _other(data: bytes, at: int, body: int, after: int) -> Piece:
     raise BadFrame(f"a frame that begins with {first:#04x}")
 
 
-_FIN_TEXT = 0x81
-_UPDATE = b'{"type":"update"'
-_MOVED = b'{"type":"moved"'
-_COLON = ord(":")
-"""Before the name in an update, ``"endpoint":"/...``; the others have a list, ``"endpoints":["/...``."""
-_VERSION = b'"version":'
-
-
 def text_frame(payload: bytes) -> bytes:
-    """``payload`` as one unmasked text frame."""
+    """Return ``payload`` as one unmasked text frame."""
     length = len(payload)
     if length < 126:
-        return bytes((_FIN_TEXT, length)) + payload
+        return bytes((_TEXT, length)) + payload
     if length < 1 << 16:
-        return bytes((_FIN_TEXT, 126)) + length.to_bytes(2, "big") + payload
-    return bytes((_FIN_TEXT, 127)) + length.to_bytes(8, "big") + payload
+        return bytes((_TEXT, 126)) + length.to_bytes(2, "big") + payload
+    return bytes((_TEXT, 127)) + length.to_bytes(8, "big") + payload
 
 
 def conflation_key(frame: bytes) -> bytes:
-    """Return the key of a frame that is held back: of frames with the same key the latest replaces the others.
+    """Return the key of a held frame: of the frames with one key only the latest is kept.
 
-    An update has the name of its endpoint. A ``moved`` or ``resync`` that names one endpoint has a key of its own
-    (:func:`conflation_keys`): neither takes back the update before it, which a proxy retains for others. Frames without
-    a name have one key in common.
+    The key of an update is its endpoint. A ``moved`` or ``resync`` of one endpoint has another key
+    (:func:`conflation_keys`), because neither replaces the update before it, which a proxy retains for its other
+    clients. All frames without a name share one key.
 
-    The frame header (2 to 10 bytes), which may contain any byte, is stepped over: the payload's first twelve bytes,
-    ``{"type":"...``, have no slash. The first slash is where the name begins, and a name has no quote.
+    The search starts behind the frame header (2 to 10 bytes), which may contain any byte: the first twelve bytes of the
+    payload, ``{"type":"...``, have no slash. The first slash begins the name, and a name has no quote.
     """
     start = frame.find(b"/", 10)
     if start < 0:
@@ -197,18 +192,17 @@ def conflation_key(frame: bytes) -> bytes:
 
 
 def conflation_keys(endpoint: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return every key under which a frame of ``endpoint`` may be held back."""
+    """Return every key under which a frame of ``endpoint`` may be held."""
     return endpoint, b"resync" + endpoint, b"moved" + endpoint
 
 
 def is_older_update(frame: bytes, other: bytes) -> bool:
-    """Whether both are updates of the same endpoint, as their equal keys say, and ``frame`` has the lower version."""
-    if frame.find(_UPDATE, 2, 26) < 0:
+    """Return whether ``frame``, with the same :func:`conflation_key` as ``other``, is an update of a lower version."""
+    if frame.find(HEAD, 2, MAX_HEADER_BYTES + len(HEAD)) < 0:
         return False
     return _version(frame) < _version(other)
 
 
 def _version(frame: bytes) -> bytes:
-    """The thirteen digits of an update's version, whose order as bytes is their order as numbers."""
-    start = frame.find(_VERSION, 20) + len(_VERSION)
-    return frame[start : start + 13]
+    start = frame.find(VERSION_FIELD, len(HEAD)) + len(VERSION_FIELD)
+    return frame[start : start + VERSION_DIGITS]

@@ -11,16 +11,16 @@ from diem.protocol.codes import ErrorCode
 
 SUBPROTOCOL: Final = "diem.v1.json"
 MAX_MESSAGE_BYTES: Final = 32 * 1024
-"""A longer client message closes with 1009 (docs/reliability.md S8)."""
+"""Longest client message; a longer one closes with 1009 (docs/reliability.md S8)."""
 MAX_NAMES: Final = 100
-"""More names in one message are refused with ``too_many`` (docs/reliability.md S11)."""
+"""Limit of names in one message, beyond which it is refused with ``too_many`` (docs/reliability.md S11)."""
 MAX_VERSION: Final = 2**53 - 1
-"""Versions and ids are numbers that every JSON reader keeps exact (RFC 8259 section 6)."""
+"""Limit of versions and ids: every JSON parser reads such numbers exactly (RFC 8259 section 6)."""
 
 
 @dataclass(eq=False)
 class MessageError(DiemError):
-    """A client message that is answered with an ``error`` frame."""
+    """A client message was refused: it is answered with an ``error`` frame."""
 
     template = "{code}: {message}"
 
@@ -39,7 +39,7 @@ class Auth:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """``subscribe``: endpoint names, unchecked, each with the version that the client holds (0 = none)."""
+    """``subscribe``: endpoint names, not validated, with the versions that the client holds (0 = none)."""
 
     id: int
     endpoints: dict[str, int]
@@ -47,14 +47,14 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """``unsubscribe``: endpoint names, unchecked."""
+    """``unsubscribe``: endpoint names, not validated."""
 
     id: int
     endpoints: list[str]
 
 
 def parse(data: bytes, limit: int | None = MAX_NAMES) -> Auth | Subscribe | Unsubscribe:
-    """One client message with at most ``limit`` names; None: any number of them.
+    """Parse one client message with at most ``limit`` names (None: any number).
 
     Raises:
         MessageError: ``bad_json``, ``bad_message`` (no object, unknown type, wrong, missing or unknown fields) or
@@ -111,7 +111,7 @@ _PARSERS: dict[str, Callable[[int, dict[str, Any], int | None], Auth | Subscribe
 
 
 def _only(message: dict[str, Any], fields: set[str], request_id: int) -> None:
-    # A misspelt field would otherwise be ignored in silence, and the client would wait for what never comes.
+    # Otherwise a misspelt field would be ignored silently, and the client would wait forever for its effect.
     if len(message) != len(fields):
         unknown = ", ".join(sorted(message.keys() - fields))[:100]
         raise MessageError(ErrorCode.BAD_MESSAGE, f"unknown fields: {unknown}", request_id)
@@ -127,7 +127,7 @@ def _is_count(value: object) -> bool:
 
 
 class Refusal(NamedTuple):
-    """Reason to reject a name; ``owner`` is the server that has it, where that is known (``not_owner``)."""
+    """Reason to reject a name; ``owner`` is the URL of the server that has it, if known (``not_owner``)."""
 
     code: ErrorCode
     message: str
@@ -135,7 +135,7 @@ class Refusal(NamedTuple):
 
 
 BAD_NAME: Final = Refusal(ErrorCode.BAD_NAME, "not an endpoint name")
-"""One short text for all: a reply must not be many times as long as what was asked (docs/protocol.md section 1)."""
+"""One short text for all: a reply must not be many times longer than its request (docs/protocol.md section 1)."""
 
 
 def over_limit(limit: int) -> Refusal:
@@ -149,7 +149,7 @@ def not_owner(owner: str | None) -> Refusal:
 
 
 def welcome(*, session: str, server: str, mode: str, authenticated: bool, subscriptions: int) -> bytes:
-    """The first frame of every connection."""
+    """Encode ``welcome``, the first message of every connection."""
     limits = {"subscriptions": subscriptions, "message_bytes": MAX_MESSAGE_BYTES}
     return orjson.dumps(
         {
@@ -168,7 +168,7 @@ def subscribed(
     endpoints: Mapping[str, int | None],
     rejected: Mapping[str, Refusal],
 ) -> bytes:
-    """The answer to ``subscribe``: the retained version per endpoint (None = none yet), and what was refused."""
+    """Encode the reply to ``subscribe``: retained versions by endpoint (None = none yet), and rejected names."""
     reply: dict[str, Any] = {"type": "subscribed", "id": request_id, "endpoints": endpoints}
     if rejected:
         reply["rejected"] = {name: _refusal(refusal) for name, refusal in rejected.items()}
@@ -181,12 +181,12 @@ def _refusal(refusal: Refusal) -> dict[str, str]:
 
 
 def unsubscribed(request_id: int, endpoints: Iterable[str]) -> bytes:
-    """The answer to ``unsubscribe``: after it nothing comes for these endpoints."""
+    """Encode the reply to ``unsubscribe``, after which nothing follows for these endpoints."""
     return orjson.dumps({"type": "unsubscribed", "id": request_id, "endpoints": list(endpoints)})
 
 
 def status(*, live: bool, since: str, endpoints: Iterable[str] | None = None) -> bytes:
-    """Encode ``status``: whether updates are current; ``endpoints`` only when a part of them is affected."""
+    """Encode ``status``: whether updates are current, of ``endpoints`` alone if given."""
     reply: dict[str, Any] = {"type": "status", "live": live, "since": since}
     if endpoints is not None:
         reply["endpoints"] = list(endpoints)
@@ -195,7 +195,7 @@ def status(*, live: bool, since: str, endpoints: Iterable[str] | None = None) ->
 
 def moved(endpoints: Iterable[str], owner: str | None) -> bytes:
     """Encode ``moved``: these endpoints are at the server ``owner``, or at the one that the metadata service names."""
-    # The endpoints first: a session that is held back finds the endpoint of a frame by its first slash.
+    # The endpoints first: conflation finds the endpoint of a frame by its first slash.
     reply: dict[str, Any] = {"type": "moved", "endpoints": list(endpoints)}
     return orjson.dumps(reply if owner is None else {**reply, "owner": owner})
 
@@ -206,14 +206,14 @@ def resync(endpoints: Iterable[str]) -> bytes:
 
 
 def error(code: ErrorCode, message: str, request_id: int | None = None) -> bytes:
-    """A refused request; without an id when the request had none that could be read."""
+    """Encode the refusal of a request; without an id if the request had no valid one."""
     reply: dict[str, Any] = {"type": "error"}
     if request_id is not None:
         reply["id"] = request_id
     return orjson.dumps({**reply, "code": code, "message": message})
 
 
-# The other direction: what a proxy sends to a server, and a server's messages besides updates
+# The other direction: requests of a proxy to a server, and a server's messages except updates
 
 
 def subscribe(request_id: int, known: Mapping[str, int | None]) -> bytes:
@@ -227,12 +227,12 @@ def unsubscribe(request_id: int, names: Sequence[str]) -> bytes:
 
 
 class BadMessage(DiemError):
-    """A text that no server of this protocol sends: the link is closed."""
+    """A message that no server of this protocol sends: the link is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscribedReply:
-    """The answer to request ``id``; ``elsewhere``: the rejected names, with the URL of the owner where it is known."""
+    """Reply to request ``id``; ``elsewhere`` are the rejected names with the URL of the owner, None if unknown."""
 
     id: int
     versions: Mapping[str, int | None]
@@ -241,14 +241,14 @@ class SubscribedReply:
 
 @dataclass(frozen=True, slots=True)
 class UnsubscribedReply:
-    """The answer to request ``id``: nothing follows for its endpoints."""
+    """Reply to request ``id``, after which nothing follows for its endpoints."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class StatusMessage:
-    """Whether the server is live, as a whole or in these endpoints."""
+    """Whether the server's updates are current, of ``endpoints`` alone unless None."""
 
     live: bool
     endpoints: Sequence[str] | None
@@ -256,7 +256,7 @@ class StatusMessage:
 
 @dataclass(frozen=True, slots=True)
 class MovedMessage:
-    """These endpoints are at another server."""
+    """These endpoints have moved to another server."""
 
     endpoints: Sequence[str]
     owner: str | None
@@ -287,7 +287,7 @@ ServerMessage = (
 
 
 def parse_server(payload: bytes) -> ServerMessage:
-    """Parse one message of a server that is no update.
+    """Parse one message of a server other than an update.
 
     Raises:
         BadMessage: it is malformed.

@@ -1,7 +1,7 @@
-"""The partition map: which partition every endpoint has, and how it moves to another one (docs/protocol.md section 5).
+"""The partition map: the partition of every endpoint, and its moves to other partitions (docs/protocol.md section 5).
 
-An endpoint without an entry is where Kafka's own partitioner puts it. All rules are rules on the state that is read:
-a reader may see only the newest record of every key of the map's topic.
+An endpoint without an entry is in the partition of Kafka's own partitioner. All rules apply to the state as read,
+because a reader may see only the newest record of every key of the map's topic.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +20,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """The 32-bit MurmurHash2 of ``key`` with Kafka's seed, as an unsigned number (Kafka: ``Utils.murmur2``)."""
+    """Return the 32-bit MurmurHash2 of ``key`` with Kafka's seed, unsigned (Kafka: ``Utils.murmur2``)."""
     length = len(key)
     h = _SEED ^ length
     whole = length & ~3
@@ -35,23 +35,23 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of(key: bytes, count: int) -> int:
-    """The partition of ``key`` in a topic of ``count`` partitions (docs/protocol.md section 3)."""
+    """Return the partition of ``key`` in a topic of ``count`` partitions (docs/protocol.md section 3)."""
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 
 HOT: Final = -1
-"""Stands for the topic that every bridge reads, in place of a partition."""
+"""In place of a partition: the topic of hot updates, which every bridge reads."""
 HEAD_KEY: Final = b"head"
-"""Key of the record that is written last, and makes the entries before it effective."""
+"""Key of the record that is written last and puts the entries before it into effect."""
 START_KEY: Final = b"start"
-"""Key of a record that no topic has: on a link, a reader is names everything from here on."""
+"""Key of a record on links only, not in the topic: the whole map follows."""
 ACK_PREFIX: Final = b"ack/"
-"""Begins the keys of acknowledgements: who has seen which epoch."""
+"""Prefix of the keys of acknowledgements, which report the epoch that a process has read."""
 PUBLISHER_ACK: Final = ACK_PREFIX + b"publisher"
-"""Key of the publisher's acknowledgement: the log has what the epoch asks for (docs/protocol.md section 5)."""
+"""Key of the publisher's acknowledgement: the log has all that the epoch requires (docs/protocol.md section 5)."""
 MAX_PARTITIONS: Final = 10_000
 MAX_UNKNOWN_BYTES: Final = 64 * 1024
-"""Of the names in an acknowledgement, half of what the topic takes; the others are in one that follows."""
+"""Limit of the names in one acknowledgement, half of the topic's limit; the next one has the rest."""
 
 
 class Phase(StrEnum):
@@ -68,7 +68,7 @@ class Role(Enum):
 
     SERVING = auto()
     DRAINING = auto()
-    """It delivers to its subscribers and accepts no new ones: the endpoint is moving away."""
+    """Delivers to its subscribers and accepts no new ones: the endpoint is moving away."""
     NOT_OWNED = auto()
 
 
@@ -80,11 +80,10 @@ class Entry(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The part of the map that holds for all endpoints.
+    """The part of the map that applies to all endpoints.
 
-    ``partitions`` is the P of the hash: entries may name partitions beyond it, so that a topic can grow without moving
-    any endpoint that no plan knows. ``epoch`` grows with every head that is written; ``plan`` names what moves, or has
-    moved last.
+    ``partitions`` is the P of the hash; entries may name partitions beyond it, so that a topic can grow without moving
+    endpoints that are in no plan. ``epoch`` grows with every head; ``plan`` is the current or last migration.
     """
 
     partitions: int
@@ -95,7 +94,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMap:
-    """One epoch and phase of the map. ``entries`` are the endpoints that the hash does not place."""
+    """One epoch and phase of the map. ``entries`` has the endpoints that are not placed by the hash."""
 
     head: Head
     entries: Mapping[bytes, Entry] = field(default_factory=dict)
@@ -117,9 +116,9 @@ class PartitionMap:
         return (target,) if self.head.phase is Phase.RETIRE else (home, target)
 
     def role(self, written: tuple[int, ...], owned: Collection[int]) -> Role:
-        """Return the role of a server for an endpoint that is :meth:`written_to` these partitions.
+        """Return the role of a server that reads the partitions ``owned``, which may include :data:`HOT`.
 
-        It is fed by the partitions ``owned`` (and by :data:`HOT`, if that is among them).
+        ``written`` is :meth:`written_to` of the endpoint.
         """
         if self.head.phase is Phase.MOVE and len(written) > 1 and written[1] not in owned:
             return Role.DRAINING if written[0] in owned else Role.NOT_OWNED
@@ -127,17 +126,17 @@ class PartitionMap:
 
 
 def encode_head(head: Head) -> bytes:
-    """The value of the record with :data:`HEAD_KEY`."""
+    """Encode the value of the record with :data:`HEAD_KEY`."""
     return orjson.dumps(head._asdict() if head.plan else {k: v for k, v in head._asdict().items() if k != "plan"})
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The value of the record whose key is the endpoint."""
+    """Encode the value of the record whose key is the endpoint."""
     return orjson.dumps({"home": entry.home, **({} if entry.target is None else {"target": entry.target})})
 
 
 def encode_ack(epoch: int, unknown: Iterable[bytes] = ()) -> bytes:
-    """The value of an acknowledgement of ``epoch``; ``unknown``: endpoints with entries that were never published."""
+    """Encode an acknowledgement of ``epoch``; ``unknown`` are endpoints with entries that were never published."""
     room, names = MAX_UNKNOWN_BYTES, list[str]()
     for name in unknown:
         room -= len(name) + 3
@@ -148,7 +147,7 @@ def encode_ack(epoch: int, unknown: Iterable[bytes] = ()) -> bytes:
 
 
 def parse_ack(value: bytes | None) -> int:
-    """The epoch that an acknowledgement names; -1 if it is none."""
+    """Return the epoch of an acknowledgement; -1 if the value is not one."""
     match _object(value):
         case {"epoch": int(epoch)}:
             return epoch
@@ -156,7 +155,7 @@ def parse_ack(value: bytes | None) -> int:
 
 
 def parse_unknown(value: bytes | None) -> frozenset[bytes]:
-    """The endpoints that an acknowledgement says nobody has published; none if it is none."""
+    """Return the unpublished endpoints of an acknowledgement; empty if the value is not one."""
     match _object(value):
         case {"epoch": int(), "unknown": [*names]}:
             return frozenset(name.encode() for name in names if isinstance(name, str) and endpoints.is_valid(name))
@@ -164,16 +163,16 @@ def parse_unknown(value: bytes | None) -> frozenset[bytes]:
 
 
 class MapBuilder:
-    """Builds the map from the records of its topic, in their order.
+    """Builds the map from the records of its topic, in order.
 
-    Entries wait for the head that is written after them. A head of an older epoch changes nothing (I7); records that
-    cannot be read are passed over and counted. Bounded by the endpoints that have entries.
+    Entries take effect with the head that follows them. A head of an older epoch is ignored (I7); malformed records are
+    skipped and counted. Memory is bounded by the endpoints with entries.
     """
 
     def __init__(self) -> None:
         self.map: PartitionMap | None = None
         self.invalid = 0
-        """Records that are not of the map."""
+        """Number of malformed records."""
         self._entries: dict[bytes, Entry] = {}
         self._fresh = True
 

@@ -1,6 +1,6 @@
-"""Traffic events: what clients looked at, what became of the updates there, and who read what over REST; pure.
+"""Traffic events: subscriptions of clients, updates received and delivered, requests to the REST API; pure.
 
-One JSON object each, as the value of a Kafka record or a line of a file (docs/traffic.md section 1).
+Each is one JSON object, the value of a Kafka record or a line of a file (docs/traffic.md section 1).
 """
 
 import re
@@ -15,15 +15,15 @@ from diem.protocol import endpoints as names
 from diem.protocol.messages import MAX_VERSION
 
 MAX_NAMES: Final = 100
-"""Endpoints of one ``subscribe`` or ``unsubscribe`` event."""
+"""Limit of endpoints of one ``subscribe`` or ``unsubscribe`` event."""
 MAX_COUNTED: Final = 200
-"""Endpoints of one ``counts`` event."""
+"""Limit of endpoints of one ``counts`` event."""
 MAX_ACCESSED: Final = 150
-"""Entries of one ``access`` event."""
+"""Limit of entries of one ``access`` event."""
 MAX_EVENT_BYTES: Final = 64 * 1024
-"""No event is longer: 200 of the longest names with two counters each have 60 KiB."""
+"""Longest event in bytes: 200 of the longest names with two counters each have 60 KiB."""
 CLIENT_PARAMETER: Final = "client"
-"""Of the WebSocket's URL: which client it is, as the client itself says; random, and nothing of a person's."""
+"""Query parameter of the WebSocket URL: the client's own id, which is random and not personal."""
 
 _CLIENT: Final = re.compile(rf"(?:^|&){CLIENT_PARAMETER}=([A-Za-z0-9_-]{{8,64}})(?:&|$)")
 _ID: Final = re.compile(r"[0-9a-f]{12}-(?:0|[1-9][0-9]{0,15})")
@@ -35,11 +35,11 @@ _COMMON: Final = frozenset({"type", "id", "time", "edge"})
 
 
 class BadEvent(DiemError):
-    """Bytes that are no traffic event."""
+    """The data is not a traffic event."""
 
 
 class Type(StrEnum):
-    """Type of an event; for clients, the first four in this order."""
+    """Type of an event; a client's events are of the first four types, in this order."""
 
     CONNECT = "connect"
     SUBSCRIBE = "subscribe"
@@ -48,35 +48,35 @@ class Type(StrEnum):
     """Ends all subscriptions of its connection."""
     COUNTS = "counts"
     ACCESS = "access"
-    """Of the Data Service: its requests."""
+    """Requests to a Data Service."""
 
 
 class Counted(NamedTuple):
-    """One endpoint's updates at one process, in the interval of the event."""
+    """Updates of one endpoint at one process in the interval of the event."""
 
     received: int
-    """Fresh updates that the process received."""
+    """Fresh updates received; if none was delivered, they were wasted."""
     delivered: int
-    """Frames that it handed to sessions for them; none is waste."""
+    """Frames passed to sessions for them."""
 
 
 class Accessed(NamedTuple):
-    """Requests to a Data Service that are counted by a plan, in the interval of the event."""
+    """Requests to a Data Service under one access plan in the interval of the event."""
 
     key: str
-    """The id of the API key; empty for readers without one."""
+    """Id of the API key; empty for readers without one."""
     plan: str
     endpoint: str
-    """Empty for what is not of one endpoint, or of one that there is not."""
+    """Empty for requests that concern no endpoint, or one that does not exist."""
     answered: int
     refused: int
-    """Beyond the quota, or not in the plan."""
+    """Requests beyond the quota or outside the plan."""
 
 
 class TrafficEvent(NamedTuple):
     """One event. Fields that its type does not have are empty; times are Unix milliseconds.
 
-    ``id`` is unique over all processes and their lives, so an event that was delivered twice is known for what it is.
+    ``id`` is unique among all processes and their incarnations, so that duplicates can be detected.
     """
 
     type: Type
@@ -84,13 +84,13 @@ class TrafficEvent(NamedTuple):
     time: int
     edge: str
     client: str = ""
-    """Pseudonym: the same for all connections of one client, at whichever process."""
+    """Pseudonym: the same for all connections of one client, at any process."""
     connection: str = ""
     endpoints: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    """Those of ``endpoints`` of which the process had no version: whether there are any of these, nobody has said."""
+    """Those of ``endpoints`` of which the process had no version: they may not exist."""
     sharers: int = 1
-    """Connections that the client's address had then, this one among them."""
+    """Open connections of the client's address at the time, including this one."""
     since: int = 0
     until: int = 0
     updates: Mapping[str, Counted] = {}
@@ -103,7 +103,7 @@ class TrafficEvent(NamedTuple):
 
 
 def encode(event: TrafficEvent) -> bytes:
-    """The event as one line without its end."""
+    """Return the event as one line, without its end."""
     type_ = event.type
     found: dict[str, Any] = {"type": type_, "id": event.id, "time": event.time, "edge": event.edge}
     if type_ is Type.COUNTS:
@@ -125,12 +125,12 @@ def encode(event: TrafficEvent) -> bytes:
 
 
 def decode(data: bytes | str) -> TrafficEvent:
-    """Read and check one event; fields that its type does not have are passed over.
+    """Parse and validate one event.
 
-    A newer process may say more than an older reader knows, and what it says of its clients is to count all the same.
+    Unknown fields are ignored, so that an older reader still counts the clients of a newer process.
 
     Raises:
-        BadEvent: it is none, with the reason.
+        BadEvent: the data is not an event; the text gives the reason.
     """
     if len(data) > MAX_EVENT_BYTES:
         raise BadEvent(f"longer than {MAX_EVENT_BYTES} bytes")
@@ -152,13 +152,13 @@ def decode(data: bytes | str) -> TrafficEvent:
 
 
 def client_of(query: str) -> str | None:
-    """The client that a URL's query names; None when it names none, or not as it should."""
+    """Return the client id in the query of a URL; None without a valid one."""
     match = _CLIENT.search(query)
     return match[1] if match else None
 
 
 def with_client(url: str, client: str) -> str:
-    """The URL with a client in its query, unless it has one already."""
+    """Return ``url`` with a client id in its query, unless it has one already."""
     head, mark, query = url.partition("?")
     if client_of(query) is not None:
         return url
@@ -166,7 +166,7 @@ def with_client(url: str, client: str) -> str:
 
 
 def is_edge(name: str) -> bool:
-    """Return whether a process may be called so in events."""
+    """Return whether ``name`` is a valid name of a process in events."""
     return _EDGE.fullmatch(name) is not None
 
 

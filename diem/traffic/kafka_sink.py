@@ -1,4 +1,4 @@
-"""Events as records of Kafka's topic ``<prefix>traffic``: batches without keys, acknowledged by the leader alone."""
+"""Sink of events in Kafka's topic ``<prefix>traffic``: batches without keys, acknowledged by the leader alone."""
 
 import asyncio
 import random
@@ -15,7 +15,8 @@ from diem.kafka.topics import TRAFFIC_BATCH_BYTES, ensure_traffic
 from diem.traffic.sinks import SinkUnavailable
 
 PRODUCER: Final[dict[str, Any]] = {
-    # Sums over millions of events: one that is lost with a broker, or comes twice, is not worth a round among replicas.
+    # The events are summed up by the million: one that is lost with a broker, or duplicated, is not worth the wait for
+    # the replicas.
     "acks": 1,
     "enable_idempotence": False,
     "max_batch_size": TRAFFIC_BATCH_BYTES,
@@ -23,11 +24,11 @@ PRODUCER: Final[dict[str, Any]] = {
     "metadata_max_age_ms": 10_000,
 }
 WRITE_TIMEOUT_S: Final = 10.0
-"""For a batch, or for the producer's start; then it is made anew."""
+"""Time limit of a batch and of the producer's start, after which the producer is replaced."""
 
 
 class KafkaSink:
-    """Makes the topic when it is missing, if it may. What fails is given up as a whole, and begun anew."""
+    """Writes to Kafka; creates a missing topic if permitted. After any failure, the producer is replaced."""
 
     def __init__(self, options: KafkaOptions, edge: str) -> None:
         self._options = options
@@ -36,10 +37,10 @@ class KafkaSink:
         self._partitions: list[int] = []
 
     async def write(self, events: Sequence[bytes]) -> None:
-        """Write events to a partition that chance decides: their order is told by their times.
+        """Write batches to random partitions: the times of the events give their order.
 
         Raises:
-            SinkUnavailable: ``kafka``; some may have been written.
+            SinkUnavailable: ``kafka``; some events may have been written.
         """
         if not events:
             return
@@ -56,7 +57,7 @@ class KafkaSink:
             raise
 
     async def close(self) -> None:
-        """End the producer; what is under way is not waited for."""
+        """Stop the producer without waiting for batches in flight."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await abort_producer(producer)

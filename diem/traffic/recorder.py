@@ -1,4 +1,4 @@
-"""Record events at the edge as small tuples in a bounded queue; they are encoded later and elsewhere."""
+"""Record events at the edge as small tuples in a bounded queue; they are encoded later, by the flusher."""
 
 import math
 from collections import Counter, deque
@@ -14,15 +14,17 @@ from diem.process.listeners import is_loopback
 from diem.protocol.traffic import MAX_ACCESSED, MAX_COUNTED, MAX_NAMES, Accessed, Counted, TrafficEvent, Type, encode
 
 MAX_QUEUED: Final = 100_000
-"""Events that wait."""
+"""Limit of queued events."""
 MAX_BYTES: Final = 16 << 20
-"""Approximate limit on the memory of queued events."""
+"""Approximate limit of the memory of queued events."""
 EVENT_BYTES: Final = 250
+"""Memory of an event and its client."""
 NAME_BYTES: Final = 50
+"""Memory of an endpoint name besides its characters."""
 COUNTED_BYTES: Final = 120
-"""Of an event with the client that it is of; of a name besides its letters; of an endpoint that was counted."""
+"""Memory of a counted endpoint."""
 FULL: Final = "queue"
-"""Drop reason while the sink works: events come faster than they are written."""
+"""Drop reason while the sink works: events are recorded faster than they are written."""
 
 
 class _Item(NamedTuple):
@@ -39,7 +41,7 @@ class _Item(NamedTuple):
 
 
 class RecordedConnection:
-    """One connection of a client (it is the session's ``RecordedConnection``)."""
+    """One connection of a client (the session's ``ClientTrace``)."""
 
     __slots__ = ("_recorder", "address", "client", "connection", "shares")
 
@@ -48,9 +50,9 @@ class RecordedConnection:
         self.client = client
         self.connection = connection
         self.address = address_key(address)
-        """Key of the address; only valid within this process, and never written."""
+        """Key of the address; used only within this process, and never written."""
         self.shares = bool(address) and not is_loopback(address)
-        """True when clients of its address share one weight; those of this machine, tests and tools, do not."""
+        """The clients of the address share one weight; those of this machine, tests and tools, do not."""
 
     def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
         """Record new subscriptions; this server has no version of the ``unknown`` ones."""
@@ -66,20 +68,44 @@ class RecordedConnection:
         self._recorder.connections -= 1
 
 
-class Recorder:
-    """Takes events in (it is the edge's ``TraceSink``), and gives them out encoded, in their order.
+class _EventSource:
+    """Ids of the events of one incarnation, and counts of those recorded and dropped."""
 
-    When the queue is full the newest are dropped and counted: what was recorded before stays whole. ``recorded`` is the
-    sum of what was written, what was lost and what is ``queued``. The clients of one address have at most as much of
-    the queue as is free (the dynamic threshold of Choudhury and Hahne, 1998): one that floods it has half, and there
-    is always room for another.
+    def __init__(self, edge: str) -> None:
+        self.edge = edge
+        self.incarnation = token_hex(6)
+        """Identifies this incarnation of the process in event ids."""
+        self.recorded: Counter[str] = Counter()
+        """Events by type."""
+        self.dropped: Counter[str] = Counter()
+        """Dropped events by reason."""
+        self.drop_reason = FULL
+        """Reason for which events are dropped now."""
+        self._last_number = 0
+
+    def drop(self, events: int, reason: str) -> None:
+        """Count events as dropped."""
+        self.dropped[reason] += events
+
+    def _id(self) -> str:
+        self._last_number += 1
+        return f"{self.incarnation}-{self._last_number}"
+
+
+class Recorder(_EventSource):
+    """Queue of events (the edge's ``TraceSink``), which :meth:`next` encodes in the order in which they were recorded.
+
+    When the queue is full, new events are dropped and counted, so that the queued ones stay complete. ``recorded`` is
+    the sum of the written, dropped and ``queued`` events. The clients of one address may fill at most as much of the
+    queue as is free (the dynamic threshold of Choudhury and Hahne, 1998): one that floods it gets half, and others
+    always have room.
 
     Args:
         edge: the name of this process in events.
-        salt: makes pseudonyms: equal for equal clients at all processes with the same one, and otherwise without use.
-        wall_ms: the clock.
-        counter: counts updates; read once in a while by :meth:`count`.
-        count_open: the connections that an address has now, for the share in what is learnt that each client has.
+        salt: secret that makes pseudonyms: equal for one client at all processes with the same salt, else meaningless.
+        wall_ms: returns Unix milliseconds.
+        counter: counts updates; :meth:`count` reads and clears it.
+        count_open: returns the open connections of an address, among which its weight in plans is divided.
     """
 
     def __init__(
@@ -93,19 +119,11 @@ class Recorder:
         max_queued: int = MAX_QUEUED,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        self.edge = edge
-        self.incarnation = token_hex(6)
-        """Identifies this incarnation of the process in event ids."""
-        self.recorded: Counter[str] = Counter()
-        """Events by type."""
-        self.dropped: Counter[str] = Counter()
-        """Events by the reason of the drop."""
-        self.drop_reason = FULL
-        """Reason under which events are dropped now."""
+        super().__init__(edge)
         self.queued = 0
-        """Events that were not given out yet."""
+        """Events that were not dequeued yet."""
         self.connections = 0
-        """Of clients, that are there now."""
+        """Open connections of clients."""
         self._idle = False
         """Nothing has happened since the last count; a new incarnation is recorded once in any case."""
         self._salt = salt
@@ -114,17 +132,16 @@ class Recorder:
         self._since = wall_ms()
         self._count_open = count_open
         self._waiting: dict[str, tuple[int, int]] = {}
-        """Events and bytes that wait, by address."""
+        """Queued events and bytes by address."""
         self._max_queued = max_queued
         self._max_bytes = max_bytes
         self._queue: deque[_Item] = deque()
         self._bytes = 0
-        self._given = 0
         self._open: Iterator[TrafficEvent] = iter(())
         """Remaining events of the item that is being encoded."""
 
     def connected(self, client: str | None, connection: bytes, address: str = "") -> RecordedConnection:
-        """Record a connection; without a name of its own, each connection is a different client."""
+        """Record a new connection; without a ``client`` id, each connection counts as a client of its own."""
         identity = b"connection:" + connection if client is None else b"client:" + client.encode()
         source = RecordedConnection(self, self._salt.digest(identity)[:8], connection, address)
         self.connections += 1
@@ -138,7 +155,7 @@ class Recorder:
         endpoints: Sequence[bytes] = (),
         unknown: Collection[bytes] = (),
     ) -> None:
-        """Take one event of a client; with very many names it becomes several."""
+        """Queue one event of a client, or several if it has more than :data:`MAX_NAMES` endpoints."""
         if len(endpoints) > MAX_NAMES:
             for start in range(0, len(endpoints), MAX_NAMES):
                 part = endpoints[start : start + MAX_NAMES]
@@ -150,10 +167,10 @@ class Recorder:
         self._offer(_Item(type_, self._wall_ms(), source, tuple(endpoints), tuple(unknown), sharers, 0, None, 1, size))
 
     def count(self) -> None:
-        """Queue an event of the updates that were counted since the last call.
+        """Queue an event with the updates counted since the last call.
 
-        While there are clients, an empty count is recorded too: it shows that the process is alive. Without clients one
-        empty count is the last, so that an idle process writes no files (docs/traffic.md section 1).
+        While there are clients, an empty count is recorded as well, because it shows that the process is alive. Without
+        clients, one empty count is the last, so that an idle process writes no files (docs/traffic.md section 1).
         """
         until = self._wall_ms()
         if until <= self._since:
@@ -177,18 +194,14 @@ class Recorder:
                 return None
             item = self._queue.popleft()
             self._bytes -= item.size
-            self._wait(item, -1)
+            self._count_for_address(item, -1)
             self._open = self._events(item)
             event = next(self._open)
         self.queued -= 1
         return encode(event)
 
-    def drop(self, events: int, reason: str) -> None:
-        """Count events as dropped."""
-        self.dropped[reason] += events
-
     def drop_all(self, reason: str) -> None:
-        """Drop all queued events; none will be encoded any more."""
+        """Drop all queued events."""
         self.drop(self.queued, reason)
         self._queue.clear()
         self._waiting.clear()
@@ -197,7 +210,7 @@ class Recorder:
 
     def _offer(self, item: _Item) -> None:
         self.recorded[item.type] += item.events
-        # Counts are in memory already: those of very many endpoints would be too large for any queue.
+        # Counts are not charged: they are in memory already, and those of very many endpoints would never fit.
         more = 0 if item.counter is not None else item.size
         if self.queued >= self._max_queued or self._bytes + more > self._max_bytes:
             self.dropped[self.drop_reason] += item.events
@@ -210,10 +223,10 @@ class Recorder:
         self._queue.append(item)
         self._bytes += item.size
         self.queued += item.events
-        self._wait(item, 1)
+        self._count_for_address(item, 1)
 
-    def _wait(self, item: _Item, sign: int) -> None:
-        """Count an item that waits, or that does no more, to its address."""
+    def _count_for_address(self, item: _Item, sign: int) -> None:
+        """Add a queued item to the count of its address (``sign`` 1), or subtract a dequeued one (-1)."""
         if item.source is not None and (address := item.source.address):
             events, size = self._waiting.get(address, (0, 0))
             now = events + sign * item.events, size + sign * item.size
@@ -238,25 +251,21 @@ class Recorder:
                     item.type, self._id(), item.time, self.edge, since=item.since, until=item.time, updates=part
                 )
 
-    def _id(self) -> str:
-        self._given += 1
-        return f"{self.incarnation}-{self._given}"
-
 
 MAX_QUEUED_ACCESSES: Final = 500
-"""Events that wait: at least 7 minutes of all that is counted, hours of what is usual."""
+"""Limit of queued events: 7 minutes of the most that can be counted, hours of the usual."""
 
 
-class AccessCounter:
-    """Events of type ``access`` (it is what a flusher carries on), encoded when they are given out.
+class AccessCounter(_EventSource):
+    """Queue of events of type ``access``, which :meth:`next` encodes.
 
-    When the queue is full the newest are dropped and counted. ``recorded`` is the sum of what was written, what was
-    lost and what is ``queued``.
+    When the queue is full, new events are dropped and counted. ``recorded`` is the sum of the written, dropped and
+    ``queued`` events.
 
     Args:
         edge: the name of this process in events.
-        wall_ms: the clock.
-        take: gives what was counted since it was last asked.
+        wall_ms: returns Unix milliseconds.
+        take: returns the requests counted since its last call.
     """
 
     def __init__(
@@ -267,29 +276,20 @@ class AccessCounter:
         *,
         max_queued: int = MAX_QUEUED_ACCESSES,
     ) -> None:
-        self.edge = edge
-        self.incarnation = token_hex(6)
-        """Identifies this incarnation of the process in event ids."""
-        self.recorded: Counter[str] = Counter()
-        """Events by type."""
-        self.dropped: Counter[str] = Counter()
-        """Events by the reason of the drop."""
-        self.drop_reason = FULL
-        """Reason under which events are dropped now."""
+        super().__init__(edge)
         self._wall_ms = wall_ms
         self._take = take
         self._max_queued = max_queued
         self._since = wall_ms()
         self._queue: deque[TrafficEvent] = deque()
-        self._given = 0
 
     @property
     def queued(self) -> int:
-        """Events that were not given out yet."""
+        """Events that were not dequeued yet."""
         return len(self._queue)
 
     def count(self) -> None:
-        """Queue events of the requests that were counted since the last call, if any."""
+        """Queue events with the requests counted since the last call, if any."""
         until = self._wall_ms()
         if until <= self._since:
             # The wall clock was set back: what is counted belongs to the interval that begins now.
@@ -311,14 +311,9 @@ class AccessCounter:
         """Dequeue and encode the oldest event; None when the queue is empty."""
         if not self._queue:
             return None
-        self._given += 1
-        return encode(self._queue.popleft()._replace(id=f"{self.incarnation}-{self._given}"))
-
-    def drop(self, events: int, reason: str) -> None:
-        """Count events as dropped."""
-        self.dropped[reason] += events
+        return encode(self._queue.popleft()._replace(id=self._id()))
 
     def drop_all(self, reason: str) -> None:
-        """Drop all queued events; none will be encoded any more."""
+        """Drop all queued events."""
         self.drop(self.queued, reason)
         self._queue.clear()

@@ -1,9 +1,9 @@
-"""Record the traffic of a process, as one context around its life."""
+"""Recording of a process's traffic: a task that writes events to the sink, as a context manager."""
 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 import structlog
@@ -12,6 +12,7 @@ from diem.fanout.fanout import UpdateCounter
 from diem.links.edge import Edge
 from diem.process import metrics
 from diem.process.auth import SharedKey
+from diem.process.backoff import wait
 from diem.process.clock import Clock, SystemClock
 from diem.process.metrics import Sample
 from diem.protocol.traffic import Accessed
@@ -20,12 +21,12 @@ from diem.traffic.settings import TrafficSettings
 from diem.traffic.sinks import EventSink, Files, FileSink, SinkUnavailable
 
 POLL_INTERVAL_S: Final = 1.0
-"""Between two flushes of the queue."""
+"""Interval of flushes of the queue."""
 COUNT_EVERY_MS: Final = 60_000
-"""Counts are taken at full minutes of the wall clock, so that those of several processes are of the same interval."""
+"""Interval of counts, at full minutes of the wall clock: those of several processes cover the same intervals."""
 BATCH_BYTES: Final = 192 * 1024
 SLICE_BYTES: Final = 6 * 1024
-"""Of events that are encoded in one go: about 0.1 ms. A thread would hold the interpreter's lock for up to 5 ms."""
+"""Bytes encoded in one turn of the loop, about 0.1 ms. A thread would hold the interpreter's lock for up to 5 ms."""
 LOG_INTERVAL_S: Final = 60.0
 END_TIMEOUT_S: Final = 2.0
 UNWRITTEN: Final = "end"
@@ -43,11 +44,11 @@ class EventSource(Protocol):
 
     @property
     def queued(self) -> int:
-        """Events that were not given out yet."""
+        """Events that were not dequeued yet."""
         ...
 
     def count(self) -> None:
-        """Queue events of what was counted since the last call."""
+        """Queue events with the counts since the last call."""
         ...
 
     def next(self) -> bytes | None:
@@ -64,7 +65,7 @@ class EventSource(Protocol):
 
 
 class Flusher:
-    """Writes queued events to the sink; a batch that fails is offered again, and the queue fills meanwhile."""
+    """Writes queued events to the sink; a failed batch is written again, and the queue fills meanwhile."""
 
     def __init__(self, recorder: EventSource, sink: EventSink, clock: Clock) -> None:
         self.recorder = recorder
@@ -81,29 +82,26 @@ class Flusher:
 
     @property
     def queued(self) -> int:
-        """Events that wait, or are being written."""
+        """Events that are queued or being written."""
         return self.recorder.queued + len(self._batch)
 
     async def run(self) -> None:
-        """Write until :meth:`stop`, then what is left, once."""
+        """Write until :meth:`stop`; then try once to write the rest."""
         while not self._stopping.is_set():
-            # Or the clock was set back: what is counted until it is there again would be of one minute.
+            # Due, or the clock was set back: otherwise everything until then would be counted as one minute.
             if not self._count_at - COUNT_EVERY_MS <= self._clock.wall_ms() < self._count_at:
                 self.recorder.count()
                 self._count_at = self._next_minute()
             await self._flush()
             self._log_drops()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(
-                    min(POLL_INTERVAL_S, max(0.01, (self._count_at - self._clock.wall_ms()) / 1000))
-                ):
-                    await self._stopping.wait()
+            until_count_s = (self._count_at - self._clock.wall_ms()) / 1000
+            await wait(self._stopping, min(POLL_INTERVAL_S, max(0.01, until_count_s)))
         self.recorder.count()
         await self._flush()
         await self._sink.close()
 
     def stop(self) -> None:
-        """Let :meth:`run` end; all clients are gone."""
+        """End :meth:`run`; all clients are gone."""
         self._stopping.set()
 
     def give_up(self) -> None:
@@ -163,7 +161,7 @@ CANCEL_TIMEOUT_S: Final = 0.5
 
 @asynccontextmanager
 async def recording(settings: TrafficSettings, edge: Edge) -> AsyncIterator[None]:
-    """Record the clients and updates of ``edge`` while the block lasts; at its end, what is left within 2 s.
+    """Record the clients and updates of ``edge`` while the block runs; then write the rest, for at most 2 s.
 
     Raises:
         ConfigurationError: the salt or the options of Kafka cannot be used.
@@ -182,7 +180,7 @@ async def recording(settings: TrafficSettings, edge: Edge) -> AsyncIterator[None
 
 @asynccontextmanager
 async def recording_accesses(settings: TrafficSettings, take: Callable[[], Sequence[Accessed]]) -> AsyncIterator[None]:
-    """Record what ``take`` has counted, every minute, while the block lasts; at its end, what is left within 2 s.
+    """Record the counts of ``take`` every minute while the block runs; then write the rest, for at most 2 s.
 
     Raises:
         ConfigurationError: the options of Kafka cannot be used.
@@ -200,7 +198,7 @@ async def recording_accesses(settings: TrafficSettings, take: Callable[[], Seque
 async def _flushing(settings: TrafficSettings, recorder: EventSource) -> AsyncIterator[None]:
     clock = SystemClock()
     flusher = Flusher(recorder, _sink(settings, recorder, clock), clock)
-    forget = metrics.register(lambda: samples(flusher))
+    unregister = metrics.register(lambda: samples(flusher))
     work = asyncio.create_task(flusher.run())
     work.add_done_callback(_log_failure)
     try:
@@ -211,11 +209,11 @@ async def _flushing(settings: TrafficSettings, recorder: EventSource) -> AsyncIt
         work.cancel()
         await asyncio.wait({work}, timeout=CANCEL_TIMEOUT_S)
         flusher.give_up()
-        forget()
+        unregister()
 
 
 def samples(flusher: Flusher) -> Iterable[Sample]:
-    """All samples of one scrape: recorded = written + lost + queued."""
+    """Yield the samples of one scrape: recorded = written + lost + queued."""
     recorder = flusher.recorder
     for type_, count in recorder.recorded.items():
         yield metrics.TRAFFIC_RECORDED.sample(count, type_)
@@ -228,7 +226,7 @@ def samples(flusher: Flusher) -> Iterable[Sample]:
 
 def _sink(settings: TrafficSettings, recorder: EventSource, clock: SystemClock) -> EventSink:
     if settings.traffic_sink == "kafka":
-        # Only processes that use Kafka need its client.
+        # Only processes that use Kafka import its client.
         from diem.traffic.kafka_sink import KafkaSink  # noqa: PLC0415
 
         return KafkaSink(settings.kafka(), recorder.edge)
@@ -237,6 +235,6 @@ def _sink(settings: TrafficSettings, recorder: EventSource, clock: SystemClock) 
 
 
 def _log_failure(work: "asyncio.Task[None]") -> None:
-    # Clients are served all the same: the queue fills, and what is lost is counted.
+    # Clients are served all the same: the queue fills, and drops are counted.
     if not work.cancelled() and (error := work.exception()) is not None:
         structlog.get_logger("traffic").error("recording of traffic has failed", exc_info=error)

@@ -1,7 +1,7 @@
 """The sink of encoded events, and its implementation as files: ``<dir>/in/<edge>-<incarnation>-<n>.jsonl``, JSON Lines.
 
-The name of a file begins with a dot until it is complete. Readers remove files that they have read: what is there is
-unread, and when its size is at the limit, new events are lost. So a reader never misses the middle of what it reads.
+The name of a file begins with a dot until it is complete. Readers remove the files that they have read, so all files
+are unread; when their size reaches the limit, new events are dropped. A reader thus never misses events in the middle.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from diem.errors import DiemError
 
 
 class SinkUnavailable(DiemError):
-    """Events were not written, or it is not known whether they were; the same ones may be offered again."""
+    """Events were not written, or may not have been; the caller may write the same ones again."""
 
     retriable = True
 
     def __init__(self, reason: str, text: str) -> None:
         self.reason = reason
-        """One word: the label under which losses are counted meanwhile."""
+        """Label of the metric that counts drops meanwhile; one word."""
         self.text = text
         super().__init__(reason, text)
 
@@ -35,15 +35,15 @@ class EventSink(Protocol):
     """Destination of encoded events."""
 
     async def write(self, events: Sequence[bytes]) -> None:
-        """Write some events; called every second at least, with none if there are none.
+        """Write events; called at least every second, without events if there are none.
 
         Raises:
-            SinkUnavailable: they may be offered again.
+            SinkUnavailable: the caller may write them again.
         """
         ...
 
     async def close(self) -> None:
-        """Flush and close; no more events come."""
+        """Flush and close; the last call."""
         ...
 
 
@@ -51,7 +51,7 @@ BLOCK_BYTES: Final = 64 * 1024
 
 
 def complete(path: Path) -> None:
-    """Let readers see a file that was left behind, without a line that was cut short; nothing if its process lives.
+    """Publish a file that was left behind, without an incomplete last line; a no-op while its process lives.
 
     Raises:
         OSError: it cannot be read or renamed.
@@ -60,7 +60,7 @@ def complete(path: Path) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return  # its process lives
+            return  # locked by its process
         end = file.seek(0, os.SEEK_END)
         while end:
             start = max(0, end - BLOCK_BYTES)
@@ -83,18 +83,18 @@ FILE_AGE_S: Final = 60.0
 
 
 class NoRoom(OSError):
-    """The directory holds as much unread traffic as it may."""
+    """The unread traffic in the directory has reached the limit."""
 
 
 class Files:
     """Writes the files of one process. Blocks: call it in a thread, one call at a time.
 
     Args:
-        directory: the files are in its folder ``in``.
-        edge: the process; files that an earlier life of it left behind are completed.
-        incarnation: this life of it.
-        now: a monotonic clock in seconds.
-        max_bytes: of all files in the folder, whoever wrote them; measured when a file is begun.
+        directory: its folder ``in`` has the files.
+        edge: name of the process; files that its earlier incarnations left behind are completed.
+        incarnation: id of this incarnation.
+        now: returns monotonic seconds.
+        max_bytes: limit of all files in the folder, of any process; checked when a file is begun.
     """
 
     def __init__(
@@ -123,14 +123,15 @@ class Files:
 
     @property
     def is_due(self) -> bool:
-        """Return whether there is something to do even without events."""
+        """A write is due even without events: to recover or to complete files."""
         return not self._recovered or self._is_done
 
     def write(self, events: Sequence[bytes]) -> None:
         """Append events, all or none of them.
 
         Raises:
-            OSError: none was written. NoRoom: because too much is there that nobody has read.
+            OSError: none was written.
+            NoRoom: none was written, because the unread traffic has reached the limit.
         """
         if not self._recovered:
             self.recover()
@@ -151,10 +152,10 @@ class Files:
             self.finish()
 
     def finish(self) -> None:
-        """Complete the file, if there is one, and let readers see it.
+        """Complete the open file, if any, and publish it to readers.
 
         Raises:
-            OSError: readers do not see it; the next `write` tries again, or the next life of this process.
+            OSError: it was not published; the next :meth:`write` or the next incarnation tries again.
         """
         file, self._file = self._file, None
         if file is None:
@@ -172,10 +173,10 @@ class Files:
             os.close(file)
 
     def recover(self) -> None:
-        """Complete what earlier lives of this process left behind, without a line that was cut short.
+        """Complete the files that earlier incarnations of this process left behind.
 
         Raises:
-            OSError: something could not be read or renamed.
+            OSError: one could not be read or renamed.
         """
         form = re.compile(rf"\.{re.escape(self._edge)}-[0-9a-f]{{12}}-\d+\.jsonl")
         if self._folder.is_dir():
@@ -196,10 +197,10 @@ class Files:
         self._number += 1
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         file = os.open(self._path(hidden=True), flags, 0o600)
-        # Held as long as this process lives: nobody else takes the file for one that was left behind.
+        # Held for the life of this process: nobody else takes the file for one that was left behind.
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # some network file systems have no locks; it is tried again every second
+        except OSError:  # some network file systems have no locks; the next write tries again
             os.close(file)
             self._path(hidden=True).unlink()
             raise
@@ -210,7 +211,7 @@ class Files:
         try:
             os.ftruncate(file, self._size)
         except OSError:
-            # With half a line at its end it is left to the next life.
+            # The next incarnation removes the incomplete line at its end.
             os.close(file)
             self._file = None
 
@@ -219,13 +220,13 @@ class Files:
 
 
 class FileSink:
-    """Writes in a thread: a slow disk holds up nobody."""
+    """Writes files in a thread, so that a slow disk does not block the loop."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
 
     async def write(self, events: Sequence[bytes]) -> None:
-        """Append, and complete files that are due.
+        """Append, and complete files when due.
 
         Raises:
             SinkUnavailable: ``disk`` or ``room``.
@@ -238,7 +239,7 @@ class FileSink:
             raise SinkUnavailable("room" if isinstance(error, NoRoom) else "disk", str(error)) from error
 
     async def close(self) -> None:
-        """Complete the last file; if that fails, the next life of this process does it."""
+        """Complete the last file; if that fails, the next incarnation of this process does it."""
         with suppress(OSError):
             await asyncio.to_thread(self._files.finish)
 

@@ -1,11 +1,11 @@
-"""Arrays that Spark's tasks keep between jobs, in files, and the blocks of subscription sets that are made of them.
+"""Arrays that Spark's tasks keep in files between jobs, and the blocks of subscription sets built from them.
 
-Each task maps its own arrays into memory instead of receiving them.
+Each task maps its own arrays into memory instead of receiving them. This needs local mode, where driver and workers
+share a file system. There are as many tasks as cores: every further piece of an array costs a worker's round trip
+(about 50 ms) and gains nothing.
 
-For sessions in local mode, where driver and workers have one file system. As many tasks as cores: an array in more
-pieces costs a worker's round trip each (about 50 ms) and gains nothing. Rows of a table of sets, or
-single subscriptions in any order, are shared out over the blocks; numpy makes each block in a task. Two aggregations
-in Spark take several times as long.
+Rows of a table of sets, or single subscriptions in any order, are distributed over the blocks, and numpy builds each
+block in one task: two aggregations in Spark take several times as long.
 """
 
 import gc
@@ -45,7 +45,7 @@ _CALL: Final = "call"
 
 
 class BlockFiles:
-    """``count`` pieces of named tuples of arrays in a folder, and the functions of them that Spark runs."""
+    """Named tuples of arrays, each in ``count`` pieces in a folder; Spark runs functions on every piece."""
 
     def __init__(self, spark: "SparkSession", folder: Path, count: int) -> None:
         self.count = count
@@ -56,7 +56,7 @@ class BlockFiles:
     def call(self, function: Callable[[int], Any]) -> Iterator[Any]:
         """Return ``function(number)`` of each piece, in order. Blocks until all have run.
 
-        What it takes and gives goes through files: a result may be larger than the JVM's heap.
+        Functions and results go through files: a result may be larger than the JVM's heap.
         """
         call = self.folder / f"{_CALL}-{next(self._calls)}"
         _dump(call, function)
@@ -84,10 +84,10 @@ class BlockFiles:
         name: str,
         split: Callable[[Arrays], Sequence[Arrays]],
         join: Callable[[Sequence[Arrays]], Arrays],
-        of: str,
+        source: str,
     ) -> None:
-        """Store a tuple of arrays whose piece n is ``join`` of the n-th result of ``split`` on each piece."""
-        for _ in self.call(partial(_split, self.folder, name, split, of)):
+        """Store a tuple of arrays whose piece n joins the n-th results of ``split`` on every piece of ``source``."""
+        for _ in self.call(partial(_split, self.folder, name, split, source)):
             pass
         self.keep(name, partial(_join, self.folder, name, join, self.count))
         self.forget(f"{name}-*")
@@ -106,14 +106,14 @@ def _run(call: Path, number: int) -> None:
 
 @cache
 def _speed_up_worker() -> None:
-    """Prepare a worker, once: otherwise even an empty task keeps it busy for 15 ms and more."""
-    # Workers collect garbage after each task, and all that is imported is gone through then.
+    """Prepare a worker, once: otherwise even an empty task keeps it busy for at least 15 ms."""
+    # Workers collect garbage after each task, which would traverse every imported module.
     gc.freeze()
     # PySpark 4.0 makes each task read its two archives again; 4.2 does not.
-    zipimport.zipimporter.invalidate_caches = _nothing  # type: ignore[assignment]
+    zipimport.zipimporter.invalidate_caches = _do_nothing  # type: ignore[assignment]
 
 
-def _nothing(_: zipimport.zipimporter) -> None:
+def _do_nothing(_: zipimport.zipimporter) -> None:
     pass
 
 
@@ -129,9 +129,9 @@ def _keep(folder: Path, name: str, function: Callable[[int], Arrays], number: in
     _save(folder, name, number, function(number))
 
 
-def _split(folder: Path, name: str, split: Callable[[Arrays], Sequence[Arrays]], of: str, number: int) -> None:
-    for goal, arrays in enumerate(split(_load_arrays(folder, of, number))):
-        _save(folder, f"{name}-{goal}", number, arrays)
+def _split(folder: Path, name: str, split: Callable[[Arrays], Sequence[Arrays]], source: str, number: int) -> None:
+    for target, arrays in enumerate(split(_load_arrays(folder, source, number))):
+        _save(folder, f"{name}-{target}", number, arrays)
 
 
 def _join(folder: Path, name: str, join: Callable[[Sequence[Arrays]], Arrays], count: int, number: int) -> Arrays:
@@ -155,7 +155,7 @@ def _dump(path: Path, content: object) -> None:
 
 
 def _load(path: Path) -> Any:  # noqa: ANN401 - what was dumped
-    # Written by this session, in a folder that is its user's alone.
+    # Written by this session, in a folder that only its user can access.
     with path.open("rb") as file:
         return pickle.load(file)  # noqa: S301
 
@@ -175,7 +175,7 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 SETS: Final = "sets"
-"""Name of the blocks that are made here."""
+"""Name of the blocks of subscription sets."""
 _CLIENTS: Final = "clients"
 _EMPTY: Final = Block(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64))
 
@@ -184,11 +184,11 @@ def store_sets(sets: "DataFrame", files: BlockFiles, endpoints: int) -> None:
     """Store sets as blocks :data:`SETS`, equal ones merged.
 
     Args:
-        sets: `endpoints` (array of int) and `weight` (long) as in docs/traffic.md section 3.4, in any order.
-        files: where to; each of its pieces is a block.
+        sets: ``endpoints`` (array of int) and ``weight`` (long) as in docs/traffic.md section 3.4, in any order.
+        files: destination; each of its pieces is a block.
         endpoints: E: pins are below it.
     """
-    # Equal sets come to the same block.
+    # Partitioned by the whole set: equal sets are in the same block.
     rows = sets.select("endpoints", "weight").repartition(files.count, "endpoints")
     _from_rows(rows, files, SETS, partial(_block_of_sets, endpoints))
 
@@ -197,10 +197,10 @@ def store_subscriptions(subscriptions: "DataFrame", files: BlockFiles, endpoints
     """Store single subscriptions as blocks :data:`SETS`.
 
     Args:
-        subscriptions: `client` (of any type), `endpoint` (int), `weight` (long, that of the client), in any order; the
-            same one may be there more than once.
-        files: as above.
-        endpoints: as above.
+        subscriptions: ``client`` (of any type), ``endpoint`` (int), ``weight`` (long, that of the client), in any
+            order; repeats count once.
+        files: destination; each of its pieces is a block.
+        endpoints: E: pins are below it.
     """
     rows = subscriptions.select("client", "endpoint", "weight").repartition(files.count, "client")
     _from_rows(rows, files, _CLIENTS, partial(_block_of_clients, endpoints))
@@ -222,7 +222,7 @@ def scale(files: BlockFiles) -> int:
 
 
 def _from_rows(rows: "DataFrame", files: BlockFiles, name: str, block_of: Callable[[Any], Block]) -> None:
-    """Make a block of each partition's rows. Through files, because PySpark's own way to arrays needs pandas."""
+    """Build a block from each partition's rows, through files: PySpark's own conversion to arrays needs pandas."""
     folder = files.folder / f"{name}.parquet"
     rows.write.parquet(str(folder), compression="none")
     tables = sorted(folder.glob("part-*.parquet"))
@@ -232,7 +232,7 @@ def _from_rows(rows: "DataFrame", files: BlockFiles, name: str, block_of: Callab
 
 
 def _block_of_table(tables: list[Path], block_of: Callable[[Any], Block], number: int) -> Block:
-    """Return the block of a piece; Spark writes no file for a partition without rows."""
+    """Return a piece's block, empty without a table: Spark writes no file for a partition without rows."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     return block_of(pq.read_table(tables[number])) if number < len(tables) else _EMPTY
@@ -256,10 +256,10 @@ def _block_of_clients(endpoints: int, table: Any) -> Block:  # noqa: ANN401 - py
 
 
 def _split_by_hash(endpoints: int, count: int, arrays: Arrays) -> list[Block]:
-    """Split a block into ``count``, equal sets in the same one."""
+    """Split a block into ``count`` blocks, with equal sets in the same one."""
     block = Block(*arrays)
-    goal = hash_sets(block, endpoints) % np.uint64(count)
-    return [select_sets(block, np.flatnonzero(goal == each)) for each in range(count)]
+    target = hash_sets(block, endpoints) % np.uint64(count)
+    return [select_sets(block, np.flatnonzero(target == each)) for each in range(count)]
 
 
 def _merge(endpoints: int, parts: list[Block]) -> Block:

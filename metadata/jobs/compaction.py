@@ -1,8 +1,8 @@
 """Compact the small files of a past day into one, in the tables and in the log of their sink.
 
-Exactly once whatever is killed: readers go by the log, and one rename replaces it for all such days. Spark has no such
-operation (its log only grows) and must not write meanwhile, so the caller holds the source's lock. A module of its own,
-apart from its only caller ``ingest``: it edits Spark's files instead of running a query.
+Exactly once, whatever is killed: readers trust the log, and one rename replaces it for all compacted days. Spark has no
+such operation (its log only grows) and must not write meanwhile, so the caller holds the source's lock. Separate from
+its only caller, ``ingest``, because it edits Spark's files behind Spark's back instead of running a query.
 """
 
 import json
@@ -24,13 +24,13 @@ from metadata.jobs.sink_log import VERSION, data_files, last_compact, local_path
 from metadata.jobs.spark_session import SparkFailed
 
 MIN_FILES: Final = 8
-"""Small files of a table and day that are merged; fewer are left alone."""
+"""Small files of one table and day from which on they are merged."""
 SMALL_BYTES: Final = 64 << 20
-"""A larger file is left alone."""
-KEPT_S: Final = 86_400.0
+"""Size from which on a file is left alone."""
+REMOVAL_DELAY_S: Final = 86_400.0
 """Delay before a file that left the log is removed: a reader may still use it."""
 _WORK: Final = "_compacting"
-"""In the folder of the sink; readers skip names with this prefix."""
+"""Work folder within the sink; readers skip names that begin with an underscore."""
 
 
 def compact(spark: SparkSession, sink: Path, today: date) -> int:
@@ -39,8 +39,8 @@ def compact(spark: SparkSession, sink: Path, today: date) -> int:
     Files of the last batches, nine at most, wait until Spark has compacted their entries in its log.
 
     Raises:
-        SparkFailed: a day could not be written as a whole, and has not changed. That, and what Spark raises for a day
-            that it cannot read, comes when the others are done.
+        SparkFailed: a day could not be written completely, and is unchanged. This error, and any that Spark raises for
+            a day it cannot read, is raised after all other days have been compacted.
     """
     log = last_compact(sink)
     if log is None:
@@ -56,12 +56,12 @@ def compact(spark: SparkSession, sink: Path, today: date) -> int:
     for folder, own in days.items():
         try:
             new.append(_merge_files(spark, sink, folder, own))
-        except Exception as error:  # noqa: BLE001  # a day that cannot be read is no reason to leave the others as they are
+        except Exception as error:  # noqa: BLE001  # one unreadable day must not keep the others from being compacted
             faults.append(error)
         else:
             replaced.update(own)
     for line in replaced:
-        # Before they are named no more: whoever has begun to read them has a day from now on.
+        # Before the log drops them: a query that has begun to read them has a day from now.
         with suppress(OSError):
             os.utime(_file(sink, line))
     if new:
@@ -89,15 +89,15 @@ def _merge_files(spark: SparkSession, sink: Path, folder: Path, lines: Sequence[
     frame = spark.read.schema(tables.FILE_SCHEMA).parquet(*files).select(*tables.FILE_COLUMNS)
     frame.coalesce(1).write.parquet(str(work))
     (part,) = work.glob("*.parquet")
-    there, kept = frame.count(), spark.read.parquet(str(part)).count()
-    if there != kept:
-        raise SparkFailed(f"of {there} rows in {folder} {kept} were written into one file")
+    expected, written = frame.count(), spark.read.parquet(str(part)).count()
+    if written != expected:
+        raise SparkFailed(f"{written} of {expected} rows in {folder} were written into one file")
     file = folder / f"part-compacted-{uuid.uuid4()}.snappy.parquet"
     _sync(part)
     part.rename(file)
     _sync(folder)
     shutil.rmtree(work)
-    # As Spark has written its own: with the folder that the sink was in then.
+    # Like Spark's own entries, with the folder that the sink was in when they were written.
     entry = json.loads(lines[0])
     path, stat = f"{entry['path'].rpartition('/')[0]}/{file.name}", file.stat()
     return json.dumps(
@@ -110,17 +110,17 @@ def _replace_log(log: Path, lines: Sequence[str]) -> None:
     new = log.with_name(f".{log.name}.new")
     new.write_text("\n".join(lines), encoding="utf-8")
     _sync(new)
-    # The checksum is of the old content; without one Spark compares none.
+    # The checksum file is of the old content; without one, Spark verifies nothing.
     log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
     new.replace(log)
     _sync(log.parent)
 
 
 def remove_unreferenced(sink: Path) -> None:
-    """Remove files compacted a day ago, and leftovers of interrupted attempts."""
-    named, before = set(data_files(sink)), time.time() - KEPT_S
+    """Remove files that were replaced by compaction a day ago, and leftovers of interrupted attempts."""
+    named, before = set(data_files(sink)), time.time() - REMOVAL_DELAY_S
     if not all(file.is_relative_to(sink) for file in named):
-        # It had another name once, so it is not known which of its files count.
+        # The folder was renamed: which of its files count is not known.
         return
     for file in sink.glob("table=*/day=*/*.parquet"):
         with suppress(OSError):

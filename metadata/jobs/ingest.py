@@ -1,7 +1,7 @@
 """Ingest new traffic of a source into the warehouse: one query parses each line once and writes both tables.
 
-Exactly once whatever is killed: a batch is in the source's offsets before it is begun, and counts when the sink's log
-names its files; one that is repeated has the same lines.
+Exactly once, whatever is killed: Spark logs the offsets of a batch before it begins, and the batch counts once the
+sink's log names its files; a repeated batch has the same lines. First job of the pipeline, which ``deploy.spark`` runs.
 """
 
 import json
@@ -35,7 +35,7 @@ class CommittedBatch:
 
     number: int
     at: str
-    """When it was begun, ISO 8601."""
+    """Start, ISO 8601."""
     lines: int
     seconds: float
 
@@ -57,19 +57,19 @@ def ingest(
 ) -> int:
     """Read a source in batches, holding its lock; return the number of lines read.
 
-    Before, and whenever a day is over, the files of past days are compacted.
+    First, and at the end of each day, the files of past days are compacted.
 
     Args:
-        spark: a session.
-        source: where lines come from.
-        warehouse: where they go to.
-        on_batch: called with every batch that is committed.
-        follow_s: go on for ever, with a batch every so many seconds.
-        remove: remove files when they are read.
+        spark: the session.
+        source: source of the lines.
+        warehouse: destination.
+        on_batch: called with every committed batch.
+        follow_s: seconds between batches, until interrupted; None to return once all lines are read.
+        remove: whether to remove files once their lines are committed.
 
     Raises:
-        SourceInUse: another pipeline holds the source.
-        SparkFailed: it could not be read or written.
+        DiemError: another pipeline holds the source.
+        SparkFailed: the source could not be read, or the warehouse not written.
     """
     with warehouse.lock(source.name):
         if remove:
@@ -80,25 +80,25 @@ def ingest(
             _compact(spark, warehouse.sink(source.name), today)
             query = _start(spark, source, warehouse, follow_s)
             try:
-                during = None if follow_s is None else today
-                more, ended = _await_end(query, source, warehouse, on_batch, during, remove=remove)
+                day = None if follow_s is None else today
+                read, ended = _await_end(query, source, warehouse, on_batch, day, remove=remove)
             finally:
-                # In the middle of a batch, perhaps: it is repeated. With a dead JVM there is nothing to stop.
+                # A batch that this interrupts is repeated later. With a dead JVM there is nothing to stop.
                 with suppress(Exception):
                     query.stop()
-            lines += more
+            lines += read
         return lines
 
 
 def _compact(spark: SparkSession, sink: Path, today: date) -> None:
     try:
         compact(spark, sink, today)
-    except Exception as error:  # noqa: BLE001  # whatever is wrong with old files, new traffic is to be read
-        structlog.get_logger("pipeline").error("the files of past days stay as they are", reason=_cause(error))
+    except Exception as error:  # noqa: BLE001  # faults of old files must not keep new traffic from being read
+        structlog.get_logger("pipeline").error("the files of past days cannot be compacted", reason=_cause(error))
 
 
 def _start(spark: SparkSession, source: TrafficSource, warehouse: Warehouse, follow_s: float | None) -> StreamingQuery:
-    # As many files a batch and day as there are cores.
+    # At most one file per batch, day and core.
     lines = source.lines(spark).coalesce(spark.sparkContext.defaultParallelism)
     writer = (
         parse_rows(lines)
@@ -128,7 +128,7 @@ def _await_end(
             ended = bool(query.awaitTermination(_POLL_INTERVAL_S))  # type: ignore[arg-type]  # a fraction will do
             for progress in query.recentProgress:
                 batch = CommittedBatch.of(json.loads(progress.json))
-                # A trigger that finds nothing reports the next batch's number, again and again.
+                # A trigger without new lines reports the next batch's number, each time.
                 if batch.number > seen and batch.lines:
                     seen, lines = batch.number, lines + batch.lines
                     _write_progress(warehouse.progress(source.name), source, batch)

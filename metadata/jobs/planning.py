@@ -1,7 +1,7 @@
-"""Plan instances that are too large for one process: `diem plan --spark` calls :func:`plan_on_spark`.
+"""Plan instances that are too large for one process: ``diem plan --spark`` calls :func:`plan_on_spark`.
 
 Their subscription sets stay in Spark (:mod:`metadata.jobs.spark_backend`). The search over endpoints and clusters runs
-here, in the same planner, and finds the same plan, to the last bit, as without Spark.
+here, in the same planner, and finds the same plan as without Spark, to the last bit.
 """
 
 import tempfile
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 LARGE_PINS: Final = 20_000_000
-"""Subscriptions from which on a plan is made on Spark if nothing else is said: without, they take some 4 GiB."""
+"""Subscriptions from which on a plan is computed on Spark by default: without it they take about 4 GiB."""
 
 
 def is_large(statistics: Path) -> bool:
@@ -57,13 +57,13 @@ def plan_on_spark(
 
     Args:
         statistics: folder of the window.
-        options: what is planned for.
-        costs: of servers.
-        current: home of every endpoint now, in the order of :func:`metadata.placement.instance.read_endpoints`.
-        spark_options: `cores` is also the number of blocks, `scratch` holds the sets twice.
+        options: goals and limits of the plan.
+        costs: load model of the servers.
+        current: current home of every endpoint, in the order of :func:`metadata.placement.instance.read_endpoints`.
+        spark_options: ``cores`` is also the number of blocks, ``scratch`` holds the sets twice.
 
     Raises:
-        Infeasible: the load cannot be balanced, because of the endpoint that it names.
+        Infeasible: the load cannot be balanced, because of the endpoint in the error.
         OSError: a table is missing.
         NoSpark: PySpark is not installed.
         SparkFailed: the JVM does not start, or died.
@@ -76,10 +76,10 @@ def plan_in_session(
     spark: "SparkSession", statistics: Path, options: PlanOptions, costs: Costs, current: Parts | None, *, blocks: int
 ) -> PlanResult:
     """Compute the plan in an existing session, with as many ``blocks`` as it has cores."""
-    found = read_endpoints(statistics)
+    without_sets = read_endpoints(statistics)
     with block_files(spark, blocks) as files:
-        store_sets(spark.read.parquet(str(statistics / "sets.parquet")), files, len(found.endpoints))
-        instance, backend = bind_instance(found, files)
+        store_sets(spark.read.parquet(str(statistics / "sets.parquet")), files, len(without_sets.endpoints))
+        instance, backend = bind_instance(without_sets, files)
         return plan(instance, replace(options, reference=False), costs, current, backend)
 
 
@@ -91,11 +91,11 @@ def block_files(spark: "SparkSession", count: int) -> Iterator[BlockFiles]:
         yield BlockFiles(spark, Path(name), count)
 
 
-def bind_instance(found: Instance, files: BlockFiles) -> tuple[Instance, SparkBackend]:
+def bind_instance(without_sets: Instance, files: BlockFiles) -> tuple[Instance, SparkBackend]:
     """Return an instance and the backend of its sets, which stay in ``files``.
 
-    ``found`` has the endpoints, in the order in which the sets count them; the instance has one empty set besides,
-    with the weight of all.
+    ``without_sets`` has the endpoints, in the order in which the sets number them. The result also has one empty set,
+    with the weight of all sets.
     """
-    weight = np.array([scale(files)], np.int64)
-    return replace(found, starts=np.zeros(2, np.int64), weight=weight), SparkBackend(files, len(found.endpoints))
+    instance = replace(without_sets, starts=np.zeros(2, np.int64), weight=np.array([scale(files)], np.int64))
+    return instance, SparkBackend(files, len(instance.endpoints))

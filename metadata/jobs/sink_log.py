@@ -1,7 +1,7 @@
 """Read Spark's logs of a streaming query without Spark: committed files of a sink, and progress in a source.
 
-Both are folders of one file a batch, named by its number, with a line for each entry; and `<n>.compact` replaces
-all up to it. What begins with a dot is half written or a checksum.
+Both are folders with one file per batch, named by its number, with one line per entry; ``<n>.compact`` replaces all
+files up to n. Names that begin with a dot are incomplete files and checksums.
 """
 
 import json
@@ -16,11 +16,11 @@ _COMPACT: Final = ".compact"
 
 
 def data_files(sink: Path, table: str | None = None) -> list[Path]:
-    """Return the committed files of a sink, sorted; all others are of interrupted attempts.
+    """Return the committed files of a sink, sorted; all others are leftovers of interrupted attempts.
 
     Args:
         sink: the folder of a source in the warehouse.
-        table: only those of this one.
+        table: restricts the files to one table.
     """
     paths = [relocate(path, sink) for path in _committed_files(sink)]
     return sorted(path for path in paths if table is None or f"table={table}" in path.parts)
@@ -34,7 +34,8 @@ def is_relocated(sink: Path) -> bool:
 def read_files(checkpoint: Path) -> list[Path]:
     """Return the files that a file source has read in committed batches.
 
-    Without those in whose place there is a later one now: Spark does not read it, and nobody may take it for read.
+    A path whose file was replaced since is left out: Spark does not read it again, and the new file must not count as
+    read.
     """
     last = last_committed(checkpoint)
     entries = _entries(checkpoint / "sources" / "0")
@@ -104,13 +105,13 @@ def _entries(log: Path) -> Iterator[dict[str, Any]]:
     for number in sorted(n for n in numbers if n >= compact):
         version, *lines = numbers[number].read_text(encoding="utf-8").splitlines()
         if version != VERSION:
-            raise ValueError(f"{numbers[number]} is of another version: {version}")
+            raise ValueError(f"{numbers[number]} has version {version}, not {VERSION}")
         yield from map(json.loads, lines)
 
 
 def _batches(log: Path) -> dict[int, Path]:
     if not log.is_dir():
         return {}
-    # A batch that is there both ways is complete in the compact one.
+    # Of a batch with both files, the compact one is complete.
     paths = sorted(log.iterdir(), key=lambda path: path.suffix == _COMPACT)
     return {int(path.stem): path for path in paths if path.stem.isdigit() and path.suffix in {"", _COMPACT}}

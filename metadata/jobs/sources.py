@@ -1,4 +1,4 @@
-"""Sources of traffic: files of JSON Lines in a folder, or a topic; and Spark's options for each."""
+"""Sources of traffic for Spark: a folder of JSON Lines files, or a Kafka topic."""
 
 import hashlib
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PATTERN: Final = "*.jsonl"
 """Pattern of complete files; Spark itself skips names that begin with a dot."""
 MAX_FILE_AGE: Final = "3650d"
-"""Largest age of a file relative to the newest one: with its default of 7 days, Spark silently skips older ones."""
+"""Largest age of a file relative to the newest one: by default Spark silently skips files older than 7 days."""
 _LOGINS: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -24,7 +24,7 @@ _LOGINS: Final = {
 
 
 def complete_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that are complete, sorted."""
+    """Return the complete files of a folder, sorted."""
     return sorted(file for file in folder.glob(PATTERN) if not file.name.startswith("."))
 
 
@@ -33,22 +33,22 @@ class TrafficSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of its folder in the warehouse; differs for anything with other positions."""
+        """Name of its folder in the warehouse, unique for each source with read positions of its own."""
 
     @property
     def where(self) -> str:
-        """Description for people."""
+        """Human-readable location."""
 
     def lines(self, spark: "SparkSession") -> "DataFrame":
-        """Return the stream of its lines: `value` binary, `arrived` timestamp, `source` string (the place)."""
+        """Return the stream of its lines: ``value`` binary, ``arrived`` timestamp, ``source`` string (the location)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Complete files that appear in a folder."""
+    """The complete files of a folder, including later ones."""
 
     folder: Path
-    """Absolute; made when it is missing."""
+    """Absolute; created if missing."""
     files_per_batch: int = 100
 
     @property
@@ -71,7 +71,7 @@ class FileSource:
             .option("pathGlobFilter", PATTERN)
             .option("maxFileAge", MAX_FILE_AGE)
             .option("maxFilesPerTrigger", self.files_per_batch)
-            # Else a carriage return would end a line, too.
+            # By default, a carriage return would also end a line.
             .option("lineSep", "\n")
             .load(str(self.folder))
         )
@@ -88,12 +88,12 @@ class KafkaSource:
 
     options: KafkaOptions
     identity: str
-    """Identity of cluster and topic: positions in another topic of the same name mean nothing."""
+    """Identity of cluster and topic: offsets are meaningless in another topic of the same name."""
     records_per_batch: int = 500_000
 
     @property
     def topic(self) -> str:
-        """Its name."""
+        """Name of the topic."""
         return self.options.names.traffic
 
     @property
@@ -117,7 +117,7 @@ class KafkaSource:
             .option("groupIdPrefix", self.options.names.pipeline)
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", self.records_per_batch)
-            # What the broker deleted before it was read is lost either way; `behind` says how much.
+            # Records that the broker deleted before they were read are lost either way; ``SourceLag`` counts them.
             .option("failOnDataLoss", "false")
             .load()
         )
@@ -164,9 +164,9 @@ def _text(file: Path) -> str:
         raise ConfigurationError(f"the TLS file {file} for Kafka cannot be read: {error}") from None
 
 
-def _quoted(word: str) -> str:
+def _quoted(value: str) -> str:
     """Quote a value for JAAS."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
@@ -183,5 +183,5 @@ class SourceLag(NamedTuple):
 
 
 def unread_files(folder: Path, checkpoint: Path) -> SourceLag:
-    """Return the lag in a folder: complete files that are not read yet."""
+    """Return the lag in a folder: its complete files that have not been read."""
     return SourceLag(len(set(complete_files(folder)) - set(read_files(checkpoint))))

@@ -1,6 +1,6 @@
-"""Backend for large instances: subscription sets stay in Spark, in blocks that one task each works on.
+"""Backend for large instances: subscription sets stay in Spark, in blocks of one task each.
 
-A module of its own because workers import it to find its functions: it needs no planner and no SciPy beyond matrices.
+Separate from its only caller, ``planning``, because workers import this module for its functions, and need no planner.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ _LEVEL: Final = "level"
 class SparkBackend:
     """A :class:`~metadata.placement.backend.Backend` of the blocks :data:`SETS` of ``files``.
 
-    Results are those of NumpyBackend, bit for bit, whatever the number of blocks: see blocks.py. A call is a job of
-    one task a block, and takes about a tenth of a second at least; this process adds the results up and never has the
+    Results are those of NumpyBackend, bit for bit, whatever the number of blocks: see blocks.py. A call is a job with
+    one task per block and takes at least a tenth of a second; this process only adds up the results and never holds the
     sets.
     """
 
@@ -48,7 +48,7 @@ class SparkBackend:
         return self._sum(partial(fanout.removal_savings, part=part, k=k), np.zeros(self.endpoints, np.int64))
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
-        """See :class:`Backend`. When few endpoints moved since the last call, only their sets are looked at."""
+        """See :class:`Backend`. When few endpoints moved since the last call, only their sets are evaluated."""
         before, total = self._last.get((k, sharpness), (None, None))
         if before is not None and total is not None and (moved := before != part).mean() <= INCREMENTAL_SHARE:
             self._index()
@@ -68,7 +68,7 @@ class SparkBackend:
 
     def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
         """See :class:`Backend`."""
-        return self._sum(partial(fanout.gains, side=side), np.zeros(side.size), of=_LEVEL)
+        return self._sum(partial(fanout.gains, side=side), np.zeros(side.size), _LEVEL)
 
     def end_levels(self) -> None:
         """See :class:`Backend`."""
@@ -88,8 +88,8 @@ class SparkBackend:
         run = partial(_of_block, partial(blocks.contract, label=label, count=count))
         return blocks.merge_equal_sets(self._files.map(run, SETS), count)
 
-    def _sum(self, run: Callable[[Block], T], start: T, of: str = SETS) -> T:
-        for result in self._files.map(partial(_of_block, run), of):
+    def _sum(self, run: Callable[[Block], T], start: T, name: str = SETS) -> T:
+        for result in self._files.map(partial(_of_block, run), name):
             start = start + result
         return start
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def is_jvm_loss(error: Exception) -> bool:
-    """Return whether the JVM is gone or unresponsive."""
+    """Return whether ``error`` means that the JVM is gone or unresponsive."""
     from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415
 
-    # Py4JJavaError is what the JVM itself raised: it lives.
+    # The JVM itself raises Py4JJavaError: it lives.
     if isinstance(error, OSError):
-        # Those of files are ours: what is wrong with the way to the JVM names none, and is no full disk.
+        # Faults of our files name a file or are a full disk; a broken connection to the JVM is neither.
         return error.filename is None and error.errno not in {errno.ENOSPC, errno.EDQUOT}
     return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
 
@@ -38,7 +38,7 @@ def jvm_error(error: Exception) -> str | None:
 
     if not isinstance(error, (Py4JJavaError, PySparkException)) or isinstance(error, PythonException):
         return None
-    # Before a colon at the begin of a line Py4J says which call it was.
+    # Py4J puts the failed call before a line that begins with a colon.
     text = str(error).partition("\n: ")
     return (text[2] or text[0]).partition("\n")[0][:500]
 
@@ -83,16 +83,16 @@ class SparkOptions:
     """Options of a session."""
 
     scratch: Path
-    """Folder of its temporary files and its log; made when it is missing. Absolute."""
+    """Folder of its temporary files and its log; created if missing. Absolute."""
     memory: str = "1g"
     """Heap of the JVM, in Java's notation; Python workers come on top of it."""
     cores: int = 2
     jars: tuple[Path, ...] = ()
-    """Besides PySpark's own."""
+    """Jars besides PySpark's own."""
     java: Path | None = None
-    """The program; None: as Spark finds it."""
+    """The ``java`` program; None for the one that Spark finds."""
     shuffle_partitions: int = 16
-    """At most; small ones are put together."""
+    """Upper bound; Spark coalesces small ones."""
 
     @property
     def log(self) -> Path:
@@ -103,8 +103,8 @@ class SparkOptions:
 def spark_session(options: SparkOptions) -> "SparkSession":
     """Start the JVM, or return the running session (whatever its options). Takes about 4 s.
 
-    Not for several threads at once: for the time of the start it changes the working directory, the environment and
-    standard error of this process, which the JVM inherits and keeps.
+    Not for several threads at once: during the start it changes the working directory, the environment and standard
+    error of this process, which the JVM inherits and keeps.
 
     Raises:
         NoSpark: PySpark is not installed.
@@ -115,8 +115,8 @@ def spark_session(options: SparkOptions) -> "SparkSession":
         from pyspark.sql import SparkSession  # noqa: PLC0415
     except ImportError:
         raise NoSpark("pyspark is not installed") from None
-    if (there := SparkSession.getActiveSession()) is not None:
-        return there
+    if (running := SparkSession.getActiveSession()) is not None:
+        return running
     options.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     builder = SparkSession.builder.master(f"local[{options.cores}]").appName("diem")
     for key, value in configuration(options).items():
@@ -153,14 +153,14 @@ def open_spark(options: SparkOptions) -> "Iterator[SparkSession]":
     """Start a session and stop it at the end; see :func:`spark_session`.
 
     Raises:
-        SparkFailed: the JVM died meanwhile, or could not do what it was to.
+        SparkFailed: the JVM died, or failed a job.
     """
-    # It reports what it raises, too; some of it to the root of all loggers, and of a JVM that died even when the
-    # process ends, as its objects go one by one.
+    # Py4J also logs what it raises, partly to the root logger; after the JVM's death even while this process exits and
+    # proxies of Java objects are finalised.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_ours)
     spark = spark_session(options)
-    # So does the thread that tasks report to, which hears of the end of the JVM first.
+    # So does the thread of the accumulators, which is the first to notice the end of the JVM.
     spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     try:
         yield spark
@@ -168,10 +168,10 @@ def open_spark(options: SparkOptions) -> "Iterator[SparkSession]":
         if is_jvm_loss(error):
             raise SparkFailed("Spark's JVM died: run it again, nothing is lost or counted twice") from error
         if (text := jvm_error(error)) is not None:
-            raise SparkFailed(f"Spark cannot do it: {text}") from error
+            raise SparkFailed(f"Spark failed: {text}") from error
         raise
     finally:
-        # It may be dead, and what an interrupted call left behind may be in the way.
+        # The JVM may be dead, or an interrupted call may have left its connection unusable.
         with contextlib.suppress(Exception):
             spark.stop()
 
@@ -182,7 +182,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _jvm_environment(options: SparkOptions) -> Iterator[None]:
-    """Set what the JVM inherits: Spark leaves a folder `artifacts` in its working directory and greets on stderr."""
+    """Set what the JVM inherits: Spark leaves ``artifacts`` in its working directory and prints a banner to stderr."""
     given = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
     if options.java is not None:
         given["JAVA_HOME"] = str(options.java.resolve().parents[1])
@@ -218,7 +218,7 @@ _LOCK: Final = "lock"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Provide a temporary folder. Also removes those of killed processes."""
+    """Provide a temporary folder; first remove those that killed processes left behind."""
     _remove_abandoned(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name, _lock_folder(Path(name)):
         yield Path(name)
@@ -230,20 +230,20 @@ def _lock_folder(folder: Path) -> Iterator[None]:
     new = folder / f"{_LOCK}.new"
     with new.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Under its name it is held from the first moment on.
+        # Renamed once it is locked: under its final name nobody sees it unlocked.
         new.rename(folder / _LOCK)
         yield
 
 
 def _remove_abandoned(temporary: Path) -> None:
     for lock in temporary.glob(f"{_PREFIX}*/{_LOCK}"):
-        # Those of other users, and what another process has just removed.
+        # OSError: a folder of another user, or one that another process has just removed.
         with suppress(OSError):
             _remove_unless_locked(lock)
 
 
 def _remove_unless_locked(lock: Path) -> None:
-    # Anybody may make such folders where all have their temporary files: neither links nor what is not ours.
+    # Anyone can create such folders in the shared temporary directory: follow no links, remove only our own.
     file = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         folder = lock.parent

@@ -1,6 +1,7 @@
 """Compute the statistics of a window in Spark: the same as :mod:`metadata.statistics.reference`, for any size.
 
-Times are Unix ms in ``at``. Sessions of connections are rebuilt first (docs/traffic.md section 3.1), then the tables.
+The column ``at`` is an event's time in Unix ms. Sessions of connections are rebuilt first (docs/traffic.md section
+3.1), then the tables are computed from them. Second job of the pipeline, after ``ingest``.
 """
 
 import json
@@ -36,11 +37,11 @@ ORDERS: Final = {
     "pairs": ("weight", "first", "second"),
     "waste": ("edge",),
 }
-"""Sort order of each table's rows, in one file; weights descend."""
+"""Sort columns of each table, which is one file; weights descend."""
 
 
 class Tables(NamedTuple):
-    """The tables of docs/traffic.md section 3.4, in any order, and the counts of `window.json`."""
+    """The tables of docs/traffic.md section 3.4, with rows in any order, and the counts of ``window.json``."""
 
     endpoints: DataFrame
     sets: DataFrame
@@ -67,7 +68,7 @@ class CachedFrames:
 
 
 def last_window(spark: SparkSession, warehouse: Warehouse, span_ms: int) -> Window:
-    """Return the window of a length that ends with the last event, or now if that is ahead of our clock.
+    """Return the window of ``span_ms`` that ends with the last event, or now if that event is ahead of our clock.
 
     Raises:
         NoTraffic: there is no event.
@@ -83,17 +84,17 @@ def compute(spark: SparkSession, warehouse: Warehouse, window: Window, name: str
     """Compute and write the statistics of a window; return their folder, which appears once complete.
 
     Args:
-        spark: a session.
-        warehouse: whose events.
-        window: which.
-        name: of the folder; what is there under it is replaced.
+        spark: the session.
+        warehouse: source of the events, and destination.
+        window: the window.
+        name: name of the folder, which is replaced if it exists; by default that of the window.
     """
-    kept = CachedFrames()
+    cache = CachedFrames()
     try:
-        found = statistics(_events(spark, warehouse, window), window, kept)
-        return write(found, window, warehouse.statistics / (name or window.name))
+        computed = statistics(_events(spark, warehouse, window), window, cache)
+        return write(computed, window, warehouse.statistics / (name or window.name))
     finally:
-        kept.free()
+        cache.free()
 
 
 def _events(spark: SparkSession, warehouse: Warehouse, window: Window) -> DataFrame:
@@ -105,18 +106,17 @@ def _day(ms: int) -> date:
     return datetime.fromtimestamp(ms / 1000, UTC).date()
 
 
-def write(found: Tables, window: Window, folder: Path) -> Path:
-    """Write statistics; existing ones stay until the new ones are complete."""
+def write(computed: Tables, window: Window, folder: Path) -> Path:
+    """Write statistics to ``folder``; existing ones stay until the new ones are complete."""
     new, old = folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
     for leftover in (new, old):
         shutil.rmtree(leftover, ignore_errors=True)
     new.mkdir(parents=True)
     for name, order in ORDERS.items():
-        frame = (
-            getattr(found, name).repartition(1).sortWithinPartitions(*order, ascending=[c != "weight" for c in order])
-        )
-        frame.write.parquet(str(new / f"{name}.parquet"))
-    content = json.dumps(window_json(window, found.summary), indent=2)
+        frame: DataFrame = getattr(computed, name)
+        ordered = frame.repartition(1).sortWithinPartitions(*order, ascending=[c != "weight" for c in order])
+        ordered.write.parquet(str(new / f"{name}.parquet"))
+    content = json.dumps(window_json(window, computed.summary), indent=2)
     (new / WINDOW_FILE).write_text(f"{content}\n", encoding="utf-8")
     if folder.exists():
         folder.rename(old)
@@ -125,43 +125,47 @@ def write(found: Tables, window: Window, folder: Path) -> Path:
     return folder
 
 
-def statistics(events: DataFrame, window: Window, kept: CachedFrames) -> Tables:
+def statistics(events: DataFrame, window: Window, cache: CachedFrames) -> Tables:
     """Return the statistics of a window.
 
     Args:
-        events: the table `events`, with repeats, at least from 7 days before the window on.
-        window: which.
-        kept: frees what the tables are computed from, when they are written.
+        events: the table ``events``, with repeats, from at least 7 days before the window on.
+        window: the window.
+        cache: holds the intermediate frames; freed by the caller once the tables are written.
     """
-    found = events.select("*", F.unix_millis("time").alias("at"))
-    distinct = kept(found.dropDuplicates(["id"]))
+    timed = events.select("*", F.unix_millis("time").alias("at"))
+    distinct = cache(timed.dropDuplicates(["id"]))
     recent = session_events(distinct, window)
-    lasting = kept(sessions(recent, window))
-    connected = kept(_connected(lasting, window))
-    counts = kept(_counts(distinct, window))
-    proven = confirmed_endpoints(recent).union(counts.select("endpoint")).distinct()
-    holding = subscription_intervals(recent, lasting).join(proven, "endpoint", "left_semi")
-    held = kept(union_length(clip(holding, window), "client", "endpoint"))
-    endpoints = kept(_endpoints(held, counts, window))
-    numbered = kept(_number_endpoints(endpoints))
-    sets = kept(_sets(held, connected, numbered))
+    lasting = cache(sessions(recent, window))
+    connected = cache(_connected(lasting, window))
+    counts = cache(_counts(distinct, window))
+    confirmed = confirmed_endpoints(recent).union(counts.select("endpoint")).distinct()
+    intervals = subscription_intervals(recent, lasting).join(confirmed, "endpoint", "left_semi")
+    held = cache(union_length(clip(intervals, window), "client", "endpoint"))
+    endpoints = cache(_endpoints(held, counts, window))
+    numbered = cache(_number_endpoints(endpoints))
+    sets = cache(_sets(held, connected, numbered))
     return Tables(
         endpoints,
         sets,
         _pairs(sets, numbered),
         _waste(counts),
-        _summary(found, window, (lasting, connected, sets, endpoints), count_duplicate_recorders(distinct, window)),
+        _summary(timed, window, (lasting, connected, sets, endpoints), count_duplicate_recorders(distinct, window)),
     )
 
 
 def _connected(lasting: DataFrame, window: Window) -> DataFrame:
-    """Columns: client, ms, sharers."""
+    """Return the time that each client was connected: client, ms, sharers."""
     sharers = lasting.groupBy("client").agg(F.max("sharers").alias("sharers"))
-    return union_length(clip(lasting, window), "client").join(sharers, "client")
+    connected = union_length(clip(lasting, window), "client")
+    return connected.join(sharers, "client", "inner").select("client", "ms", "sharers")
 
 
 def _counts(distinct: DataFrame, window: Window) -> DataFrame:
-    """Columns: edge, middle (ms), and of one endpoint: endpoint, taken, delivered. One row of nulls without any."""
+    """Return the counted updates: edge, middle (ms), endpoint, taken, delivered.
+
+    A report without updates is one row whose last three columns are null.
+    """
     middle = F.floor((F.unix_millis("since") + F.unix_millis("until")) / 2)
     rows = distinct.where(F.col("type") == "counts").select("edge", middle.alias("middle"), "updates")
     within = rows.where((F.col("middle") >= window.start) & (F.col("middle") < window.end))
@@ -169,6 +173,7 @@ def _counts(distinct: DataFrame, window: Window) -> DataFrame:
 
 
 def _endpoints(held: DataFrame, counts: DataFrame, window: Window) -> DataFrame:
+    """Return the table ``endpoints``; ``rate`` is of the edge that received most in each minute."""
     counted = counts.where(F.col("endpoint").isNotNull())
     minute = F.floor(F.col("middle") / MINUTE_MS).alias("minute")
     by_edge = counted.groupBy("endpoint", minute, "edge").agg(
@@ -178,9 +183,9 @@ def _endpoints(held: DataFrame, counts: DataFrame, window: Window) -> DataFrame:
         F.max("taken").alias("updates"), F.sum("taken").alias("taken"), F.sum("delivered").alias("delivered")
     )
     total = by_minute.groupBy("endpoint").agg(*(F.sum(name).alias(name) for name in ("updates", "taken", "delivered")))
-    holding = held.groupBy("endpoint").agg(F.sum("ms").alias("ms"))
+    subscribed = held.groupBy("endpoint").agg(F.sum("ms").alias("ms"))
     return (
-        total.join(holding, "endpoint", "full")
+        total.join(subscribed, "endpoint", "full")
         .fillna(0)
         .select(
             "endpoint",
@@ -193,28 +198,32 @@ def _endpoints(held: DataFrame, counts: DataFrame, window: Window) -> DataFrame:
 
 
 def _number_endpoints(endpoints: DataFrame) -> DataFrame:
-    # One task sorts them all: there are some hundred thousand endpoints at most.
+    """Return the endpoints with their index in order of name: endpoint, index."""
+    # One task sorts them all: there are at most a few hundred thousand endpoints.
     index = F.row_number().over(Over.orderBy("endpoint")) - 1
     return endpoints.select("endpoint", index.alias("index"))
 
 
 def _sets(held: DataFrame, connected: DataFrame, numbered: DataFrame) -> DataFrame:
+    """Return the table ``sets``: endpoints (indices), weight, clients."""
     of_client = (
         held.where(F.col("ms") >= MIN_HELD_MS)
-        .join(numbered, "endpoint")
+        .join(numbered, "endpoint", "inner")
         .groupBy("client")
         .agg(F.sort_array(F.collect_list("index")).alias("endpoints"))
     )
     return (
-        of_client.join(connected, "client")
+        of_client.join(connected, "client", "inner")
         .withColumn("seconds", F.expr("ms div (1000 * sharers)"))
-        .where("seconds > 0")
+        .where(F.col("seconds") > 0)
         .groupBy("endpoints")
         .agg(F.sum("seconds").alias("weight"), F.count("*").alias("clients"))
+        .select("endpoints", "weight", "clients")
     )
 
 
 def _pairs(sets: DataFrame, numbered: DataFrame) -> DataFrame:
+    """Return the table ``pairs``: the heaviest pairs of endpoints, by name, within one set."""
     firsts = sets.where(F.size("endpoints") <= LARGE_SET).withColumn("first", F.explode("endpoints"))
     greater = F.filter("endpoints", lambda other: other > F.col("first"))
     heaviest = (
@@ -229,33 +238,34 @@ def _pairs(sets: DataFrame, numbered: DataFrame) -> DataFrame:
         for which in ("first", "second")
     }
     return (
-        heaviest.join(names["first"], "first")
-        .join(names["second"], "second")
+        heaviest.join(names["first"], "first", "inner")
+        .join(names["second"], "second", "inner")
         .select(F.col("name_first").alias("first"), F.col("name_second").alias("second"), "weight", "clients")
     )
 
 
 def _waste(counts: DataFrame) -> DataFrame:
+    """Return the table ``waste``: updates that each process received, delivered and discarded."""
     discarded = F.when(F.col("delivered") == 0, F.col("taken")).otherwise(0)
     totals = counts.groupBy("edge").agg(
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("taken", "delivered")),
         F.coalesce(F.sum(discarded), F.lit(0)).alias("discarded"),
     )
     share = F.when(F.col("taken") > 0, F.col("discarded") / F.col("taken")).otherwise(0.0)
-    return totals.select("*", share.alias("share"))
+    return totals.select("edge", "taken", "delivered", "discarded", share.alias("share"))
 
 
 def _summary(
-    found: DataFrame,
+    timed: DataFrame,
     window: Window,
     parts: tuple[DataFrame, DataFrame, DataFrame, DataFrame],
     twins: DataFrame,
 ) -> Summary:
     lasting, connected, sets, endpoints = parts
     within = (F.col("at") >= window.start) & (F.col("at") < window.end)
-    # Of repeats, the one that came first says how late the event was.
+    # An event's delay is that of the first of its repeats.
     once = (
-        found.where(within)
+        timed.where(within)
         .groupBy("id")
         .agg(F.count("*").alias("times"), F.min(F.unix_millis("arrived") - F.col("at")).alias("delay"))
     )
@@ -272,13 +282,13 @@ def _summary(
         endpoints.agg(number.alias("endpoints")),
         twins,
     )
-    # Each is one row: together they are one job.
+    # Each is one row: joined, they are one job.
     (counted,) = reduce(DataFrame.crossJoin, rows).collect()
     return Summary(**{name: counted[name] for name in Summary._fields})
 
 
 def session_events(events: DataFrame, window: Window) -> DataFrame:
-    """Return the events that sessions are rebuilt from."""
+    """Return the events from which sessions are rebuilt."""
     return events.where((F.col("at") >= window.start - HISTORY_MS) & (F.col("at") < window.end))
 
 
@@ -287,7 +297,7 @@ def sessions(events: DataFrame, window: Window) -> DataFrame:
 
     Args:
         events: distinct, those of :func:`session_events`.
-        window: which.
+        window: the window.
     """
     order = F.struct("at", "number")
     own = (
@@ -302,10 +312,11 @@ def sessions(events: DataFrame, window: Window) -> DataFrame:
         )
     )
     end, unended = F.coalesce("disconnected", "until_at"), F.col("disconnected").isNull() & F.col("killed")
-    found = own.join(_session_ends(events, window), "boot").select(
-        "connection", "client", "start", end.alias("end"), unended.alias("unended"), "sharers"
+    return (
+        own.join(_session_ends(events, window), "boot", "inner")
+        .where(F.greatest("start", F.lit(window.start)) < F.least(end, F.lit(window.end)))
+        .select("connection", "client", "start", end.alias("end"), unended.alias("unended"), "sharers")
     )
-    return found.where(F.greatest("start", F.lit(window.start)) < F.least("end", F.lit(window.end)))
 
 
 def subscription_intervals(events: DataFrame, lasting: DataFrame) -> DataFrame:
@@ -313,7 +324,7 @@ def subscription_intervals(events: DataFrame, lasting: DataFrame) -> DataFrame:
 
     Args:
         events: distinct, those of :func:`session_events`.
-        lasting: sessions; events that are not of one of them are left out.
+        lasting: result of :func:`sessions`; events of other sessions are left out.
     """
     changes = events.where(F.col("endpoints").isNotNull()).select(
         "connection",
@@ -324,16 +335,16 @@ def subscription_intervals(events: DataFrame, lasting: DataFrame) -> DataFrame:
     )
     order = Over.partitionBy("connection", "endpoint").orderBy("at", "number")
     before = F.coalesce(F.lag("on").over(order), F.lit(False))
-    turns = changes.withColumn("before", before).where(F.col("on") != F.col("before"))
-    spans = turns.withColumn("off", F.lead("at").over(order)).where("on")
+    transitions = changes.withColumn("before", before).where(F.col("on") != F.col("before"))
+    begins = transitions.withColumn("off", F.lead("at").over(order)).where(F.col("on"))
     ends = F.coalesce(F.least("off", "end"), F.col("end"))
-    return spans.join(lasting, "connection").select("client", "endpoint", F.col("at").alias("start"), ends.alias("end"))
+    return begins.join(lasting, "connection", "inner").select(
+        "client", "endpoint", F.col("at").alias("start"), ends.alias("end")
+    )
 
 
 def confirmed_endpoints(events: DataFrame) -> DataFrame:
-    """Return the endpoints confirmed by anybody but clients (docs/traffic.md section 3.2).
-
-    The column is `endpoint`; names are there several times.
+    """Return the endpoints confirmed by others than clients (docs/traffic.md section 3.2): endpoint, with repeats.
 
     Args:
         events: distinct, those of :func:`session_events`.
@@ -349,7 +360,7 @@ def confirmed_endpoints(events: DataFrame) -> DataFrame:
 
 
 def clip(intervals: DataFrame, window: Window) -> DataFrame:
-    """Clip intervals (start, end) to the window; the end of an empty one is not after its start."""
+    """Clip ``start`` and ``end`` of intervals to the window; the end of an empty one is not after its start."""
     return intervals.withColumns(
         {
             "start": F.greatest("start", F.lit(window.start)),
@@ -359,31 +370,31 @@ def clip(intervals: DataFrame, window: Window) -> DataFrame:
 
 
 def union_length(intervals: DataFrame, *keys: str) -> DataFrame:
-    """Return the length (`ms`) of the union of each key's intervals; keys with none are left out."""
+    """Return the length of the union of each key's intervals: keys, ms; keys whose intervals are empty are left out."""
     earlier = Over.partitionBy(*keys).orderBy("start", "end").rowsBetween(Over.unboundedPreceding, -1)
-    begin = F.greatest("start", F.max("end").over(earlier))  # greatest passes over the null of the first
+    begin = F.greatest("start", F.max("end").over(earlier))  # greatest ignores the first row's null
     more = F.greatest(F.lit(0), F.col("end") - begin).alias("more")
     totals = intervals.select(*keys, more).groupBy(*keys).agg(F.sum("more").alias("ms"))
-    return totals.where(F.col("ms") > 0)
+    return totals.where(F.col("ms") > 0).select(*keys, "ms")
 
 
 def count_duplicate_recorders(distinct: DataFrame, window: Window) -> DataFrame:
-    """Count names used by two processes at once, by their incarnations' events in the window: one row, `twins`."""
+    """Count names used by two processes at once, by their incarnations' events in the window: one row, ``twins``."""
     within = distinct.where((F.col("at") >= window.start) & (F.col("at") < window.end))
-    lives = within.groupBy("edge", "boot").agg(F.min("at").alias("first"), F.max("at").alias("last"))
+    incarnations = within.groupBy("edge", "boot").agg(F.min("at").alias("first"), F.max("at").alias("last"))
     earlier = Over.partitionBy("edge").orderBy("first", "last").rowsBetween(Over.unboundedPreceding, -1)
-    reached = lives.withColumn("reached", F.max("last").over(earlier))  # null for the first one
-    both = reached.where(F.least("reached", "last") - F.col("first") > DUPLICATE_OVERLAP_MS).where(
-        F.col("reached").isNotNull()
+    reached = incarnations.withColumn("reached", F.max("last").over(earlier))  # null in the first row
+    overlapping = reached.where(F.col("reached").isNotNull()).where(
+        F.least("reached", "last") - F.col("first") > DUPLICATE_OVERLAP_MS
     )
-    return both.agg(F.count_distinct("edge").alias("twins"))
+    return overlapping.agg(F.count_distinct("edge").alias("twins"))
 
 
 def _session_ends(events: DataFrame, window: Window) -> DataFrame:
     """Return the end of sessions without a disconnect, by incarnation: boot, until_at, killed."""
-    signs = events.groupBy("boot").agg(F.max("edge").alias("edge"), F.max("at").alias("sign"))
-    latest = F.row_number().over(Over.partitionBy("edge").orderBy(F.desc("sign"), F.desc("boot"))) == 1
-    alive = F.col("latest") & (F.col("sign") >= window.end - SILENCE_MS)
-    return signs.withColumn("latest", latest).select(
-        "boot", F.when(alive, window.end).otherwise(F.col("sign")).alias("until_at"), (~alive).alias("killed")
+    seen = events.groupBy("boot").agg(F.max("edge").alias("edge"), F.max("at").alias("last_seen"))
+    latest = F.row_number().over(Over.partitionBy("edge").orderBy(F.desc("last_seen"), F.desc("boot"))) == 1
+    alive = F.col("latest") & (F.col("last_seen") >= window.end - SILENCE_MS)
+    return seen.withColumn("latest", latest).select(
+        "boot", F.when(alive, window.end).otherwise(F.col("last_seen")).alias("until_at"), (~alive).alias("killed")
     )

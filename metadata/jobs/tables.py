@@ -23,7 +23,7 @@ PARSED_SCHEMA: Final = (
     f"endpoints array<string>, since bigint, until bigint, updates {_UPDATES}, requests {_REQUESTS}, "
     "unknown array<string>, sharers bigint, reason string"
 )
-"""Result of :func:`parse_row`, times in Unix ms: an event, or a reason and nothing else."""
+"""Result of :func:`parse_row`, times in Unix ms: an event, or only a reason."""
 EVENT_COLUMNS: Final = (
     *("id", "type", "edge", "boot", "number", "time", "arrived", "client", "connection", "endpoints"),
     *("since", "until", "updates", "requests", "unknown", "sharers", "day"),
@@ -48,14 +48,14 @@ FILE_COLUMNS: Final = _COLUMNS[:-2]
 
 
 def parse_rows(lines: DataFrame) -> DataFrame:
-    """Return the row of each line (`value`, `arrived`, `source`), in the columns of :data:`SCHEMA`."""
-    # Row by row: what goes through Arrow would need pandas installed.
+    """Return the row of each line (``value``, ``arrived``, ``source``), in the columns of :data:`SCHEMA`."""
+    # Row by row: an Arrow UDF would need pandas.
     parse = F.udf(parse_row, PARSED_SCHEMA)
-    found = lines.select("value", "arrived", "source", parse("value").alias("row")).select("*", "row.*")
+    parsed = lines.select("value", "arrived", "source", parse("value").alias("row")).select("*", "row.*")
     is_event = F.col("reason").isNull()
     line = F.make_valid_utf8(F.col("value").cast("string"))
     times = {name: F.timestamp_millis(F.col(name)) for name in ("time", "since", "until")}
-    return found.withColumns(
+    return parsed.withColumns(
         times
         | {
             "raw": F.when(~is_event, F.substring(line, 1, MAX_RAW_CHARS)),
@@ -77,7 +77,7 @@ def parse_row(line: bytes | None) -> tuple[Any, ...]:
 
 
 def _fields_by_type(event: TrafficEvent) -> tuple[Any, ...]:
-    """Return the fields from `client` to `sharers`."""
+    """Return the fields from ``client`` to ``sharers``."""
     if event.type is Type.COUNTS:
         updates = [(endpoint, received, delivered) for endpoint, (received, delivered) in event.updates.items()]
         return None, None, None, event.since, event.until, updates, None, None, None
@@ -88,19 +88,19 @@ def _fields_by_type(event: TrafficEvent) -> tuple[Any, ...]:
 
 
 def events(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
-    """Return the table `events` of all sources, with repeats; filter by `day` to read less."""
+    """Return the table ``events`` of all sources, with repeats; filter by ``day`` to read less."""
     return _table(spark, warehouse, EVENTS).select(*EVENT_COLUMNS)
 
 
 def quarantine(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
-    """Return the table `quarantine` of all sources."""
+    """Return the table ``quarantine`` of all sources."""
     return _table(spark, warehouse, QUARANTINE).select(*QUARANTINE_COLUMNS)
 
 
 def _table(spark: SparkSession, warehouse: Warehouse, table: str) -> DataFrame:
-    found = [_read_sink(spark, warehouse.sink(source)) for source in warehouse.sources()]
+    sinks = [_read_sink(spark, warehouse.sink(source)) for source in warehouse.sources()]
     empty = spark.createDataFrame([], SCHEMA)
-    return reduce(DataFrame.unionByName, found, empty).where(F.col("table") == table)
+    return reduce(DataFrame.unionByName, sinks, empty).where(F.col("table") == table)
 
 
 def _read_sink(spark: SparkSession, sink: Path) -> DataFrame:
@@ -108,5 +108,5 @@ def _read_sink(spark: SparkSession, sink: Path) -> DataFrame:
     if is_relocated(sink):
         files = map(str, data_files(sink))
         return reader.option("basePath", str(sink)).parquet(*files)
-    # Given the folder itself, Spark reads what the log in it names and nothing else.
+    # Given the folder itself, Spark reads exactly the files that its log names.
     return reader.parquet(str(sink))

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -18,41 +17,30 @@ from metadata.jobs.sources import KafkaSource, SourceLag
 _TIMEOUT_S: Final = 15.0
 
 
-@dataclass(eq=False)
-class NoTrafficTopic(DiemError):
-    """Nothing records traffic in this cluster."""
-
-    template = (
-        "there is no topic {topic} at {servers}: it is made when a server first records "
-        "traffic there (traffic in files: --source files)"
-    )
-    retriable = True
-
-    topic: str
-    servers: str
-
-
 async def kafka_source(options: KafkaOptions) -> KafkaSource:
     """Return the topic of recorded traffic as a source.
 
     Raises:
-        NoTrafficTopic: it is not there.
+        DiemError: it does not exist, because nothing has recorded traffic in this cluster.
         KafkaUnavailable: the cluster does not answer.
     """
     topic = options.names.traffic
     async with connected_client(options) as client:
         identity = (await describe(client, topic)).source(topic)
     if identity is None:
-        raise NoTrafficTopic(topic, options.bootstrap_servers)
+        raise DiemError(
+            f"there is no topic {topic} at {options.bootstrap_servers}: it is made when a server first records "
+            "traffic there (traffic in files: --source files)"
+        )
     return KafkaSource(options, identity)
 
 
 async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> SourceLag:
-    """Return how many records are not read yet.
+    """Return the lag in the topic, in records.
 
     Args:
         options: the cluster.
-        offsets: where reading goes on, by partition; those that are missing from their beginning.
+        offsets: next offset to read by partition; partitions without one are read from their beginning.
 
     Raises:
         KafkaUnavailable: the cluster does not answer.

@@ -1,6 +1,6 @@
-"""Compute the usage report in Spark (docs/traffic.md section 4): the same as the reference, in the warehouse.
+"""Compute the usage report in Spark (docs/traffic.md section 4), equal to :func:`metadata.statistics.reference.usage`.
 
-Apart from ``statistics``: it reads other events, over days instead of a window.
+Separate from ``statistics``: it reads other events, over days instead of a window.
 """
 
 import shutil
@@ -24,11 +24,11 @@ def usage(events: DataFrame, first: date, last: date) -> DataFrame:
     """Return the report of the days from ``first`` to ``last``, both included, in any order.
 
     Args:
-        events: the table `events`, with repeats.
+        events: the table ``events``, with repeats.
         first: UTC.
         last: UTC.
     """
-    # An event has the time of its end, which is in the next day if it is the last one of a day.
+    # An event's time is the end of its interval, which for the last event of a day is in the next one.
     near = F.col("day").between(F.lit(first), F.lit(last + timedelta(days=1)))
     distinct = events.where((F.col("type") == "access") & near).dropDuplicates(["id"])
     middle = F.floor((F.unix_millis("since") + F.unix_millis("until")) / 2)
@@ -42,12 +42,12 @@ def usage(events: DataFrame, first: date, last: date) -> DataFrame:
 
 
 def report(spark: SparkSession, warehouse: Warehouse, first: date, last: date) -> Path:
-    """Write the report of some days as one Parquet file, replacing an earlier one, and return it."""
+    """Write the report of these days (UTC, both included) as one Parquet file, replacing an earlier one; return it."""
     folder = warehouse.root / FOLDER
     file, new = folder / f"{first.isoformat()}_{last.isoformat()}.parquet", folder / ".new"
     shutil.rmtree(new, ignore_errors=True)
-    found = usage(tables.events(spark, warehouse), first, last)
-    found.repartition(1).sortWithinPartitions(*_SORTED).write.parquet(str(new))
+    rows = usage(tables.events(spark, warehouse), first, last)
+    rows.repartition(1).sortWithinPartitions(*_SORTED).write.parquet(str(new))
     (part,) = new.glob("*.parquet")
     part.replace(file)
     shutil.rmtree(new)

@@ -1,4 +1,4 @@
-"""The pipeline's warehouse on disk (docs/traffic.md section 2): layout, writer lock, and what is in it; needs no Spark.
+"""The pipeline's warehouse on disk (docs/traffic.md section 2): layout, writer lock and status; needs no Spark.
 
 Row counts and usage reports need PyArrow.
 """
@@ -23,18 +23,8 @@ WINDOW_FILE: Final = "window.json"
 
 
 @dataclass(eq=False)
-class SourceInUse(DiemError):
-    """Another pipeline reads the same source into the same warehouse."""
-
-    template = "another `diem pipeline run` reads {source}: stop it first, or read nothing with --source none"
-    retriable = True
-
-    source: str
-
-
-@dataclass(eq=False)
 class NoTraffic(DiemError):
-    """There are no events to compute statistics of."""
+    """There are no events to compute statistics from."""
 
     template = "no event has been recorded yet in {warehouse}: start `diem up` with traffic recorded, then read it"
     retriable = True
@@ -44,7 +34,7 @@ class NoTraffic(DiemError):
 
 @dataclass(eq=False)
 class BadStatistics(ConfigurationError):
-    """A folder of statistics is not complete."""
+    """A folder of statistics is incomplete."""
 
     template = "the statistics in {folder} cannot be used ({reason}): remove the folder, and compute them anew"
 
@@ -54,13 +44,13 @@ class BadStatistics(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class Warehouse:
-    """The folders of one warehouse. ``source`` is a source's name everywhere."""
+    """The folders of one warehouse. ``source`` is always the name of a source."""
 
     root: Path
     """Absolute."""
 
     def sink(self, source: str) -> Path:
-        """Return the folder of a source's rows, in both tables."""
+        """Return the folder of a source's rows, of both tables."""
         return self.root / source
 
     def checkpoint(self, source: str) -> Path:
@@ -73,7 +63,7 @@ class Warehouse:
 
     @property
     def statistics(self) -> Path:
-        """The folder of all statistics."""
+        """Folder of all statistics."""
         return self.root / "statistics"
 
     def sources(self) -> list[str]:
@@ -82,38 +72,40 @@ class Warehouse:
 
     @contextmanager
     def lock(self, source: str) -> Iterator[None]:
-        """Lock a source against other pipelines; the lock ends with this process, however it ends.
+        """Lock a source against other pipelines; the lock ends with this process, however that ends.
 
         Raises:
-            SourceInUse: another one holds it.
+            DiemError: another pipeline holds the lock.
         """
         self.checkpoint(source).mkdir(parents=True, exist_ok=True)
         with self.checkpoint(source).with_suffix(".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise SourceInUse(source) from None
+                hint = "stop it first, or read nothing with --source none"
+                raise DiemError(f"another `diem pipeline run` reads {source}: {hint}") from None
             yield
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """One source."""
+    """Status of one source."""
 
     name: str
     where: str
+    """Human-readable location."""
     batch: int | None
-    """The last one; None when only Spark's logs know of it."""
+    """Number of the last batch; like the next three, None if the file of its progress is missing."""
     at: str | None
-    """When that was begun."""
+    """Start of that batch, ISO 8601."""
     lines: int | None
     """Lines of that batch."""
     seconds: float | None
     """Duration of that batch."""
     files: int
-    """Files of both tables."""
+    """Number of files of both tables."""
     size: int
-    """Bytes of them."""
+    """Size of these files in bytes."""
     events: int | None
     """Rows; None without PyArrow."""
     quarantine: Mapping[str, int] | None
@@ -122,16 +114,16 @@ class SourceStatus:
 
 def status(warehouse: Warehouse, name: str) -> SourceStatus:
     """Return the status of a source of a warehouse."""
-    noted = _read_progress(warehouse.progress(name))
+    progress = _read_progress(warehouse.progress(name))
     sink = warehouse.sink(name)
     files = _existing(data_files(sink))
     return SourceStatus(
         name,
-        str(noted.get("where", "-")),
-        noted.get("number"),
-        noted.get("at"),
-        noted.get("lines"),
-        noted.get("seconds"),
+        str(progress.get("where", "-")),
+        progress.get("number"),
+        progress.get("at"),
+        progress.get("lines"),
+        progress.get("seconds"),
         len(files),
         sum(file.stat().st_size for file in files),
         _row_count(_existing(data_files(sink, EVENTS))),
@@ -140,7 +132,7 @@ def status(warehouse: Warehouse, name: str) -> SourceStatus:
 
 
 def _existing(files: list[Path]) -> list[Path]:
-    # Whoever removes some by hand is to see what is left.
+    # Files that were removed by hand do not count.
     return [file for file in files if file.exists()]
 
 
@@ -165,24 +157,24 @@ def _count_reasons(files: list[Path]) -> Mapping[str, int] | None:
         from pyarrow import parquet  # noqa: PLC0415  # an extra
     except ImportError:
         return None
-    found = Counter[str]()
+    kinds = Counter[str]()
     for file in files:
         reasons = parquet.ParquetFile(file).read(columns=["reason"])["reason"].to_pylist()
-        found.update(map(reason_kind, reasons))
-    return dict(sorted(found.items()))
+        kinds.update(map(reason_kind, reasons))
+    return dict(sorted(kinds.items()))
 
 
 def all_statistics(warehouse: Warehouse) -> list[Path]:
-    """Return the folders of all statistics, by the end of their window; needs no Spark."""
-    found = [file.parent for file in warehouse.statistics.glob(f"[!.]*/{WINDOW_FILE}")]
-    return sorted(found, key=lambda folder: (read_window(folder)["to"], folder.name))
+    """Return the folders of all statistics, sorted by the end of their window."""
+    folders = [file.parent for file in warehouse.statistics.glob(f"[!.]*/{WINDOW_FILE}")]
+    return sorted(folders, key=lambda folder: (read_window(folder)["to"], folder.name))
 
 
 def read_window(folder: Path) -> dict[str, str | int]:
-    """Return the content of `window.json`; needs no Spark.
+    """Return the content of ``window.json``.
 
     Raises:
-        BadStatistics: there is none, or it is not whole.
+        BadStatistics: the file is missing or incomplete.
     """
     try:
         read: dict[str, str | int] = json.loads((folder / WINDOW_FILE).read_text(encoding="utf-8"))
@@ -193,7 +185,7 @@ def read_window(folder: Path) -> dict[str, str | int]:
 
 
 def read_report(file: Path) -> list[UsageRow]:
-    """Return the rows of a report. Needs PyArrow, but no Spark."""
+    """Return the rows of a usage report. Needs PyArrow."""
     from pyarrow import parquet  # noqa: PLC0415  # an extra
 
     return [UsageRow(**row) for row in parquet.ParquetFile(file).read().to_pylist()]

@@ -2,7 +2,7 @@
 
 Pure computation over numpy arrays. Reading order: an ``instance`` holds endpoints and subscription sets, in ``blocks``;
 ``fanout`` computes over one block, and a ``backend`` over all. ``objective`` defines load, fan-out and cost,
-``baselines`` what to compare with, ``options`` what to plan for. ``planner`` puts a plan together: ``hot`` chooses the
-hot set, ``multilevel`` searches (``bisect``, then ``refine``), ``relabel`` keeps leaf numbers, ``report`` decides
-whether to adopt the plan and describes it.
+``baselines`` what to compare with, ``options`` the goals and limits. ``planner`` computes a plan in four steps, each a
+module: ``hot`` chooses the hot set, ``multilevel`` searches (clusters, bisection, then ``refine`` on every level),
+``relabel`` keeps leaf numbers, ``report`` decides whether to adopt the plan and describes it.
 """

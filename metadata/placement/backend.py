@@ -13,13 +13,13 @@ from metadata.placement.blocks import Block, Floats, Ints, Mask, Parts
 
 T = TypeVar("T")
 INCREMENTAL_SHARE = 0.3
-"""Share of endpoints up to which it pays to look only at the sets of those that moved."""
+"""Share of moved endpoints up to which evaluating only their sets is faster than evaluating all."""
 
 
 class Backend(Protocol):
     """All subscription sets of an instance, in blocks. Every method blocks until it has the sum over the blocks.
 
-    Sums are exact, so that backends agree bit for bit however they share the sets out.
+    Sums are exact, so that backends agree bit for bit however they divide the sets into blocks.
     """
 
     @property
@@ -36,16 +36,16 @@ class Backend(Protocol):
         """Sum of :func:`fanout.removal_savings`."""
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
-        """Sum of :func:`fanout.affinity`. The caller does not write to it."""
+        """Sum of :func:`fanout.affinity`; not to be modified by the caller."""
 
     def begin_level(self, group: Parts) -> None:
-        """Make :func:`fanout.regroup` what :meth:`gains` works on, until the next level or :meth:`end_levels`."""
+        """Prepare blocks by :func:`fanout.regroup` for :meth:`gains`, until the next level or :meth:`end_levels`."""
 
     def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
         """Sum of :func:`fanout.gains` over the blocks of this level."""
 
     def end_levels(self) -> None:
-        """Free the memory of levels."""
+        """Free the blocks of the last level."""
 
     def count_pairs(self, longest: int) -> int:
         """Sum of :func:`blocks.count_pairs`."""
@@ -58,7 +58,7 @@ class Backend(Protocol):
 
 
 class NumpyBackend:
-    """Blocks in this process, one after the other: memory beyond the sets themselves is that of one block."""
+    """Blocks in this process, evaluated one by one: memory beyond the sets themselves is that of one block."""
 
     def __init__(self, parts: Sequence[Block], endpoints: int) -> None:
         self._blocks = list(parts)
@@ -80,7 +80,7 @@ class NumpyBackend:
         return self._sum(lambda block: fanout.removal_savings(block, part, k), np.zeros(self.endpoints, np.int64))
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
-        """See :class:`Backend`. When few endpoints moved since the last call, only their sets are looked at."""
+        """See :class:`Backend`. When few endpoints moved since the last call, only their sets are evaluated."""
         before, total = self._last.get((k, sharpness), (None, None))
         if (
             before is not None

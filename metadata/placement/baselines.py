@@ -1,4 +1,4 @@
-"""Baseline placements, which ignore subscriptions, and lower bounds of any placement."""
+"""Baseline placements, which ignore subscriptions, and lower bounds that hold for any placement."""
 
 import heapq
 from collections.abc import Sequence
@@ -47,13 +47,13 @@ def all_baselines(endpoints: Sequence[str], load: Floats, partitions: int, seed:
     """Return every baseline of :data:`NAMES`, without hot endpoints."""
     count = load.size
     by_load = lpt(load, partitions)
-    found = murmur2(endpoints, partitions), round_robin(count, partitions), random(count, partitions, seed), by_load
-    return dict(zip(NAMES, found, strict=True))
+    parts = murmur2(endpoints, partitions), round_robin(count, partitions), random(count, partitions, seed), by_load
+    return dict(zip(NAMES, parts, strict=True))
 
 
 @dataclass(eq=False)
 class Infeasible(DiemError):
-    """No placement was found that keeps the load bound. ``epsilon`` is the smallest bound that was reached."""
+    """No placement was found within the load bound. ``epsilon`` is the smallest bound that was reached."""
 
     template = "{endpoint} {reason}; the bound can be kept from epsilon = {epsilon:.3f} on"
 
@@ -63,12 +63,15 @@ class Infeasible(DiemError):
 
 
 def load_lower_bound(load: Floats, k: int) -> float:
-    """Return a lower bound of the fullest server's load: the mean, the largest, the k-th plus the next endpoint."""
+    """Return a lower bound of the fullest server's load.
+
+    The largest of: the mean, the heaviest endpoint, and the k-th heaviest endpoint plus the next one.
+    """
     if not load.size:
         return 0.0
-    falling = -np.sort(-load)
-    pair = float(falling[k - 1] + falling[k]) if load.size > k else 0.0
-    return max(float(load.sum()) / k, float(falling[0]), pair)
+    descending = -np.sort(-load)
+    pair = float(descending[k - 1] + descending[k]) if load.size > k else 0.0
+    return max(float(load.sum()) / k, float(descending[0]), pair)
 
 
 def fan_out_lower_bound(backend: Backend, load: Floats, most: float) -> float:

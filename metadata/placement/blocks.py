@@ -1,9 +1,9 @@
 """Blocks of subscription sets: concatenate, select, merge, index, and derive graphs.
 
-A block is some of the sets, in any order: results of blocks add up to the result of all of them, exactly. For this all
-gains are multiples of 2**-20 (:mod:`metadata.placement.fanout`) and weights are integers with a bounded sum, so that
-sums in float64 do not depend on their order. Parts are numbered from 0; an endpoint whose part is negative counts
-nowhere.
+A block is a subset of the sets, in any order, and the results of all blocks add up exactly to the result of the whole.
+To this end all gains are multiples of 2**-20 (:mod:`metadata.placement.fanout`) and weights are integers with a bounded
+sum, so that sums in float64 do not depend on their order. Parts are numbered from 0; an endpoint with a negative part
+counts in none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,11 +19,11 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 MAX_WEIGHT: Final = 1 << 31
-"""Sum of the weights of all sets: with it a sum of gains stays below 2**53 units."""
+"""Largest sum of the weights of all sets: it keeps sums of gains below 2**53 units."""
 
 
 class Block(NamedTuple):
-    """Subscription sets in CSR form. A set has its ``sizes[i]`` pins (endpoints, int32) one after the other."""
+    """Subscription sets in CSR form: set i has the next ``sizes[i]`` pins (endpoints, int32)."""
 
     pins: Parts
     sizes: Parts
@@ -97,9 +97,9 @@ def deduplicate_pins(block: Block, count: int, least: int = 1) -> Block:
 
 
 def merge_equal_sets(parts: Iterable[Block], count: int) -> Block:
-    """Merge equal sets (of sorted pins below ``count``) into one block, in an order that only the sets decide.
+    """Merge equal sets (of sorted pins below ``count``) into one block, in an order that depends only on the sets.
 
-    Sets are equal when 128 bits of their hashes are.
+    Sets are equal if 128 bits of their hashes are.
     """
     whole = concatenate(list(parts))
     if not whole.sizes.size:
@@ -142,8 +142,9 @@ def count_pairs(block: Block, longest: int) -> int:
 def cosubscription(block: Block, cold: Mask, share: float, longest: int) -> sparse.csr_array:
     """Return the co-subscription graph: weight of the sets that two endpoints share, each divided by its size.
 
-    CSR [E, E], integers in float64. Made of ``share`` (0 to 1) of the sets, chosen by their hash, and of sets of 2 to
-    ``longest`` pins only: longer ones say little and cost their square. Endpoints that are not ``cold`` are left out.
+    CSR [E, E], integers in float64. Built from a ``share`` (0 to 1) of the sets, sampled by their hash, and only from
+    sets of 2 to ``longest`` pins: longer ones carry little information at quadratic cost. Endpoints that are not
+    ``cold`` are left out.
     """
     limit = np.uint64(min(share * 2.0**64, 2.0**64 - 2048))
     keep = (block.sizes > 1) & (block.sizes <= longest)
@@ -168,7 +169,8 @@ def cosubscription(block: Block, cold: Mask, share: float, longest: int) -> spar
 def contract(block: Block, label: Parts, count: int) -> Block:
     """Contract sets to clusters: ``label`` is the cluster (below ``count``) of each endpoint, or negative.
 
-    A cluster is in a set once; sets of fewer than two are left out, equal ones are merged (:func:`merge_equal_sets`).
+    A set has each of its clusters once; sets of fewer than two clusters are left out, equal sets are merged
+    (:func:`merge_equal_sets`).
     """
     placed = label[block.pins]
     inside = placed >= 0

@@ -1,6 +1,7 @@
-"""Fan-out and move gains over one block of subscription sets: results of all blocks add up.
+"""Fan-out and move gains over one block of subscription sets.
 
-Exactly: gains are multiples of 2**-20, for p = 1/2 and clamped exponents (see :mod:`metadata.placement.blocks`).
+The results of all blocks add up exactly: gains are multiples of 2**-20, because p = 1/2 and exponents are clamped (see
+:mod:`metadata.placement.blocks`).
 """
 
 from collections.abc import Iterator
@@ -13,13 +14,14 @@ from scipy import sparse  # type: ignore[import-untyped]
 from metadata.placement.blocks import Block, Floats, Ints, Parts, set_starts, sum_by_cell
 
 CLAMP: Final = 20
-"""Exponents of 1/2 end here: 2**-20 is the unit of every gain."""
+"""Largest exponent of 1/2: 2**-20 is the unit of every gain."""
 _CELLS: Final = 1 << 20
+"""Counts of pins in parts that are computed at a time."""
 _POWERS: Final = 0.5 ** np.arange(CLAMP + 1)
 
 
 def fan_out(block: Block, part: Parts, k: int) -> Ints:
-    """Return the weight of sets on 0, 1, ... k parts: int64[k + 1]. Sets of hot endpoints alone are on none."""
+    """Return the weight of the sets on 0, 1, ... k parts: int64[k + 1]. Sets with only hot endpoints are on none."""
     if not block.sizes.size:
         return np.zeros(k + 1, np.int64)
     starts, met = set_starts(block.sizes), np.zeros(block.sizes.size, np.int64)
@@ -32,9 +34,9 @@ def fan_out(block: Block, part: Parts, k: int) -> Ints:
 
 
 def required_parts(block: Block, load: Floats, most: float) -> Ints:
-    """Return the weight of all sets, and of the parts they need when none holds more than ``most``: int64[2]."""
+    """Return the weight of all sets, and that of the parts they need if none has more load than ``most``: int64[2]."""
     row = np.repeat(np.arange(block.sizes.size), block.sizes)
-    # A little less, for what rounding adds.
+    # Slightly less, to absorb rounding errors.
     parts = np.maximum(np.ceil(sum_by_cell(row, load[block.pins], block.sizes.size) / most - 1e-9), 1).astype(np.int64)
     return np.array([block.weights.sum(), (parts * block.weights).sum()], np.int64)
 
@@ -54,8 +56,8 @@ def removal_savings(block: Block, part: Parts, k: int) -> Ints:
 def affinity(block: Block, part: Parts, k: int, sharpness: int, before: Parts | None = None) -> Floats:
     """Return the sum over the sets of e of weight * q**(pins in part i): float64[E, k]; q = 2**-sharpness.
 
-    From it follows the gain of every move of the k-way p-fan-out (SHP, VLDB'17, equation 2, with p = 1 - q). With
-    ``before``: how much it differs from what it was for that placement. Endpoints without a part have a row as well.
+    Every move's gain in k-way p-fan-out follows from it (SHP, VLDB'17, equation 2, with p = 1 - q). With ``before``:
+    the difference to the sum for that placement. Endpoints without a part also have a row.
     """
     result = np.zeros((part.size, k))
     for piece in _rows(block, k + 1):
@@ -72,7 +74,7 @@ def affinity(block: Block, part: Parts, k: int, sharpness: int, before: Parts | 
 def regroup(block: Block, group: Parts) -> Block:
     """Return one set per (set, group) with at least two pins: the input of a bisection level.
 
-    ``group`` is a number >= 0 for each endpoint, or negative for those that are not divided any more.
+    ``group`` is a number >= 0 for each endpoint, or negative for those not to be divided further.
     """
     row = np.repeat(np.arange(block.sizes.size), block.sizes)
     inside = group[block.pins] >= 0

@@ -1,4 +1,7 @@
-"""Choose the hot endpoints: every server consumes them, and no client needs a particular server for them."""
+"""Choose the hot endpoints: every server consumes them, and no client needs a particular server for them.
+
+Separate from its only caller, ``planner``, which alternates it with the search for the other endpoints.
+"""
 
 from typing import Final
 
@@ -11,14 +14,14 @@ from metadata.placement.objective import loads, server_of_endpoint
 from metadata.placement.options import Problem
 
 BATCHES: Final = 8
-"""Steps in which endpoints are added: what one saves depends on those that are hot already."""
+"""Batches in which endpoints are added: an endpoint's savings depend on those that are already hot."""
 
 
 def mandatory(problem: Problem) -> Mask:
     """Return the endpoints that must be hot for the load of the others to be balanced.
 
     Raises:
-        Infeasible: with them the added load would be more than the budget of the options.
+        Infeasible: they would add more load than the budget of the options allows.
     """
     names, load = problem.instance.endpoints, loads(problem.instance, problem.costs)
     hot = np.zeros(load.size, np.bool_)
@@ -33,19 +36,21 @@ def mandatory(problem: Problem) -> Mask:
     return hot
 
 
-def choose(problem: Problem, placement: Parts, leaves: int, effort: Floats | None = None, most: float = np.inf) -> Mask:
+def choose(
+    problem: Problem, placement: Parts, leaves: int, move_cost: Floats | None = None, move_budget: float = np.inf
+) -> Mask:
     """Return the hot set for a ``placement``: greedily by saved connections per update, as long as an endpoint pays.
 
-    An endpoint pays when kappa D_e > a lambda_e (S - 1): without it D_e connections are not needed
-    (:func:`fanout.removal_savings`), and S - 1 more servers consume it, S the largest planned number. Endpoints
-    that are hot in ``placement`` stay so. All together add at most the options' budget, and new ones cost at most
-    ``most`` of ``effort``.
+    An endpoint pays if kappa D_e > a lambda_e (S - 1): making it hot saves D_e connections
+    (:func:`fanout.removal_savings`), and S - 1 more servers consume it, where S is the largest planned number.
+    Endpoints that are hot in ``placement`` stay so. All together add at most the options' budget of load, and the
+    ``move_cost`` of new ones is at most ``move_budget``.
     """
-    instance, costs, servers = problem.instance, problem.costs, problem.most
+    instance, costs, servers = problem.instance, problem.costs, problem.max_servers
     extra = instance.expected * costs.update_us * (servers - 1)
     added = extra / max(float(loads(instance, costs).sum()), 1e-300)
     of_connection = costs.connection_us_per_s * 2.0**instance.shift / instance.seconds
-    effort = np.zeros(added.size) if effort is None else effort
+    move_cost = np.zeros(added.size) if move_cost is None else move_cost
     base = hot = placement < 0
     room = problem.options.hot_budget - float(added[hot].sum())
     for batch in range(1, BATCHES + 1):
@@ -55,14 +60,14 @@ def choose(problem: Problem, placement: Parts, leaves: int, effort: Floats | Non
         order = order[(~hot & (saved * of_connection > extra))[order]]
         new = hot & ~base
         fits = np.cumsum(added[order]) <= room * batch / BATCHES - float(added[new].sum())
-        fits &= np.cumsum(effort[order]) <= most - float(effort[new].sum())
+        fits &= np.cumsum(move_cost[order]) <= move_budget - float(move_cost[new].sum())
         hot = hot.copy()
         hot[order[fits]] = True
     return hot
 
 
 def cool(backend: Backend, placement: Parts, leaves: int, which: Mask) -> Parts:
-    """Return ``placement`` with hot endpoints ``which`` on the leaf where most of their sets have pins already."""
+    """Return ``placement`` with hot endpoints ``which`` on the leaf where most of their sets already have pins."""
     rows = np.flatnonzero(which)
     spread = backend.affinity(placement, leaves, 1)[rows]
     result = placement.copy()

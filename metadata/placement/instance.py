@@ -25,13 +25,14 @@ from metadata.statistics.model import Statistics
 from metadata.statistics.window import Window
 
 BLOCK_PINS = 2_000_000
+"""Pins per block, about, when no number of blocks is given."""
 
 
 @dataclass(frozen=True)
 class Instance:
     """A window of traffic. Subscription sets are in CSR form: set i has ``pins[starts[i]:starts[i + 1]]``.
 
-    Made by :meth:`of`, which brings endpoints (by name) and sets into one order: equal input, equal arrays.
+    Built by :meth:`of`, which puts endpoints (by name) and sets into a canonical order: equal input, equal arrays.
     """
 
     endpoints: tuple[str, ...]
@@ -42,9 +43,9 @@ class Instance:
     starts: Ints
     pins: Parts
     weight: Ints
-    """Seconds that clients with this set were connected; equal sets are merged."""
+    """Seconds for which clients with this set were connected; equal sets are merged."""
     seconds: float = 1.0
-    """Length of the window: with it, seconds connected become a mean number of connections."""
+    """Length of the window: seconds connected divided by it are a mean number of connections."""
 
     @classmethod
     def of(
@@ -102,28 +103,29 @@ def from_events(lines: Iterable[bytes | str], window: Window) -> Instance:
     """Build an instance from traffic events (docs/traffic.md section 1), one a line, in any order.
 
     Raises:
-        BadEvent: a line is none.
+        BadEvent: a line is not an event.
     """
     events = (decode(line) for line in lines)
     return from_statistics(reference.statistics((reference.Arrival(event, event.time) for event in events), window))
 
 
-def from_statistics(found: Statistics) -> Instance:
+def from_statistics(statistics: Statistics) -> Instance:
     """Build an instance from statistics in memory."""
-    names, rates = [row.endpoint for row in found.endpoints], [row.rate for row in found.endpoints]
+    endpoints = statistics.endpoints
     sets = Block(
-        np.array([pin for row in found.sets for pin in row.endpoints], np.int32),
-        np.array([len(row.endpoints) for row in found.sets], np.int32),
-        np.array([row.weight for row in found.sets], np.int64),
+        np.array([pin for row in statistics.sets for pin in row.endpoints], np.int32),
+        np.array([len(row.endpoints) for row in statistics.sets], np.int32),
+        np.array([row.weight for row in statistics.sets], np.int64),
     )
-    return Instance.of(names, rates, [row.subscribers for row in found.endpoints], sets, found.window.ms / 1000)
+    rates, subscribers = [row.rate for row in endpoints], [row.subscribers for row in endpoints]
+    return Instance.of([row.endpoint for row in endpoints], rates, subscribers, sets, statistics.window.ms / 1000)
 
 
 def read_statistics(folder: Path) -> Instance:
-    """Read an instance from the files of a window (docs/traffic.md section 3.4). Needs pyarrow.
+    """Read an instance from the files of a window (docs/traffic.md section 3.4). Needs PyArrow.
 
     Raises:
-        OSError: one of them is missing.
+        OSError: a file is missing.
     """
     import pyarrow.parquet as pq  # noqa: PLC0415 - only the extra "spark" has it
 
@@ -138,7 +140,7 @@ def read_statistics(folder: Path) -> Instance:
 
 
 def read_endpoints(folder: Path) -> Instance:
-    """Read an instance without its sets, for when these stay in Spark. Needs pyarrow.
+    """Read an instance without its sets, which stay in Spark. Needs PyArrow.
 
     Raises:
         OSError: a file is missing.

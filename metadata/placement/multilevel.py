@@ -1,32 +1,43 @@
-"""Multilevel search: cluster, bisect into ordered leaves, refine on every level; compared with plain SHP."""
+"""Multilevel search: cluster, bisect into ordered leaves, refine on every level; compared with plain SHP.
+
+Separate from its only caller, ``planner``, which chooses the hot set, the partitions and the limits of the search.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse  # type: ignore[import-untyped]
 
 from metadata.placement.backend import Backend, NumpyBackend
-from metadata.placement.bisect import bisect
 from metadata.placement.blocks import Floats, Ints, Mask, Parts, sum_by_cell
 from metadata.placement.objective import View, overload, planned_fan_out
 from metadata.placement.refine import perturb, refine
 
 FINENESS: Final = (60, 10)
-"""Clusters of each level have at most this part of a leaf's load, from fine to coarse."""
+"""Clusters of each level have at most a leaf's load divided by this, from fine to coarse."""
 COARSE_SEEDS: Final = 3
-"""Bisections of the coarsest level, of which the best goes on."""
+"""Bisections tried on the coarsest level; the best is refined."""
 SHP_THRESHOLD: Final = 0.97
-"""When clusters are better than plain SHP by this factor, plain SHP is not worked on any further."""
+"""Plain SHP is not refined further if the fan-out with clusters is below this multiple of its own."""
 SMALL_VERTICES: Final = 200
-"""Vertices up to which clusters do not help."""
+"""Number of vertices up to which clusters do not help."""
 SMALL_SEEDS: Final = 4
-"""Seeds tried with so few vertices; the best result wins."""
+"""Seeds tried with so few vertices; the best result is taken."""
 MAX_SET_PINS: Final = 100
-"""Pins of the longest set that counts in the graph."""
+"""Sets with more pins are left out of the co-subscription graph."""
 MAX_PAIRS: Final = 40_000_000
-"""Pairs from which on a share of the sets is enough."""
+"""Pairs beyond which the co-subscription graph is built from a sample of the sets."""
+MAX_ROUNDS: Final = 25
+"""Rounds of moves per level of a bisection."""
+MIN_CANDIDATES: Final = 50
+"""Vertices of each side tried in a round even without a gain."""
+MAX_MOVED_SHARE: Final = 0.15
+"""Share of a group that moves in one round at most."""
+MOVE_PROBABILITY: Final = 0.8
+"""Probability that a vertex may move in a round: neighbours do not all swap places (SHP's move probability)."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +60,16 @@ class Search:
 
 
 def search_placement(backend: Backend, load: Floats, cold: Parts, search: Search) -> Parts:
-    """Return a leaf for every endpoint: the better of clusters and plain SHP, which often wins without communities.
+    """Return a leaf for every endpoint, by clusters or by plain SHP, which often wins where there are no communities.
 
-    Of feasible placements the one with the least fan-out, else the best balanced. ``cold`` is 0, and negative for hot
+    The feasible placement with the least fan-out, else the best balanced one. ``cold`` is 0, and negative for hot
     endpoints, which stay so.
     """
     small = int((cold >= 0).sum()) <= SMALL_VERTICES
-    found = list((_search_small if small else _search_large)(backend, load, cold, search))
-    if all(_rank(backend, load, part, search)[0] > 0 for part in found):
-        found.append(greedy_pack(backend, load, cold, search))
-    return min(found, key=lambda part: _rank(backend, load, part, search))
+    candidates = list((_search_small if small else _search_large)(backend, load, cold, search))
+    if all(_rank(backend, load, part, search)[0] > 0 for part in candidates):
+        candidates.append(greedy_pack(backend, load, cold, search))
+    return min(candidates, key=lambda part: _rank(backend, load, part, search))
 
 
 def _search_large(backend: Backend, load: Floats, cold: Parts, search: Search) -> Iterator[Parts]:
@@ -69,7 +80,7 @@ def _search_large(backend: Backend, load: Floats, cold: Parts, search: Search) -
 
 
 def _search_small(backend: Backend, load: Floats, cold: Parts, search: Search) -> Iterator[Parts]:
-    """Yield the results of several seeds: with few vertices the outcome is chance, and a retry is cheap."""
+    """Yield the results of several seeds: with few vertices the outcome depends on chance, and a retry is cheap."""
     for seed in range(search.seed, search.seed + SMALL_SEEDS):
         part = shp2(backend, load, cold, replace(search, seed=seed))
         yield perturb(backend, load, part, search.views)
@@ -91,10 +102,11 @@ def greedy_pack(backend: Backend, load: Floats, cold: Parts, search: Search) -> 
     filled = [np.zeros(view.servers) for view in search.views]
     order = np.argsort(-load, kind="stable")
     for vertex in order[cold[order] >= 0].tolist():
-        used = [(full[view.server] + load[vertex]) / view.most for full, view in zip(filled, search.views, strict=True)]
+        pairs = list(zip(filled, search.views, strict=True))
+        used = [(full[view.server] + load[vertex]) / view.max_load for full, view in pairs]
         leaf = int(np.max(used, axis=0).argmin())
         part[vertex] = leaf
-        for full, view in zip(filled, search.views, strict=True):
+        for full, view in pairs:
             full[view.server[leaf]] += load[vertex]
     return perturb(backend, load, part, search.views)
 
@@ -130,7 +142,7 @@ def coarsen(backend: Backend, load: Floats, cold: Parts, search: Search) -> list
 def partition_coarsest(level: _Level, search: Search) -> Parts:
     """Bisect the coarsest level with several seeds, refine briefly, and return the best."""
     seeds = range(search.seed, search.seed + COARSE_SEEDS)
-    found = [
+    candidates = [
         refine(
             level.backend,
             level.load,
@@ -139,7 +151,7 @@ def partition_coarsest(level: _Level, search: Search) -> Parts:
         )
         for seed in seeds
     ]
-    return min(found, key=lambda part: _rank(level.backend, level.load, part, search))
+    return min(candidates, key=lambda part: _rank(level.backend, level.load, part, search))
 
 
 def _project(level: _Level, part: Parts) -> Parts:
@@ -147,8 +159,109 @@ def _project(level: _Level, part: Parts) -> Parts:
     return np.where(level.cluster < 0, -1, part[level.cluster]).astype(np.int32)
 
 
+# Bisection
+
+
+@dataclass
+class _Group:
+    """Vertices to divide, with ``share`` of their load on side 0."""
+
+    members: Ints
+    share: float
+
+
+def bisect(
+    backend: Backend, load: Floats, within: Parts, leaves: int, *, seed: int, epsilon: float, stop: float = 1e-4
+) -> Parts:
+    """Return the leaf of every vertex: int32[E], 0 to ``leaves`` - 1; -1 where ``within`` is negative.
+
+    SHP-2 (VLDB'17, section 3.3, p = 1/2), but balanced by load instead of number: each group's load is divided in
+    proportion to the leaves of both sides, within its share of ``epsilon``. All groups of a level are divided at the
+    same time. Leaves are numbered in the order of the tree, so that neighbours are alike.
+    """
+    rng = np.random.default_rng(seed)
+    low = np.where(within < 0, -1, 0).astype(np.int32)
+    high = np.where(within < 0, 0, leaves).astype(np.int32)
+    slack = epsilon / np.log2(max(2, leaves))
+    while (active := high - low > 1).any():
+        middle = (low + high + 1) // 2
+        side, groups = _split_groups(load, low, high, active, rng)
+        backend.begin_level(np.where(active, low, -1).astype(np.int32))
+        for _ in range(MAX_ROUNDS):
+            gain = backend.gains(side)
+            if sum(_swap(gain, load, side, group, slack=slack, rng=rng) for group in groups) < stop * active.sum():
+                break
+        low, high = (
+            np.where(active & (side == 1), middle, low).astype(np.int32),
+            np.where(active & (side == 0), middle, high).astype(np.int32),
+        )
+    backend.end_levels()
+    return low
+
+
+def _split_groups(
+    load: Floats, low: Parts, high: Parts, active: npt.NDArray[np.bool_], rng: np.random.Generator
+) -> tuple[npt.NDArray[np.uint8], list[_Group]]:
+    """Return the side of each vertex and the groups of a level, each divided at random."""
+    side, groups = np.zeros(load.size, np.uint8), []
+    members = np.flatnonzero(active)
+    members = members[np.argsort(low[members], kind="stable")]
+    first = np.flatnonzero(np.append(True, low[members][1:] != low[members][:-1]))
+    for group in np.split(members, first[1:]):
+        bottom, top = int(low[group[0]]), int(high[group[0]])
+        share = ((bottom + top + 1) // 2 - bottom) / (top - bottom)
+        groups.append(_Group(group, share))
+        shuffled = group[rng.permutation(group.size)]
+        filled = np.cumsum(load[shuffled])
+        side[shuffled[filled > share * filled[-1]]] = 1
+    return side, groups
+
+
+def _swap(
+    gain: Floats, load: Floats, side: npt.NDArray[np.uint8], group: _Group, *, slack: float, rng: np.random.Generator
+) -> int:
+    """Move the vertices of a group that gain most, from both sides so that side 0 keeps its share; return how many."""
+    sides = side[group.members]
+    zeros, ones = (_candidates(gain, group.members[sides == each], rng) for each in (0, 1))
+    whole = float(load[group.members].sum())
+    at_zero, target = float(load[group.members[sides == 0]].sum()), group.share * whole
+    room = slack * whole * min(group.share, 1 - group.share)
+    gain0, gain1, load0, load1 = gain[zeros].tolist(), gain[ones].tolist(), load[zeros].tolist(), load[ones].tolist()
+    i = j = 0
+    for _ in range(max(4, int(MAX_MOVED_SHARE * group.members.size))):
+        best0 = gain0[i] if i < len(gain0) else -np.inf
+        best1 = gain1[j] if j < len(gain1) else -np.inf
+        if at_zero > target:
+            from_one = best1 > best0 and best1 > 0 and at_zero + load1[j] <= target + room
+            if not from_one and not (best0 > 0 or (best0 > -np.inf and at_zero > target + room)):
+                break
+        else:
+            from_zero = best0 > best1 and best0 > 0 and at_zero - load0[i] >= target - room
+            from_one = not from_zero
+            if from_one and not (best1 > 0 or (best1 > -np.inf and at_zero < target - room)):
+                break
+        if from_one:
+            at_zero += load1[j]
+            j += 1
+        else:
+            at_zero -= load0[i]
+            i += 1
+    side[zeros[:i]], side[ones[:j]] = 1, 0
+    return i + j
+
+
+def _candidates(gain: Floats, members: Ints, rng: np.random.Generator) -> Ints:
+    """Return the vertices that may move in this round, the best first."""
+    order = np.argsort(-gain[members], kind="stable")
+    tried = members[order][: max(MIN_CANDIDATES, int((gain[members] > 0).sum()))]
+    return tried[rng.random(tried.size) < MOVE_PROBABILITY]
+
+
+# Clustering
+
+
 def cosubscription_graph(backend: Backend, cold: Mask) -> sparse.csr_array:
-    """Return the co-subscription graph of the ``cold`` endpoints; of a sample of the sets, if there are many."""
+    """Return the co-subscription graph of the ``cold`` endpoints, from a sample of the sets if there are many."""
     pairs = backend.count_pairs(MAX_SET_PINS)
     return backend.cosubscription(cold, min(1.0, MAX_PAIRS / pairs) if pairs else 1.0, MAX_SET_PINS)
 
@@ -171,23 +284,23 @@ def cluster(
 ) -> Parts:
     """Cluster by size-constrained label propagation, numbered from 0 (Meyerhenke et al., SEA'14).
 
-    No cluster has more load than ``most``, unless it is a single vertex; none reaches across two parts of ``within``,
-    and vertices with a negative part have no cluster (-1).
+    No cluster has more load than ``most``, unless it is a single vertex; none spans two parts of ``within``, and
+    vertices with a negative part have no cluster (-1).
     """
     count = load.size
     edges = _normalise(edges, within)
     label = np.arange(count)
     for each in range(rounds):
-        drawn = edges if each == 0 else _cluster_edges(edges, label)
-        wish, pull = _preferred_clusters(drawn, label, load, most)
-        moves = (wish != label) & ((rng.random(count) < 0.5) | (each == rounds - 1))
-        label = _apply_moves(label, wish, pull, np.flatnonzero(moves), load=load, most=most)
+        to_clusters = edges if each == 0 else _cluster_edges(edges, label)
+        preferred, strength = _preferred_clusters(to_clusters, label, load, most)
+        moves = (preferred != label) & ((rng.random(count) < 0.5) | (each == rounds - 1))
+        label = _apply_moves(label, preferred, strength, np.flatnonzero(moves), load=load, most=most)
     _, numbered = np.unique(np.where(within < 0, -1, label), return_inverse=True)
     return (numbered - int((within < 0).any())).astype(np.int32)
 
 
 def _normalise(edges: sparse.csr_array, within: Parts) -> sparse.csr_array:
-    """Divide edges inside parts by the root of both degrees, as in a cosine: otherwise popular ones attract all."""
+    """Divide edges within parts by the root of both degrees, as in a cosine; else popular endpoints attract all."""
     scale = 1 / np.sqrt(np.maximum(edges.sum(1), 1.0))
     row = np.repeat(np.arange(within.size), np.diff(edges.indptr))
     inside = (within[row] == within[edges.indices]) & (within[row] >= 0)
@@ -203,28 +316,28 @@ def _cluster_edges(edges: sparse.csr_array, label: Ints) -> sparse.csr_array:
     return (edges @ indicator).tocsr()
 
 
-def _preferred_clusters(drawn: sparse.csr_array, label: Ints, load: Floats, most: float) -> tuple[Ints, Floats]:
-    """Return each vertex's most strongly connected cluster with room for it, and the strength."""
+def _preferred_clusters(edges: sparse.csr_array, label: Ints, load: Floats, most: float) -> tuple[Ints, Floats]:
+    """Return each vertex's most strongly connected cluster with room for it, and the strength of the connection."""
     of_cluster = sum_by_cell(label, load, load.size)
-    row = np.repeat(np.arange(load.size), np.diff(drawn.indptr))
-    other = drawn.indices
-    value = np.where((of_cluster[other] + load[row] <= most) | (other == label[row]), drawn.data, -1.0)
-    pull = np.full(load.size, -1.0)
-    filled = np.flatnonzero(np.diff(drawn.indptr))
-    if filled.size:
-        pull[filled] = np.maximum.reduceat(value, drawn.indptr[filled])
-    best = np.flatnonzero((value == pull[row]) & (value > 0))
-    wish = label.copy()
-    wish[row[best]] = other[best]
-    return wish, pull
+    row = np.repeat(np.arange(load.size), np.diff(edges.indptr))
+    other = edges.indices
+    value = np.where((of_cluster[other] + load[row] <= most) | (other == label[row]), edges.data, -1.0)
+    strength = np.full(load.size, -1.0)
+    connected = np.flatnonzero(np.diff(edges.indptr))
+    if connected.size:
+        strength[connected] = np.maximum.reduceat(value, edges.indptr[connected])
+    best = np.flatnonzero((value == strength[row]) & (value > 0))
+    preferred = label.copy()
+    preferred[row[best]] = other[best]
+    return preferred, strength
 
 
-def _apply_moves(label: Ints, wish: Ints, pull: Floats, movers: Ints, *, load: Floats, most: float) -> Ints:
-    """Apply moves into each cluster, the strongest first, while there is room."""
-    movers = movers[np.lexsort((-pull[movers], wish[movers]))]
+def _apply_moves(label: Ints, preferred: Ints, strength: Floats, movers: Ints, *, load: Floats, most: float) -> Ints:
+    """Apply the moves into each cluster, the strongest first, while there is room."""
+    movers = movers[np.lexsort((-strength[movers], preferred[movers]))]
     if not movers.size:
         return label
-    goal = wish[movers]
+    goal = preferred[movers]
     filled = np.cumsum(load[movers])
     first = np.append(True, goal[1:] != goal[:-1])
     sizes = np.diff(np.append(np.flatnonzero(first), movers.size))

@@ -17,8 +17,9 @@ from metadata.placement.blocks import Floats, Ints, Mask, Parts, sum_by_cell
 from metadata.placement.instance import Instance
 
 NEGLIGIBLE: Final = 1e-9
-"""Gains and loads below it are none."""
+"""Gains and loads below this count as zero."""
 ROUNDING: Final = 1e-9
+"""Relative excess over a load limit that counts as a rounding error."""
 BASE_MIGRATION_COST: Final = 1.0
 """c0: cost of moving an endpoint without subscribers, in subscriptions."""
 
@@ -26,8 +27,8 @@ BASE_MIGRATION_COST: Final = 1.0
 def server_of_leaf(leaves: int, servers: int) -> Parts:
     """Return the server of each of ``leaves`` partitions among ``servers`` members: int32[leaves].
 
-    As Kafka's RangeAssignor lays a topic out: in order, and the first ``leaves % servers`` members have one more.
-    Servers are numbered in the order of their member ids.
+    As Kafka's RangeAssignor assigns a topic: in order, with one more for each of the first ``leaves % servers``
+    members. Servers are numbered in the order of their member ids.
     """
     least, more = divmod(leaves, servers)
     counts = np.full(servers, least)
@@ -37,7 +38,11 @@ def server_of_leaf(leaves: int, servers: int) -> Parts:
 
 def server_of_endpoint(placement: Parts, leaves: int, servers: int) -> Parts:
     """Return the server of every endpoint, negative for hot ones."""
-    return np.where(placement < 0, placement, server_of_leaf(leaves, servers)[placement]).astype(np.int32)
+    return _servers_of(placement, server_of_leaf(leaves, servers))
+
+
+def _servers_of(part: Parts, server: Parts) -> Parts:
+    return np.where(part < 0, part, server[part]).astype(np.int32)
 
 
 def loads(instance: Instance, costs: Costs) -> Floats:
@@ -46,13 +51,13 @@ def loads(instance: Instance, costs: Costs) -> Floats:
 
 
 def part_loads(load: Floats, part: Parts, k: int) -> Floats:
-    """Return the load of each of ``k`` parts, without endpoints that have none (hot ones)."""
+    """Return the load of each of ``k`` parts; endpoints without a part (hot ones) do not count."""
     placed = part >= 0
     return sum_by_cell(part[placed], load[placed], k)
 
 
 def balance(load: Floats, part: Parts, k: int) -> float:
-    """Return the largest load of a part over the mean: 1 is perfect, and the value without any load."""
+    """Return the largest load of a part over the mean: 1 if even, or without any load."""
     of_parts = part_loads(load, part, k)
     mean = float(of_parts.mean())
     return float(of_parts.max()) / mean if mean > 0 else 1.0
@@ -60,21 +65,21 @@ def balance(load: Floats, part: Parts, k: int) -> float:
 
 @dataclass(frozen=True)
 class FanOut:
-    """Servers per client, weighted by the time that clients are connected."""
+    """Servers per client, weighted by the time for which clients are connected."""
 
     mean: float
     p99: int
     total: float
-    """Sum of weight * fan-out: upstream connections, in the unit of the weights."""
+    """Sum of weight * fan-out: upstream connections in the unit of the weights."""
 
 
 def fan_out(backend: Backend, part: Parts, k: int) -> FanOut:
-    """Return the fan-out of a placement on ``k`` servers. A client of hot endpoints alone has one."""
+    """Return the fan-out of a placement on ``k`` servers. It is 1 for a client with only hot endpoints."""
     return summarise_fan_out(backend.fan_out(part, k))
 
 
 def summarise_fan_out(weight: Ints) -> FanOut:
-    """Summarise the weight of the sets that meet 0, 1, ... parts (:meth:`Backend.fan_out`)."""
+    """Summarise the weight of the sets on 0, 1, ... parts (:meth:`Backend.fan_out`)."""
     weight = weight.copy()
     weight[1] += weight[0]
     weight[0] = 0
@@ -100,9 +105,9 @@ def total_cost(instance: Instance, costs: Costs, connections: float, hot: Mask, 
     return costs.update_us * consumed + costs.connection_us_per_s * connections
 
 
-def connections(instance: Instance, found: FanOut) -> float:
-    """Return the mean number of upstream connections of a fan-out with weights in the blocks' unit."""
-    return found.mean * float(instance.weight.sum()) / instance.seconds
+def connections(instance: Instance, summary: FanOut) -> float:
+    """Return the mean number of upstream connections for a fan-out."""
+    return summary.mean * float(instance.weight.sum()) / instance.seconds
 
 
 def migration_cost(instance: Instance) -> Floats:
@@ -117,35 +122,37 @@ class View:
     server: Parts
     """Server of each leaf."""
     servers: int
-    most: float
+    max_load: float
     """Load of a server that no move may exceed."""
-    worth: float = 1.0
+    weight: float = 1.0
     """Weight of this view's fan-out in the sum over all views."""
 
 
 def servers_of(part: Parts, view: View) -> Parts:
     """Return the server of each vertex in a view; negative parts stay as they are."""
-    return np.where(part < 0, part, view.server[part]).astype(np.int32)
+    return _servers_of(part, view.server)
 
 
 def server_loads(load: Floats, part: Parts, view: View) -> Floats:
     """Return the load of each server of a view."""
-    placed = part >= 0
-    return sum_by_cell(view.server[part[placed]], load[placed], view.servers)
+    return part_loads(load, servers_of(part, view), view.servers)
 
 
 def planned_fan_out(backend: Backend, part: Parts, views: Sequence[View]) -> float:
-    """Return the fan-out summed over all views, weighted by their worth: what the search minimises."""
+    """Return the weighted sum of the fan-out over all views, which the search minimises."""
     total = 0.0
     for view in views:
         weight = backend.fan_out(servers_of(part, view), view.servers)
-        total += view.worth * float((weight * np.arange(view.servers + 1)).sum())
+        total += view.weight * float((weight * np.arange(view.servers + 1)).sum())
     return total
 
 
 def overload(load: Floats, part: Parts, views: Sequence[View]) -> float:
-    """Return the largest excess of a server over its view's limit, as a share of the limit: 0 when all hold."""
+    """Return the largest excess of a server over its view's limit, as a share of the limit: 0 if all are kept."""
     return max(
         0.0,
-        *(float(server_loads(load, part, view).max()) / max(view.most, NEGLIGIBLE) - 1 - ROUNDING for view in views),
+        *(
+            float(server_loads(load, part, view).max()) / max(view.max_load, NEGLIGIBLE) - 1 - ROUNDING
+            for view in views
+        ),
     )

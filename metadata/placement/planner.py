@@ -17,14 +17,14 @@ from metadata.placement.objective import balance, migration_cost, overload, part
 from metadata.placement.options import PlanOptions, Problem, search_views
 from metadata.placement.refine import Movement, perturb
 from metadata.placement.relabel import relabel
-from metadata.placement.report import choose, evaluate
+from metadata.placement.report import choose_candidate, evaluate
 
 COMPOSITE_NUMBERS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720, 840)
 """Numbers with many divisors: their ranges are equal for many numbers of servers."""
 HOT_BUDGET_SHARE: Final = 0.5
-"""Share of the movement budget that is left to changes of the hot set."""
+"""Share of the movement budget that is reserved for changes of the hot set."""
 HOT_ROUNDS: Final = 2
-"""Rounds of choosing the hot set on a placement and placing the rest again."""
+"""Rounds of choosing the hot set for a placement, then placing the rest again."""
 
 
 @dataclass(frozen=True)
@@ -45,34 +45,35 @@ def plan(
     current: Parts | None = None,
     backend: Backend | None = None,
 ) -> PlanResult:
-    """Return the best placement within the budgets, or the current one: same bytes for same input and seed.
+    """Return the best placement within the budgets, or the current one: same input and seed, same bytes.
 
-    ``current`` is the home of every endpoint now: int32[E], HOT (-1) for hot ones; of ``least_partitions`` partitions.
-    With a movement budget the search starts from it. A budget that is too small to balance the load is kept all the
-    same: the report says by how much the load is uneven.
+    ``current`` is the current home of every endpoint, among ``current_partitions``: int32[E], HOT (-1) for hot ones.
+    With a movement budget the search starts from it. A budget too small to balance the load is still kept; the report
+    has the remaining imbalance.
 
     Raises:
-        Infeasible: the load cannot be balanced, because of the endpoint that it names.
+        Infeasible: the load cannot be balanced, because of the endpoint in the error.
     """
     backend = backend or NumpyBackend(instance.blocks(), len(instance.endpoints))
     problem = Problem(instance, backend, costs, options)
     now = None
     if current is not None:
-        now = evaluate(problem, current, options.least_partitions, current=current, name="current")
-    found = [
+        now = evaluate(problem, current, options.current_partitions, current=current, name="current")
+    candidates = [
         evaluate(problem, placement, partitions, current=current, name=name)
         for name, placement, partitions in _candidates(problem, current)
     ]
-    verdict = choose(now, found, options.epsilon)
-    figures = report.build_report(problem, verdict, found if now is None else [now, *found], current)
-    return PlanResult(verdict.of.placement, verdict.of.partitions, figures, verdict.pays, verdict.why)
+    decision = choose_candidate(now, candidates, options.epsilon)
+    figures = report.build_report(problem, decision, candidates if now is None else [now, *candidates], current)
+    best = decision.candidate
+    return PlanResult(best.placement, best.partitions, figures, decision.pays, decision.why)
 
 
 def _candidates(problem: Problem, current: Parts | None) -> Iterator[tuple[str, Parts, int]]:
     """Yield candidate placements with their names and numbers of partitions."""
-    options, kept = problem.options, problem.options.least_partitions
-    if current is not None and options.partitions in {None, kept}:
-        yield "warm start", warm_start(problem, current), kept
+    options, partitions = problem.options, problem.options.current_partitions
+    if current is not None and options.partitions in {None, partitions}:
+        yield "warm start", warm_start(problem, current), partitions
     if current is None or options.movement_budget is None:
         placement, leaves = solve(problem)
         if current is not None:
@@ -84,18 +85,18 @@ def solve(problem: Problem) -> tuple[Parts, int]:
     """Return a placement from scratch, and its number of partitions.
 
     Raises:
-        Infeasible: the load cannot be balanced, because of the endpoint that it names.
+        Infeasible: the load cannot be balanced, because of the endpoint in the error.
     """
     options, must = problem.options, hot.mandatory(problem)
     load = problem.load(must)[~must]
-    leaves = options.partitions or choose_partitions(load, options.servers, options.least_partitions, options.epsilon)
+    leaves = options.partitions or choose_partitions(load, options.servers, options.current_partitions, options.epsilon)
     placement = _place(problem, must, leaves)
     for _ in range(HOT_ROUNDS if options.hot_budget > 0 else 0):
         base = hot.cool(problem.backend, placement, leaves, (placement < 0) & ~must)
-        heated = hot.choose(problem, base, leaves)
-        if (heated == (placement < 0)).all():
+        is_hot = hot.choose(problem, base, leaves)
+        if (is_hot == (placement < 0)).all():
             break
-        placement = _place(problem, heated, leaves)
+        placement = _place(problem, is_hot, leaves)
     _check_balance(problem, placement, leaves)
     return placement, leaves
 
@@ -107,7 +108,7 @@ def _place(problem: Problem, is_hot: Mask, leaves: int) -> Parts:
 
 
 def _check_balance(problem: Problem, placement: Parts, leaves: int) -> None:
-    """Raise Infeasible when a planned number of servers is not balanced."""
+    """Raise Infeasible if the load is not balanced on a planned number of servers."""
     load, options = problem.load(placement < 0), problem.options
     planned = [view for view in search_views(load, leaves, options) if view.servers in options.servers]
     if overload(load, placement, planned) <= 0:
@@ -117,15 +118,15 @@ def _check_balance(problem: Problem, placement: Parts, leaves: int) -> None:
     filled = part_loads(load, server, worst.servers)
     endpoint = int(np.argmax(np.where(server == filled.argmax(), load, -1.0)))
     reached = float(filled.max() / filled.mean()) - 1
-    reason = f"and what is beside it are too much for one of {worst.servers} servers, with {leaves} partitions"
+    reason = f"and the endpoints beside it overload one of {worst.servers} servers, with {leaves} partitions"
     raise Infeasible(problem.instance.endpoints[endpoint], reason, reached)
 
 
 def choose_partitions(load: Floats, servers: Sequence[int], least: int, epsilon: float) -> int:
     """Return the fewest partitions whose ranges are within ``epsilon`` of even load on all planned ``servers``.
 
-    Judged by the real loads, laid on leaves as evenly as they can be (LPT): neither a partition more on one server than
-    on another nor an endpoint that is heavy for a leaf may be in the way. Without such a number, the best balanced one.
+    Evaluated with the real loads, distributed over the leaves by LPT, so that both servers with one more partition and
+    endpoints that are heavy for a leaf count. Without such a number, the best balanced one.
     """
     worst: dict[int, float] = {}
     for count in _partition_counts(max(least, *servers)):
@@ -142,35 +143,35 @@ def _partition_counts(least: int) -> Iterator[int]:
 
 
 def warm_start(problem: Problem, current: Parts) -> Parts:
-    """Return a placement near ``current``, of as many partitions: int32[E].
+    """Return a placement near ``current``, with as many partitions: int32[E].
 
     Moves endpoints off overloaded servers first, then those whose gain pays for their move within the horizon, then
-    changes the hot set; no more than the movement budget in all. The repartitioning model of Catalyurek et al.
-    (JPDC'09), searched greedily.
+    changes the hot set; all within the movement budget. The repartitioning model of Catalyurek et al. (JPDC'09),
+    searched greedily.
     """
     instance, options, costs = problem.instance, problem.options, problem.costs
     cost = migration_cost(instance)
     budget = np.inf if options.movement_budget is None else options.movement_budget * float(cost.sum())
-    # What a connection that is saved is worth, in the unit of the weights of sets.
-    worth = costs.connection_us_per_s * 2.0**instance.shift / instance.seconds
-    price = costs.moved_us / options.horizon_s / worth if worth > 0 else np.inf
+    # Value of a saved connection, in the unit of the weights of sets.
+    saved = costs.connection_us_per_s * 2.0**instance.shift / instance.seconds
+    price = costs.moved_us / options.horizon_s / saved if saved > 0 else np.inf
     movement = Movement(current, cost, budget, price)
     part = _cool_surplus(problem, movement)
     if options.hot_budget <= 0:
         return _refine_within_budget(problem, part, movement)
     part = _refine_within_budget(problem, part, replace(movement, budget=budget * (1 - HOT_BUDGET_SHARE)))
-    left = budget - movement.spent(part)
-    further = np.where(part == current, cost, 0.0)
-    heated = hot.choose(problem, part, options.least_partitions, further, left)
-    return _refine_within_budget(problem, np.where(heated, -1, part).astype(np.int32), movement)
+    # Endpoints that have already moved may become hot at no further cost.
+    move_cost = np.where(part == current, cost, 0.0)
+    is_hot = hot.choose(problem, part, options.current_partitions, move_cost, budget - movement.spent(part))
+    return _refine_within_budget(problem, np.where(is_hot, -1, part).astype(np.int32), movement)
 
 
 def _refine_within_budget(problem: Problem, part: Parts, movement: Movement) -> Parts:
-    """Refine. Uneven leaves alone move nothing while the planned numbers of servers are balanced."""
-    load, leaves = problem.load(part < 0), problem.options.least_partitions
+    """Refine; uneven leaves cause no moves as long as all planned numbers of servers are balanced."""
+    load, leaves = problem.load(part < 0), problem.options.current_partitions
     fullest = float(part_loads(load, part, leaves).max())
     views = [
-        view if view.servers in problem.options.servers else replace(view, most=max(view.most, fullest))
+        view if view.servers in problem.options.servers else replace(view, max_load=max(view.max_load, fullest))
         for view in search_views(load, leaves, problem.options)
     ]
     return perturb(problem.backend, load, part, views, movement)
@@ -181,11 +182,11 @@ def _cool_surplus(problem: Problem, movement: Movement) -> Parts:
     cool = _surplus(problem, movement.start < 0)
     order = np.flatnonzero(cool)
     cool[order[np.cumsum(movement.cost[order]) > movement.budget]] = False
-    return hot.cool(problem.backend, movement.start, problem.options.least_partitions, cool)
+    return hot.cool(problem.backend, movement.start, problem.options.current_partitions, cool)
 
 
 def _surplus(problem: Problem, is_hot: Mask) -> Mask:
-    """Return the most updated hot endpoints, as many as exceed the budget of added load."""
+    """Return the hot endpoints, by descending rate, without which the others fit the budget of added load."""
     cool = np.zeros(is_hot.size, np.bool_)
     for each in _descending(problem.instance.expected, is_hot):
         if problem.added_load(is_hot & ~cool) <= problem.options.hot_budget:
@@ -196,5 +197,5 @@ def _surplus(problem: Problem, is_hot: Mask) -> Mask:
 
 def _descending(rate: Floats, which: Mask) -> Sequence[int]:
     rows = np.flatnonzero(which)
-    found: list[int] = rows[np.argsort(-rate[rows], kind="stable")].tolist()
-    return found
+    ordered: list[int] = rows[np.argsort(-rate[rows], kind="stable")].tolist()
+    return ordered

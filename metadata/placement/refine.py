@@ -1,4 +1,4 @@
-"""Local search: moves single endpoints (or clusters) between leaves, for all planned numbers of servers at once."""
+"""Local search: move single endpoints (or clusters) between leaves, for all planned numbers of servers at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +11,9 @@ from metadata.placement.blocks import Floats, Ints, Parts
 from metadata.placement.objective import NEGLIGIBLE, View, overload, planned_fan_out, server_loads, servers_of
 
 TRIED_SHARE: Final = 0.1
-"""Share of the vertices tried in a round, the most promising first: gains change as others move."""
+"""Share of the vertices tried per round, the most promising first: gains change as others move."""
 CONVERGED_SHARE: Final = 1e-3
-"""Share of the vertices below which the search has converged."""
+"""The search has converged if a round moves less than this share of the vertices."""
 PERTURBATIONS: Final = (1.1, 1.05, 1.02)
 """Load limits of the local searches after the first one, as multiples of the real ones."""
 _FORBIDDEN: Final = -1e18
@@ -21,13 +21,13 @@ _FORBIDDEN: Final = -1e18
 
 @dataclass(frozen=True)
 class Movement:
-    """Movement limit: endpoints away from ``start`` have at most ``budget`` of ``cost`` in total."""
+    """Movement limit: the ``cost`` of all endpoints away from ``start`` is at most ``budget``."""
 
     start: Parts
     cost: Floats
     budget: float
     price: float = 0.0
-    """Gain that one unit of cost must bring, unless it moves off an overloaded server."""
+    """Gain that each unit of cost must bring, except for moves off an overloaded server."""
 
     def spent(self, part: Parts) -> float:
         """Return the cost of the endpoints that ``part`` moves."""
@@ -55,8 +55,8 @@ def refine(
 ) -> Parts:
     """Improve ``part`` by greedy moves in order of p-fan-out gain (SHP, VLDB'17, equation 2, k-way).
 
-    p = 1 - 2**-``sharpness``: at 1 the search looks ahead, at 4 a gain is nearly one of fan-out itself. Endpoints on
-    overloaded servers move first, even at a loss; no move overloads one. Vertices with a negative part stay.
+    p = 1 - 2**-``sharpness``: at 1 the search looks ahead, at 4 a gain is almost that of the fan-out itself. Endpoints
+    on overloaded servers move first, even at a loss; no move overloads a server. Vertices with a negative part stay.
     """
     part = part.copy()
     for _ in range(rounds):
@@ -75,20 +75,20 @@ def perturb(
 ) -> Parts:
     """Return the best of several local searches, each started from the previous result with looser load limits.
 
-    A search ends stuck against full servers. Looser limits (:data:`PERTURBATIONS`) let it continue; excess then moves
-    back at the least loss.
+    A search gets stuck between full servers. Looser limits (:data:`PERTURBATIONS`) let it continue; the excess load
+    then moves off again at the least loss.
     """
     best = part = refine(backend, load, part, views, movement=movement)
     least = (overload(load, best, views), planned_fan_out(backend, best, views))
     for factor in PERTURBATIONS:
         part = refine(
-            backend, load, part, [replace(view, most=view.most * factor) for view in views], movement=movement
+            backend, load, part, [replace(view, max_load=view.max_load * factor) for view in views], movement=movement
         )
         for sharpness in (1, 2):
             part = refine(backend, load, part, views, sharpness=sharpness, movement=movement)
-        found = (overload(load, part, views), planned_fan_out(backend, part, views))
-        if found < least:
-            best, least = part, found
+        rank = (overload(load, part, views), planned_fan_out(backend, part, views))
+        if rank < least:
+            best, least = part, rank
     return best
 
 
@@ -105,17 +105,17 @@ def _best_moves(
         spread = backend.affinity(servers_of(part, view), view.servers, sharpness)[placed]
         here = (np.arange(placed.size), own)
         stays = spread[here] * 2.0**sharpness
-        of_server = (stays[:, None] - spread) * view.worth
-        of_server[filled + weight[:, None] > view.most] = _FORBIDDEN
+        of_server = (stays[:, None] - spread) * view.weight
+        of_server[filled + weight[:, None] > view.max_load] = _FORBIDDEN
         of_server[here] = 0.0
         gain += of_server[:, view.server]
-        over |= (filled > view.most)[own]
+        over |= (filled > view.max_load)[own]
     gain[np.arange(placed.size), at] = 2 * len(views) * _FORBIDDEN
     leaf = gain.argmax(1)
     best = gain[np.arange(placed.size), leaf]
     cost = np.maximum(movement.cost[placed], 1) if movement else np.ones(placed.size)
     wanted = best > (np.maximum(cost * movement.price, NEGLIGIBLE) if movement else NEGLIGIBLE)
-    # What moves off a full server loses little for its load; where moves are dear, it has much load for its cost.
+    # Off a full server, moves with little loss per load come first; where moves cost, those with much load per cost.
     relief = weight / cost if movement else best / np.maximum(weight, NEGLIGIBLE)
     if movement and over.any():
         wanted &= over
@@ -129,7 +129,7 @@ def _apply_moves(
     moves: _CandidateMoves, load: Floats, part: Parts, views: Sequence[View], movement: Movement | None
 ) -> int:
     """Apply ``moves`` to ``part`` one by one as loads and budget allow; return how many."""
-    maps = [(server_loads(load, part, view).tolist(), view.server.tolist(), view.most) for view in views]
+    maps = [(server_loads(load, part, view).tolist(), view.server.tolist(), view.max_load) for view in views]
     spent, moved = movement.spent(part) if movement else 0.0, 0
     rows = zip(moves.vertices.tolist(), moves.leaf.tolist(), moves.gain.tolist(), strict=True)
     for vertex, to, gain in rows:

@@ -1,7 +1,8 @@
 """Renumber the leaves of a new placement so that few subscriptions move, without changing any server's endpoints.
 
-A planned number of servers divides the leaves into ranges. Leaves, and ranges of the same form, may be exchanged within
-what is a server, for every planned number; which of them are is an assignment problem on every level, from the bottom.
+A planned number of servers divides the leaves into ranges. Leaves, and ranges of the same shape, may be exchanged as
+long as every server keeps its leaves, for each planned number; which to exchange is an assignment problem on every
+level, solved bottom-up. Separate from its only caller, ``planner``: an algorithm of its own, which knows no loads.
 """
 
 from bisect import bisect
@@ -16,11 +17,11 @@ from metadata.placement.blocks import Floats, Ints, Parts, sum_by_cell
 from metadata.placement.objective import server_of_leaf
 
 MAX_LEAVES: Final = 2048
-"""Placements of more leaves keep their numbers: an assignment takes cubic time."""
+"""Placements with more leaves keep their numbers: an assignment takes cubic time."""
 BRUTE_FORCE_SIZE: Final = 4
 """Assignments up to this size are solved by trying all permutations, vectorised over pairs of ranges."""
 TIE_BREAK: Final = 1e-9
-"""Bonus for leaves that keep their numbers, as a share of the whole overlap: neighbours are alike."""
+"""Bonus for leaves that keep their numbers, as a share of the whole overlap: keeps similar leaves neighbours."""
 
 
 class _Shape(NamedTuple):
@@ -28,29 +29,30 @@ class _Shape(NamedTuple):
 
     size: int
     cuts: tuple[tuple[int, ...], ...]
-    """Inner bounds for each number of servers; where there are any, both ends are bounds, too."""
+    """Inner bounds for each number of servers; if there are any, both ends of the run are bounds, too."""
 
 
 _Exchange = list[tuple[_Shape, Ints, Ints]]
-"""Parts by their form: any of those that begin at the first offsets may get to any of the second offsets."""
+"""Interchangeable runs by shape: any run at one of the first offsets may move to any of the second offsets."""
 
 
-def relabel(placement: Parts, current: Parts, leaves: int, servers: Iterable[int], effort: Floats) -> Parts:
-    """Renumber the leaves of ``placement`` to keep as much of the ``effort`` as possible where it is in ``current``.
+def relabel(placement: Parts, current: Parts, leaves: int, servers: Iterable[int], move_cost: Floats) -> Parts:
+    """Renumber the leaves of ``placement`` to minimise the total ``move_cost`` of endpoints not at home in ``current``.
 
-    For each of the ``servers`` the sets of endpoints that are together on a server are the same as before. Partitions
-    of both are below ``leaves``; hot endpoints (negative) stay so. Of equally good numbers, leaves keep theirs.
+    For each of the ``servers``, the endpoints that share a server are the same as before. Partitions of both placements
+    are below ``leaves``; hot endpoints (negative) stay so. Of equally good numbers, leaves keep theirs.
     """
     stays = (placement >= 0) & (current >= 0)
     if leaves > MAX_LEAVES or not stays.any():
         return placement
     cells = placement[stays].astype(np.int64) * leaves + current[stays]
-    overlap = sum_by_cell(cells, effort[stays], leaves**2).reshape(leaves, leaves)
+    overlap = sum_by_cell(cells, move_cost[stays], leaves**2).reshape(leaves, leaves)
     overlap += np.eye(leaves) * (TIE_BREAK * float(overlap.sum()) / leaves)
     number = np.zeros(leaves, np.int32)
     _renumber(_shape(leaves, servers), overlap, 0, 0, number)
-    found = np.where(placement < 0, placement, number[placement]).astype(np.int32)
-    return found if effort[found != current].sum() < effort[placement != current].sum() else placement
+    renumbered = np.where(placement < 0, placement, number[placement]).astype(np.int32)
+    is_better = move_cost[renumbered != current].sum() < move_cost[placement != current].sum()
+    return renumbered if is_better else placement
 
 
 def _shape(leaves: int, servers: Iterable[int]) -> _Shape:
@@ -59,7 +61,7 @@ def _shape(leaves: int, servers: Iterable[int]) -> _Shape:
 
 
 def _exchanges(shape: _Shape) -> list[_Exchange]:
-    """Return the ways in which the parts of a run may change places."""
+    """Return the possible exchanges of the parts of a run."""
     divided = [set(cuts) for cuts in shape.cuts if cuts]
     if not divided:
         every = np.arange(shape.size)
@@ -77,7 +79,7 @@ def _exchanges(shape: _Shape) -> list[_Exchange]:
 
 
 def _crossing(shape: _Shape) -> set[int]:
-    """Return bounds where ranges cross: those of the fewest servers, and of every range containing one."""
+    """Return the bounds where ranges cross: those of the fewest servers, and of every range that contains one."""
     divided = [cuts for cuts in shape.cuts if cuts]
     found, before = set(divided[0]), set[int]()
     while found != before:
@@ -126,7 +128,7 @@ def _assignment_value(gain: Floats) -> Floats:
 
 
 def _renumber(shape: _Shape, overlap: Floats, row: int, column: int, number: Parts) -> None:
-    """Number the leaves of the run at ``row`` by those of the run at ``column``, in the best order."""
+    """Number the leaves of the run at ``row`` like those of the run at ``column``, in the best order."""
     if shape.size == 1:
         number[row] = column
         return

@@ -1,4 +1,7 @@
-"""Evaluate placements, decide whether to publish one (with hysteresis), and report beside baselines and Mt-KaHyPar."""
+"""Evaluate placements, decide whether to publish one (with hysteresis), and report it beside baselines and Mt-KaHyPar.
+
+Separate from its only caller, ``planner``: that searches with an approximate objective, this computes the exact one.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,33 +26,34 @@ from metadata.placement.objective import (
 from metadata.placement.options import Problem
 
 STANDARD_ERRORS = 2.0
-"""A gain below this many of its standard errors may be chance."""
+"""A gain below this many standard errors may be chance."""
 ROUNDING = 1e-6
+"""Excess over the bound of the imbalance that counts as a rounding error."""
 
 
 @dataclass(frozen=True)
 class EvaluatedPlacement:
-    """A placement and its cost: means over the planned numbers of servers, in microseconds a second."""
+    """A placement and its cost: means over the planned numbers of servers, in microseconds per second."""
 
     name: str
     placement: Parts
     partitions: int
     cost: float
     error: float
-    """Standard error of ``cost``: the clients of the window are a sample of those to come."""
-    uneven: float
+    """Standard error of ``cost``: the clients of the window are a sample of future ones."""
+    imbalance: float
     """Largest load of a server over the mean, the worst of all planned numbers of servers."""
     moved: float
     """Share of the subscriptions that move."""
-    price: float
+    move_cost: float
     """Cost of these moves, spread over the horizon."""
 
 
 @dataclass(frozen=True)
 class PublishDecision:
-    """The decision whether to adopt a placement instead of the current one."""
+    """Decision on adopting a placement instead of the current one."""
 
-    of: EvaluatedPlacement
+    candidate: EvaluatedPlacement
     pays: bool
     why: str
 
@@ -57,62 +61,73 @@ class PublishDecision:
 def evaluate(
     problem: Problem, placement: Parts, partitions: int, *, current: Parts | None, name: str
 ) -> EvaluatedPlacement:
-    """Evaluate a placement: cost, balance and moves."""
+    """Compute the cost, the imbalance and the moves of a placement."""
     instance, costs, options = problem.instance, problem.costs, problem.options
     load = problem.load(placement < 0)
     planned = sorted(set(options.servers))
-    total, error, uneven = 0.0, 0.0, 1.0
+    total, error, imbalance = 0.0, 0.0, 1.0
     for servers in planned:
         part = server_of_endpoint(placement, partitions, servers)
         weight = problem.backend.fan_out(part, servers)
         upstream = connections(instance, summarise_fan_out(weight))
         total += total_cost(instance, costs, upstream, placement < 0, servers) / len(planned)
         error += costs.connection_us_per_s * _standard_error(instance, weight) / len(planned)
-        uneven = max(uneven, balance(load, part, servers))
-    moved, effort_of_all = 0.0, migration_cost(instance)
-    if current is not None:
-        moved = float(effort_of_all[placement != current].sum())
-    price = costs.moved_us * moved / options.horizon_s
+        imbalance = max(imbalance, balance(load, part, servers))
+    cost = migration_cost(instance)
+    moved = 0.0 if current is None else float(cost[placement != current].sum())
     return EvaluatedPlacement(
-        name, placement, partitions, total, error, uneven, moved / max(float(effort_of_all.sum()), 1.0), price
+        name,
+        placement,
+        partitions,
+        total,
+        error,
+        imbalance,
+        moved=moved / max(float(cost.sum()), 1.0),
+        move_cost=costs.moved_us * moved / options.horizon_s,
     )
 
 
-def decide(now: EvaluatedPlacement | None, found: EvaluatedPlacement, epsilon: float) -> PublishDecision:
-    """Decide whether to adopt ``found``: it saves more than its moves cost and than chance explains.
+def decide(now: EvaluatedPlacement | None, candidate: EvaluatedPlacement, epsilon: float) -> PublishDecision:
+    """Decide whether adopting ``candidate`` pays.
 
-    Or it balances a load that is uneven now.
+    It does if it saves more than its moves cost, and more than chance explains, or if it balances a load that is out of
+    balance ``now``.
     """
     if now is None:
-        return PublishDecision(found, pays=True, why="nothing is placed yet")
-    if found.moved == 0 and found.partitions == now.partitions:
-        return PublishDecision(found, pays=False, why="nothing better was found")
-    bound = 1 + epsilon + ROUNDING
-    if now.uneven > bound >= found.uneven:
-        why = f"balances the load: the fullest server has {found.uneven:.3f} times the mean, not {now.uneven:.3f}"
-        return PublishDecision(found, pays=True, why=why)
-    if found.uneven > max(bound, now.uneven):
-        return PublishDecision(
-            found, pays=False, why=f"the fullest server would have {found.uneven:.3f} times the mean load"
-        )
-    return _weigh(now, found)
+        return PublishDecision(candidate, pays=True, why="nothing is placed yet")
+    if candidate.moved == 0 and candidate.partitions == now.partitions:
+        return PublishDecision(candidate, pays=False, why="nothing better was found")
+    bound, imbalance = 1 + epsilon + ROUNDING, candidate.imbalance
+    if now.imbalance > bound >= imbalance:
+        why = f"balances the load: the fullest server has {imbalance:.3f} times the mean, not {now.imbalance:.3f}"
+        return PublishDecision(candidate, pays=True, why=why)
+    if imbalance > max(bound, now.imbalance):
+        why = f"the fullest server would have {imbalance:.3f} times the mean load"
+        return PublishDecision(candidate, pays=False, why=why)
+    return _compare_costs(now, candidate)
 
 
-def _weigh(now: EvaluatedPlacement, found: EvaluatedPlacement) -> PublishDecision:
-    saved, chance = now.cost - found.cost, STANDARD_ERRORS * float(np.hypot(now.error, found.error))
-    if 0 < found.price < saved <= chance:
-        return PublishDecision(
-            found, pays=False, why=f"saves {saved:.4g} us/s, which may be chance (+- {chance:.4g} us/s)"
-        )
-    why = f"saves {saved:.4g} us/s, and its moves cost {found.price:.4g} us/s"
-    return PublishDecision(found, pays=saved > found.price, why=why)
+def _compare_costs(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> PublishDecision:
+    saved, chance = now.cost - candidate.cost, STANDARD_ERRORS * float(np.hypot(now.error, candidate.error))
+    if 0 < candidate.move_cost < saved <= chance:
+        why = f"saves {saved:.4g} us/s, which may be chance (+- {chance:.4g} us/s)"
+        return PublishDecision(candidate, pays=False, why=why)
+    why = f"saves {saved:.4g} us/s, and its moves cost {candidate.move_cost:.4g} us/s"
+    return PublishDecision(candidate, pays=saved > candidate.move_cost, why=why)
 
 
-def choose(now: EvaluatedPlacement | None, found: list[EvaluatedPlacement], epsilon: float) -> PublishDecision:
-    """Return the best paying placement, else the reason against the best of all; balanced ones first."""
-    verdicts = [decide(now, each, epsilon) for each in found]
-    paying = [each for each in verdicts if each.pays] or verdicts
-    return min(paying, key=lambda each: (each.of.uneven > 1 + epsilon + ROUNDING, each.of.cost + each.of.price))
+def choose_candidate(
+    now: EvaluatedPlacement | None, candidates: Sequence[EvaluatedPlacement], epsilon: float
+) -> PublishDecision:
+    """Return the decision on the best candidate that pays, else on the best of all; balanced ones come first."""
+    decisions = [decide(now, each, epsilon) for each in candidates]
+    paying = [each for each in decisions if each.pays] or decisions
+
+    def rank(decision: PublishDecision) -> tuple[bool, float]:
+        candidate = decision.candidate
+        return candidate.imbalance > 1 + epsilon + ROUNDING, candidate.cost + candidate.move_cost
+
+    return min(paying, key=rank)
 
 
 def _standard_error(instance: Instance, weight: Ints) -> float:
@@ -125,6 +140,7 @@ def _standard_error(instance: Instance, weight: Ints) -> float:
 
 
 _UNITS = 1_000_000
+"""Total weight of the vertices for Mt-KaHyPar, whose weights are integers."""
 
 
 def mt_kahypar(
@@ -158,24 +174,25 @@ def mt_kahypar(
 
 
 def build_report(
-    problem: Problem, verdict: PublishDecision, found: Sequence[EvaluatedPlacement], current: Parts | None
+    problem: Problem, decision: PublishDecision, candidates: Sequence[EvaluatedPlacement], current: Parts | None
 ) -> dict[str, Any]:
     """Build the JSON report of a plan: rounded, and the same for the same plan.
 
-    ``servers`` has for every planned number of servers the fan-out (mean, p99), the largest load over the mean and the
-    upstream connections of the plan, of what is there now and of each baseline, and the gaps to the lower bounds.
+    ``servers`` has, for every planned number of servers, the fan-out (mean, p99), the largest load over the mean and
+    the upstream connections of the plan, of the current placement and of each baseline, and the gaps to the lower
+    bounds.
     """
-    best, instance, options = verdict.of, problem.instance, problem.options
+    best, instance, options = decision.candidate, problem.instance, problem.options
     load = loads(instance, problem.costs)
     others = baselines.all_baselines(instance.endpoints, load, best.partitions, options.seed)
     placements = {"plan": (best.placement, best.partitions)}
     if current is not None:
-        placements["current"] = current, options.least_partitions
+        placements["current"] = current, options.current_partitions
     placements |= {name: (part, best.partitions) for name, part in others.items()}
     hot = best.placement < 0
     return {
-        "pays": verdict.pays,
-        "why": verdict.why,
+        "pays": decision.pays,
+        "why": decision.why,
         "partitions": best.partitions,
         "hot": {
             "endpoints": int(hot.sum()),
@@ -186,11 +203,11 @@ def build_report(
         "candidates": {
             each.name: {
                 "cost_us_per_s": _round(each.cost),
-                "moves_us_per_s": _round(each.price),
+                "moves_us_per_s": _round(each.move_cost),
                 "subscriptions_moved": _round(each.moved),
-                "max_over_mean_load": _round(each.uneven),
+                "max_over_mean_load": _round(each.imbalance),
             }
-            for each in found
+            for each in candidates
         },
     }
 
@@ -217,14 +234,12 @@ def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], serv
         "fan_out": _round(figures["fan_out"] / least - 1),
         "max_over_mean_load": _round(figures["max_over_mean_load"] / fullest - 1),
     }
-    if (
-        options.reference
-        and (found := mt_kahypar(instance, cold, servers, options.epsilon, seed=options.seed)) is not None
-    ):
-        reference = fan_out(backend, found, servers).mean
+    solved = mt_kahypar(instance, cold, servers, options.epsilon, seed=options.seed) if options.reference else None
+    if solved is not None:
+        reference = fan_out(backend, solved, servers).mean
         result["mt_kahypar"] = {
             "fan_out": _round(reference),
-            "max_over_mean_load": _round(balance(cold, found, servers)),
+            "max_over_mean_load": _round(balance(cold, solved, servers)),
         }
         result["gaps"]["mt_kahypar"] = _round(figures["fan_out"] / reference - 1)
     return result

@@ -1,4 +1,7 @@
-"""Plans over REST, on the internal listener: for holders of the shared key (docs/protocol.md section 4)."""
+"""Plans over REST, on the internal listener, for holders of the shared key (docs/protocol.md section 4).
+
+Separate from ``main``, its only importer, as the only part of this package that depends on HTTP.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,28 +33,28 @@ _ANSWERS: Final[dict[type[DiemError], tuple[int, str]]] = {
 }
 
 
-def plans_app(moves: PlanService, key: SharedKey) -> Starlette:
-    """The application that answers below :data:`PREFIX`."""
+def plans_app(plans: PlanService, key: SharedKey) -> Starlette:
+    """Return the application for all paths below :data:`PREFIX`."""
 
     async def submit(request: Request) -> Response:
-        # Not on the event loop: one of a million endpoints takes seconds.
+        # Off the event loop: decoding a plan of a million endpoints takes seconds.
         plan = await asyncio.to_thread(decode, await _body(request))
-        return _reply(await moves.submit(plan), 201)
+        return _reply(await plans.submit(plan), 201)
 
-    async def all_(_request: Request) -> Response:
-        return _reply({"plans": await moves.all()})
+    async def list_plans(_request: Request) -> Response:
+        return _reply({"plans": await plans.all()})
 
-    async def one(request: Request) -> Response:
-        return _reply(await moves.status(request.path_params["name"]))
+    async def status(request: Request) -> Response:
+        return _reply(await plans.status(request.path_params["name"]))
 
     async def report(request: Request) -> Response:
-        return _reply(dict(await moves.report(request.path_params["name"])))
+        return _reply(dict(await plans.report(request.path_params["name"])))
 
     async def apply(request: Request) -> Response:
-        return _reply(await moves.apply(request.path_params["name"]), 202)
+        return _reply(await plans.apply(request.path_params["name"]), 202)
 
     async def rollback(request: Request) -> Response:
-        return _reply(await moves.rollback(request.path_params["name"]), 202)
+        return _reply(await plans.rollback(request.path_params["name"]), 202)
 
     def route(path: str, handler: Handler, method: str) -> Route:
         return Route(PREFIX + path, _guarded(handler, key), methods=[method])
@@ -59,8 +62,8 @@ def plans_app(moves: PlanService, key: SharedKey) -> Starlette:
     return Starlette(
         routes=[
             route("", submit, "POST"),
-            route("", all_, "GET"),
-            route("/{name}", one, "GET"),
+            route("", list_plans, "GET"),
+            route("/{name}", status, "GET"),
             route("/{name}/report", report, "GET"),
             route("/{name}/apply", apply, "POST"),
             route("/{name}/rollback", rollback, "POST"),
@@ -83,16 +86,16 @@ def _guarded(handler: Handler, key: SharedKey) -> Handler:
 
 
 async def _body(request: Request) -> bytes:
-    body, more = bytearray(), 0
+    body, excess = bytearray(), 0
     async for part in request.stream():
-        if len(body) + len(part) <= MAX_BYTES and not more:
+        if len(body) + len(part) <= MAX_BYTES and not excess:
             body += part
         else:
-            more += len(part)
-        # Who is not listened to does not hear the answer; who never ends is not listened to.
-        if more > MAX_BYTES:
+            excess += len(part)
+        # A body that is too large is read all the same, or the client might miss the answer; but not without end.
+        if excess > MAX_BYTES:
             break
-    if more:
+    if excess:
         raise PlanTooLarge(f"a plan has at most {MAX_BYTES >> 20} MiB")
     return bytes(body)
 

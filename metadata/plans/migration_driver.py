@@ -1,7 +1,8 @@
-"""Drives the migration in the map's topic, whichever instance began it; several instances may do so at once."""
+"""Drive a migration in the map's topic, whichever instance began it; several instances may do so at once."""
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import Callable
 from typing import Final
@@ -13,7 +14,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader
 from diem.kafka.map_writer import change_map
-from diem.process.backoff import full_jitter
+from diem.process.backoff import Backoff, wait
 from diem.process.clock import Clock
 from diem.protocol.partition_map import PUBLISHER_ACK, Head, PartitionMap, Phase, parse_ack, parse_unknown
 from metadata.plans.steps import MapStep, moving, proceed
@@ -22,21 +23,21 @@ RETRY_BASE_S: Final = 0.5
 RETRY_CAP_S: Final = 5.0
 POLL_INTERVAL_S: Final = 0.5
 OTHERS_WAIT_S: Final = 3.0
-"""Time that an instance leaves to the one that began the migration, for each step."""
+"""Head start of the instance that began the migration, for each step."""
 
 
 class MigrationDriver:
-    """Writes each step as soon as it is due. Call :meth:`changed` when the map has.
+    """Writes each step of a migration as soon as it is due. Call :meth:`changed` after a change of the map.
 
-    It holds no state of a move but since when it has seen the epoch: a step is written only if the map is still the
-    one that it follows from, so a crash, or a second instance, is only a delay.
+    Its only state is when it first saw the current epoch. A step is written only if the map is still the one that the
+    step follows from, so a crash, or a second instance, is only a delay.
 
     Args:
-        options: where the map is.
-        reader: follows it.
-        clock: counts how long a phase has lasted.
-        hold: seconds that MOVE lasts.
-        unassigned: describes the targets that no server owns yet; None when each has an owner.
+        options: the cluster with the map.
+        reader: reads the map.
+        clock: measures how long a phase has lasted.
+        move_s: seconds that MOVE lasts.
+        unassigned: describes the targets that no server owns yet; None if each has an owner.
     """
 
     def __init__(
@@ -44,91 +45,93 @@ class MigrationDriver:
         options: KafkaOptions,
         reader: MapReader,
         clock: Clock,
-        hold: float,
+        move_s: float,
         unassigned: Callable[[PartitionMap], str | None] = lambda _map: None,
     ) -> None:
         self._options = options
         self._reader = reader
         self._unassigned = unassigned
         self._clock = clock
-        self.hold = hold
-        """Seconds that MOVE lasts."""
+        self._move_s = move_s
         self._head: Head | None = None
         self._since = clock.monotonic()
         self._began_ms: int | None = None
-        self._mine: set[str] = set()
+        self._own_plans: set[str] = set()
+        """Plans of which this instance has begun or continued the migration."""
         self._changed = asyncio.Event()
         self.failure: str | None = None
         self._log = structlog.get_logger("plans")
 
     @property
     def map(self) -> PartitionMap | None:
-        """The map; None before all of it was read."""
+        """The map; None until all of it has been read."""
         return self._reader.map if self._reader.caught_up else None
 
     def changed(self) -> None:
         """Handle new records of the map's topic."""
         if self.map is not None and self.map.head != self._head:
-            # What stands there when the map is read for the first time began some time before.
+            # A phase found when the map is read for the first time began at an unknown time.
             self._began_ms = None if self._head is None else self._clock.wall_ms()
             self._head, self._since = self.map.head, self._clock.monotonic()
         self._changed.set()
 
     async def write(self, expected: Head, step: MapStep) -> bool:
-        """Write a step that follows from ``expected``; False if the map is another one by now.
+        """Write a step that follows from ``expected``; return False if the map has changed since.
 
         Raises:
-            KafkaUnavailable: it was not written, or that is not known.
+            KafkaUnavailable: it was not written, or the outcome is unknown.
         """
-        self._mine.add(step.head.plan)
+        self._own_plans.add(step.head.plan)
         return await change_map(self._options, expected, step.records, step.head)
 
     async def run(self) -> None:
         """Drive until cancelled, through outages of Kafka."""
-        attempt = 0
+        backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S)
         while True:
+            # Before the map is looked at: a change while a step is computed is not missed.
+            self._changed.clear()
             try:
                 await self._drive()
-                attempt, self.failure = 0, None
+                self.failure = None
+                backoff.reset()
             except (KafkaUnavailable, ConfigurationError) as error:
                 # The files of the TLS set-up were fine at the start: they are being replaced.
                 if self.failure is None:
-                    self._log.warning("the move waits", reason=str(error))
-                self.failure, attempt = str(error), attempt + 1
-                await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_INTERVAL_S if self.busy else None):
-                    await self._changed.wait()
+                    self._log.warning("the migration cannot proceed", reason=str(error))
+                self.failure = str(error)
+                await asyncio.sleep(backoff.next_delay())
+            await wait(self._changed, POLL_INTERVAL_S if self.busy else math.inf)
 
     async def _drive(self) -> None:
         map_ = self.map
-        step = None if map_ is None else self._next_step(map_)
+        step = None if map_ is None else await self._next_step(map_)
         if map_ is None or step is None:
             return
         if step.head.phase is Phase.MOVE and self._unassigned(map_):
-            # Partitions that were just made: clients would be sent to nobody.
+            # New partitions without an owner: there would be no server to send clients to.
             return
         if await self.write(map_.head, step):
             self._log.info("phase", **step.head._asdict())
-        # What was written is read before the next step: all that is known comes from the topic.
+        # The step is read back before the next one: the topic is the only source of state.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(5.0):
                 while self.map is not None and self.map.head == map_.head:
                     self._changed.clear()
                     await self._changed.wait()
 
-    def _next_step(self, map_: PartitionMap) -> MapStep | None:
-        # What was unknown in an earlier epoch may have been published since.
+    async def _next_step(self, map_: PartitionMap) -> MapStep | None:
+        # Endpoints that were unknown in an earlier epoch may have been published since.
         unknown = self.unknown if self.acknowledged == map_.head.epoch else frozenset[bytes]()
-        return proceed(map_, self.acknowledged, self._held(map_.head), self.hold, unknown)
+        # In a thread: a step with a million endpoints takes many seconds, in which the event loop must not wait.
+        elapsed_s = self._elapsed_s(map_.head)
+        return await asyncio.to_thread(proceed, map_, self.acknowledged, elapsed_s, self._move_s, unknown)
 
-    def _held(self, head: Head) -> float:
-        held = self._clock.monotonic() - self._since
-        if head.plan in self._mine:
-            return held
-        # A little apart, so that instances do not shut each other out of their transactions.
-        return held - OTHERS_WAIT_S * random.uniform(0.5, 1.0)  # noqa: S311  # jitter is no secret
+    def _elapsed_s(self, head: Head) -> float:
+        elapsed_s = self._clock.monotonic() - self._since
+        if head.plan in self._own_plans:
+            return elapsed_s
+        # Spread out, so that instances do not fence each other's transactions.
+        return elapsed_s - OTHERS_WAIT_S * random.uniform(0.5, 1.0)  # noqa: S311  # jitter is no secret
 
     # Status
 
@@ -145,7 +148,7 @@ class MigrationDriver:
         return frozenset() if record is None else parse_unknown(record.value)
 
     def began_ms(self, head: Head) -> int | None:
-        """Return when this process saw the map get to ``head``, in Unix ms; None if it did not, or has left it."""
+        """Return when this process saw the map reach ``head``, in Unix ms; None if it did not, or saw a later one."""
         return self._began_ms if head == self._head else None
 
     @property
@@ -165,7 +168,7 @@ class MigrationDriver:
         if self.failure is not None:
             return self.failure
         if self.map.head.phase is Phase.MOVE:
-            left = max(0.0, self.hold - (self._clock.monotonic() - self._since))
+            left = max(0.0, self._move_s - (self._clock.monotonic() - self._since))
             return f"clients to go over: {left:.0f} s"
         if self.map.head.phase is Phase.PREPARE and self.acknowledged >= self.map.head.epoch:
             return self._unassigned(self.map)

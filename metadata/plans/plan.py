@@ -13,7 +13,7 @@ from diem.protocol.partition_map import HOT, MAX_PARTITIONS
 
 FORMAT: Final = "diem.plan/1"
 MAX_BYTES: Final = 64 << 20
-"""Of a plan's JSON: about a million endpoints."""
+"""Size of the largest plan as JSON: about a million endpoints."""
 
 
 class BadPlan(DiemError):
@@ -26,35 +26,35 @@ class PlanTooLarge(DiemError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where endpoints are to be. Times are ISO 8601 in UTC."""
+    """Target homes of endpoints. Times are ISO 8601 in UTC."""
 
     epoch: int
-    """Of the map that it was made for."""
+    """Epoch of the map that the plan was computed for."""
     partitions: int
-    """Of the updates topic, at least; homes are below it."""
+    """Partitions that the updates topic needs, at least; homes are below it."""
     homes: Mapping[str, int]
-    """Endpoint -> partition, or :data:`HOT`. Endpoints that are not named stay where they are."""
+    """Endpoint -> partition, or :data:`HOT`. Other endpoints stay where they are."""
     servers: tuple[int, ...] = ()
-    """Numbers of servers that it was made for."""
+    """Numbers of servers that the plan was computed for."""
     seed: int = 0
     created: str = ""
     window: Mapping[str, str] = field(default_factory=dict)
-    """``from`` and ``to``: the traffic that it was learnt from."""
+    """``from`` and ``to`` of the traffic that the plan was computed from."""
     costs: Mapping[str, Any] = field(default_factory=dict)
-    """The constants of the load model."""
+    """Constants of the load model."""
     report: Mapping[str, Any] = field(default_factory=dict)
-    """What it promises, each figure beside those of simpler ways."""
+    """Expected results of the plan, beside those of baselines."""
 
     @property
     def id(self) -> str:
-        """``p-<time>-<digest>``: the same plan has the same name."""
-        time = "".join(sign for sign in self.created[:19] if sign in "0123456789T").replace("T", "-")
+        """``p-<time>-<digest>``: equal plans have equal names."""
+        time = "".join(character for character in self.created[:19] if character in "0123456789T").replace("T", "-")
         content = orjson.dumps([self.epoch, self.partitions, self.homes], option=orjson.OPT_SORT_KEYS)
         return f"p-{time}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 def encode(plan: Plan) -> bytes:
-    """Return a plan as JSON, readable by people."""
+    """Return a plan as indented JSON."""
     content = {each.name: getattr(plan, each.name) for each in fields(plan)}
     return orjson.dumps({"format": FORMAT, "id": plan.id, **content}, option=orjson.OPT_INDENT_2)
 
@@ -63,7 +63,7 @@ def decode(data: bytes) -> Plan:
     """Return the plan in ``data``.
 
     Raises:
-        BadPlan: it is none, with what is wrong first.
+        BadPlan: it is not a plan, with the first fault.
     """
     try:
         body = orjson.loads(data)
@@ -82,7 +82,7 @@ def decode(data: bytes) -> Plan:
         **{name: _mapping(body, name) for name in ("window", "costs", "report")},
     )
     if "id" in body and body["id"] != plan.id:
-        raise BadPlan(f"the plan says that it is {body['id']}, and its content is that of {plan.id}: it was changed")
+        raise BadPlan(f"the plan's id is {body['id']}, but its content is that of {plan.id}: it was changed")
     return plan
 
 
@@ -100,8 +100,8 @@ def _mapping(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     try:
         orjson.dumps({name: value})
     except orjson.JSONEncodeError as error:
-        # More is read than can be written.
-        raise BadPlan(f'"{name}" cannot be kept: {error}') from None
+        # orjson reads deeper nesting than it writes.
+        raise BadPlan(f'"{name}" cannot be stored: {error}') from None
     return value
 
 
@@ -116,7 +116,8 @@ def _homes(value: object, partitions: int) -> dict[str, int]:
         raise BadPlan('"homes" is an object: endpoint -> partition')
     for name, home in value.items():
         if not endpoints.is_valid(name):
-            raise BadPlan(f'"homes" names {name!r}, which is no endpoint')
+            raise BadPlan(f'"homes" names {name!r}, which is not an endpoint')
         if not isinstance(home, int) or isinstance(home, bool) or not HOT <= home < partitions:
-            raise BadPlan(f"{name} is to be in {home!r}: there are partitions 0 to {partitions - 1}, and {HOT} for hot")
+            expected = f"a partition from 0 to {partitions - 1}, or {HOT} for hot"
+            raise BadPlan(f"the home of {name} is {home!r}: it must be {expected}")
     return value

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final
 
 from aiokafka.admin import NewPartitions
@@ -19,132 +19,134 @@ from diem.protocol.update import iso
 from metadata.plans.migration_driver import MigrationDriver
 from metadata.plans.plan import Plan
 from metadata.plans.plan_store import PlanStore, PlanSummary
-from metadata.plans.steps import BACK, MapStep, begin, moves, reverse
+from metadata.plans.steps import ROLLBACK, MapStep, begin, moves, prepare, reverse
 
-WITHIN_S: Final = 10.0
+GROW_WITHIN_S: Final = 10.0
+"""Time for new partitions of the updates topic to have leaders."""
 
 
 async def grow(options: KafkaOptions, partitions: int) -> None:
-    """Give the updates topic as many partitions, if it has fewer.
+    """Grow the updates topic to ``partitions``, if it has fewer.
 
-    A partition more moves nobody: only entries name it.
+    New partitions move no endpoint: only entries of the map refer to them.
 
     Raises:
-        KafkaUnavailable: they are not there within 10 s.
+        KafkaUnavailable: they have no leaders within 10 s.
     """
     topic = options.names.updates
     why = f"{topic} did not get {partitions} partitions"
     try:
-        async with connected_client(options) as client, asyncio.timeout(WITHIN_S):
-            if not await _has(client, topic, partitions):
+        async with connected_client(options) as client, asyncio.timeout(GROW_WITHIN_S):
+            if not await _has_partitions(client, topic, partitions):
                 async with admin_client(options) as admin:
                     await admin.create_partitions({topic: NewPartitions(partitions)})
-            # Whoever is told of them is to find them.
-            while not await _has(client, topic, partitions):  # noqa: ASYNC110 - Kafka tells nobody
+            # Before anything refers to them. Kafka announces nothing, so it is polled.
+            while not await _has_partitions(client, topic, partitions):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
     except (KafkaError, TimeoutError) as error:
         raise KafkaUnavailable(options.bootstrap_servers, f"{why}: {type(error).__name__} {error}") from error
 
 
-async def _has(client: AIOKafkaClient, topic: str, partitions: int) -> bool:
-    found = (await describe(client, topic)).topics.get(topic)
-    return found is not None and sum(part.leader >= 0 for part in found.partitions.values()) >= partitions
+async def _has_partitions(client: AIOKafkaClient, topic: str, partitions: int) -> bool:
+    description = (await describe(client, topic)).topics.get(topic)
+    return description is not None and sum(part.leader >= 0 for part in description.partitions.values()) >= partitions
 
 
 class PlanNotFound(DiemError):
-    """There is no such plan here."""
+    """This instance has no such plan."""
 
 
 class PlanConflict(DiemError):
-    """It cannot be done now; the text has the reason."""
+    """The operation is not possible now; the text has the reason."""
 
 
 class PlanService:
-    """Operations of the REST interface. Every answer is a status, as JSON values."""
+    """Operations of the REST interface. Every result is a status, as JSON values."""
 
     def __init__(self, options: KafkaOptions, driver: MigrationDriver, store: PlanStore) -> None:
         self._options = options
         self._driver = driver
         self._store = store
         self._beginning: set[str] = set()
-        self._keeping = asyncio.Lock()
+        """Plans that are just being begun; they must not be removed."""
+        self._storing = asyncio.Lock()
 
     async def submit(self, plan: Plan) -> dict[str, Any]:
-        """Keep a plan, to be applied.
+        """Store a plan, so that it can be applied.
 
         Raises:
-            PlanConflict: it was made for another epoch, or the map is not known yet.
-            PlanNotStored: it cannot be written down.
+            PlanConflict: it was computed for another epoch, or the map has not been read yet.
+            PlanNotStored: the directory cannot be written to.
         """
-        async with self._keeping:
+        async with self._storing:
             map_ = self._map()
-            self._must_fit(plan, map_)
-            # What is on its way, or was applied last, can be taken back as long as it is kept.
-            spared = {map_.head.plan.removeprefix(BACK), *self._beginning}
-            await asyncio.to_thread(self._store.put, plan, spared)
+            self._check_epoch(plan, map_)
+            # The plan that is on its way, or was applied last, can be rolled back only as long as it is stored.
+            protected = {map_.head.plan.removeprefix(ROLLBACK), *self._beginning}
+            await asyncio.to_thread(self._store.put, plan, protected)
         return await self.status(plan.id)
 
     async def apply(self, name: str) -> dict[str, Any]:
-        """Begin to move endpoints to where a plan has them.
+        """Begin to move endpoints to their homes in a plan.
 
         Raises:
             PlanNotFound: there is no such plan.
-            PlanConflict: another one is on its way, or the map has changed since this one was made.
-            KafkaUnavailable: it was not begun, or that is not known: ask for the status.
+            PlanConflict: another plan is on its way, or the map has changed since this one was computed.
+            KafkaUnavailable: it was not begun, or the outcome is unknown until the next status.
         """
-        async with self._kept_while_it_begins(name):
+        async with self._protected_while_beginning(name):
             plan = await self._plan(name)
             map_ = self._map()
             if map_.head.plan == name and map_.head.phase is not Phase.STABLE:
                 return await self.status(name)
-            self._must_rest(map_)
-            self._must_fit(plan, map_)
-            homes = {endpoint.encode(): home for endpoint, home in plan.homes.items()}
-            unknown = self._driver.unknown
-            before = {endpoint.decode(): entry.home for endpoint, entry in moves(map_, homes, unknown).items()}
-            # First: whoever can apply a plan can take it back.
-            self._store.put_before(name, before)
+            self._check_stable(map_)
+            self._check_epoch(plan, map_)
+            # In threads, here and below: a million endpoints take many seconds, in which the event loop must not wait.
+            before, step = await asyncio.to_thread(_prepare, map_, plan, self._driver.unknown)
+            # First, so that every plan that was begun can be rolled back.
+            await asyncio.to_thread(self._store.put_before, name, before)
             await grow(self._options, plan.partitions)
-            return await self._write(map_, begin(map_, homes, name, unknown), name)
+            return await self._write(map_, step, name)
 
     async def rollback(self, name: str) -> dict[str, Any]:
-        """Take a plan back: while it is being applied, from where it is; afterwards, by moving everything back.
+        """Roll a plan back: while it is being applied, from its current phase; afterwards, by moving everything back.
 
         Raises:
-            PlanNotFound: there is no such plan, or nothing is known of what was before it.
+            PlanNotFound: there is no such plan, or what it replaced is not stored.
             PlanConflict: it is not the plan that was applied last.
-            KafkaUnavailable: it was not begun, or that is not known: ask for the status.
+            KafkaUnavailable: it was not begun, or the outcome is unknown until the next status.
         """
         map_ = self._map()
-        if map_.head.plan == BACK + name:
+        if map_.head.plan == ROLLBACK + name:
             return await self.status(name)
         if map_.head.plan != name:
             await self._plan(name)
-            raise PlanConflict(f"{name} is not what was applied last: that is {map_.head.plan or 'nothing'}")
+            raise PlanConflict(f"{name} is not the plan that was applied last, which is {map_.head.plan or 'none'}")
         if map_.head.phase is not Phase.STABLE:
-            return await self._write(map_, reverse(map_), name)
-        before = self._store.before(name)
+            return await self._write(map_, await asyncio.to_thread(reverse, map_), name)
+        before = await asyncio.to_thread(self._store.before, name)
         if before is None:
-            raise PlanNotFound(f"what was before {name} is not kept here: make a plan instead")
+            raise PlanNotFound(f"what {name} replaced is not stored here: compute a new plan instead")
         homes = {endpoint.encode(): home for endpoint, home in before.items()}
-        return await self._write(map_, begin(map_, homes, BACK + name), name)
+        step = await asyncio.to_thread(begin, map_, homes, ROLLBACK + name)
+        return await self._write(map_, step, name)
 
     async def _write(self, map_: PartitionMap, step: MapStep, name: str) -> dict[str, Any]:
         if not await self._driver.write(map_.head, step):
-            raise PlanConflict("the map has changed just now: look, and try again")
+            raise PlanConflict("the map has just been changed: see the status, and try again")
         stage = _stage(step.head.plan, step.head.phase, name)
-        # What was written just now has perhaps not been read yet.
+        # The record that was just written may not have been read back yet.
         return {**await self.status(name), **stage, "moves": len(step.records), "since": self._since(step.head)}
 
     # Status
 
     async def all(self) -> list[dict[str, Any]]:
-        """Return the status of every plan, the latest last; those whose file cannot be read are left out."""
+        """Return the status of every plan, the latest last; those with an unreadable file are left out."""
         summaries = await asyncio.to_thread(self._store.summaries)
         return [self._status(name, summary) for name, summary in summaries.items()]
 
     async def status(self, name: str) -> dict[str, Any]:
-        """Return how far a plan is.
+        """Return the status of a plan.
 
         Raises:
             PlanNotFound: there is no such plan here.
@@ -156,7 +158,7 @@ class PlanService:
 
     def _is_current(self, name: str) -> bool:
         map_ = self._driver.map
-        return map_ is not None and map_.head.plan in {name, BACK + name}
+        return map_ is not None and map_.head.plan in {name, ROLLBACK + name}
 
     def _status(self, name: str, summary: PlanSummary | None) -> dict[str, Any]:
         map_, driver = self._driver.map, self._driver
@@ -180,7 +182,7 @@ class PlanService:
         return None if began is None else iso(began)
 
     async def report(self, name: str) -> Mapping[str, Any]:
-        """Return the report of a plan: what it promised.
+        """Return the report of a plan: its expected results.
 
         Raises:
             PlanNotFound: there is no such plan here.
@@ -190,9 +192,9 @@ class PlanService:
     # Preconditions
 
     @contextlib.asynccontextmanager
-    async def _kept_while_it_begins(self, name: str) -> AsyncIterator[None]:
-        # Not while others are forgotten: it might be one of them.
-        async with self._keeping:
+    async def _protected_while_beginning(self, name: str) -> AsyncIterator[None]:
+        # Not while plans are being removed: this might be one of them.
+        async with self._storing:
             self._beginning.add(name)
         try:
             yield
@@ -202,7 +204,7 @@ class PlanService:
     async def _plan(self, name: str) -> Plan:
         plan = await asyncio.to_thread(self._store.get, name)
         if plan is None:
-            raise PlanNotFound(f"there is no plan {name} here: the instance that it was given to has it")
+            raise PlanNotFound(f"there is no plan {name} here: use the instance that it was submitted to")
         return plan
 
     def _map(self) -> PartitionMap:
@@ -210,23 +212,29 @@ class PlanService:
             raise PlanConflict("the partition map has not been read yet")
         return self._driver.map
 
-    def _must_rest(self, map_: PartitionMap) -> None:
+    def _check_stable(self, map_: PartitionMap) -> None:
         if map_.head.phase is not Phase.STABLE:
             raise PlanConflict(
-                f"{map_.head.plan.removeprefix(BACK) or 'another move'} is on its way ({map_.head.phase})"
+                f"{map_.head.plan.removeprefix(ROLLBACK) or 'another move'} is on its way ({map_.head.phase})"
             )
 
-    def _must_fit(self, plan: Plan, map_: PartitionMap) -> None:
+    def _check_epoch(self, plan: Plan, map_: PartitionMap) -> None:
         if plan.epoch != map_.head.epoch:
             raise PlanConflict(
                 f"the plan was made for epoch {plan.epoch} of the map, which is at {map_.head.epoch} now"
             )
 
 
-_GOING = {Phase.PREPARE: "preparing", Phase.MOVE: "moving", Phase.RETIRE: "retiring", Phase.STABLE: "applied"}
+def _prepare(map_: PartitionMap, plan: Plan, unknown: Collection[bytes]) -> tuple[dict[str, int], MapStep]:
+    """Return the homes of the endpoints that ``plan`` moves, and the step that begins to move them."""
+    entries = moves(map_, {endpoint.encode(): home for endpoint, home in plan.homes.items()}, unknown)
+    return {endpoint.decode(): entry.home for endpoint, entry in entries.items()}, prepare(map_, entries, plan.id)
+
+
+_STATES = {Phase.PREPARE: "preparing", Phase.MOVE: "moving", Phase.RETIRE: "retiring", Phase.STABLE: "applied"}
 
 
 def _stage(plan: str, phase: Phase, name: str) -> dict[str, Any]:
-    if plan == BACK + name:
+    if plan == ROLLBACK + name:
         return {"state": "rolled_back" if phase is Phase.STABLE else "rolling_back", "phase": phase}
-    return {"state": _GOING[phase] if plan == name else "ready", "phase": phase}
+    return {"state": _STATES[phase] if plan == name else "ready", "phase": phase}

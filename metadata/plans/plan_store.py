@@ -1,4 +1,4 @@
-"""Plans on disk, and their summaries in memory, which spare status requests the decoding of plans."""
+"""Plans on disk, and their summaries in memory, so that status requests need not decode plans."""
 
 import contextlib
 import os
@@ -14,80 +14,82 @@ from metadata.plans.plan import BadPlan, Plan, decode, encode
 
 
 class PlanSummary(NamedTuple):
-    """A plan in short."""
+    """The parts of a plan that its status has."""
 
     epoch: int
-    """Of the map that it was made for."""
+    """Epoch of the map that the plan was computed for."""
     created: str
     partitions: int
     endpoints: int
-    """That it names."""
+    """Number of endpoints with a home in the plan."""
     moves: int
-    """Endpoints that it moved when it was begun; 0 before."""
+    """Number of endpoints that it moves, known once it begins; 0 before."""
 
 
 def summarize(plan: Plan, before: Mapping[str, int] | None) -> PlanSummary:
-    """Return the summary of ``plan``, which moves the endpoints of ``before``."""
+    """Return the summary of ``plan``, which moves the endpoints in ``before``."""
     return PlanSummary(plan.epoch, plan.created, plan.partitions, len(plan.homes), len(before or ()))
 
 
-KEPT: Final = 50
-"""Plans; of more, those that were submitted or begun first are forgotten."""
-BEGUN: Final = 10
-"""Of them, those that were begun last are kept in any case: whoever forgets may not have read yet what is applied."""
+MAX_PLANS: Final = 50
+"""Plans that are stored; beyond that, those submitted or begun first are removed."""
+PROTECTED: Final = 10
+"""Plans begun last that are never removed: an instance may not have read yet which plan is applied."""
 _BEFORE: Final = ".before"
 
 
 class PlanNotStored(DiemError):
-    """A plan cannot be written down, so it is not begun either."""
+    """A plan cannot be stored, so it is not begun either."""
 
 
 class PlanStore:
-    """Plans in a directory: of each a file, and one of what it replaced. Instances on one machine may share it."""
+    """Plans in a directory, which instances on one machine may share: a file for each, and one for what it replaced."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._summaries: dict[str, tuple[tuple[int, int], PlanSummary]] = {}
-        """Summaries by plan, with the sizes of the files that each was made from; of plans that are kept only."""
+        """Summaries of stored plans by name, each with the sizes of the files that it was made from."""
 
-    def put(self, plan: Plan, spared: Collection[str] = ()) -> None:
-        """Keep a plan. Those that are ``spared`` are not forgotten for it: what they replaced is needed.
+    def put(self, plan: Plan, protected: Collection[str] = ()) -> None:
+        """Store a plan, and remove the oldest beyond :data:`MAX_PLANS`.
+
+        Plans named in ``protected`` are not removed: a rollback needs what they replaced.
 
         Raises:
             PlanNotStored: the directory cannot be written to.
         """
-        kept = self._path(plan.id)
-        self._write(kept, encode(plan))
-        self._summaries[plan.id] = _sizes(kept), summarize(plan, self.before(plan.id))
-        # Not this one, also if the clock was set back and the others look newer.
+        new = self._path(plan.id)
+        self._write(new, encode(plan))
+        self._summaries[plan.id] = _sizes(new), summarize(plan, self.before(plan.id))
         known = sorted(self._plans(), key=_last_used)
-        begun = sorted((path for path in known if _begun(path) >= 0), key=_begun)[-BEGUN:]
-        spared = {kept.stem, *spared, *(path.stem for path in begun)}
-        others = [path for path in known if path.stem not in spared]
-        for path in others[: max(0, len(known) - KEPT)]:
-            # The plan itself is the last of them. Earlier releases kept a third file.
+        begun = sorted((path for path in known if _begun(path) >= 0), key=_begun)[-PROTECTED:]
+        # The new plan stays even if the clock was set back and the others look newer.
+        protected = {new.stem, *protected, *(path.stem for path in begun)}
+        removable = [path for path in known if path.stem not in protected]
+        for path in removable[: max(0, len(known) - MAX_PLANS)]:
+            # The plan itself sorts last. Earlier releases stored a third file.
             for file in sorted(self._directory.glob(f"{path.stem}.*")):
-                # Another instance may forget it just now.
+                # Another instance may be removing it as well.
                 with contextlib.suppress(OSError):
                     file.unlink()
 
     def get(self, name: str) -> Plan | None:
-        """Return the plan of that name: all of it, which takes a second for a million endpoints."""
+        """Return the whole plan; None without one. Decoding takes a second for a million endpoints."""
         path = self._path(name)
         loaded = self._load(path) if path in self._plans() else None
         return None if loaded is None else loaded[0]
 
     def names(self) -> list[str]:
-        """Return all plans, in the order in which they were submitted."""
+        """Return the names of all plans, in order of submission."""
         return [path.stem for path in self._plans()]
 
     def summaries(self) -> dict[str, PlanSummary]:
-        """Return the summaries of all plans that can be read, in the order in which they were submitted."""
-        found = {path.stem: self._summary(path) for path in self._plans()}
-        return {name: summary for name, summary in found.items() if summary is not None}
+        """Return the summaries of all plans that can be read, in order of submission."""
+        summaries = {path.stem: self._summary(path) for path in self._plans()}
+        return {name: summary for name, summary in summaries.items() if summary is not None}
 
     def summary(self, name: str) -> PlanSummary | None:
-        """Return the summary of a plan. The first time after a start, and after a change, the plan is decoded."""
+        """Return the summary of a plan; None without one. Decodes the plan after a start and after a change."""
         path = self._path(name)
         return self._summary(path) if path in self._plans() else None
 
@@ -99,7 +101,7 @@ class PlanStore:
         return None if loaded is None else loaded[1]
 
     def _load(self, path: Path) -> tuple[Plan, PlanSummary] | None:
-        # Before it is read: a summary of what is changed meanwhile does not count as one of what is there then.
+        # Taken before the files are read: if they change meanwhile, the summary does not count as current.
         sizes = _sizes(path)
         try:
             plan = decode(path.read_bytes())
@@ -110,7 +112,7 @@ class PlanStore:
         return plan, summary
 
     def put_before(self, name: str, homes: Mapping[str, int]) -> None:
-        """Keep where the endpoints that a plan moves were before it.
+        """Store the homes, before a plan, of the endpoints that it moves.
 
         Raises:
             PlanNotStored: the directory cannot be written to.
@@ -121,7 +123,7 @@ class PlanStore:
             self._summaries[name] = _sizes(path), known[1]._replace(moves=len(homes))
 
     def before(self, name: str) -> dict[str, int] | None:
-        """Return where the endpoints were before a plan; None if it was never begun."""
+        """Return the homes, before a plan, of the endpoints that it moved; None if it was never begun."""
         try:
             homes = orjson.loads(self._path(name).with_suffix(_BEFORE).read_bytes())
         except (OSError, orjson.JSONDecodeError):
@@ -132,34 +134,34 @@ class PlanStore:
         return self._directory / f"{name}.plan"
 
     def _plans(self) -> list[Path]:
-        found = []
+        plans = []
         for path in self._directory.glob("p-*.plan"):
-            # Another instance may forget it just now.
+            # Another instance may be removing it.
             with contextlib.suppress(OSError):
-                found.append((path.stat().st_mtime_ns, path))
-        for name in set(self._summaries) - {path.stem for _, path in found}:
+                plans.append((path.stat().st_mtime_ns, path))
+        for name in set(self._summaries) - {path.stem for _, path in plans}:
             self._summaries.pop(name, None)
-        return [path for _, path in sorted(found)]
+        return [path for _, path in sorted(plans)]
 
     def _write(self, path: Path, data: bytes) -> None:
-        # Of its own: instances, and threads of one, may write the same file at once.
+        # A name of its own: other instances and threads may be writing the same file.
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
-                # What can be applied can be taken back, also after the machine has lost its power.
+                # What can be applied can be rolled back, even after a power failure.
                 os.fsync(file.fileno())
             temporary.replace(path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink()
-            raise PlanNotStored(f"the plan cannot be kept in {self._directory}: {error.strerror or error}") from error
+            raise PlanNotStored(f"the plan cannot be stored in {self._directory}: {error.strerror or error}") from error
 
 
 def _sizes(path: Path) -> tuple[int, int]:
-    """Return the bytes of a plan, and of what it replaced; -1 for what is not there."""
+    """Return the sizes of a plan's file and of the one with what it replaced, in bytes; -1 for a missing file."""
     plan, before = (_stat(file, "st_size") for file in (path, path.with_suffix(_BEFORE)))
     return plan, before
 

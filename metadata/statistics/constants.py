@@ -6,15 +6,15 @@ MINUTE_MS: Final = 60_000
 DAY_MS: Final = 86_400_000
 
 EARLIEST_MS: Final = 1_577_836_800_000
-"""2020-01-01: earlier times are in seconds, or of a clock that was not set."""
+"""2020-01-01: earlier times are in seconds, or from a clock that was not set."""
 MAX_AHEAD_MS: Final = DAY_MS
-"""An event may be this much later than our clock."""
+"""Largest time by which an event may be ahead of our clock."""
 HISTORY_MS: Final = 7 * DAY_MS
 """Events of sessions are read from this long before a window."""
 SILENCE_MS: Final = 180_000
 """A process silent for longer counts as dead: it missed three reports."""
 MIN_HELD_MS: Final = 1000
-"""An endpoint that a client held for less is not of its set."""
+"""An endpoint that a client was subscribed to for less is not in its set."""
 DUPLICATE_OVERLAP_MS: Final = 60_000
 """Two incarnations of a name that overlap for longer are two processes, not a restart."""
 LATE_MS: Final = 300_000
@@ -22,4 +22,4 @@ LATE_MS: Final = 300_000
 MAX_PAIRS: Final = 1000
 """Rows of the table of pairs."""
 LARGE_SET: Final = 256
-"""Sets with more endpoints are left out of the pairs: their number grows with the square."""
+"""Sets with more endpoints are left out of the pairs, whose number grows with the square."""

@@ -15,25 +15,27 @@ class EndpointRow(NamedTuple):
 
     endpoint: str
     rate: float
-    """Updates/s."""
+    """Updates per second."""
     subscribers: float
-    """Clients, time-weighted mean."""
+    """Time-weighted mean number of clients."""
     taken: int
+    """Updates received by all processes."""
     delivered: int
+    """Frames sent to clients."""
 
 
 class SetRow(NamedTuple):
-    """The clients with one set."""
+    """The clients with one subscription set."""
 
     endpoints: tuple[int, ...]
-    """Indices, ascending."""
+    """Indices in the table of endpoints, ascending."""
     weight: int
-    """Seconds that they were connected."""
+    """Seconds for which these clients were connected, in total."""
     clients: int
 
 
 class PairRow(NamedTuple):
-    """Two endpoints of one set."""
+    """Two endpoints that are in the same sets, with the sums over these sets."""
 
     first: str
     second: str
@@ -42,17 +44,19 @@ class PairRow(NamedTuple):
 
 
 class WasteRow(NamedTuple):
-    """One process."""
+    """Updates that one process received, delivered, and received without any subscriber."""
 
     edge: str
     taken: int
     delivered: int
     discarded: int
+    """Updates received for endpoints without a delivery in the same report."""
     share: float
+    """``discarded`` / ``taken``."""
 
 
 class Summary(NamedTuple):
-    """The counts of `window.json`."""
+    """The counts of ``window.json``."""
 
     events: int
     duplicates: int
@@ -64,7 +68,7 @@ class Summary(NamedTuple):
     endpoints: int
     large_sets: int
     twins: int
-    """Names that two processes had at once: what both took is added up as if one had."""
+    """Names that two processes used at once; their counts are added up as if they were one process."""
 
 
 class UsageRow(NamedTuple):
@@ -76,14 +80,14 @@ class UsageRow(NamedTuple):
     """Empty for readers without an API key."""
     plan: str
     endpoint: str
-    """Empty for requests that are of no endpoint."""
+    """Empty for requests without an endpoint."""
     answered: int
     refused: int
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """All tables of a window, in their order."""
+    """All tables of a window, sorted."""
 
     window: Window
     summary: Summary
@@ -94,7 +98,7 @@ class Statistics:
 
 
 def window_json(window: Window, summary: Summary) -> dict[str, Any]:
-    """Return the content of `window.json`."""
+    """Return the content of ``window.json``."""
     return {"format": FORMAT, "from": iso(window.start), "to": iso(window.end), **summary._asdict()}
 
 

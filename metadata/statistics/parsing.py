@@ -17,7 +17,7 @@ def parse_event(line: bytes | str, now_ms: int) -> TrafficEvent:
         now_ms: our clock, Unix ms.
 
     Raises:
-        BadEvent: it is none, or its time cannot be right, with the reason.
+        BadEvent: the line is not an event, or its time cannot be right, with the reason.
     """
     event = decode(line)
     if event.time < EARLIEST_MS:
@@ -28,10 +28,10 @@ def parse_event(line: bytes | str, now_ms: int) -> TrafficEvent:
 
 
 def reason_kind(reason: str) -> str:
-    """Return a reason's kind: the text without the faulty value or position."""
+    """Return the kind of a reason: its text without the faulty value or position."""
     return reason.partition(": '")[0].partition(': "')[0] if not reason.startswith("not JSON") else "not JSON"
 
 
 def sequence_number(event_id: str) -> int:
-    """Return an event's sequence number within its process's incarnation."""
+    """Return an event's sequence number within the incarnation of its process."""
     return int(event_id[13:])

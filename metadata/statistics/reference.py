@@ -1,4 +1,4 @@
-"""Statistics and usage without Spark: the reference, for small inputs (docs/traffic.md sections 3, 4); pure."""
+"""Reference implementation of statistics and usage, for small inputs, without Spark or I/O (docs/traffic.md 3, 4)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -31,17 +31,17 @@ class HeldInterval(NamedTuple):
 
 
 class ClientSession(NamedTuple):
-    """One connection; times are Unix ms and may lie outside of the window."""
+    """One connection; times are Unix ms and may lie outside the window."""
 
     client: str
     start: int
     end: int
     unended: bool
-    """The process was killed: it ends with the last sign of life."""
+    """The process was killed: the session ends with its last sign of life."""
     held: tuple[HeldInterval, ...]
-    """Within the session; an endpoint may be here several times."""
+    """Subscriptions within the session; an endpoint may have several."""
     sharers: int
-    """Connections that shared its address, at most."""
+    """Largest number of connections that shared its address."""
 
 
 def sessions(events: Iterable[TrafficEvent], window: Window) -> list[ClientSession]:
@@ -49,7 +49,7 @@ def sessions(events: Iterable[TrafficEvent], window: Window) -> list[ClientSessi
 
     Args:
         events: distinct, in any order.
-        window: also decides which processes were alive at its end.
+        window: the window; its end also decides which processes were alive.
     """
     known = [event for event in events if window.start - HISTORY_MS <= event.time < window.end]
     ends = _ends(known, window)
@@ -62,19 +62,19 @@ def sessions(events: Iterable[TrafficEvent], window: Window) -> list[ClientSessi
 
 def _ends(events: Iterable[TrafficEvent], window: Window) -> Mapping[str, tuple[int, bool]]:
     """Return the end of sessions without a disconnect, by incarnation, and whether the process was killed."""
-    signs: dict[str, int] = {}
+    last_seen: dict[str, int] = {}
     edges: dict[str, str] = {}
     for event in events:
-        signs[event.incarnation] = max(event.time, signs.get(event.incarnation, 0))
+        last_seen[event.incarnation] = max(event.time, last_seen.get(event.incarnation, 0))
         edges[event.incarnation] = event.edge
     current: dict[str, tuple[int, str]] = {}
-    for incarnation, sign in signs.items():
-        current[edges[incarnation]] = max((sign, incarnation), current.get(edges[incarnation], (0, "")))
+    for incarnation, time in last_seen.items():
+        current[edges[incarnation]] = max((time, incarnation), current.get(edges[incarnation], (0, "")))
     return {
         incarnation: (window.end, False)
-        if current[edges[incarnation]][1] == incarnation and sign >= window.end - SILENCE_MS
-        else (sign, True)
-        for incarnation, sign in signs.items()
+        if current[edges[incarnation]][1] == incarnation and time >= window.end - SILENCE_MS
+        else (time, True)
+        for incarnation, time in last_seen.items()
     }
 
 
@@ -99,20 +99,20 @@ def _held(events: list[TrafficEvent], end: int) -> Iterator[HeldInterval]:
 
 
 def confirmed_endpoints(events: Iterable[TrafficEvent], window: Window) -> set[str]:
-    """Return the endpoints confirmed by anybody but clients (docs/traffic.md section 3.2).
+    """Return the endpoints confirmed by others than clients (docs/traffic.md section 3.2).
 
     Args:
         events: in any order.
-        window: of these events and of those of sessions that may last into it.
+        window: the window; events count from :data:`HISTORY_MS` before it on.
     """
-    found = set[str]()
+    confirmed = set[str]()
     for event in events:
         if window.start - HISTORY_MS <= event.time < window.end:
             if event.type is Type.SUBSCRIBE:
-                found.update(set(event.endpoints).difference(event.unknown))
-            found.update(event.updates)
-            found.update(accessed.endpoint for accessed in event.requests)
-    return found
+                confirmed.update(set(event.endpoints).difference(event.unknown))
+            confirmed.update(event.updates)
+            confirmed.update(accessed.endpoint for accessed in event.requests)
+    return confirmed
 
 
 def count_duplicate_recorders(events: Iterable[TrafficEvent], window: Window) -> int:
@@ -120,23 +120,23 @@ def count_duplicate_recorders(events: Iterable[TrafficEvent], window: Window) ->
 
     Args:
         events: distinct, in any order.
-        window: which.
+        window: the window.
     """
     spans: dict[tuple[str, str], tuple[int, int]] = {}
     for event in events:
         if window.start <= event.time < window.end:
             first, last = spans.get((event.edge, event.incarnation), (event.time, event.time))
             spans[event.edge, event.incarnation] = min(first, event.time), max(last, event.time)
-    found, reached = set[str](), dict[str, int]()
-    for (edge, _), (first, last) in sorted(spans.items(), key=lambda life: life[1]):
+    duplicates, reached = set[str](), dict[str, int]()
+    for (edge, _), (first, last) in sorted(spans.items(), key=lambda span: span[1]):
         if min(reached.get(edge, first), last) - first > DUPLICATE_OVERLAP_MS:
-            found.add(edge)
+            duplicates.add(edge)
         reached[edge] = max(reached.get(edge, last), last)
-    return len(found)
+    return len(duplicates)
 
 
 def union_length(intervals: Iterable[tuple[int, int]]) -> int:
-    """Return the length of the union of intervals, in their unit; one that ends before it begins is empty."""
+    """Return the length of the union of intervals, in their unit; an interval that ends before its start is empty."""
     total, reached = 0, None
     for start, end in sorted(intervals):
         begin = start if reached is None else max(start, reached)
@@ -149,10 +149,11 @@ K = TypeVar("K")
 
 
 class Arrival(NamedTuple):
-    """An event, and when it arrived (Unix ms)."""
+    """An event with the time of its arrival."""
 
     event: TrafficEvent
     at: int
+    """Unix ms."""
 
 
 class ClientTotals(NamedTuple):
@@ -162,7 +163,7 @@ class ClientTotals(NamedTuple):
     held: Mapping[tuple[str, str], int]
     """Positive totals by client and confirmed endpoint."""
     sharers: Mapping[str, int]
-    """Connections that shared an address with a client, at most."""
+    """Largest number of connections that shared the client's address."""
 
 
 def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
@@ -170,10 +171,10 @@ def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
 
     Args:
         arrivals: in any order; repeats have the same id and content.
-        window: events of 7 days before it are of use, too.
+        window: the window; events from 7 days before it on are used.
     """
     every = list(arrivals)
-    # Of repeats, the one that came first says how late the event was.
+    # An event's delay is that of the first of its repeats.
     distinct = {arrival.event.id: arrival for arrival in sorted(every, key=lambda arrival: -arrival.at)}
     events = [arrival.event for arrival in distinct.values()]
     lasting = [session for session in sessions(events, window) if _overlaps(session, window)]
@@ -290,10 +291,10 @@ def _waste(counts: Iterable[TrafficEvent]) -> tuple[WasteRow, ...]:
 
 
 def usage(events: Iterable[TrafficEvent], first: date, last: date) -> list[UsageRow]:
-    """Return the report of the days from ``first`` to ``last``, both included, without Spark.
+    """Return the usage report of the days from ``first`` to ``last``, both included.
 
     Args:
-        events: of any types, in any order; repeats have the same id and content.
+        events: of all types, in any order; repeats have the same id and content.
         first: UTC.
         last: UTC.
     """
@@ -302,7 +303,7 @@ def usage(events: Iterable[TrafficEvent], first: date, last: date) -> list[Usage
         day = datetime.fromtimestamp((event.since + event.until) // 2 / 1000, UTC).date()
         if first <= day <= last:
             for key, plan, endpoint, answered, refused in event.requests:
-                found = sums[day, key, plan, endpoint]
-                found[0] += answered
-                found[1] += refused
-    return [UsageRow(*which, *found) for which, found in sorted(sums.items())]
+                totals = sums[day, key, plan, endpoint]
+                totals[0] += answered
+                totals[1] += refused
+    return [UsageRow(*key, *totals) for key, totals in sorted(sums.items())]

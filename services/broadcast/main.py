@@ -1,4 +1,4 @@
-"""Wires a Broadcast node: its feed reader, its feed server and its internal listener."""
+"""Entry point of a Broadcast node: wires feed reader, feed server and internal listener."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,7 +16,7 @@ from services.broadcast.settings import Settings
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Hand on the store's changes until asked to stop."""
+    """Serve the store's changes until the process is stopped."""
     key = SharedKey.load(settings.internal_key_file)
     node = Node()
     server = FeedServer(node, heartbeats=False)

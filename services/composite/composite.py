@@ -1,4 +1,4 @@
-"""Keep the children of one composite running, as many pairs as requested, and aggregate their state."""
+"""Keeps the children of one composite running, as many pairs as requested, and aggregates their status."""
 
 import asyncio
 import os
@@ -11,21 +11,22 @@ import httpx
 import structlog
 
 from diem.errors import ConfigurationError
+from diem.links.status import fetch_status, status_client
 from diem.process.auth import SharedKey
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from services.composite.plan import Child
 
 POLL_UNREADY_S: Final = 0.2
-"""Interval while a child is not ready."""
+"""Seconds between two polls while a child is not ready."""
 POLL_READY_S: Final = 1.0
-TIMEOUT_S: Final = 1.0
+POLL_TIMEOUT_S: Final = 1.0
 
 
 class StatusPoller:
-    """Polls the children; keeps the last `/status` of each that answered its last poll."""
+    """Polls the children; holds the ``/status`` of each child that answered its last poll."""
 
     def __init__(self, key: SharedKey) -> None:
-        self._headers = {"Authorization": key.header}
+        self._key = key
         self._last: dict[str, dict[str, Any]] = {}
 
     def status(self, name: str) -> dict[str, Any] | None:
@@ -41,9 +42,8 @@ class StatusPoller:
         self._last.pop(name, None)
 
     async def run(self, running: Callable[[], Iterable[Child]]) -> None:
-        """Poll the running children, all at the same time, until cancelled."""
-        # No proxies from the environment: the key must go to this machine only.
-        async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http:
+        """Poll the running children concurrently until cancelled."""
+        async with status_client(POLL_TIMEOUT_S) as http:
             while True:
                 children = list(running())
                 await asyncio.gather(*(self._poll(http, child) for child in children))
@@ -51,15 +51,11 @@ class StatusPoller:
                 await asyncio.sleep(POLL_READY_S if done else POLL_UNREADY_S)
 
     async def _poll(self, http: httpx.AsyncClient, child: Child) -> None:
-        try:
-            reply = await http.get(f"{child.internal_url}/status", headers=self._headers)
-            body = reply.json() if reply.status_code == 200 else None
-        except (httpx.HTTPError, ValueError):
-            body = None
-        if isinstance(body, dict):
-            self._last[child.name] = body
-        else:
+        status = await fetch_status(http, child.internal_url, self._key)
+        if status is None:
             self.forget(child.name)
+        else:
+            self._last[child.name] = status
 
 
 Launch = Callable[[Child], tuple[str, ...]]
@@ -67,7 +63,7 @@ Launch = Callable[[Child], tuple[str, ...]]
 
 
 def launch(child: Child) -> tuple[str, ...]:
-    """Return the command line of a child with this interpreter and installation."""
+    """Return the command line that runs a child with this interpreter and installation."""
     return (sys.executable, "-m", "diem.process.program", child.process)
 
 
@@ -81,9 +77,14 @@ class ChildFailed(ConfigurationError):
 
 
 class Composite:
-    """The children and their number. `children` plans those of a number of pairs, `launch` returns their command lines.
+    """The children of one composite, and the number of its pairs.
 
-    `seconds` is the time that a stage of children has to stop when pairs are removed.
+    Args:
+        children: plans the children for a number of pairs.
+        pairs: pairs at the start.
+        poller: holds the status of the children.
+        seconds: time that each stage of children has to stop when pairs are removed.
+        launch: returns the command line of a child.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Composite:
         self._changed = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._supervisor = Supervisor([], on_event=self._on_event)
-        self._first = frozenset(child.name for child in children(pairs))
+        self._initial = frozenset(child.name for child in children(pairs))
         self._known: dict[str, Child] = {}
         self._stopping = False
         self._log = structlog.get_logger("composite")
@@ -109,7 +110,7 @@ class Composite:
         self.restarts = 0
 
     def scale(self, pairs: int) -> None:
-        """Set the number of pairs, which `run` then applies."""
+        """Set the number of pairs; :meth:`run` applies it."""
         if pairs != self.pairs:
             self._log.info("scaling", pairs=pairs, before=self.pairs)
             self.pairs = pairs
@@ -119,7 +120,7 @@ class Composite:
         """Start the children, and start and stop pairs as requested, until cancelled.
 
         Raises:
-            ChildFailed: one of the first children cannot run with its configuration.
+            ChildFailed: a child of the initial plan cannot run with its configuration.
         """
         reporting = asyncio.ensure_future(self._poller.run(self.running))
         scaling = asyncio.ensure_future(self._scale_continuously())
@@ -139,7 +140,7 @@ class Composite:
         await self._supervisor.stop(stage_seconds)
 
     def why_not_ready(self) -> str | None:
-        """Return why it is not ready, or None: it needs the proxy and at least one pair."""
+        """Return why the composite is not ready, None when it is: it needs the proxy and at least one pair."""
         if self._stopping:
             return "draining"
         if not self._poller.ready("proxy"):
@@ -159,7 +160,7 @@ class Composite:
         return [self._known[status.name] for status in self._supervisor.status() if status.pid]
 
     def status(self) -> dict[str, Any]:
-        """Return the part of `/status` about the children; clients are the proxy's."""
+        """Return the part of ``/status`` about the children; clients are the proxy's."""
         proxy = self._poller.status("proxy") or {}
         own = {"ready": self.why_not_ready() is None, "pairs": self.pairs, "ready_pairs": self.ready_pairs}
         edge = {name: proxy[name] for name in ("clients", "subscriptions", "upstreams") if name in proxy}
@@ -211,8 +212,8 @@ class Composite:
                 self._log.warning("child died", child=event.name, code=event.code, delay_seconds=event.delay_s)
             case "failed":
                 self._log.error("child is not restarted: its configuration is wrong", child=event.name)
-                # One that was added or ran before is only logged; the others go on.
-                if event.name in self._first and not self._restarted(event.name) and not self._failed.done():
+                # A child that was added later, or has run before, is only logged: the others keep running.
+                if event.name in self._initial and not self._restarted(event.name) and not self._failed.done():
                     self._failed.set_exception(ChildFailed(event.name))
             case "killed":
                 self._log.warning("child did not stop in time and was killed", child=event.name)

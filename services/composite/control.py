@@ -1,4 +1,4 @@
-"""Control channel of a composite: the number of pairs (WebSocket `/control`, with the shared key)."""
+"""Control channel of a composite: the number of pairs (WebSocket ``/control``, with the shared key)."""
 
 from collections.abc import Callable
 from typing import Final
@@ -15,9 +15,10 @@ MAX_LINKS: Final = 8
 
 
 class ControlChannel:
-    """Serves the channel (it is an ``End``): ``{"pairs": N}`` scales, ``{}`` asks; both are answered ``{"pairs": N}``.
+    """Handler of the control channel.
 
-    Anything else is answered ``{"error": "..."}`` and changes nothing. At most `MAX_LINKS` links at once.
+    ``{"pairs": N}`` sets the number of pairs, ``{}`` queries it; both are answered with ``{"pairs": N}``. Anything else
+    is answered with ``{"error": "..."}`` and changes nothing. At most :data:`MAX_LINKS` links are open at once.
     """
 
     subprotocol = SUBPROTOCOL
@@ -42,11 +43,11 @@ class ControlChannel:
         connection.send_text(orjson.dumps({"pairs": self._pairs()} if error is None else {"error": error}))
 
     def blocked(self, connection: InternalConnection) -> None:
-        """Close a link whose peer does not read its answers."""
+        """Close the link: its peer does not read the answers."""
         connection.close(Close.OVERLOAD)
 
     def resumed(self, connection: InternalConnection) -> None:
-        """Do nothing: no answer waits."""
+        """Do nothing: a blocked link is closed."""
 
     def closed(self, connection: InternalConnection) -> None:
         """Unregister a link."""

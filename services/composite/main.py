@@ -1,4 +1,4 @@
-"""Run a composite: its children, its internal listener with the control channel, and an orderly stop."""
+"""Entry point of a composite: runs its children and its internal listener, and shuts down in order."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from diem import __version__
-from diem.links import local
+from diem.links import unix_sockets
 from diem.links.internal import InternalListener
 from diem.process import metrics
 from diem.process.auth import SharedKey
@@ -23,14 +23,14 @@ from services.composite.plan import CompositePlan, children
 from services.composite.settings import Settings
 
 ORPHAN_TIMEOUT_S: Final = 3.0
-"""Time in which the children of a killed composite end, unless they hang."""
+"""Seconds within which the children of a killed composite end, unless they hang."""
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Run the children until `life` is stopping, then stop them in order."""
+    """Run the children until the process is stopped, then stop them in order."""
     started = time.monotonic()
     key = SharedKey.load(settings.internal_key_file)
-    # Raises faults of the settings of Kafka before any child does.
+    # Raises errors in the Kafka settings before a child does.
     settings.kafka().client_arguments()
     # httpx logs a line for each poll of a child.
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -56,7 +56,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             "url": f"ws://{plan.host}:{plan.port}/ws",
             **composite.status(),
         },
-        ends={PATH: ControlChannel(lambda: composite.pairs, composite.scale)},
+        channels={PATH: ControlChannel(lambda: composite.pairs, composite.scale)},
         sockets=settings.internal_sockets,
     )
     await internal.start()
@@ -68,7 +68,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             running.cancel()
     finally:
         forget()
-        # All stages have the drain time together. When it has passed, this is cancelled, and what is left is killed.
+        # All stages share the drain time. When it is over, this is cancelled and the remaining children are killed.
         try:
             await composite.stop(life.drain_seconds / 2 + 0.5)
         finally:
@@ -96,7 +96,7 @@ def _plan(settings: Settings, port: int) -> CompositePlan:
         port=port,
         drain_seconds=settings.drain_seconds,
         edge={name: orjson.dumps(value).decode() for name, value in edge.items() if value is not None},
-        sockets=sockets if local.fits(sockets) else None,
+        sockets=sockets if unix_sockets.fits(sockets) else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Children of a composite and the settings of each; pure."""
+"""The children of a composite, and the settings of each. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ MAX_PAIRS: Final = 64
 
 
 class Child(NamedTuple):
-    """One child as it is to be run: `env` is laid over the environment of the composite."""
+    """One child: how to run it. ``env`` overrides the environment of the composite."""
 
     name: str
     process: str
@@ -22,16 +22,16 @@ class Child(NamedTuple):
 
     @property
     def internal_url(self) -> str:
-        """Base URL of its internal listener."""
+        """Base URL of the internal listener."""
         return f"http://{HOST}:{self.internal_port}"
 
 
 @dataclass(frozen=True, slots=True)
 class CompositePlan:
-    """What the children of one composite have in common.
+    """Settings that the children of one composite share.
 
-    `number` is the clone that its group serves, `host` and `port` are the address of its proxy, and `edge` has further
-    settings of the proxy by name; `sockets` is the directory of Unix sockets for links among them.
+    ``number`` is the clone that its group serves, ``host`` and ``port`` are the public address of its proxy, ``edge``
+    has further settings of the proxy by name, ``sockets`` is the directory of Unix sockets for links between children.
     """
 
     number: int
@@ -45,14 +45,14 @@ class CompositePlan:
 
 
 def child_names(pairs: int) -> tuple[str, ...]:
-    """Return the names of the children of a composite, in the order in which they are shown."""
+    """Return the names of the children of a composite, in display order."""
     numbers = range(1, pairs + 1)
     return ("metadata", *(f"bridge-{n}" for n in numbers), *(f"websocket-{n}" for n in numbers), "proxy")
 
 
 def children(plan: CompositePlan, pairs: int, ports: Callable[[str], Ports]) -> tuple[Child, ...]:
-    """Describe the children of a composite of `pairs` pairs; `ports` returns a child's ports, always the same."""
-    made = []
+    """Return the children of a composite of ``pairs`` pairs; ``ports`` must always return the same ports for a name."""
+    planned = []
     for name in child_names(pairs):
         process, _, number = name.partition("-")
         own = ports(name)
@@ -61,19 +61,19 @@ def children(plan: CompositePlan, pairs: int, ports: Callable[[str], Ports]) -> 
         env = {
             "DIEM_SUPERVISED": "1",
             "DIEM_DRAIN_SECONDS": str(_drain_seconds(plan, process)),
-            # Other composites have children of the same names.
+            # With the number, as other composites have children of the same names.
             "DIEM_TRAFFIC_EDGE": f"composite-{plan.number}.{name}",
             **({} if plan.sockets is None else {"DIEM_INTERNAL_SOCKETS": str(plan.sockets)}),
             **environment.listeners(process, own),
             **_environment(plan, process, number, ports),
         }
         stage = StopStage.EDGE if process == "proxy" else StopStage[process.upper()]
-        made.append(Child(name, process, stage, own.internal or 0, env))
-    return tuple(made)
+        planned.append(Child(name, process, stage, own.internal or 0, env))
+    return tuple(planned)
 
 
 def _drain_seconds(plan: CompositePlan, process: str) -> float:
-    # The others stop after the proxy within the same time; without their clients they need little of it.
+    # The other children stop after the proxy, within the same time; without clients they need little of it.
     return plan.drain_seconds / 2 if process == "proxy" else plan.drain_seconds
 
 
@@ -82,7 +82,7 @@ def _environment(plan: CompositePlan, process: str, number: str, ports: Callable
         return environment.metadata([plan.number])
     if process == "bridge":
         server = ports(f"websocket-{number}")
-        # Servers redirect by this URL, and the only one whom they redirect is the composite's own proxy.
+        # Servers redirect to this URL, and the proxy of the composite is the only client that they redirect.
         return environment.paired_bridge(number, plan.number, server, server.link_url)
     if process == "websocket":
         return environment.websocket(number, plan.mode, ports(f"bridge-{number}"))

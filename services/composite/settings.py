@@ -11,10 +11,10 @@ from services.composite.plan import MAX_PAIRS
 
 
 class Settings(EdgeSettings, KafkaSettings):
-    """Settings of a composite, from ``DIEM_COMPOSITE_*`` and ``DIEM_KAFKA_*``; its children get theirs from it.
+    """Settings of a composite, from ``DIEM_COMPOSITE_*`` and ``DIEM_KAFKA_*``; those of its children follow from them.
 
-    Variables of the children's own (``DIEM_PROXY_*``, ``DIEM_WEBSOCKET_*``, ...) that the composite does not decide are
-    handed on to all children of that kind.
+    Variables of the children (``DIEM_PROXY_*``, ``DIEM_WEBSOCKET_*``, ...) that the composite does not set itself are
+    inherited by all children of that kind.
     """
 
     model_config = SettingsConfigDict(env_prefix="DIEM_COMPOSITE_")
@@ -26,7 +26,7 @@ class Settings(EdgeSettings, KafkaSettings):
     pairs: int = Field(
         default=2, ge=1, le=MAX_PAIRS, description="Pairs of bridge and server at the start; they share the partitions."
     )
-    mode: Literal["z-composite", "xz"] = Field(default="z-composite", description="Scaling mode, for clients to see.")
+    mode: Literal["z-composite", "xz"] = Field(default="z-composite", description="Scaling mode reported to clients.")
     proxy: Literal["shared", "passthrough"] = Field(
         default="shared",
         description="How its proxy reaches the servers: one connection to each for all clients, or one per client.",
@@ -36,5 +36,5 @@ class Settings(EdgeSettings, KafkaSettings):
 
     @property
     def process_name(self) -> str:
-        """The composite with its number: each has a log and a consumer group of its own."""
+        """Name of this composite in logs, with its number: each has its own log and consumer group."""
         return f"composite-{self.number}"

@@ -1,4 +1,4 @@
-"""The errors of the Data Service. Each knows what is wrong; the HTTP edge alone knows statuses (api/problems.py)."""
+"""Errors of the Data Service; ``api/problems.py`` maps them to HTTP statuses."""
 
 from dataclasses import dataclass
 
@@ -6,31 +6,26 @@ from diem.errors import DiemError
 
 
 class DataError(DiemError):
-    """Root of the Data Service's errors. ``code`` is stable: programs may compare it."""
+    """Root of the Data Service's errors; ``code`` is stable, for programs to compare."""
 
     code = "error"
 
-    @property
-    def detail(self) -> str:
-        """The text, as a field of a problem document."""
-        return str(self)
-
 
 class MalformedBody(DataError):
-    """A body that cannot be read at all: not JSON, not UTF-8, nested too deeply."""
+    """A body that cannot be parsed: not JSON, not UTF-8, nested too deeply."""
 
     code = "malformed"
 
 
-class BodyTooLarge(DataError):
-    """A body or a dataset above its size limit."""
+class DatasetTooLarge(DataError):
+    """A dataset, or a body or file of datasets, above its size limit."""
 
     code = "too_large"
 
 
 @dataclass(eq=False)
 class InvalidDataset(DataError):
-    """A body that can be read but is not a dataset; ``where`` is a JSON path or a line of the CSV text."""
+    """A body that is no valid dataset; ``where`` is a JSON path or a line of the CSV text."""
 
     code = "invalid_dataset"
 
@@ -38,25 +33,25 @@ class InvalidDataset(DataError):
     where: str = ""
 
     def __str__(self) -> str:
-        """Return the place, if it is known, and the reason."""
+        """Return place, if known, and reason."""
         return f"{self.where}: {self.reason}" if self.where else self.reason
 
 
 class WrongUnit(InvalidDataset):
-    """A dataset whose unit or resolution is not the one that its endpoint has."""
+    """A dataset whose unit or resolution differs from its endpoint's."""
 
     code = "wrong_unit"
 
 
 class IdempotencyKeyReused(DataError):
-    """An Idempotency-Key that came before with another request."""
+    """An Idempotency-Key that was used before for another request."""
 
     code = "idempotency_key_reused"
 
 
 @dataclass(eq=False)
 class OwnedBySource(DataError):
-    """A write through the API to an endpoint that belongs to a source."""
+    """A write through the API to an endpoint that a source claims."""
 
     template = "{endpoint} is kept by the source {source!r} and cannot be written through the API"
     code = "owned_by_source"
@@ -88,7 +83,7 @@ class EndpointDeleted(DataError):
 
 @dataclass(eq=False)
 class VersionNotKept(DataError):
-    """A version that an endpoint never had, or that is no longer kept."""
+    """A version that an endpoint never had, or that is no longer retained."""
 
     template = "version {version} of {endpoint} is not kept"
     code = "version_not_kept"
@@ -98,14 +93,14 @@ class VersionNotKept(DataError):
 
 
 class TooManyEndpoints(DataError):
-    """The store holds as many endpoints as it may."""
+    """The store is full: it holds as many endpoints as it may."""
 
     code = "too_many_endpoints"
 
 
 @dataclass(eq=False)
 class StoreUnavailable(DataError):
-    """The store cannot commit now (full disk, locked database) or has too much to do; nothing was changed."""
+    """The store cannot commit now (full disk, locked database, full queue); nothing was changed."""
 
     template = "{reason}"
     code = "store_unavailable"
@@ -116,14 +111,14 @@ class StoreUnavailable(DataError):
 
 
 class StoreInUse(DataError):
-    """Another process has the store open: two writers would each tell their readers half of the changes."""
+    """Another process has the store open; readers of two writers would each get half of the changes."""
 
     code = "store_in_use"
 
 
 @dataclass(eq=False)
 class StoreReplaced(StoreInUse):
-    """The database was put back, or another one put in its place, under the process that has it open."""
+    """The database was rolled back or replaced while this process has it open."""
 
     template = "{reason}: it was replaced while it was in use"
     code = "store_replaced"

@@ -1,8 +1,7 @@
 """Run the Data Service: store, sources, the public REST server and the internal listener with the feed."""
 
 import asyncio
-import contextlib
-import gc
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,8 +10,7 @@ import structlog
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.feed_server import FeedServer
 from diem.links.http_server import AsgiFallback, make_server
-from diem.links.internal import InternalListener
-from diem.process import metrics
+from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import Lifecycle
@@ -25,11 +23,12 @@ from services.data.api import ApiOptions, make_api
 from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
 from services.data.errors import StoreInUse, StoreUnavailable
+from services.data.limits import HistoryLimits, StoreLimits, WriterLimits
 from services.data.report import DataReport
 from services.data.settings import Settings
 from services.data.sources import config
 from services.data.sources.runner import SourceRunner
-from services.data.store import MARK_FILE, HistoryLimits, Store, StoreLimits, WriterLimits
+from services.data.store import MARK_FILE, Store
 
 if TYPE_CHECKING:
     from services.data.publisher import Publisher
@@ -41,7 +40,7 @@ DEFAULT_CONFIG: Final = Path(__file__).parent / "default.toml"
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Serve data, accept changes and feed them to readers, until asked to stop.
+    """Serve data, accept changes and send them to readers of the feed, until asked to stop.
 
     Raises:
         DiemError: a file, a port or the store cannot be used.
@@ -60,7 +59,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     access = await Access.open(AccessPlans(each.plan for each in configured.plan), store, clock)
     owner_of, options = sources.claims.owner_of, _api_options(settings)
     api = make_api(store, write_key, owner_of, options, clock, access=access, sources=sources.public_status)
-    report = DataReport(settings, life, store, sources, publisher)
+    feed = FeedServer(store)
+    store.index.subscribe(feed.changed)
+    report = DataReport(settings.mode, life, store, sources, publisher)
     server = make_server(
         api,
         limits=_connection_limits(settings),
@@ -69,56 +70,39 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         trusted_proxies=[str(network) for network in settings.trusted_proxies],
     )
     keys = AsgiFallback(keys_api.keys_app(access, internal_key), keys_api.PREFIX)
-    async with store.serving(), recording_accesses(settings, access.usage.drain):
-        feed, internal = serve_feed(settings, internal_key, store, report, keys)
-        forget = metrics.register(
-            lambda: [*report.samples(feed), *api.samples(), *sources.samples(), *access.samples()]
+    async with store.serving(), recording_accesses(settings, access.usage.drain), AsyncExitStack() as closing:
+        closing.push_async_callback(access.close)
+        internal = await closing.enter_async_context(
+            internal_service(
+                settings,
+                internal_key,
+                ready=report.why_not_ready,
+                status=report.status,
+                samples=lambda: [*report.samples(feed), *api.samples(), *sources.samples(), *access.samples()],
+                channels={"/feed": feed},
+                fallback=keys,
+            )
         )
-        try:
-            await internal.start()
-            _logger.info("serving", host=settings.host, port=public.getsockname()[1], internal_port=internal.port)
-            # What exists now lives as long as the process: the collector need not look at it again.
-            gc.collect()
-            gc.freeze()
-            async with asyncio.TaskGroup() as tasks:
-                background = [tasks.create_task(sources.run(store.writer.put)), tasks.create_task(feed.run())]
-                background.append(tasks.create_task(store.lost()))
-                if publisher is not None:
-                    store.index.subscribe(publisher.changed)
-                    background.append(tasks.create_task(publisher.run()))
-                await server.run_until(life.stopping, public)
+        closing.callback(feed.stop)
+        _logger.info("serving", host=settings.host, port=public.getsockname()[1], internal_port=internal.port)
+        freeze_heap()
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(server.run_until(life.stopping, public))
+
+            async def drain() -> None:
+                await serving
                 await keys.drain(settings.drain_seconds / 4)
-                # Sources end before the store does; readers have been sent everything that was committed.
-                for task in background:
-                    task.cancel()
-        finally:
-            feed.stop()
-            internal.stop()
-            forget()
-            await access.close()
 
-
-def serve_feed(
-    settings: Settings, key: SharedKey, store: Store, report: DataReport, keys: AsgiFallback
-) -> tuple[FeedServer, InternalListener]:
-    """The feed of the store's changes on the internal listener, with health, metrics, status and API keys."""
-    feed = FeedServer(store)
-    store.index.subscribe(feed.changed)
-    internal = InternalListener(
-        settings.internal_host,
-        settings.internal_port,
-        key=key,
-        ready=report.why_not_ready,
-        status=report.status,
-        ends={"/feed": feed},
-        fallback=keys,
-        sockets=settings.internal_sockets,
-    )
-    return feed, internal
+            # Cancelled before the store closes; by then readers have been sent everything that was committed.
+            works = [sources.run(store.writer.put), feed.run(), store.wait_writer()]
+            if publisher is not None:
+                store.index.subscribe(publisher.changed)
+                works.append(publisher.run())
+            await run_until(life.stopping, works, drain)
 
 
 async def _open_store(settings: Settings, life: Lifecycle, clock: Clock) -> Store | None:
-    """The store; a stand-by waits for it while another process has it. None when asked to stop meanwhile."""
+    """Open the store; a stand-by waits while another process has it. None when asked to stop meanwhile."""
     waiting = False
     while not life.stopping.is_set():
         try:
@@ -126,21 +110,20 @@ async def _open_store(settings: Settings, life: Lifecycle, clock: Clock) -> Stor
             mark = settings.state_dir / MARK_FILE
             return await Store.open(url, clock=clock, limits=_store_limits(settings), mark=mark)
         except (StoreInUse, StoreUnavailable) as error:
-            # Who waits already waits for a database that is away, too.
+            # A stand-by that is already waiting also waits for an unreachable database.
             if not settings.standby or (isinstance(error, StoreUnavailable) and not waiting):
                 raise
             if not waiting:
                 _logger.info("standing by: another process has the store")
                 waiting = True
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(life.stopping.wait(), STANDBY_RETRY_S)
+        await life.pause(STANDBY_RETRY_S)
     return None
 
 
 def _publisher(settings: Settings, store: Store) -> "Publisher | None":
     if settings.kafka_bootstrap_servers is None:
         return None
-    from services.data.publisher import Publisher  # noqa: PLC0415  # without Kafka its client costs no memory
+    from services.data.publisher import Publisher  # noqa: PLC0415  # without Kafka, its client is not loaded
 
     return Publisher(store, settings.kafka(), settings.hot)
 

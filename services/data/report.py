@@ -1,15 +1,11 @@
 """Readiness, status and metrics of the Data Service."""
 
-import os
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from diem import __version__
 from diem.links.feed_server import FeedServer
 from diem.process import metrics
 from diem.process.lifecycle import Lifecycle
-from services.data.settings import Settings
 from services.data.sources.runner import SourceRunner
 from services.data.store import Store
 
@@ -18,32 +14,28 @@ if TYPE_CHECKING:
 
 
 class DataReport:
-    """Status of this process."""
+    """Readiness, status and metrics of this process."""
 
     def __init__(
-        self, settings: Settings, life: Lifecycle, store: Store, sources: SourceRunner, publisher: "Publisher | None"
+        self, mode: str, life: Lifecycle, store: Store, sources: SourceRunner, publisher: "Publisher | None"
     ) -> None:
-        self._settings = settings
+        self._mode = mode
         self._life = life
         self._store = store
         self._sources = sources
         self._publisher = publisher
-        self._started = time.monotonic()
 
     def why_not_ready(self) -> str | None:
-        """Return why no request should be routed here; None when ready."""
+        """Return why no requests should be routed here; None when ready."""
         if self._life.stopping.is_set():
             return "draining"
         return self._store.failure
 
     def status(self) -> dict[str, Any]:
-        """Return the process's status."""
+        """Return the service's own part of ``/status``."""
         store = self._store
         return {
-            "process": self._settings.process_name,
-            "pid": os.getpid(),
-            "version": __version__,
-            "mode": self._settings.mode,
+            "mode": self._mode,
             "ready": self.why_not_ready() is None,
             "live": store.failure is None,
             "failure": store.failure,
@@ -53,7 +45,6 @@ class DataReport:
             "queued": len(store.writer),
             "sources": self._sources.status(),
             "publisher": self._publisher.status() if self._publisher else None,
-            "uptime_seconds": round(time.monotonic() - self._started, 1),
         }
 
     def samples(self, feed: FeedServer) -> Iterable[metrics.Sample]:

@@ -2,7 +2,7 @@
 
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -10,6 +10,10 @@ from pydantic_settings import SettingsConfigDict
 from diem.process.listeners import canonical_origin
 from diem.protocol.endpoints import is_valid
 from diem.traffic.settings import TrafficSettings
+from services.data.limits import CONCURRENT_READS, READ_RATE, READ_RATE_LOOPBACK, StoreLimits
+
+_STORE: Final = StoreLimits()
+_HISTORY: Final = _STORE.writer.history
 
 
 class Settings(TrafficSettings):
@@ -32,7 +36,7 @@ class Settings(TrafficSettings):
     )
     write_key_file: Path = Field(
         default_factory=lambda earlier: earlier["state_dir"] / "write.key",
-        description="File of the key that writes ask for (mode 0600).",
+        description="File of the key that writes need (mode 0600).",
         json_schema_extra={"shown_default": "<state dir>/write.key"},
     )
     config: Path | None = Field(
@@ -69,10 +73,16 @@ class Settings(TrafficSettings):
         default=[],
         description="Endpoints that all servers get in partitioned modes; counts when the partition map is made.",
     )
-    read_rate: float = Field(default=20.0, gt=0, description="Requests a second and address in the long run.")
-    read_burst: float = Field(default=100.0, ge=1, description="Requests of one address at once.")
-    read_rate_loopback: float = Field(default=2000.0, gt=0, description="The same for addresses of this machine.")
-    read_burst_loopback: float = Field(default=8000.0, ge=1, description="The same for addresses of this machine.")
+    read_rate: float = Field(
+        default=READ_RATE.per_second, gt=0, description="Requests a second and address in the long run."
+    )
+    read_burst: float = Field(default=READ_RATE.burst, ge=1, description="Requests of one address at once.")
+    read_rate_loopback: float = Field(
+        default=READ_RATE_LOOPBACK.per_second, gt=0, description="The same for addresses of this machine."
+    )
+    read_burst_loopback: float = Field(
+        default=READ_RATE_LOOPBACK.burst, ge=1, description="The same for addresses of this machine."
+    )
     connections: int = Field(default=1000, ge=1, description="Open connections of readers; beyond, 503.")
     reserved_connections: int = Field(
         default=100, ge=1, description="Connections beside those for requests with the write key."
@@ -85,14 +95,23 @@ class Settings(TrafficSettings):
     connections_per_address_loopback: int = Field(
         default=1000, ge=1, description="The same for addresses of this machine."
     )
-    concurrent_reads: int = Field(default=64, ge=1, description="Requests of readers that are worked on at once.")
-    busy_timeout: float = Field(default=5.0, gt=0, le=60, description="Seconds that a commit waits for a lock.")
-    max_endpoints: int = Field(default=50_000, ge=1, description="Endpoints that the store may hold, gone ones too.")
-    history_versions: int = Field(
-        default=24, ge=1, le=1000, description="Versions of an endpoint that are kept, the current one among them."
+    concurrent_reads: int = Field(
+        default=CONCURRENT_READS, ge=1, description="Requests of readers that are worked on at once."
     )
-    history_days: float = Field(default=7.0, gt=0, le=3650, description="Days that a version is kept.")
-    cache_bytes: int = Field(default=32 * 1024 * 1024, ge=0, description="Bytes of datasets kept for readers.")
+    busy_timeout: float = Field(
+        default=_STORE.busy_timeout_s, gt=0, le=60, description="Seconds that a commit waits for a lock."
+    )
+    max_endpoints: int = Field(
+        default=_STORE.writer.max_endpoints, ge=1, description="Endpoints that the store may hold, gone ones too."
+    )
+    history_versions: int = Field(
+        default=_HISTORY.versions,
+        ge=1,
+        le=1000,
+        description="Versions of an endpoint that are kept, the current one among them.",
+    )
+    history_days: float = Field(default=_HISTORY.days, gt=0, le=3650, description="Days that a version is kept.")
+    cache_bytes: int = Field(default=_STORE.cache_bytes, ge=0, description="Bytes of datasets kept for readers.")
 
     @field_validator("hot")
     @classmethod

@@ -1,4 +1,4 @@
-"""Wires a WebSocket server: sockets, feed reader, heartbeat, and an orderly end."""
+"""Entry point of a WebSocket server: wires listeners, feed reader and liveness check, and shuts down in order."""
 
 import asyncio
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ from services.websocket.server import WebSocketServer
 from services.websocket.settings import Settings
 
 CHECK_EVERY_S: Final = 0.5
-"""Seconds between two checks of the feed's heartbeat."""
+"""Seconds between two checks of the feed's heartbeats."""
 SEND_BUFFER_BYTES: Final = 64 * 1024
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Serve clients until asked to stop, then let them go."""
+    """Serve clients until the process is stopped, then drain them."""
     name = settings.process_name
     key = SharedKey.load(settings.internal_key_file)
     ownership = Ownership() if settings.partitioned else None

@@ -1,5 +1,6 @@
-"""One WebSocket server, without its sockets: the feed on one side, the edge on the other, and whether it is live."""
+"""One WebSocket server without its sockets: applies the feed, and keeps track of readiness and liveness."""
 
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -16,9 +17,10 @@ from diem.protocol.update import iso
 
 
 class WebSocketServer:
-    """Takes what the feed says (it is a ``FeedSink``) and tells the edge.
+    """Applies the events of the feed (it is a ``FeedSink``) to the hub and the edge.
 
-    ``ownership`` is the hub's own, where a group of servers shares out the endpoints.
+    Args:
+        ownership: that of the hub, where the endpoints are divided among a group of servers; None: it serves all.
     """
 
     def __init__(self, hub: FeedHub, edge: Edge, clock: Clock, ownership: Ownership | None = None) -> None:
@@ -28,17 +30,19 @@ class WebSocketServer:
         self.ownership = ownership
         self._builder = MapBuilder()
         self._clock = clock
+        self.batch: Callable[[feed.Batch], None] = hub.batch if ownership is None else self._partitioned_batch
+        """Apply a batch: the hub's own method, except where batches of the partition map arrive, too."""
         self._log = structlog.get_logger("websocket")
         self._publish_status()
 
     # FeedSink
 
     def resume(self) -> feed.Resume:
-        """A link to the feed was opened."""
+        """Return the positions from which a newly opened link to the feed resumes."""
         return self.hub.state.resume()
 
     def hello(self, message: feed.Hello) -> None:
-        """Take the source and the names; whoever looks at what was lost is sent away."""
+        """Set the source and the assigned names; subscribers of endpoints that are lost are sent ``moved``."""
         if message.source != self.hub.state.source:
             self._log.info("reading from the start of a source that is new to this server", source=message.source)
         if self.ownership is not None:
@@ -46,64 +50,67 @@ class WebSocketServer:
             self._log.info("partitions assigned", partitions=sorted(self.ownership.owned))
         self.hub.hello(message.source, list(message.names))
 
-    def batch(self, batch: feed.Batch) -> None:
-        """Fan out what is new."""
+    def _partitioned_batch(self, batch: feed.Batch) -> None:
+        """Apply a batch of updates, or one of the partition map."""
         if self.ownership is not None and is_map(batch.name):
-            self._take_map(batch, self.ownership)
+            self._apply_map(batch, self.ownership)
         else:
             self.hub.batch(batch)
 
-    def _take_map(self, batch: feed.Batch, ownership: Ownership) -> None:
+    def _apply_map(self, batch: feed.Batch, ownership: Ownership) -> None:
         changed = [self._builder.apply(change.endpoint, change.value) for change in batch.records]
         self.hub.state.advance(batch.name, batch.next)
         if any(changed) and self._builder.map is not None:
             ownership.set_map(self._builder.map)
             self._log.info("partition map", epoch=ownership.epoch, phase=str(self._builder.map.head.phase))
             self.edge.close_moved(self.hub.reconcile())
-            self._see_if_ready()
+            self._update_readiness()
 
     def caught_up(self, name: str) -> None:
-        """Tell subscribers what the catch-up changed; clients are taken from the first time on."""
+        """Send subscribers the changes of the catch-up; the server is ready once all names have caught up."""
         self.hub.caught_up(name)
-        self._see_if_ready()
+        self._update_readiness()
 
-    def _see_if_ready(self) -> None:
+    def _update_readiness(self) -> None:
         mapped = self.ownership is None or self.ownership.map is not None
         if self.hub.state.caught_up and mapped and not self.edge.ready:
             self.edge.ready = True
             self._log.info("ready", endpoints=len(self.hub.state.retained))
 
     def resync(self, message: feed.Resync) -> None:
-        """Have subscribers fetch what the feed could not tell them of."""
+        """Have subscribers fetch endpoints again: the feed had a change of each that it could not deliver."""
         self.hub.fanout.resync([endpoint.encode() for endpoint in message.endpoints])
 
     def owners(self, message: feed.Owners) -> None:
-        """Learn where clients are to be sent."""
+        """Set the URLs of the servers that clients are redirected to."""
         if self.ownership is not None:
             self.ownership.set_owners(message.owners)
 
     def heartbeat(self) -> None:
-        """The source is alive; it counts when everything before was received."""
+        """Note that the source is alive; ignored until this server has caught up."""
         if self.hub.state.caught_up:
             self.liveness.heartbeat(self._clock.monotonic())
             self.check_liveness()
 
-    # Its own state
+    # State of the server
 
     def check_liveness(self) -> None:
-        """Look at the clock: tell the clients when this server stops or begins to be live."""
+        """Send clients the status when the server has become live, or is no longer live for lack of heartbeats."""
         if self.liveness.check(self._clock.monotonic()):
             self._log.log(20 if self.liveness.live else 30, "live" if self.liveness.live else "feed silent: not live")
             self._publish_status()
 
     def why_not_ready(self) -> str | None:
-        """Why no clients should be sent here; lag and a lost feed are no reason (docs/protocol.md section 7)."""
+        """Return why the server is not ready, None when it is; lag and a lost feed are no reason.
+
+        See docs/protocol.md section 7.
+        """
         if self.edge.draining:
             return "draining"
         return None if self.edge.ready else "the feed has not been caught up with yet"
 
     def status(self) -> dict[str, Any]:
-        """The part of ``/status`` that is this server's own."""
+        """Return the part of ``/status`` that is specific to WebSocket servers."""
         silence = self.liveness.silence(self._clock.monotonic())
         owned = (
             {}

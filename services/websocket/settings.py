@@ -10,10 +10,10 @@ from diem.process.settings import LinkUrl
 from diem.traffic.settings import TrafficSettings
 
 GROUP_ALLOWANCE: Final = 8
-"""How many times the limit of one client a server of a group takes on one connection.
+"""Multiple of a client's limit that one connection may hold at a server of a group.
 
-A client may hold the limit at each of several servers, and a plan, or the end of a server, may bring all of that
-together at one, which must not refuse what it is the only one to have (docs/protocol.md section 3).
+A client may hold the limit at each of several servers. A plan, or the end of a server, may move all of these endpoints
+to one server, which must not refuse them: no other server has them (docs/protocol.md section 3).
 """
 
 
@@ -33,15 +33,15 @@ class Settings(EdgeSettings, TrafficSettings):
 
     @property
     def partitioned(self) -> bool:
-        """Whether this server has a part of the endpoints, and others the rest."""
+        """Whether the endpoints are divided among a group of servers."""
         return self.mode.startswith("z-") or self.mode == "xz"
 
     @property
     def connection_subscriptions(self) -> int:
-        """Subscriptions that one connection may hold: the bound against abuse, and what may be asked for at once."""
+        """Subscriptions that one connection may hold, and may request at once."""
         return self.subscriptions * (GROUP_ALLOWANCE if self.partitioned else 1)
 
     @property
     def process_name(self) -> str:
-        """The name in logs: which of the servers it is."""
+        """Name of this server in logs, with its number."""
         return f"websocket-{self.number}"

@@ -1,1 +1,1 @@
-"""Benchmarks: what the design promises about cost, measured against peers in one run (docs/performance.md)."""
+"""Benchmarks of the costs that the design promises, relative to peers in the same run (docs/performance.md)."""

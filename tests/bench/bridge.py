@@ -1,4 +1,4 @@
-"""``make bench-bridge``: what a record costs a bridge, against aiokafka's own loop, and how long a rebuild takes.
+"""``make bench-bridge``: the cost of a record for a bridge, relative to aiokafka's own loop, and the time of a rebuild.
 
 Both loops read the same topic in turns, in this process, whose CPU time is measured; the broker is another process.
 QUICK=1 makes it short.
@@ -32,11 +32,11 @@ from tests.support.commandline import parser
 RATIO: Final[float] = 0.6
 REBUILD_SECONDS: Final[float] = 15.0
 LIMIT: Final = 120.0
-"""Seconds that one reading may take."""
+"""Time-out of one measurement, in seconds."""
 
 
 class Plan(NamedTuple):
-    """How much is measured."""
+    """Size of the measurement."""
 
     records: int
     rounds: int
@@ -46,11 +46,11 @@ class Plan(NamedTuple):
 FULL = Plan(records=1_000_000, rounds=5, rebuilt=3_000_000)
 QUICK = Plan(records=200_000, rounds=2, rebuilt=300_000)
 WORKLOADS = {"10,000 endpoints": 10_000, "100,000 endpoints": 100_000}
-"""Of few endpoints a poll holds many versions, and most are left out; of many it holds one, and nothing is."""
+"""With few endpoints a poll has many versions of each, most of which are conflated; with many, none is."""
 
 
 async def bare(options: KafkaOptions, ends: dict[str, int]) -> float:
-    """CPU seconds of a loop that only takes what ``getmany`` returns."""
+    """Return the CPU seconds of a loop that only calls ``getmany``."""
     async with consuming(options, "bare", len(ends)) as consumer:
         began = time.process_time()
         assign(consumer, dict.fromkeys(ends, 0))
@@ -61,7 +61,7 @@ async def bare(options: KafkaOptions, ends: dict[str, int]) -> float:
 
 
 async def ours(options: KafkaOptions, ends: dict[str, int]) -> float:
-    """CPU seconds of a bridge's way from the poll to the frames, which are dropped."""
+    """Return the CPU seconds of a bridge's loop from the poll to the frames, which are dropped."""
     bad: list[object] = []
     records = Records(bad.append)
     async with consuming(options, "bridge", len(ends)) as consumer:
@@ -85,7 +85,7 @@ LOOPS: dict[str, Loop] = {"getmany alone": bare, "bridge": ours}
 
 
 async def measure(options: KafkaOptions, ends: dict[str, int], plan: Plan, report: Report, title: str) -> Any:
-    """Records per CPU second of both loops, alternated, and their ratio in each round."""
+    """Measure records per CPU second of both loops alternately, and their ratio in each round."""
     speed: dict[str, list[float]] = {name: [] for name in LOOPS}
     for number in range(1, plan.rounds + 1):
         report.step(f"{title}, round {number}")
@@ -100,7 +100,7 @@ async def measure(options: KafkaOptions, ends: dict[str, int], plan: Plan, repor
 
 
 async def run(plan: Plan, directory: Path, report: Report) -> tuple[dict[str, Any], list[Goal]]:
-    """The whole bench."""
+    """Run the whole bench."""
     report.step("starting Kafka")
     figures: dict[str, Any] = {}
     goals: list[Goal] = []

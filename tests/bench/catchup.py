@@ -1,4 +1,4 @@
-"""A bridge as a process, and a reader that only parses: how long until everything has been caught up with."""
+"""Time for a bridge, as a process, to catch up, with a reader that only parses."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ _START = "import sys; from diem.process.program import start; sys.exit(start('br
 
 
 class Parsing:
-    """What a server does with a feed before it tells anybody."""
+    """A server's parsing of a feed, without delivery."""
 
     def __init__(self) -> None:
         self.state = FeedState()
@@ -51,7 +51,7 @@ class Parsing:
 
 
 async def catch_up(options: KafkaOptions, directory: Path, *, endpoints: int) -> dict[str, Any]:
-    """Seconds from the ``resume`` to the last ``caught_up``, and what it cost the bridge."""
+    """Return the seconds from ``resume`` to the last ``caught_up``, and the bridge's cost."""
     key_file = directory / "internal.key"
     key, port = SharedKey.create(key_file), free_port()
     environment = {

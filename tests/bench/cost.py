@@ -22,8 +22,8 @@ from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 from tests.bench import native
-from tests.bench.bridged import PARTITIONS, bridged, writing
-from tests.bench.costed import Target
+from tests.bench.bridge_pair import PARTITIONS, bridge_pair, writing
+from tests.bench.cost_target import Target
 from tests.bench.drain import Drain, draining, pin
 from tests.bench.figures import Goal
 from tests.bench.idle import Idle, writer
@@ -38,9 +38,9 @@ QUICK: Final = bool(os.environ.get("QUICK"))
 ROUNDS: Final = 1 if QUICK else 3
 IDLE_SLICES, IDLE_SECONDS = (4, 2.0) if QUICK else (5, 5.0)
 IDLE: Final = (0, 1000) if QUICK else (0, 200, 1000)
-"""Connections."""
+"""Numbers of connections."""
 WITHIN: Final = 20.0
-"""Percent that the model may be off for a load that it was not fitted to."""
+"""Allowed error of the model, in percent, for a load that is not part of the fit."""
 REST: Final = Load(0, 0)
 SERVER: Final = [REST, *(Load(0, size) for size in (10, 40, 200)), *(Load(n, 20) for n in (10, 25, 50)), MIX]
 PROXY: Final = [REST, Load(10, 10), Load(10, 20), Load(20, 10), Load(20, 20), MIX]
@@ -95,7 +95,7 @@ class Bench:
 
     async def _server(self, stack: contextlib.AsyncExitStack, options: KafkaOptions) -> None:
         topic = await stack.enter_async_context(writing(options))
-        server = await stack.enter_async_context(bridged(self._folder("bridged"), options, self._cores[0]))
+        server = await stack.enter_async_context(bridge_pair(self._folder("bridged"), options, self._cores[0]))
         drain = await self._clients(stack, server.port, CLIENTS["server"])
         await self._target("server", Target(server.pids, drain, topic.write, SERVER))
 
@@ -142,12 +142,12 @@ class Bench:
             self.goals.append(Goal(f"predicted against measured CPU of a mixed load, {of}", "% off", WITHIN, off))
 
     def figures(self) -> dict[str, float]:
-        """In microseconds, each with its standard error."""
+        """Return the constants in microseconds, each with its standard error."""
         values = {name: round(each.value * 1e6, 3) for name, each in self.estimates.items()}
         return values | {f"{name}_se": round(each.error * 1e6, 3) for name, each in self.estimates.items()}
 
     def blocks(self) -> dict[str, list[dict[str, Any]]]:
-        """What everything was fitted to."""
+        """Return the blocks of the fit."""
         return {
             name: [{"load": [*load], **there, "cpu_s": dict(cpu)} for load, there, cpu in target.blocks]
             for name, target in self.targets.items()

@@ -13,11 +13,11 @@ from websockets.typing import Subprotocol
 
 
 class Lost(Exception):
-    """Clients did not get what they should."""
+    """Clients did not receive what they should."""
 
 
 class Counted(NamedTuple):
-    """What a drain has received since its start."""
+    """Frames that a drain has received since its start."""
 
     updates: int
     replies: int
@@ -32,20 +32,20 @@ class Drain:
         self.count = count
         self.counted = Counted(0, 0, count)
 
-    def say(self, text: str) -> None:
-        """Every connection sends a message; ``#`` stands for its number."""
+    def send_all(self, text: str) -> None:
+        """Send a message on every connection; ``#`` is replaced by its number."""
         self._command(f"say {text}")
 
-    def tell(self, number: int, text: str) -> None:
-        """One connection sends a message."""
+    def send(self, number: int, text: str) -> None:
+        """Send a message on one connection."""
         self._command(f"tell {number} {text}")
 
     def stall(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._command("stall")
 
     async def reach(self, *, updates: int = 0, replies: int = 0) -> None:
-        """Wait until that many more have arrived.
+        """Wait until this many more frames have arrived.
 
         Raises:
             Lost: not within half a minute, or connections were closed, or more arrived.
@@ -59,7 +59,7 @@ class Drain:
             raise Lost(f"expected {goal}, got {self.counted}")
 
     async def count_now(self) -> Counted:
-        """What has arrived until now, however much that is."""
+        """Return the frames that have arrived so far."""
         self._command("wait 0 0")
         assert self._process.stdout is not None
         self.counted = Counted(*map(int, (await self._process.stdout.readline()).split()))
@@ -72,7 +72,7 @@ class Drain:
 
 @contextlib.asynccontextmanager
 async def draining(program: Path, port: int, count: int, *, net: int, core: int | None) -> AsyncIterator[Drain]:
-    """``count`` open connections to a server, 50 from each address of 127.0.``net``.0."""
+    """Open ``count`` connections to a server, 50 from each address of 127.0.``net``.0."""
     process = await asyncio.create_subprocess_exec(
         program,
         *map(str, (port, count, net, "/ws")),
@@ -133,7 +133,7 @@ class Probe:
 
 @contextlib.asynccontextmanager
 async def probing(port: int) -> AsyncIterator[Probe]:
-    """A probe that is connected."""
+    """Connect a probe."""
     protocols = [Subprotocol("diem.v1.json")]
     url = f"ws://127.0.0.1:{port}/ws"
     async with connect(url, subprotocols=protocols, proxy=None, compression=None, ping_interval=None) as connection:
@@ -146,6 +146,6 @@ async def probing(port: int) -> AsyncIterator[Probe]:
 
 
 def pin(pid: int, core: int | None) -> None:
-    """Keep a process on one core; None leaves it to the scheduler."""
+    """Pin a process to one core; None leaves it to the scheduler."""
     if core is not None:
         os.sched_setaffinity(pid, {core})

@@ -1,4 +1,4 @@
-"""``make bench-fanout``: what a delivery, a client and an update cost the WebSocket server (docs/performance.md).
+"""``make bench-fanout``: the cost of a delivery, a client and an update for the WebSocket server (docs/performance.md).
 
 CPU is a multiple of a floor written in C and measured in the same run; QUICK=1 makes it short.
 """
@@ -33,7 +33,7 @@ Rounds = list[dict[str, Block]]
 
 
 class Bench:
-    """One run: all servers up at the same time, measured in turn."""
+    """One run: all servers run at the same time and are measured in turn."""
 
     def __init__(self, plan: Plan, directory: Path, report: Report) -> None:
         self.plan = plan
@@ -78,7 +78,7 @@ class Bench:
                 server.pid,
                 lambda clients=clients: stack.enter_async_context(clients),  # type: ignore[misc]
             )
-            drain.say(phases.subscribe(*HOT))
+            drain.send_all(phases.subscribe(*HOT))
             if name in (A, AGAIN):
                 await drain.reach(replies=drain.count)
             probe = None

@@ -1,4 +1,4 @@
-"""Medians with their uncertainty, and goals that are reached or not."""
+"""Medians with their uncertainty, and goals."""
 
 import random
 import statistics
@@ -18,7 +18,7 @@ class Figure:
 
 
 def figure(rounds: Sequence[float], *, samples: int = 2000) -> Figure:
-    """The median of ``rounds`` and how far it can be trusted."""
+    """Return the median of ``rounds`` with its interval."""
     rng = random.Random(1)
     medians = sorted(statistics.median(rng.choices(rounds, k=len(rounds))) for _ in range(samples))
     low, high = medians[int(0.025 * samples)], medians[int(0.975 * samples)]
@@ -27,7 +27,7 @@ def figure(rounds: Sequence[float], *, samples: int = 2000) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the design promises, and what was measured."""
+    """A bound that the design promises, and the measured figure."""
 
     name: str
     unit: str
@@ -37,7 +37,7 @@ class Goal:
 
     @property
     def reached(self) -> bool:
-        """Every goal here is an upper bound."""
+        """Whether the figure is within the bound; every goal here is an upper bound."""
         return self.measured <= self.goal
 
     def as_json(self) -> dict[str, Any]:
@@ -45,5 +45,5 @@ class Goal:
 
 
 def goal(name: str, unit: str, bound: float, measured: Figure) -> Goal:
-    """A goal for a figure."""
+    """Return a goal for a figure."""
     return Goal(name, unit, bound, measured.median, (measured.low, measured.high))

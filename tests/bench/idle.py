@@ -1,4 +1,4 @@
-"""Servers and proxies that have nothing but idle connections, and what each of these costs in a second."""
+"""Cost per second of an idle connection, at servers and proxies that have nothing else."""
 
 import asyncio
 import contextlib
@@ -15,13 +15,13 @@ from tests.bench.regression import Estimate, Quantities, fit
 from tests.bench.servers import diem
 
 CLIENT, LINK, UPSTREAM = "connection_us_per_s", "proxy_connection_us_per_s", "upstream_us_per_s"
-"""A client's connection at a server; a link of one client to a server, at its proxy; the same at the server."""
+"""Costs: a client's connection at a server; a client's link to a server, at the proxy; the same at the server."""
 KINDS: Final = (CLIENT, LINK, UPSTREAM)
 Cores = tuple[int | None, int | None]
 
 
 def writer(proxy: Proxied) -> Write:
-    """Writes to the server behind a proxy."""
+    """Return a function that writes to the server behind a proxy."""
 
     async def write(names: Sequence[str]) -> None:
         proxy.publish(*names)
@@ -40,7 +40,7 @@ class Idle:
         self._pids: dict[str, list[tuple[int, int]]] = {kind: [] for kind in KINDS}
 
     async def start(self, stack: contextlib.AsyncExitStack) -> None:
-        """Start all, with their connections, at once."""
+        """Start all at once, with their connections."""
         await asyncio.gather(*(self._start(stack, number) for number in self._connections))
 
     async def _start(self, stack: contextlib.AsyncExitStack, connections: int) -> None:
@@ -61,7 +61,7 @@ class Idle:
             self._pids[kind].append((connections, pid))
 
     async def measure(self, slices: int, seconds: float) -> dict[str, Estimate]:
-        """CPU seconds that one connection more costs in a second; all of them: a turn of the wheel that pings them."""
+        """Return the CPU seconds per second of one more connection, measured over a full period of the pings."""
         there: dict[str, list[Quantities]] = {kind: [] for kind in KINDS}
         spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
         for _ in range(slices):

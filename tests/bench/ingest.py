@@ -1,4 +1,4 @@
-"""``make bench-ingest``: what accepting changes costs on SQLite and PostgreSQL, side by side, and how late the feed is.
+"""``make bench-ingest``: the cost of accepting changes on SQLite and PostgreSQL, and the delay of the feed.
 
 5,000 endpoints of 24 points, 1,000 changes a second in bulk writes of 50; stores with history and without take turns.
 CPU is that of the Data Service's process, and beside it that of PostgreSQL's. ``QUICK=1``: one short round.
@@ -37,7 +37,7 @@ QUICK: Final = bool(os.environ.get("QUICK"))
 ENDPOINTS, BATCH, RATE, POINTS = 5_000, 50, 1_000, 24
 ROUNDS, SECONDS = (1, 5.0) if QUICK else (5, 12.0)
 PASSES: Final = 2 if QUICK else 33
-"""Over all endpoints before: so many that what is accepted pushes out of the history as much."""
+"""Rounds over all endpoints beforehand, so that histories are full and each change removes an old version."""
 AT_ONCE: Final = 4
 LATE_S: Final = 10.0
 BASE: Final = "sqlite"
@@ -48,7 +48,7 @@ HISTORY_GOAL: Final = 1.35
 
 @dataclass
 class Target:
-    """A Data Service with a store of its own, and what it was seen to do."""
+    """A Data Service with a store of its own, and its measurements."""
 
     name: str
     process: DataProcess
@@ -56,15 +56,15 @@ class Target:
     http: httpx.AsyncClient
     turn: int = 0
     late_ms: list[float] = field(default_factory=list)
-    """Of each record of the feed: from acceptance, which is its version, to here."""
+    """Delay of each record of the feed, from acceptance (its version) to arrival."""
     seen: int = 0
 
     def cpu(self) -> tuple[float, float]:
-        """CPU seconds so far: the service's, and the database server's."""
+        """Return the CPU seconds so far of the service and of the database server."""
         return cost(self.process.child.pid).cpu, 0.0 if self.cluster is None else _tree(self.cluster.pid)
 
     async def put(self, batch: int) -> float:
-        """Change one batch of endpoints; returns how long it took, in milliseconds."""
+        """Change one batch of endpoints; return the time in milliseconds."""
         self.turn += 1
         began = time.perf_counter()
         answer = await self.http.put("/v1/data", content=_body(batch, self.turn))
@@ -73,7 +73,7 @@ class Target:
         return (time.perf_counter() - began) * 1000
 
     async def read(self) -> None:
-        """Follow the feed for ever."""
+        """Read the feed until cancelled."""
         url = f"ws{self.process.internal.removeprefix('http')}/feed"
         kind = websockets.Subprotocol(feed.SUBPROTOCOL)
         async with connect(url, subprotocols=[kind], additional_headers=self.process.shared, max_size=None) as link:
@@ -108,7 +108,7 @@ def _body(batch: int, turn: int) -> bytes:
 
 @contextlib.asynccontextmanager
 async def targets(folder: Path, cluster: Cluster | None) -> AsyncIterator[list[Target]]:
-    """The services, with every endpoint there and the histories full."""
+    """Run the services, with all endpoints and full histories."""
     wanted: list[tuple[str, Cluster | None]] = [(BASE, None), *([("postgresql", cluster)] if cluster else [])]
     async with AsyncExitStack() as stack:
         made = []
@@ -126,7 +126,7 @@ async def targets(folder: Path, cluster: Cluster | None) -> AsyncIterator[list[T
 
 
 async def fill(target: Target) -> None:
-    """Write every endpoint so many times, as fast as it goes; without history there is nothing to fill."""
+    """Write every endpoint this many times, as fast as possible; nothing without history."""
     batches = iter(list(range(ENDPOINTS // BATCH)) * (1 if "no history" in target.name else PASSES))
 
     async def write() -> None:
@@ -137,7 +137,7 @@ async def fill(target: Target) -> None:
 
 
 async def measure(target: Target) -> dict[str, float]:
-    """One round: changes at the rate, and what they cost."""
+    """Run one round: changes at the rate, and their cost."""
     batches = random.Random(target.turn).sample(range(ENDPOINTS // BATCH), ENDPOINTS // BATCH)
     count = int(SECONDS * RATE / BATCH)
     target.late_ms.clear()
@@ -168,7 +168,7 @@ async def measure(target: Target) -> dict[str, float]:
 
 
 async def run(cluster: Cluster | None, folder: Path, report: Report) -> dict[str, dict[str, Figure]]:
-    """All figures of all stores."""
+    """Return all figures of all stores."""
     async with targets(folder, cluster) as all_:
         reading = [asyncio.create_task(target.read()) for target in all_]
         try:
@@ -188,7 +188,7 @@ async def run(cluster: Cluster | None, folder: Path, report: Report) -> dict[str
 
 
 def goals(figures: dict[str, dict[str, Figure]]) -> list[Goal]:
-    """What should hold."""
+    """Return the goals."""
     made = []
     for name, bound in CPU_GOALS.items():
         if name in figures:

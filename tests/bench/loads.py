@@ -1,4 +1,4 @@
-"""Loads of known composition, for ``make bench-cost``: who subscribes to what, and what is written in a block."""
+"""Loads of known composition for ``make bench-cost``: subscriptions, and the writes of a block."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ from tests.bench.drain import Drain
 from tests.bench.phases import subscribe
 
 ENDPOINTS: Final = 200
-"""Of each set."""
+"""Number of endpoints of each set."""
 EVERY: Final = 0.08
 """Seconds between two writes."""
 WRITES: Final = 6
@@ -20,24 +20,24 @@ MIXED_SIZES: Final = (5, 60)
 
 
 class Load(NamedTuple):
-    """One block: writes of ``size`` updates each to endpoints with so many ``subscribers``; of 0, nothing happens."""
+    """One block: writes of ``size`` updates each to endpoints with ``subscribers``; idle for size 0."""
 
     subscribers: int
     size: int
 
 
 MIX: Final = Load(-1, -1)
-"""The load that nothing is fitted to: skewed subscriptions, skewed rates of updates, and writes of all sizes."""
+"""The load that is not part of the fit: skewed subscriptions and rates of updates, and writes of all sizes."""
 Write = Callable[[Sequence[str]], Awaitable[None]]
 
 
 def names(subscribers: int, count: int = ENDPOINTS) -> list[str]:
-    """The endpoints that have so many subscribers."""
+    """Return the endpoints with this number of subscribers."""
     return [f"/cost/{subscribers}/{number}" for number in range(count)]
 
 
 def subscriptions(levels: Sequence[int], clients: int) -> list[list[str]]:
-    """For each client, its endpoints: of every level as many as all others have, and its part of the mixture."""
+    """Return the endpoints of each client: equally many of every level, and its part of the mixture."""
     wanted: list[list[str]] = [[] for _ in range(clients)]
     for level in filter(None, levels):
         endpoints, each = names(level), level * ENDPOINTS // clients
@@ -51,10 +51,10 @@ def subscriptions(levels: Sequence[int], clients: int) -> list[list[str]]:
 
 
 async def settle(drain: Drain, wanted: Sequence[Sequence[str]], write: Write) -> None:
-    """Subscribe every client, and write every endpoint once: all is there when all of that has arrived."""
+    """Subscribe every client, and write every endpoint once; wait until all frames have arrived."""
     for number, mine in enumerate(wanted):
         if mine:
-            drain.tell(number, subscribe(*mine))
+            drain.send(number, subscribe(*mine))
     await write(sorted({name for mine in wanted for name in mine}))
     async with asyncio.timeout(30):
         # Of replies there may be several to a request: a proxy's come in parts.
@@ -64,7 +64,7 @@ async def settle(drain: Drain, wanted: Sequence[Sequence[str]], write: Write) ->
 
 @dataclass
 class Schedule:
-    """What is written in the blocks of a load; the same in every run."""
+    """Return the writes of the blocks of a load; the same in every run."""
 
     rng: random.Random
 
@@ -84,5 +84,5 @@ class Schedule:
 
 
 def quantities(seconds: float, writes: Sequence[Sequence[str]], frames: int) -> Mapping[str, float]:
-    """What there was in a block."""
+    """Return the quantities of a block."""
     return {"seconds": seconds, "writes": len(writes), "updates": sum(map(len, writes)), "frames": frames}

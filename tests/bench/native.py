@@ -1,4 +1,4 @@
-"""The two C programs of the benchmark: the floor and the load client, compiled when they are needed."""
+"""The two C programs of the benchmark, compiled on demand: the floor and the load client."""
 
 import shutil
 import subprocess
@@ -8,14 +8,14 @@ HERE = Path(__file__).parent
 
 
 class NoCompiler(Exception):
-    """Without a C compiler there is no floor to compare with."""
+    """There is no C compiler, hence no floor."""
 
     def __str__(self) -> str:
         return "the fan-out benchmark needs a C compiler: on Debian, apt install gcc libc6-dev"
 
 
 def program(name: str, build: Path) -> Path:
-    """Compile ``name``.c into ``build``, unless it is there and newer; returns the program.
+    """Compile ``name``.c into ``build``, unless it is up to date; return the program.
 
     Raises:
         NoCompiler: there is none.

@@ -1,4 +1,4 @@
-"""A peer: ``websockets.broadcast`` on uvloop, as its documentation has it. Payloads arrive on standard input."""
+"""A peer: ``websockets.broadcast`` on uvloop, as in its documentation. Payloads arrive on standard input."""
 
 import logging
 import sys

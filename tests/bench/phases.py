@@ -1,4 +1,4 @@
-"""The measurements of the fan-out benchmark, each a few rounds of its own."""
+"""The measurements of the fan-out benchmark, a few rounds each."""
 
 import asyncio
 import statistics
@@ -29,18 +29,18 @@ def subscribe(*endpoints: str) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Size of the measurements."""
 
     clients: int
     rounds: int
     ticks: int
-    """Of one block with one update per client and tick."""
+    """Ticks of a block with one update per client and tick."""
     foreign_batches: int
     idle_clients: int
 
 
 async def interleaved(targets: Mapping[str, Target], endpoints: list[str], ticks: int) -> dict[str, Block]:
-    """One round: every server twice, there and back, so that what drifts hits all alike."""
+    """Measure one round: every server twice, in ABBA order, so that drift affects all alike."""
     blocks: dict[str, list[Block]] = {name: [] for name in targets}
     for name in [*targets, *reversed([*targets])]:
         blocks[name].append(await targets[name].block(endpoints, ticks))
@@ -51,12 +51,12 @@ async def interleaved(targets: Mapping[str, Target], endpoints: list[str], ticks
 
 
 def ratios(rounds: list[dict[str, Block]], name: str, base: str) -> Figure:
-    """CPU per delivery of one server, as a multiple of another's in the same round."""
+    """Return the CPU per delivery of one server, as a multiple of another's in the same round."""
     return figure([blocks[name].cpu_us / blocks[base].cpu_us for blocks in rounds])
 
 
 async def foreign(server: Diem, batches: int) -> float:
-    """Microseconds of CPU for an update that nobody subscribed to, from the feed to its discard."""
+    """Measure the CPU of an update without subscribers, from the feed to its discard, in microseconds."""
     async with probing(server.port) as probe:
         await probe.subscribe(MARKER)
         spent = 0.0
@@ -70,23 +70,23 @@ async def foreign(server: Diem, batches: int) -> float:
 
 
 async def requests(target: Target, pairs: int) -> float:
-    """Microseconds of CPU for a subscribe or unsubscribe of one endpoint, with its reply."""
+    """Measure the CPU of a subscribe or unsubscribe of one endpoint, with its reply, in microseconds."""
     drain = target.drain
     before = await measured(target.server)
     for _ in range(pairs):
-        drain.say('{"type":"subscribe","id":2,"endpoints":{"/bench/own/#":null}}')
+        drain.send_all('{"type":"subscribe","id":2,"endpoints":{"/bench/own/#":null}}')
         await drain.reach(replies=drain.count)
-        drain.say('{"type":"unsubscribe","id":3,"endpoints":["/bench/own/#"]}')
+        drain.send_all('{"type":"unsubscribe","id":3,"endpoints":["/bench/own/#"]}')
         await drain.reach(replies=drain.count)
     return (await measured(target.server) - before).cpu / (2 * pairs * drain.count) * 1e6
 
 
 @dataclass(frozen=True)
 class Stalled:
-    """What clients that do not read do to the others, in one round."""
+    """Effect of clients that do not read on the others, in one round."""
 
     cpu: float
-    """CPU per delivery to the others, as a multiple of the server without such clients."""
+    """CPU per delivery to the others, relative to the server without such clients."""
     writes: float
 
 
@@ -97,7 +97,7 @@ async def stalled(pair: Mapping[str, Target], program: Path, core: int | None, t
     server.publish(*FILL)
     async with draining(program, server.port, QUIET_CLIENTS, net=9, core=core) as quiet:
         for number in range(QUIET_CLIENTS):
-            quiet.tell(number, subscribe(*QUIET))
+            quiet.send(number, subscribe(*QUIET))
         await quiet.reach(replies=QUIET_CLIENTS, updates=QUIET_CLIENTS * len(QUIET))
         await _block(server, quiet)
         # What follows in the feed shows that all of it has been taken.
@@ -111,7 +111,7 @@ async def stalled(pair: Mapping[str, Target], program: Path, core: int | None, t
 async def memory(
     directory: Path, program: Path, cores: tuple[int | None, int | None], clients: int
 ) -> dict[str, float]:
-    """KiB of a fresh server per connection: idle, with 10 subscriptions of 200, and held when it does not read."""
+    """Measure KiB per connection of a new server: idle, with 10 subscriptions of 200, and without a reading client."""
     async with diem(directory, core=cores[0]) as server:
         server.publish(*CATALOGUE)
         await asyncio.sleep(0.2)
@@ -119,12 +119,12 @@ async def memory(
         async with draining(program, server.port, clients, net=1, core=cores[1]) as drain:
             idle = await _settled(server.pid)
             for number in range(clients):
-                drain.tell(number, subscribe(*(CATALOGUE[(7 * number + 3 * i) % 200] for i in range(10))))
+                drain.send(number, subscribe(*(CATALOGUE[(7 * number + 3 * i) % 200] for i in range(10))))
             await drain.reach(replies=clients, updates=10 * clients)
             subscribed = await _settled(server.pid)
             async with draining(program, server.port, STALLED_CLIENTS, net=2, core=cores[1]) as quiet:
                 server.publish(*FILL)
-                quiet.say(subscribe(*FILL))
+                quiet.send_all(subscribe(*FILL))
                 await quiet.reach(replies=quiet.count, updates=quiet.count * len(FILL))
                 before = await _settled(server.pid)
                 await _block(server, quiet)
@@ -139,7 +139,7 @@ async def memory(
 
 
 async def _block(server: Server, quiet: Drain) -> None:
-    """Let clients read no more, and fill the kernel's buffers of both ends and the 32 KiB in the server."""
+    """Stop clients from reading, and fill the kernel's buffers of both ends and the 32 KiB in the server."""
     quiet.stall()
     await asyncio.sleep(SETTLE)
     for _ in range(800):
@@ -153,7 +153,7 @@ async def _settled(pid: int) -> int:
 
 
 async def per_connection(pid: int, connect: Callable[[], Awaitable[Drain]]) -> tuple[Drain, float]:
-    """Connect clients to a server that has none; returns them and the KiB that each costs it."""
+    """Connect clients to a server without clients; return them and the KiB of each."""
     before = rss_kib(pid)
     drain = await connect()
     return drain, (await _settled(pid) - before) / drain.count

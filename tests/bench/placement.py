@@ -1,4 +1,4 @@
-"""``make bench-placement``: how good plans are on made traffic, how long they take, and what they are compared with.
+"""``make bench-placement``: quality and time of plans on synthetic traffic, compared with alternatives.
 
 Instances (tests/support/instances.py): A has 10,000 endpoints, 100,000 clients and communities; B is ten times as
 large; Z has no communities, only Zipf's popularity; drift replaces 15 % of the clients of A. Deterministic but for the
@@ -32,7 +32,7 @@ from tests.support.instances import OTHER, A, B, Population, Z, drifted, populat
 WRITTEN: Final = Path("build/bench/placement.json")
 QUICK: Final = bool(os.environ.get("QUICK"))
 COSTS: Final = Costs(update_us=1.0, delivery_us=1.0, connection_us_per_s=1000.0)
-"""Connections are dear, so that the hot set is as large as its budget."""
+"""Expensive connections, so that the hot set uses its whole budget."""
 HOT: Final = 0.005
 DRIFT: Final = 0.15
 MOVED: Final = 0.01
@@ -50,7 +50,7 @@ class Bench:
     goals: list[Goal] = field(default_factory=list)
 
     def planned(self, name: str, run: Callable[[], PlanResult]) -> PlanResult:
-        """One plan, timed."""
+        """Compute one plan, and measure its time."""
         self.report.step(name)
         cpu, wall = time.process_time(), time.monotonic()
         outcome = run()
@@ -65,11 +65,11 @@ class Bench:
         return outcome
 
     def goal(self, name: str, unit: str, bound: float, measured: float) -> None:
-        """A goal, and what was measured."""
+        """Add a goal with its measured value."""
         self.goals.append(Goal(name, unit, bound, round(measured, 4)))
 
     def judge(self, name: str, servers: int, fan_out_goal: float) -> None:
-        """Fan-out and balance of a plan on ``servers`` against their goals."""
+        """Add goals for fan-out and balance of a plan on ``servers``."""
         figures = self.figures[name]["servers"][str(servers)]["plan"]
         self.goal(f"{name}, {servers} servers: fan-out", "servers", fan_out_goal, figures["fan_out"])
         self.goal(f"{name}, {servers} servers: max/mean load", "x", EVEN, figures["max_over_mean_load"])
@@ -97,7 +97,7 @@ def plain_a(bench: Bench, instance: Instance) -> PlanResult:
 def several(bench: Bench, instance: Instance) -> None:
     """A planned for 4, 8 and 16 servers at the same time; the number of partitions is chosen."""
     name = "A for 4, 8 and 16"
-    options = PlanOptions(servers=(4, 8, 16), hot_budget=0.0, least_partitions=24)
+    options = PlanOptions(servers=(4, 8, 16), hot_budget=0.0, current_partitions=24)
     bench.planned(name, lambda: plan(instance, options, COSTS))
     bench.judge(name, 16, 2.70)
 
@@ -111,9 +111,9 @@ def hot(bench: Bench, name: str, instance: Instance, bound: float) -> None:
 
 
 def drift(bench: Bench, before: Population, current: PlanResult) -> None:
-    """Clients with other interests come: the placement of A is kept, mended, or made anew."""
+    """Replace clients by others with other interests: A's placement is kept, adapted, or computed anew."""
     instance = drifted(before, population(OTHER), DRIFT).instance()
-    options = PlanOptions(servers=(16,), least_partitions=16, hot_budget=0.0, movement_budget=MOVED)
+    options = PlanOptions(servers=(16,), current_partitions=16, hot_budget=0.0, movement_budget=MOVED)
     name = "A after drift, warm start"
     bench.planned(name, lambda: plan(instance, options, COSTS, current.placement))
     figures = bench.figures[name]
@@ -140,7 +140,7 @@ def large(bench: Bench) -> None:
 
 
 def on_spark(bench: Bench) -> None:
-    """B (A with ``QUICK=1``) from single subscriptions on, in Spark: its sets are never in one process."""
+    """Plan B (A with ``QUICK=1``) on Spark, from single subscriptions: its sets are never in one process."""
     name, recipe, leaves, bound = ("A on Spark", A, 16, 2.70) if QUICK else ("B on Spark", B, 48, 2.90)
     bench.report.step(name)
     found = placement_spark.measured(population(recipe), leaves)

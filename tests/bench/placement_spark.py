@@ -1,4 +1,4 @@
-"""The part of ``make bench-placement`` on Spark: from single subscriptions in no order to a plan, in its own process.
+"""The Spark part of ``make bench-placement``: from unordered subscriptions to a plan, in its own process.
 
 Parquet files of (client, endpoint, weight) are made first, shuffled. Then a process starts Spark, counts subscribers,
 makes the sets and plans; its time is taken from its start to its end, and its memory is the sum over it, the JVM and
@@ -43,7 +43,7 @@ _EVERY_S: Final = 0.2
 
 
 def possible() -> bool:
-    """Whether what Spark needs is there."""
+    """Return whether Spark's requirements are installed."""
     try:
         java.find()
     except java.NoJava:
@@ -52,7 +52,7 @@ def possible() -> bool:
 
 
 def measured(made: Population, leaves: int) -> dict[str, Any]:
-    """The report of a plan on ``leaves`` servers and partitions, and what the process took: s, GiB, and the load."""
+    """Return the report of a plan on ``leaves`` servers and partitions, and its resources: s, GiB, and the load."""
     with tempfile.TemporaryDirectory(prefix="diem-bench-") as name:
         _write(made, Path(name))
         before = os.getloadavg()[0]
@@ -75,7 +75,7 @@ def measured(made: Population, leaves: int) -> dict[str, Any]:
 
 
 class _Spent(threading.Thread):
-    """What a process and all below it take, until it ends: the peak of their memory, and CPU time of each."""
+    """Resources of a process and its descendants until it ends: peak memory, and CPU time of each."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -115,7 +115,7 @@ def _write(made: Population, folder: Path) -> None:
 
 
 def _plan(folder: Path, leaves: int) -> dict[str, Any]:
-    """What the process does: the report, and when each of its steps was done (s)."""
+    """Compute the plan; return the report, and the times of its steps (s)."""
     begun, steps = time.monotonic(), {}
 
     def step(name: str) -> None:

@@ -1,11 +1,11 @@
-"""What a process has cost so far, as Linux accounts it."""
+"""Resources that a process has used, from Linux's accounting."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """Of one process, all threads."""
+    """Cost of one process, all threads."""
 
     cpu: float
     """Seconds of CPU (user and system), to the nanosecond: the scheduler's own account, not the 10 ms ticks."""
@@ -17,14 +17,14 @@ class Cost(NamedTuple):
 
 
 def cost(pid: int) -> Cost:
-    """What a process has cost until now; it should be asleep, or the last milliseconds are missing."""
+    """Return the cost of a process so far; it should be asleep, or the last milliseconds are missing."""
     tasks = Path(f"/proc/{pid}/task")
     cpu = sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
     return Cost(cpu / 1e9, _field(Path(f"/proc/{pid}/io"), "syscw"))
 
 
 def rss_kib(pid: int) -> int:
-    """Resident memory in KiB."""
+    """Return the resident memory in KiB."""
     return _field(Path(f"/proc/{pid}/status"), "VmRSS")
 
 

@@ -1,4 +1,4 @@
-"""``make bench-proxy``: what a delivered frame costs a proxy, as a multiple of a server with as many direct clients.
+"""``make bench-proxy``: the cost of a delivered frame for a proxy, relative to a server with as many direct clients.
 
 The CPU of the servers behind the proxies is not counted. Proxies reach their servers over Unix sockets, as ``diem up``
 has it; one more reaches its server over TCP, as on two machines. QUICK=1 makes it short.
@@ -37,7 +37,7 @@ DIRECT = "server, direct clients"
 
 
 class Kind(NamedTuple):
-    """A proxy that is measured."""
+    """A kind of proxy to measure."""
 
     mode: str
     transport: str
@@ -53,7 +53,7 @@ Rounds = list[dict[str, Block]]
 
 
 class Watch:
-    """Tells who asks that one server owns everything (an ``End``)."""
+    """A snapshot feed with one server that owns everything (a ``ChannelHandler``)."""
 
     subprotocol = SUBPROTOCOL
     accepting = True
@@ -90,7 +90,7 @@ class Proxied:
 
 @contextlib.asynccontextmanager
 async def proxied(directory: Path, kind: Kind, cores: tuple[int | None, int | None]) -> AsyncIterator[Proxied]:
-    """A running proxy on the first core, its server on the second."""
+    """Run a proxy on the first core, its server on the second."""
     sockets = directory / "sockets" if kind.transport == "unix" else None
     async with diem(directory, core=cores[1], sockets=sockets) as server:
         if sockets is not None and not (sockets / f"{server.internal}.sock").exists():
@@ -99,7 +99,7 @@ async def proxied(directory: Path, kind: Kind, cores: tuple[int | None, int | No
         watch_port, port, internal = free_port(), free_port(), free_port()
         watch = Watch(f"ws://127.0.0.1:{server.internal}/ws")
         listener = InternalListener(
-            "127.0.0.1", watch_port, key=key, ready=lambda: None, status=dict, ends={"/watch": watch}
+            "127.0.0.1", watch_port, key=key, ready=lambda: None, status=dict, channels={"/watch": watch}
         )
         await listener.start()
         settings = {
@@ -160,7 +160,7 @@ class Bench:
             drain = await stack.enter_async_context(
                 draining(self._drain, server.port, CLIENTS, net=net, core=self._cores[1])
             )
-            drain.say(phases.subscribe(*HOT))
+            drain.send_all(phases.subscribe(*HOT))
             await drain.reach(replies=drain.count)
             probe = await stack.enter_async_context(probing(server.port))
             await probe.subscribe(*HOT)

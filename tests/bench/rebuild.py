@@ -1,4 +1,4 @@
-"""``make bench-rebuild``: how long a server that starts from nothing is not ready, after millions of updates.
+"""``make bench-rebuild``: time until a restarted server is ready, after millions of updates.
 
 The records are written straight to the topic. Then server and bridge are killed, again and again, while clients that
 hold versions dial; none may be told an older one than it holds, and all must end at the newest.
@@ -41,7 +41,7 @@ BATCH_BYTES = 96 * 1024
 READY_GOAL = 15.0
 CONVERGED_WITHIN = 60.0
 LIVE_EVERY, LIVE_ENDPOINTS = 0.2, 100
-"""What is written while the server catches up: to so many of the clients' endpoints, so often."""
+"""Writes while the server catches up: number of the clients' endpoints, and interval."""
 
 
 class Topic:
@@ -61,7 +61,7 @@ class Topic:
             self._parts[key] = encode(name, self._base, self._base).split(str(self._base).encode())
 
     async def write_rounds(self, rounds: int) -> None:
-        """Write each endpoint so many times; all partitions at once."""
+        """Write each endpoint this many times, all partitions at once."""
         async with asyncio.TaskGroup() as tasks:
             for partition, keys in self._partitions.items():
                 tasks.create_task(self._write(partition, keys * rounds))
@@ -91,7 +91,7 @@ class Topic:
 
 @asynccontextmanager
 async def open_topic(options: KafkaOptions, names: Sequence[str]) -> AsyncIterator[Topic]:
-    """The topic, open for writing."""
+    """Open the topic for writing."""
     producer = AIOKafkaProducer(
         acks="all",
         max_batch_size=BATCH_BYTES,
@@ -112,12 +112,12 @@ class HoldingClient(LoadClient):
 
     def updates(self, data: bytes, start: int, end: int, time: float) -> None:
         for endpoint, digits in self.pattern.findall(data, start, end):
-            self.stale += int(digits) < self.told.get(endpoint, 0)
+            self.stale += int(digits) < self.announced.get(endpoint, 0)
         super().updates(data, start, end, time)
 
 
 def crowd(servers: list[tuple[str, int, str]], names: list[str], random: Random) -> list[HoldingClient]:
-    """The clients, not connected yet."""
+    """Return the clients, not connected yet."""
     where = [Server(*server) for server in servers]
     return [
         HoldingClient(
@@ -133,16 +133,16 @@ def crowd(servers: list[tuple[str, int, str]], names: list[str], random: Random)
 
 
 async def converged(clients: list[HoldingClient], topic: Topic) -> float:
-    """Seconds until every client is at the newest version of everything. Raises ``TimeoutError``."""
+    """Return the seconds until every client has the newest versions. Raises ``TimeoutError``."""
     start = time.monotonic()
     async with asyncio.timeout(CONVERGED_WITHIN):
-        while any(client.told.get(key) != topic.newest[key] for client in clients for key in client.wants):
+        while any(client.announced.get(key) != topic.newest[key] for client in clients for key in client.wants):
             await asyncio.sleep(0.02)
     return time.monotonic() - start
 
 
 async def restart(system: System, topic: Topic, clients: list[HoldingClient], random: Random) -> dict[str, float]:
-    """Kill server and bridge, and write on until everybody is where he should be."""
+    """Kill server and bridge, and keep writing until all clients have converged."""
     wanted = sorted({key for client in clients for key in client.wants})
 
     over = asyncio.Event()
@@ -167,13 +167,13 @@ async def restart(system: System, topic: Topic, clients: list[HoldingClient], ra
 
 
 def peak_mib(system: System, name: str) -> float:
-    """The most memory that a process had, as the kernel says it (VmHWM)."""
+    """Return the peak memory of a process (VmHWM)."""
     status = Path(f"/proc/{system.process(name).pid}/status").read_text(encoding="utf-8")
     return round(int(status.partition("VmHWM:")[2].split()[0]) / 1024, 1)
 
 
 async def run(report: Report) -> tuple[dict[str, Any], list[Goal]]:
-    """The whole measurement."""
+    """Run the whole measurement."""
     random = Random(1)
     names = [f"/rebuild/{number:05}" for number in range(ENDPOINTS)]
     async with AsyncExitStack() as stack:

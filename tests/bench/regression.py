@@ -1,4 +1,4 @@
-"""What each thing costs, from what blocks of several things together have cost."""
+"""Costs of single quantities, fitted to the costs of blocks with several."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 Quantities = Mapping[str, float]
-"""How much there was of each thing in a block."""
+"""Amount of each quantity in a block."""
 
 
 class Estimate(NamedTuple):
@@ -17,7 +17,7 @@ class Estimate(NamedTuple):
 
 
 def fit(blocks: Sequence[Quantities], costs: Sequence[float], scales: Sequence[float]) -> dict[str, Estimate]:
-    """The costs of one of each thing, by least squares without an intercept; ``scales``: how far off a block may be.
+    """Fit the unit costs by least squares without an intercept; ``scales``: the expected error of each block.
 
     What disturbs a measurement on a shared machine is a share of it: with the blocks' own costs as scales, it is the
     relative error that is least.
@@ -35,5 +35,5 @@ def fit(blocks: Sequence[Quantities], costs: Sequence[float], scales: Sequence[f
 
 
 def predicted(estimates: Mapping[str, Estimate], block: Quantities) -> float:
-    """What a block should cost."""
+    """Return the predicted cost of a block."""
     return sum(estimates[name].value * amount for name, amount in block.items())

@@ -1,4 +1,4 @@
-"""What the person at the terminal sees of a benchmark while it runs and at its end."""
+"""Terminal output of a benchmark: progress and results."""
 
 from collections.abc import Iterable, Mapping
 from typing import Self
@@ -13,7 +13,7 @@ WIDTH_OF_FILES = 120
 
 
 class Report:
-    """Progress while the block is open (a bar at a terminal, plain lines elsewhere), and tables."""
+    """Progress while the block is open (a bar at a terminal, otherwise plain lines), and tables."""
 
     def __init__(self, steps: int) -> None:
         self._console = Console(highlight=False)
@@ -34,7 +34,7 @@ class Report:
         self._bar.stop()
 
     def step(self, what: str) -> None:
-        """The next step begins."""
+        """Show the next step."""
         self._done += 1
         if self._console.is_terminal:
             self._bar.update(self._task, advance=1, description=what)
@@ -48,7 +48,7 @@ class Report:
         self._console.print(table)
 
     def rows(self, title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
-        """A table of plain numbers: a row for each key, a column for each of the keys below."""
+        """Print a table of numbers: a row for each key, a column for each inner key."""
         columns = dict.fromkeys(name for row in rows.values() for name in row)
         table = Table("", *columns, title=title, title_justify="left")
         for name, row in rows.items():

@@ -24,8 +24,8 @@ from diem.process.auth import SharedKey
 from tests.bench.figures import Goal
 from tests.bench.procfs import cost
 from tests.bench.report import Report
+from tests.load.client_process import ClientProcess
 from tests.load.clients import Plan
-from tests.load.crowd import Crowd
 from tests.load.system import System
 from tests.load.writes import Writer
 from tests.support.commandline import parser
@@ -62,10 +62,10 @@ async def measure(axis: Axis, servers: int, seconds: float, folder: Path) -> dic
         plan = Plan(servers=system.servers, rest=system.rest, endpoints=ENDPOINTS, clients=CLIENTS)
         try:
             await writer.put_all()
-            async with Crowd(plan) as crowd:
-                await crowd.expect(writer.newest())
-                if not await crowd.until(lambda figures: figures["behind"] == 0, SETTLE_SECONDS):
-                    raise TimeoutError(f"not everybody was told of what is there: {crowd.figures}")
+            async with ClientProcess(plan) as clients:
+                await clients.expect(writer.newest())
+                if not await clients.until(lambda figures: figures["behind"] == 0, SETTLE_SECONDS):
+                    raise TimeoutError(f"not all clients have the present versions: {clients.figures}")
                 before, began = await look(system), monotonic()
                 await writer.run(seconds)
                 await asyncio.sleep(1.0)

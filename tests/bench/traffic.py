@@ -53,7 +53,7 @@ async def measure(plan: Plan, directory: Path, report: Report) -> dict[str, Any]
             clients = await stack.enter_async_context(
                 draining(drain, server.port, plan.clients, net=net, core=cores[1])
             )
-            clients.say(phases.subscribe(*HOT))
+            clients.send_all(phases.subscribe(*HOT))
             await clients.reach(replies=clients.count)
             probe = await stack.enter_async_context(probing(server.port))
             await probe.subscribe(*HOT)

@@ -1,4 +1,4 @@
-"""The feeds that the contract is held against: each a real feed server at a real socket, and its source."""
+"""The feeds under test: each a real feed server at a real socket, and its source."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from tests.support.small import MemoryFeed
 
 
 class FeedUnderTest(Protocol):
-    """What the contract needs of a feed."""
+    """Operations of a feed that the contract tests need."""
 
     url: str
     key: SharedKey
@@ -74,8 +74,9 @@ class StoreFeed:
         await self._stack.enter_async_context(store.serving())
         server = FeedServer(store)
         self._stack.callback(store.index.subscribe(server.changed))
-        ends = {"/feed": server}
-        listener = InternalListener("127.0.0.1", self._port, key=self.key, ready=lambda: None, status=dict, ends=ends)
+        listener = InternalListener(
+            "127.0.0.1", self._port, key=self.key, ready=lambda: None, status=dict, channels={"/feed": server}
+        )
         await listener.start()
         self._stack.callback(listener.stop)
         beating = asyncio.create_task(server.run())
@@ -134,7 +135,7 @@ async def node(directory: Path) -> AsyncIterator[FeedUnderTest]:
 
 @contextlib.asynccontextmanager
 async def bridge(directory: Path, options: KafkaOptions) -> AsyncIterator[FeedUnderTest]:
-    """A bridge that reads a topic of one partition, and the one of hot updates, in which nothing is."""
+    """A bridge that reads a topic of one partition, and the empty topic of hot updates."""
     async with updates_topic(options, partitions=1) as topic, running_bridge(directory, options) as running:
 
         class Bridge:

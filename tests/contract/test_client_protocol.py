@@ -49,59 +49,59 @@ async def closed(client: Client) -> int:
 
 async def test_the_first_frame_is_a_welcome_and_then_the_status(system: System) -> None:
     async with system.client(welcome=False) as client:
-        welcome = await client.hear(status=True)
+        welcome = await client.receive(status=True)
         assert list(welcome) == ["type", "session", "server", "mode", "authenticated", "limits"]
         assert welcome["limits"] == {"subscriptions": 128, "message_bytes": 32768}
-        assert (await client.hear(status=True))["type"] == "status"
+        assert (await client.receive(status=True))["type"] == "status"
 
 
 async def test_a_subscriber_gets_the_retained_update_and_then_each_later_one(system: System) -> None:
     version = system.feed.put("/a")
     async with system.client() as client:
         assert await client.ask(subscribe(1, a=None)) == {"type": "subscribed", "id": 1, "endpoints": {"/a": version}}
-        assert (await client.hear())["version"] == version
+        assert (await client.receive())["version"] == version
         later = system.feed.put("/a")
-        update = await client.hear()
+        update = await client.receive()
         assert (update["type"], update["endpoint"], update["version"]) == ("update", "/a", later)
 
 
-async def test_who_holds_the_retained_version_gets_nothing_before_the_next(system: System) -> None:
+async def test_a_client_that_holds_the_retained_version_gets_the_next_one(system: System) -> None:
     version = system.feed.put("/a")
     async with system.client() as client:
         assert (await client.ask(subscribe(1, a=version)))["endpoints"] == {"/a": version}
-        assert await client.hears_nothing()
+        assert await client.receives_nothing()
 
 
 async def test_an_endpoint_that_does_not_exist_yet_is_registered_with_null(system: System) -> None:
     async with system.client() as client:
         assert (await client.ask(subscribe(1, later=None)))["endpoints"] == {"/later": None}
         version = system.feed.put("/later")
-        assert (await client.hear())["version"] == version
+        assert (await client.receive())["version"] == version
 
 
 async def test_a_deletion_is_an_update_with_gone(system: System) -> None:
     async with system.client() as client:
         await client.ask(subscribe(1, a=None))
         system.feed.put("/a", gone=True)
-        assert (await client.hear())["gone"] is True
+        assert (await client.receive())["gone"] is True
 
 
-async def test_who_did_not_subscribe_gets_no_update(system: System) -> None:
+async def test_a_client_without_a_subscription_gets_no_update(system: System) -> None:
     async with system.client() as client, system.client() as other:
         await client.ask(subscribe(1, a=None))
         await other.ask(subscribe(1, b=None))
         system.feed.put("/a")
-        assert (await client.hear())["endpoint"] == "/a"
-        assert await other.hears_nothing()
+        assert (await client.receive())["endpoint"] == "/a"
+        assert await other.receives_nothing()
 
 
-async def test_after_unsubscribed_nothing_comes(system: System) -> None:
+async def test_after_unsubscribed_nothing_follows(system: System) -> None:
     async with system.client() as client:
         await client.ask(subscribe(1, a=None, b=None))
         assert await client.ask(unsubscribe(2, "/a")) == {"type": "unsubscribed", "id": 2, "endpoints": ["/a"]}
         system.feed.put("/a", "/b")
-        assert (await client.hear())["endpoint"] == "/b"
-        assert await client.hears_nothing()
+        assert (await client.receive())["endpoint"] == "/b"
+        assert await client.receives_nothing()
 
 
 async def test_unsubscribe_of_what_is_not_subscribed_has_the_normal_reply(system: System) -> None:
@@ -115,21 +115,21 @@ async def test_a_duplicate_subscribe_takes_the_new_known_version(system: System)
     async with system.client() as client:
         await client.ask(subscribe(1, a=version))
         assert (await client.ask(subscribe(2, a=None)))["endpoints"] == {"/a": version}
-        assert (await client.hear())["version"] == version, "it holds nothing, so it is told at once"
+        assert (await client.receive())["version"] == version, "it holds nothing, so it is told at once"
         system.feed.put("/a")
-        await client.hear()
-        assert await client.hears_nothing(), "subscribed twice, told once"
+        await client.receive()
+        assert await client.receives_nothing(), "subscribed twice, told once"
 
 
 async def test_subscribe_unsubscribe_subscribe_in_one_packet_ends_subscribed(system: System) -> None:
     version = system.feed.put("/a")
     async with system.client() as client:
         for message in (subscribe(1, a=version), unsubscribe(2, "/a"), subscribe(3, a=version)):
-            await client.say(message)
-        replies = [await client.hear() for _ in range(3)]
+            await client.send(message)
+        replies = [await client.receive() for _ in range(3)]
         assert [(r["type"], r["id"]) for r in replies] == [("subscribed", 1), ("unsubscribed", 2), ("subscribed", 3)]
         later = system.feed.put("/a")
-        assert (await client.hear())["version"] == later
+        assert (await client.receive())["version"] == later
 
 
 async def test_bad_names_are_rejected_one_by_one_and_the_rest_registered(system: System) -> None:
@@ -138,7 +138,7 @@ async def test_bad_names_are_rejected_one_by_one_and_the_rest_registered(system:
         assert reply["endpoints"] == {"/a": None}
         assert {name: why["code"] for name, why in reply["rejected"].items()} == {"no": "bad_name", "/..": "bad_name"}
         system.feed.put("/a")
-        assert (await client.hear())["endpoint"] == "/a"
+        assert (await client.receive())["endpoint"] == "/a"
 
 
 async def test_101_names_register_nothing(system: System) -> None:
@@ -146,7 +146,7 @@ async def test_101_names_register_nothing(system: System) -> None:
         reply = await client.ask({"type": "subscribe", "id": 1, "endpoints": {f"/{n}": None for n in range(101)}})
         assert (reply["type"], reply["id"], reply["code"]) == ("error", 1, "too_many")
         system.feed.put("/1")
-        assert await client.hears_nothing()
+        assert await client.receives_nothing()
 
 
 async def test_more_subscriptions_than_the_limit_are_rejected(system: System) -> None:
@@ -172,19 +172,19 @@ async def test_a_bad_message_is_answered_and_the_connection_stays(system: System
         reply = await client.ask(message)
         assert (reply["type"], reply["code"]) == ("error", code)
         version = system.feed.put("/a")
-        assert (await client.hear())["version"] == version, "nothing is lost by a bad message"
+        assert (await client.receive())["version"] == version, "nothing is lost by a bad message"
 
 
 async def test_an_oversize_message_closes_with_1009(system: System) -> None:
     async with system.client() as client:
-        await client.say(" " * (32 * 1024 + 1))
+        await client.send(" " * (32 * 1024 + 1))
         assert await closed(client) == 1009
 
 
 async def test_fragments_count_together_and_are_put_together(system: System) -> None:
     async with system.client() as client:
         await client.connection.send(iter(['{"type":"unsubscribe",', '"id":9,"endpoints":[]}']))
-        assert (await client.hear())["id"] == 9
+        assert (await client.receive())["id"] == 9
         await client.connection.send(iter([" " * 20_000, " " * 20_000]))
         assert await closed(client) == 1009
 
@@ -201,17 +201,17 @@ async def test_a_binary_message_closes_with_1003_and_bad_utf8_with_1007(system: 
 async def test_20_errors_in_a_minute_close_with_4509(system: System) -> None:
     async with system.client() as client:
         for _ in range(20):
-            await client.say("{")
+            await client.send("{")
         assert await closed(client) == 4509
 
 
 async def test_a_burst_beyond_the_rate_closes_with_4003_and_at_last_with_1008(system: System) -> None:
     codes = []
     async with contextlib.AsyncExitStack() as stack:
-        # Together: what one has used up would stay with the address when it comes again.
+        # At once: the allowance that one connection has used stays with the address when it reconnects.
         for client in [await stack.enter_async_context(system.client()) for _ in range(4)]:
             for n in range(21):
-                await client.say(unsubscribe(n))
+                await client.send(unsubscribe(n))
             codes.append(await closed(client))
     assert codes == [4003, 4003, 4003, 1008]
 
@@ -221,7 +221,7 @@ async def test_50_names_count_as_one_message_more(system: System) -> None:
     async with system.client() as client:
         with contextlib.suppress(ConnectionClosed):
             for n in range(20):
-                await client.say({"type": "unsubscribe", "id": n, "endpoints": names})
+                await client.send({"type": "unsubscribe", "id": n, "endpoints": names})
         assert await closed(client) == 4003
 
 
@@ -235,12 +235,12 @@ async def test_a_foreign_origin_is_http_403(system: System, origin: str) -> None
     assert (await refused(system, origin=Origin(origin))).response.status_code == 403
 
 
-async def test_a_client_without_origin_on_this_machine_is_let_in(system: System) -> None:
+async def test_a_client_without_origin_on_this_machine_is_admitted(system: System) -> None:
     async with system.client(origin=None) as client:
         assert (await client.ask(unsubscribe(1)))["id"] == 1
 
 
-async def test_an_untrusted_forwarded_address_is_not_believed_and_a_trusted_one_is(tmp_path: Path) -> None:
+async def test_a_forwarded_address_counts_only_from_a_trusted_proxy(tmp_path: Path) -> None:
     forged = {"X-Forwarded-For": "8.8.8.8"}
     async with small_system(tmp_path) as system, system.client(origin=None, additional_headers=forged):
         pass
@@ -310,13 +310,13 @@ async def test_a_slow_client_conflates_and_ends_at_the_latest_of_each_endpoint(s
         for _ in range(400):
             last = system.feed.put(*names)
             await asyncio.sleep(0)
-        while (await watching.hear())["version"] < last:
+        while (await watching.receive())["version"] < last:
             pass
         slow.connection.transport.resume_reading()
         latest: dict[str, int] = {}
         received = 0
         while latest.get(names[-1], 0) < last:
-            update = await slow.hear()
+            update = await slow.receive()
             assert update["version"] > latest.get(update["endpoint"], 0), "versions of one endpoint only grow"
             latest[update["endpoint"]] = update["version"]
             received += 1
@@ -351,7 +351,7 @@ async def test_a_client_that_reads_nothing_is_closed_and_holds_little(system: Sy
 
 
 async def _left(system: System) -> None:
-    """Wait until the server knows of no client any more."""
+    """Wait until the server has no client."""
     async with asyncio.timeout(PATIENCE_S):
         while (await _status(system))["clients"]:
             await asyncio.sleep(0.02)
@@ -366,7 +366,7 @@ async def _status(system: System) -> dict[str, Any]:
     return result
 
 
-async def test_after_all_clients_left_nothing_of_them_is_left(system: System) -> None:
+async def test_after_all_clients_left_no_state_of_them_remains(system: System) -> None:
     for _ in range(3):
         async with system.client() as client:
             await client.ask(subscribe(1, a=None, b=None))
@@ -384,7 +384,7 @@ async def test_a_stopping_server_closes_with_1012_and_a_window(tmp_path: Path) -
         assert (caught.value.rcvd.code, caught.value.rcvd.reason) == (1012, "retry=2000")
 
 
-async def test_all_to_all_sends_every_update_to_everybody(tmp_path: Path) -> None:
+async def test_all_to_all_sends_every_update_to_every_client(tmp_path: Path) -> None:
     async with small_system(tmp_path, mode="all-to-all") as system, system.client() as client:
         version = system.feed.put("/not/subscribed")
-        assert (await client.hear())["version"] == version
+        assert (await client.receive())["version"] == version

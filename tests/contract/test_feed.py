@@ -1,4 +1,4 @@
-"""The feed protocol of docs/protocol.md section 2, held against every feed."""
+"""The feed protocol of docs/protocol.md section 2, for every feed."""
 
 import asyncio
 import contextlib
@@ -21,11 +21,11 @@ from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
 
 READ_NOTHING_S = 15.0
-"""What a client of ours waits at most for the answer to a ping, less some seconds."""
+"""Less than the time that a client waits for a pong."""
 
 
 class Recorder:
-    """A reader's sink: the state, and what was said."""
+    """A reader's sink: the state, and the messages received."""
 
     def __init__(self) -> None:
         self.state = FeedState()
@@ -67,7 +67,7 @@ class Recorder:
 
 @pytest.fixture(params=[*FEEDS, "bridge"])
 def opener(request: pytest.FixtureRequest) -> Opener:
-    # Not in the fixture below: Kafka is started by a loop of its own.
+    # Not in the fixture below, because Kafka is started in an event loop of its own.
     if request.param == "bridge":
         options = request.getfixturevalue("kafka_options")
         return lambda directory: bridge(directory, options)
@@ -116,7 +116,7 @@ async def raw(source: FeedUnderTest, key: str | None = None) -> AsyncIterator[Cl
                 await asyncio.sleep(0.05)
 
 
-async def test_a_new_reader_gets_everything_and_is_told_when_it_has_it(source: FeedUnderTest) -> None:
+async def test_a_new_reader_gets_everything_and_then_caught_up(source: FeedUnderTest) -> None:
     await source.put("/a", "/b")
     recorder = Recorder()
     async with reading(source, recorder):
@@ -125,7 +125,7 @@ async def test_a_new_reader_gets_everything_and_is_told_when_it_has_it(source: F
         assert recorder.state.caught_up
 
 
-async def test_a_reader_that_has_caught_up_hears_a_beat_at_once(source: FeedUnderTest) -> None:
+async def test_a_reader_that_has_caught_up_gets_a_heartbeat_at_once(source: FeedUnderTest) -> None:
     first = Recorder()
     async with reading(source, first):
         await until(lambda: first.heartbeats)
@@ -138,7 +138,7 @@ async def test_a_reader_that_has_caught_up_hears_a_beat_at_once(source: FeedUnde
             assert time.monotonic() - caught_up - (stalled.seconds - stood) < 0.5 * FACTOR
 
 
-async def test_later_changes_follow_and_the_source_beats(source: FeedUnderTest) -> None:
+async def test_later_changes_follow_and_heartbeats_come(source: FeedUnderTest) -> None:
     recorder = Recorder()
     async with reading(source, recorder):
         await until(lambda: recorder.caught_up_times)
@@ -151,7 +151,7 @@ async def test_later_changes_follow_and_the_source_beats(source: FeedUnderTest) 
         await until(lambda: recorder.heartbeats >= heartbeats + 2)
 
 
-async def test_a_reader_resumes_where_it_stood(source: FeedUnderTest) -> None:
+async def test_a_reader_resumes_at_its_position(source: FeedUnderTest) -> None:
     await source.put("/a", "/b", "/c")
     recorder = Recorder()
     async with reading(source, recorder):
@@ -176,7 +176,7 @@ async def test_a_reader_of_another_store_starts_over_and_drops_what_is_no_longer
         await source.put("/kept")
         await until(lambda: recorder.state.source != old and recorder.names == {"/kept"})
         await until(lambda: recorder.state.retained[b"/kept"].version > before)
-        # A reader that was there before the new store had anything drops the other one, too, and is told of it anew.
+        # A reader that was connected before the new store had any data drops the old state, too, and gets the new one.
         assert b"/lost" in recorder.dropped
         assert set(recorder.dropped) <= {b"/lost", b"/kept"}
 
@@ -200,7 +200,7 @@ async def test_a_slow_reader_skips_to_the_latest(source: FeedUnderTest) -> None:
         began, rounds = time.monotonic(), 0
         while rounds < 400 and time.monotonic() - began < READ_NOTHING_S:
             await source.put(*names)
-            # A feed gives a reader up that says nothing for 5 s, and a slow machine takes longer for all of them.
+            # A feed drops a reader that is silent for 5 s, and a slow machine takes longer for all of them.
             await connection.ping()
             rounds += 1
         connection.transport.resume_reading()

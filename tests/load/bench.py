@@ -1,4 +1,4 @@
-"""Bench files: figures with the goals beside them, one file per bench in build/bench."""
+"""Bench files: figures and goals, one file per bench in build/bench."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ BUILD = Path(__file__).parents[2] / "build"
 
 
 class Goal(NamedTuple):
-    """A figure and what it should be; the direction is part of the name: ``at most`` unless it says ``at least``."""
+    """A figure and its bound; an upper one unless ``at_least``."""
 
     name: str
     unit: str
@@ -19,20 +19,20 @@ class Goal(NamedTuple):
 
     @property
     def reached(self) -> bool:
-        """Whether it is; a figure that could not be measured is not."""
+        """Whether the goal is reached; never without a figure."""
         if self.measured is None:
             return False
         return self.measured >= self.goal if self.at_least else self.measured <= self.goal
 
     def row(self) -> dict[str, Any]:
-        """The goal as a bench file holds it."""
+        """Return the goal for a bench file."""
         name = f"{self.name} ({'at least' if self.at_least else 'at most'})"
         values = {"unit": self.unit, "goal": self.goal, "measured": self.measured, "reached": self.reached}
         return {"name": name, **values}
 
 
 def write(name: str, figures: dict[str, Any], goals: list[Goal]) -> Path:
-    """Write build/bench/NAME.json; returns its path."""
+    """Write build/bench/NAME.json; return its path."""
     path = BUILD / "bench" / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"name": name, **figures, "goals": [goal.row() for goal in goals]}
@@ -41,7 +41,7 @@ def write(name: str, figures: dict[str, Any], goals: list[Goal]) -> Path:
 
 
 def table(goals: list[Goal]) -> str:
-    """The goals as lines for a person."""
+    """Return the goals as text."""
     rows = [goal.row() for goal in goals]
     width = max(len(row["name"]) for row in rows)
     lines = []

@@ -1,4 +1,4 @@
-"""The Kafka under a system in mode x, as its faults need it: who leads, who is in sync, records of another producer."""
+"""The Kafka under a system, for its faults: leaders, in-sync replicas, records of another producer."""
 
 import asyncio
 from collections import Counter
@@ -18,14 +18,14 @@ from tests.load.system import NotUp, System
 IN_SYNC_SECONDS = 60.0
 POLL_SECONDS = 0.2
 _FIRST_CONTROLLER = "Performing controller activation"
-"""Logged by the controller that makes a new cluster's metadata; later ones say less."""
+"""Logged by the controller that creates a new cluster's metadata, not by its successors."""
 
 Record = tuple[int, bytes | None, bytes | None]
 """Partition, key, value."""
 
 
 class Brokers:
-    """``options`` name a cluster; without them it is the one that the system runs itself."""
+    """``options`` name a cluster; without them it is the system's own."""
 
     def __init__(self, system: System, options: KafkaOptions | None = None) -> None:
         self._system = system
@@ -33,23 +33,23 @@ class Brokers:
 
     @property
     def options(self) -> KafkaOptions:
-        """How to reach the cluster."""
+        """Options of the cluster."""
         if self._options:
             return self._options
         return KafkaOptions(",".join(f"127.0.0.1:{broker.public_port}" for broker in self.processes()))
 
     def processes(self) -> list[Process]:
-        """The brokers that the system runs."""
+        """Return the brokers that the system runs."""
         return [process for process in self._system.processes() if process.name.startswith("kafka-")]
 
     async def topic(self) -> Topic | None:
-        """The updates topic as it is now. Raises ``KafkaUnavailable``."""
+        """Return the present updates topic. Raises ``KafkaUnavailable``."""
         options = self.options
         async with connected_client(options) as client:
             return (await describe(client, options.names.updates)).topics.get(options.names.updates)
 
     async def leader_of_most(self) -> str:
-        """Name of the process that leads most partitions of the updates topic."""
+        """Return the name of the broker that leads most partitions of the updates topic."""
         topic = await self.topic()
         if topic is None:
             raise NotUp("there is no updates topic")
@@ -57,7 +57,7 @@ class Brokers:
         return f"kafka-{leaders.most_common(1)[0][0]}"
 
     def controller(self) -> str:
-        """Name of the process that was the first active controller."""
+        """Return the name of the broker that was the first active controller."""
         for broker in self.processes():
             log = self._system.state / "logs" / f"{broker.name}.log"
             if _FIRST_CONTROLLER in log.read_text(encoding="utf-8"):
@@ -65,7 +65,7 @@ class Brokers:
         raise NotUp("no broker says that it is the controller")
 
     async def until_in_sync(self, within: float = IN_SYNC_SECONDS) -> None:
-        """Wait until every replica of the updates topic is in sync. Raises ``NotUp`` when they are not in time."""
+        """Wait until every replica of the updates topic is in sync. Raises ``NotUp`` after a time-out."""
         limit = monotonic() + within
         while monotonic() < limit:
             with suppress(KafkaUnavailable):
@@ -82,7 +82,7 @@ class Brokers:
             await admin.delete_topics([options.names.updates])
 
     async def write(self, records: Iterable[Record]) -> list[int]:
-        """Write records as a producer of somebody else would; returns their offsets."""
+        """Write records as another producer would; return their offsets."""
         options = self.options
         producer = AIOKafkaProducer(acks="all", **options.client_arguments())
         await producer.start()

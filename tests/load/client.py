@@ -6,6 +6,7 @@ from random import Random
 from time import monotonic
 from typing import Any
 
+from diem.links.client.backoff import ReconnectBackoff, Timing
 from diem.protocol.codes import reconnects
 from tests.load import wire
 from tests.load.link import Link, Server
@@ -13,7 +14,6 @@ from tests.load.subscriber import (
     CONNECT_SECONDS,
     SILENCE_SECONDS,
     HistoryFull,
-    Redial,
     Subscriber,
 )
 from tests.oracle.history import LEFT, Kind
@@ -38,7 +38,8 @@ class LoadClient(Subscriber):
         self._servers = servers
         self._server = random.choice(servers)
         self._filtered = filtered
-        self._redial = Redial(random)
+        self._backoff = ReconnectBackoff(Timing(), random)
+        self._backoff.begin(monotonic())
         self._later: asyncio.TimerHandle | None = None
         self._dialing: asyncio.Task[None] | None = None
         self._refilter()
@@ -68,9 +69,9 @@ class LoadClient(Subscriber):
         if self.link:
             self.link.abort()
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         link = self._dialed
-        if link and now - link.heard > (SILENCE_SECONDS if link.welcomed else CONNECT_SECONDS):
+        if link and now - link.last_received > (SILENCE_SECONDS if link.welcomed else CONNECT_SECONDS):
             link.abort()
 
     @property
@@ -93,27 +94,26 @@ class LoadClient(Subscriber):
         self.record(Kind.OPEN, time=link.opened)
 
     def welcomed(self) -> None:
-        """The server sent its first frame: subscribe to everything that is wanted."""
+        """Subscribe to all wanted endpoints after the server's first frame."""
         self._subscribe(self.wants)
 
     def updates(self, data: bytes, start: int, end: int, time: float) -> None:
-        """Take the update frames between two places of a chunk."""
-        self.take_updates(self.pattern.findall(data, start, end), time)
+        """Record the update frames between two positions of a chunk."""
+        self.record_updates(self.pattern.findall(data, start, end), time)
 
     def message(self, message: dict[str, Any], time: float) -> None:
-        """Take any other message."""
+        """Record any other message."""
         if self.link is None:
             return
-        self.take_message(message, time, self.link)
+        self.record_message(message, time, self.link)
         if message["type"] == "unsubscribed":
             self._refilter()
 
     def lost(self, link: Link, code: int, reason: str) -> None:
-        """The connection is gone, or never came to be: connect again, unless the code forbids it."""
+        """Reconnect after a lost or failed connection, unless the code forbids it."""
         now = monotonic()
         if link.opened:
             self.ended(link, LEFT if self.leaving else code, now)
-            self._redial.lost(link.opened, now)
         else:
             self.refused += 1
             # Another one after a failed connect, where there is another one.
@@ -121,7 +121,8 @@ class LoadClient(Subscriber):
             self._server = self.random.choice(others or self._servers)
         self.link = self._dialed = None
         if not self.leaving and reconnects(code):
-            self.start(self._redial.delay(now, code, reason))
+            open_s = now - link.opened if link.opened else None
+            self.start(self._backoff.delay_s(now, open_s, code, reason))
 
     # Its own ways
 

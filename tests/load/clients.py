@@ -1,8 +1,8 @@
-"""The process of the load clients: takes orders as JSON lines on its standard input, answers on its standard output.
+"""The process of the load clients: commands as JSON lines on standard input, figures on standard output.
 
-The first line is a :class:`Plan`. Then ``{"expect": {endpoint: version}}`` says what everybody should reach, and
-``{"churn": seconds}`` changes how often they swap endpoints, ``{"drop": share}`` has so many lose their connections,
-``{"finish": folder}`` ends the run: the histories are written there. When the input ends, so does the process.
+The first line is a :class:`Plan`. Then ``{"expect": {endpoint: version}}`` sets the versions that all should reach,
+``{"churn": seconds}`` the mean time between swaps of endpoints, ``{"drop": share}`` aborts the connections of a share
+of the clients, and ``{"finish": folder}`` ends the run and writes the histories. The process ends with its input.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from tests.load.client import LoadClient
 from tests.load.interests import Interests
 from tests.load.link import Server
-from tests.load.locating import Locator
+from tests.load.locator import Locator
 from tests.load.partitioned import PartitionedLoadClient
 from tests.load.probe import Fetching, PartitionedProbeClient, ProbeClient
 from tests.load.subscriber import Subscriber
@@ -37,23 +37,23 @@ LOCATE_SECONDS = 5.0
 
 
 class Plan(BaseModel, frozen=True):
-    """Who connects where, and looks at what."""
+    """The clients: their number, where they connect, and what they subscribe to."""
 
     servers: list[tuple[str, int, str]]
     """Host, port and path."""
     rest: str
     """Base URL of the Data Service, for the probes."""
     metadata: str | None = None
-    """Base URL of the metadata service, where clients look for servers themselves."""
+    """Base URL of the metadata service, if clients locate servers themselves."""
     endpoints: list[str]
     clients: int = 500
     subscriptions: int = 10
     communities: int = 0
-    """Of clients with interests in common; 0 = everybody looks at anything."""
+    """Number of groups of clients with common interests; 0 = every client chooses among all endpoints."""
     addresses: int = 16
     """Loopback addresses that the clients are spread over."""
     probes: int = 0
-    """How many of the clients fetch what they are told of."""
+    """Number of clients that fetch the data after each update."""
     churn_seconds: float = 0.0
     """Mean time between two endpoint swaps of one client; 0 = never."""
     filtered: bool = False
@@ -63,7 +63,7 @@ class Plan(BaseModel, frozen=True):
     seed: int = 0
 
 
-class Crowd:
+class ClientPool:
     """All clients of the process."""
 
     def __init__(self, plan: Plan, http: httpx.AsyncClient, locator: Locator) -> None:
@@ -95,7 +95,7 @@ class Crowd:
             client.start(self.random.random() * self.plan.start_seconds)
 
     def churn(self, seconds: float) -> None:
-        """As many swaps as fall into ``seconds``."""
+        """Make the swaps that fall into ``seconds``."""
         if not self.churn_seconds or self.plan.subscriptions >= len(self.plan.endpoints):
             return
         for client in self.clients:
@@ -105,19 +105,19 @@ class Crowd:
                 client.swap(self.random.choice(sorted(wants)), another)
 
     def drop(self, share: float) -> None:
-        """So many clients lose their connections."""
+        """Abort the connections of a share of the clients."""
         for client in self.random.sample(self.clients, round(share * len(self.clients))):
             client.drop()
 
     def behind(self) -> int:
-        """Pairs of client and endpoint that are below what is expected, unconnected clients' included."""
+        """Count the pairs of client and endpoint below the expected version, including those of unconnected clients."""
         expected = self.expected
         return sum(
             client.level(endpoint) < expected.get(endpoint, 0) for client in self.clients for endpoint in client.wants
         )
 
     def figures(self) -> dict[str, Any]:
-        """How things are now."""
+        """Return the current figures."""
         links = [link for client in self.clients for link in client.links]
         unexpected = [what for client in self.clients for what in client.unexpected]
         return {
@@ -149,48 +149,48 @@ async def serve() -> None:
         asking = await stack.enter_async_context(
             httpx.AsyncClient(base_url=plan.metadata or "", timeout=LOCATE_SECONDS, trust_env=False)
         )
-        crowd = Crowd(plan, http, Locator(asking))
-        crowd.start()
+        pool = ClientPool(plan, http, Locator(asking))
+        pool.start()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        ticking = tasks.create_task(_tick(crowd))
-        await _obey(crowd, orders)
+        ticking = tasks.create_task(_tick(pool))
+        await _obey(pool, orders)
         ticking.cancel()
 
 
-async def _obey(crowd: Crowd, orders: asyncio.StreamReader) -> None:
+async def _obey(pool: ClientPool, orders: asyncio.StreamReader) -> None:
     while line := await orders.readline():
         order = orjson.loads(line)
         if "expect" in order:
-            crowd.expected = {name.encode(): version for name, version in order["expect"].items()}
+            pool.expected = {name.encode(): version for name, version in order["expect"].items()}
         elif "churn" in order:
-            crowd.churn_seconds = order["churn"]
+            pool.churn_seconds = order["churn"]
         elif "drop" in order:
-            crowd.drop(order["drop"])
+            pool.drop(order["drop"])
         elif "finish" in order:
-            await _finish(crowd, Path(order["finish"]))
+            await _finish(pool, Path(order["finish"]))
             return
 
 
-async def _tick(crowd: Crowd) -> None:
+async def _tick(pool: ClientPool) -> None:
     while True:
         await asyncio.sleep(REPORT_SECONDS)
         now = monotonic()
-        for client in crowd.clients:
+        for client in pool.clients:
             client.watch(now)
-        _say(crowd.figures())
-        # After the report: who has just subscribed would always be behind in it.
-        crowd.churn(REPORT_SECONDS)
+        _say(pool.figures())
+        # After the report: a client that has just subscribed would always count as behind.
+        pool.churn(REPORT_SECONDS)
 
 
-async def _finish(crowd: Crowd, folder: Path) -> None:
+async def _finish(pool: ClientPool, folder: Path) -> None:
     end = monotonic()
-    figures = crowd.figures()
-    for client in crowd.clients:
+    figures = pool.figures()
+    for client in pool.clients:
         client.count(end)
         client.leave()
     await asyncio.sleep(SETTLE_SECONDS)
-    for client in crowd.clients:
-        # What happened after the end of observation is no longer judged.
+    for client in pool.clients:
+        # Events after the end of the observation are not checked.
         write_client(folder, client.name, (event for event in client.events() if event.time <= end))
     _say({**figures, "end": end})
 
@@ -203,7 +203,7 @@ def _say(message: dict[str, Any]) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve standard input until it ends."""
     parser(__spec__, __doc__).parse_args(argv)
-    # Nothing here is cyclic garbage worth a pause: what is recorded stays until the end.
+    # No pauses for the collector: records are kept until the end, and hardly anything here is cyclic.
     gc.disable()
     uvloop.run(serve())
     return 0

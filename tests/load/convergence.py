@@ -20,7 +20,7 @@ RUNS = [
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run all."""
+    """Run all scenarios."""
     parser(__spec__, __doc__, report=BENCH_FILE.format("convergence"), quick=QUICK_RUN).parse_args(argv)
     return run_all("convergence", RUNS)
 

@@ -48,11 +48,11 @@ RUNS_LEARNED = (
     replace(LOAD_LEARNED, mode="z-proxy", proxy="shared"),
     replace(LOAD_LEARNED, mode="z-proxy", proxy="passthrough", traffic="files"),
 )
-"""Clients that look at what others look at, and do not often change: there is something to learn."""
+"""Clients with stable common interests, for plans from their traffic."""
 
 
 def scenarios(mode: str, seed: int) -> list[Scenario]:
-    """The runs of a mode."""
+    """Return the runs of a mode."""
     if mode == "repartition":
         brief = bool(os.environ.get("QUICK"))
         moves = [
@@ -80,7 +80,7 @@ def scenarios(mode: str, seed: int) -> list[Scenario]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the arguments say."""
+    """Run the scenarios of the arguments."""
     options = parser(__spec__, __doc__, report=BENCH_FILE.format("faults-MODE"), quick=QUICK_RUN)
     options.add_argument("--mode", choices=(*MODES, "z", "repartition"), default="single", help="default: single")
     options.add_argument("--seed", type=int, default=1, help="of everything that is random; default: 1")

@@ -1,4 +1,4 @@
-"""What a convergence run should show, beside what it did; and proof that the oracle could have said no."""
+"""Goals of a convergence run, and the negative controls of the oracle."""
 
 from pathlib import Path
 from random import Random
@@ -12,15 +12,15 @@ from tests.oracle.judge import quantiles
 from tests.oracle.mutate import CONTROLS, EXPECTED, NotApplicable
 
 RATE_SHARE = 0.98
-"""Of the updates that are due, in a run without faults."""
+"""Least share of the due updates that must arrive in a run without faults."""
 FELT = {"cut-black-hole", "upstream-black-hole", "all-brokers-down"}
-"""Faults that nobody can pass over: a run in which they hit nobody shows nothing."""
+"""Faults that clients must notice: a run in which none does proves nothing."""
 HARNESS_SHARE = 0.8
-"""Of one CPU, for each of the harness' two processes: with more, they would be what is slow."""
+"""Largest share of a CPU for each of the harness's two processes, so that they are not the bottleneck."""
 
 
 def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> list[Goal]:
-    """The goals of a run; ``figures`` are those of the run itself, the report is the oracle's."""
+    """Return the goals of a run from its ``figures`` and the oracle's report."""
     steady, bounds = quantiles(report.lags.steady), report.bounds
     total = sum(report.counts[name] for name in report.counts if name.startswith("I"))
     goals = [
@@ -48,7 +48,7 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
 
 
 def controls(folder: Path, bounds: Bounds, seed: int) -> list[Goal]:
-    """One goal per control: 1 when the oracle names it. A run that is too short for a control leaves it out."""
+    """Return a goal per control: 1 if the oracle detects it. Controls for which the run is too short are left out."""
     history = read_history(folder)
     goals = []
     for name, mutate in CONTROLS.items():

@@ -1,14 +1,14 @@
-"""What load clients look at: anything, or mostly what others of their community look at."""
+"""Interests of load clients: any endpoints, or mostly those of their community."""
 
 from collections.abc import Collection, Sequence
 from random import Random
 
 HOME_SHARE = 0.85
-"""Of the subscriptions of a client in a community: endpoints that are the community's. The others are any."""
+"""Share of a client's subscriptions within its community; the others are arbitrary."""
 
 
 class Interests:
-    """Chooses endpoints for clients by their number. Without ``communities`` all endpoints are the same to everybody.
+    """Chooses endpoints for clients by their number. Without ``communities`` all endpoints are equally likely.
 
     Communities have about as many endpoints each, every endpoint in one of them; their names say nothing of it.
     """
@@ -19,7 +19,7 @@ class Interests:
         self._homes = [mixed[number::communities] for number in range(communities)]
 
     def first(self, client: int, count: int, random: Random) -> list[str]:
-        """So many endpoints to begin with."""
+        """Return the initial endpoints of a client."""
         if not self._homes:
             return random.sample(self._endpoints, count)
         found: list[str] = []
@@ -28,7 +28,7 @@ class Interests:
         return found
 
     def another(self, client: int, has: Collection[str], random: Random) -> str:
-        """One more than a client ``has``, which is not all of them."""
+        """Return an endpoint that a client does not have yet."""
         if self._homes and random.random() < HOME_SHARE:
             home = self._homes[client % len(self._homes)]
             if left := [name for name in home if name not in has]:

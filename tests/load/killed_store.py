@@ -16,14 +16,14 @@ from tests.load import bench
 from tests.load.bench import Goal
 from tests.support import postgres
 from tests.support.commandline import parser
-from tests.support.killing import Broken, kill_again_and_again
 from tests.support.postgres import NoPostgres
+from tests.support.store_kills import Broken, kill_repeatedly
 
 KILLS = 10 if os.environ.get("QUICK") else 100
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Kill, and say what was found."""
+    """Kill repeatedly, and print the result."""
     parser(__spec__, __doc__, report="build/bench/killed_store.json", quick="10 kills").parse_args(argv)
     figures: dict[str, dict[str, float | str]] = {}
     broken = 0
@@ -38,16 +38,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, url in urls.items():
             began = time.monotonic()
             try:
-                ledger = asyncio.run(kill_again_and_again(folder / name, KILLS, 1, DATABASE_URL=url))
+                record = asyncio.run(kill_repeatedly(folder / name, KILLS, 1, DATABASE_URL=url))
             except Broken as error:
                 broken += 1
                 figures[name] = {"broken": str(error)}
                 continue
             figures[name] = {
-                "kills": ledger.kills,
-                "requests_accepted": ledger.answers,
-                "versions": len(ledger.values),
-                "found_without_an_answer": ledger.in_doubt,
+                "kills": record.kills,
+                "requests_accepted": record.answers,
+                "versions": len(record.values),
+                "found_without_an_answer": record.in_doubt,
                 "seconds": round(time.monotonic() - began, 1),
             }
     goals = [Goal("databases with a lost change or a version used twice", "", 0, broken)]

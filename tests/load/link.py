@@ -20,7 +20,7 @@ class Server:
 
 
 class LinkOwner(Protocol):
-    """What a link reports to."""
+    """Receiver of a link's events."""
 
     def opened(self, link: "Link") -> None:
         """The handshake was accepted."""
@@ -29,7 +29,7 @@ class LinkOwner(Protocol):
         """The server sent its first frame."""
 
     def updates(self, data: bytes, start: int, end: int, time: float) -> None:
-        """Nothing but whole update frames lies between two places of a chunk."""
+        """Whole update frames lie between two positions of a chunk."""
 
     def message(self, message: dict[str, Any], time: float) -> None:
         """Any other message."""
@@ -39,16 +39,16 @@ class LinkOwner(Protocol):
 
 
 class Link(asyncio.Protocol):
-    """One connection of a client: hands on what comes, in the order of the wire, and answers pings and closes."""
+    """One connection of a client: forwards frames in the order of the wire, and answers pings and closes."""
 
     def __init__(self, owner: LinkOwner, server: Server, number: int = 0) -> None:
         self.number = number
-        """Which connection of its client it is; always 0 where there is one at a time."""
+        """Number of the connection of its client; always 0 for clients with one at a time."""
         self.opened = 0.0
-        self.heard = monotonic()
+        self.last_received = monotonic()
         self.live = True
         self.stale: set[bytes] = set()
-        """Endpoints that were told live:false by name."""
+        """Endpoints that the server has named in a status live:false."""
         self.welcomed = False
         self.updates = 0
         self._owner = owner
@@ -60,7 +60,7 @@ class Link(asyncio.Protocol):
         self._code, self._reason = 1006, ""
 
     async def dial(self, address: str, within: float) -> None:
-        """Connect from a local address; what does not come to be is reported as lost."""
+        """Connect from a local address; a failure is reported as lost."""
         try:
             async with asyncio.timeout(within):
                 await asyncio.get_running_loop().create_connection(
@@ -70,18 +70,18 @@ class Link(asyncio.Protocol):
             self._owner.lost(self, 1006, str(error))
 
     def request(self, kind: str, endpoints: list[str] | dict[str, int | None]) -> None:
-        """Send a message that is answered."""
+        """Send a request."""
         self._requests += 1
         self._write(wire.frame(orjson.dumps({"type": kind, "id": self._requests, "endpoints": endpoints})))
 
     def close(self) -> None:
-        """Close in the orderly way."""
+        """Close with a close frame."""
         self._write(wire.frame((1000).to_bytes(2, "big"), wire.CLOSE))
         if self._transport:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Abort the connection."""
         if self._transport:
             self._transport.abort()
 
@@ -113,13 +113,13 @@ class Link(asyncio.Protocol):
             return
         if rest is not None:
             self._handshake, self._tail = None, b""
-            self.opened = self.heard = monotonic()
+            self.opened = self.last_received = monotonic()
             self._owner.opened(self)
             if rest:
                 self._frames(rest)
 
     def _frames(self, data: bytes) -> None:
-        time = self.heard = monotonic()
+        time = self.last_received = monotonic()
         if self._tail:
             data = self._tail + data
         end, updates, specials = wire.walk(data)

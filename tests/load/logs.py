@@ -1,15 +1,15 @@
-"""What the processes of a run logged that they never should: exceptions that nobody expected."""
+"""Unexpected exceptions in the logs of a run."""
 
 from pathlib import Path
 
 import orjson
 
 SAID = 3
-"""Examples that are kept."""
+"""Number of examples to keep."""
 
 
 def tracebacks(folder: Path) -> list[str]:
-    """The exceptions in the logs below ``folder``, as the process and the last line of each; brokers are not ours."""
+    """Return the exceptions in the logs below ``folder``, each as process and last line, without those of brokers."""
     return [
         f"{path.stem}: {_exception(line)}"
         for path in sorted(folder.glob("*.log"))

@@ -1,4 +1,4 @@
-"""One run: starts the system, the clients and the writes, injects faults, waits until all is quiet, asks the oracle."""
+"""One run: start system, clients and writer, inject faults, wait for convergence, and let the oracle check it."""
 
 import asyncio
 import shutil
@@ -10,13 +10,13 @@ from typing import Any
 
 from deploy.system.control import ControlFailed
 from tests.load.bench import BUILD, Goal
-from tests.load.crowd import Crowd
+from tests.load.client_process import ClientProcess
+from tests.load.environment import running_scene
 from tests.load.goals import controls, goals_of
 from tests.load.injection import FAULTS, LEARNED, Scene
 from tests.load.logs import SAID, tracebacks
 from tests.load.progress import Display
 from tests.load.scenario import Outcome, Scenario
-from tests.load.stage import staged
 from tests.load.system import NotUp, System
 from tests.oracle import Bounds, Fault, History, Uncertain, judge, read_history, write_history
 from tests.oracle.accounting import WIPE
@@ -28,9 +28,9 @@ FIGURES = (
     *("unexpected", "unexpected_first"),
 )
 QUIET_SECONDS = 1.0
-"""Observed after everybody has converged: what must not come may still come."""
+"""Observation after convergence, for messages that must not come."""
 FAULT_SECONDS = 8.0
-"""What a fault and its healing take, more or less, for the progress bar."""
+"""Approximate duration of a fault with its recovery, for the progress bar."""
 LONG_SECONDS = {
     "cut-black-hole": 20.0,
     "upstream-black-hole": 20.0,
@@ -48,7 +48,7 @@ LONG_SECONDS = {
 
 
 async def run(scenario: Scenario, bounds: Bounds | None = None) -> Outcome:
-    """Run it all. The histories are kept in build/histories/NAME, with the logs of the processes."""
+    """Run a scenario. Histories and logs are kept in build/histories/NAME."""
     bounds = bounds or scenario.bounds
     folder = BUILD / "histories" / scenario.name
     shutil.rmtree(folder, ignore_errors=True)
@@ -58,7 +58,7 @@ async def run(scenario: Scenario, bounds: Bounds | None = None) -> Outcome:
     with Display(scenario.name, expected) as display, tempfile.TemporaryDirectory(prefix="diem-load-") as temporary:
         display.show("starting")
         try:
-            async with staged(scenario, Path(temporary), goals) as scene:
+            async with running_scene(scenario, Path(temporary), goals) as scene:
                 recorded, figures = await _observe(scenario, scene, folder, bounds, display)
         finally:
             shutil.copytree(Path(temporary) / "state" / "logs", folder / "logs", dirs_exist_ok=True)
@@ -80,39 +80,39 @@ async def run(scenario: Scenario, bounds: Bounds | None = None) -> Outcome:
 async def _observe(
     scenario: Scenario, scene: Scene, folder: Path, bounds: Bounds, display: Display
 ) -> tuple[History, dict[str, Any]]:
-    system, writer, crowd = scene.system, scene.writer, scene.crowd
+    system, writer, clients = scene.system, scene.writer, scene.clients
     await writer.put_all()
     display.show("connecting")
-    if not await crowd.until(lambda figures: figures["connected"] == scenario.clients, CONNECT_SECONDS):
-        raise TimeoutError(f"only {crowd.figures.get('connected')} of {scenario.clients} clients connected")
+    if not await clients.until(lambda figures: figures["connected"] == scenario.clients, CONNECT_SECONDS):
+        raise TimeoutError(f"only {clients.figures.get('connected')} of {scenario.clients} clients connected")
     before, own, start = system.measure(), process_time(), monotonic()
-    theirs = crowd.figures["cpu"]
+    theirs = clients.figures["cpu"]
     over, now = asyncio.Event(), ["writing"]
-    showing = asyncio.create_task(_show(crowd, system, display, now))
+    showing = asyncio.create_task(_show(clients, system, display, now))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(writer.run_until(over))
-        faults = await _inject(scenario, scene, crowd, now)
+        faults = await _inject(scenario, scene, clients, now)
         await asyncio.sleep(max(0.0, start + scenario.seconds - monotonic()))
         over.set()
     elapsed = monotonic() - start
     cpu = {name: round(seconds - before.get(name, 0), 2) for name, seconds in system.measure().items()}
-    cpu |= {"clients": round(crowd.figures["cpu"] - theirs, 2), "writer": round(process_time() - own, 2)}
+    cpu |= {"clients": round(clients.figures["cpu"] - theirs, 2), "writer": round(process_time() - own, 2)}
     showing.cancel()
     display.show("converging")
-    await crowd.churn(0)
+    await clients.churn(0)
     final = await writer.final()
-    converged = await _converge(crowd, final, scenario, bounds.t_conv + bounds.t_heal)
+    converged = await _converge(clients, final, scenario, bounds.t_conv + bounds.t_heal)
     await asyncio.sleep(QUIET_SECONDS)
     snapshots, unexplained = await system.snapshots(), await system.unexplained()
     final = await writer.final()
     display.show("writing histories")
-    end = await crowd.finish(folder)
+    end = await clients.finish(folder)
     figures = {
         "accepted_per_s": round(writer.changed_since(start) / elapsed, 1),
         "write_s": quantiles(writer.latencies),
         "write_answers": dict(writer.statuses),
         "converged_s_after_writes": converged,
-        "clients": {name: crowd.figures[name] for name in FIGURES},
+        "clients": {name: clients.figures[name] for name in FIGURES},
         "unexplained_restarts": unexplained,
         "kills": dict(system.kills),
         "cpu_seconds": cpu,
@@ -122,7 +122,7 @@ async def _observe(
     return History(writer.accepted, {}, end, faults, uncertain, snapshots, final), figures
 
 
-async def _inject(scenario: Scenario, scene: Scene, crowd: Crowd, now: list[str]) -> list[Fault]:
+async def _inject(scenario: Scenario, scene: Scene, clients: ClientProcess, now: list[str]) -> list[Fault]:
     """Inject the faults, each when everybody knows of what was accepted after the one before."""
     found = []
     for name in scenario.faults:
@@ -138,27 +138,29 @@ async def _inject(scenario: Scenario, scene: Scene, crowd: Crowd, now: list[str]
         found.append(fault)
         now[0] = f"after {name}"
         heal = scenario.bounds.t_heal if fault.heal is None else max(fault.heal, scenario.bounds.t_heal)
-        await _converge(crowd, scene.writer.newest(), scenario, heal)
+        await _converge(clients, scene.writer.newest(), scenario, heal)
         now[0] = "writing"
     return found
 
 
-async def _show(crowd: Crowd, system: System, display: Display, now: list[str]) -> None:
+async def _show(clients: ClientProcess, system: System, display: Display, now: list[str]) -> None:
     while True:
-        figures = crowd.figures
+        figures = clients.figures
         display.show(
             now[0], ", ".join(f"{figures.get(name, 0)} {name}" for name in ("connected", "live", "behind", "events"))
         )
-        # So that the CPU time of a process that is killed is not lost.
+        # Keeps the CPU time of processes that are killed.
         system.measure()
         await asyncio.sleep(0.5)
 
 
-async def _converge(crowd: Crowd, versions: dict[str, int], scenario: Scenario, within: float) -> float | None:
-    """Seconds until everybody is connected, live, and at these versions or later ones; None when not ``within``."""
+async def _converge(
+    clients: ClientProcess, versions: dict[str, int], scenario: Scenario, within: float
+) -> float | None:
+    """Return the seconds until all clients are connected, live, and at these versions or later; None if not in time."""
     start = monotonic()
-    await crowd.expect(versions)
-    everybody = await crowd.until(
+    await clients.expect(versions)
+    everybody = await clients.until(
         lambda figures: figures["behind"] == 0 and figures["live"] == figures["connected"] == scenario.clients, within
     )
     return round(monotonic() - start, 2) if everybody else None

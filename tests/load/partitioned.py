@@ -1,74 +1,160 @@
-"""A load client of mode z-client: one connection for each server that owns something of its, as the SDK does it."""
+"""A load client of mode z-client: one connection for each server that owns one of its endpoints, like the SDK.
+
+The routing is that of the Python client (``diem.links.client.routes``).
+"""
 
 import asyncio
+from collections.abc import Iterable
 from math import inf
 from random import Random
 from time import monotonic
+from typing import Any
 
-from tests.load.locating import NAMES, Located, Locator
-from tests.load.moving import MAX_HOPS, Moving, Place
-from tests.load.post import Post
-from tests.load.subscriber import window
+from diem.links.client.backoff import Timing
+from diem.links.client.routes import Located, Routes, RoutingAction
+from diem.process.backoff import Backoff
+from tests.load.link import Link
+from tests.load.locator import Locator
+from tests.load.server_session import ServerSession
+from tests.load.subscriber import Subscriber
 from tests.oracle.history import Kind
 
 PATIENCE_SECONDS = 2.0
-"""How long a dial waits for the metadata service; then it goes where it went before."""
+"""Longest wait of a dial for the metadata service; then the previous server is dialled."""
 
 
-class PartitionedLoadClient(Moving):
-    """One client over all its connections. The clone that it was given first is kept.
+class PartitionedLoadClient(Subscriber):
+    """One client over all its connections. It keeps the first clone that it was assigned.
 
-    While the metadata service does not answer, everything stays where it is, and is dialled where it was.
+    Without an answer of the metadata service, routes and servers stay the same. Implements ``SessionOwner``.
     """
 
     def __init__(self, name: str, address: str, locator: Locator, wants: list[str], random: Random) -> None:
         super().__init__(name, address, wants, random)
         self.clone: int | None = None
+        self.sessions: dict[str, ServerSession] = {}
+        self.moves = 0
+        """Number of redirections by servers."""
+        timing = Timing()
+        self._routes = Routes(timing, random)
+        self._numbers = 0
         self._locator = locator
-        self._failures = 0
+        self._backoff = Backoff(timing.base_s, timing.cap_s, rng=random)
         self._not_before = 0.0
         self._locating: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
 
-    # What the run asks of it
+    # Commands of the run
 
     def start(self, delay: float) -> None:
-        self.places = {endpoint: Place(due=monotonic() + delay) for endpoint in self.wants}
-        self.locate_later()
+        for endpoint in self.wants:
+            self._routes.add(endpoint.decode(), monotonic() + delay)
+        self._locate_later()
 
     def close(self) -> None:
         if self._later:
             self._later.cancel()
         if self._locating:
             self._locating.cancel()
-        for post in self.posts.values():
-            post.stop()
+        for session in self.sessions.values():
+            session.stop()
+
+    def drop(self) -> None:
+        for link in self.links:
+            link.abort()
 
     def swap(self, old: str, new: str) -> None:
         if not self.connected:
             return
+        now = monotonic()
         self.wants.add(new.encode())
-        self.places[new.encode()] = Place(due=monotonic())
+        self._routes.add(new, now)
         self._locate_soon()
         self.wants.discard(old.encode())
-        place = self.places.pop(old.encode())
-        self.record(Kind.UNSUBSCRIBE, old.encode(), time=monotonic())
-        for post in (place.at, place.old):
-            if post:
-                post.release(old.encode())
+        self.record(Kind.UNSUBSCRIBE, old.encode(), time=now)
+        for action in self._routes.remove(old, now):
+            self._release(action)
 
-    def doubt(self, post: Post) -> None:
-        """What is wanted there may be elsewhere."""
+    def check(self, now: float) -> None:
+        for session in list(self.sessions.values()):
+            session.check(now)
+        self.sessions = {url: session for url, session in self.sessions.items() if not session.over}
+
+    @property
+    def links(self) -> list[Link]:
+        return [session.link for session in self.sessions.values() if session.link]
+
+    @property
+    def connected(self) -> bool:
+        return bool(self.wants) and all(self._routes.is_registered(endpoint.decode()) for endpoint in self.wants)
+
+    @property
+    def live(self) -> bool:
+        needed = {self._routes.url(endpoint.decode()) for endpoint in self.wants}
+        sessions = [self.sessions.get(url or "") for url in needed]
+        links = [session.link if session else None for session in sessions]
+        return all(link is not None and link.live and not link.stale & self.wants for link in links)
+
+    # Events of the sessions
+
+    def answered(self, session: ServerSession, message: dict[str, Any]) -> None:
+        """Handle the answer to a subscribe."""
         now = monotonic()
-        for place in self.places.values():
-            if place.at is post:
-                place.due = now
+        self._apply(self._routes.registered(session.url, message["endpoints"], now))
+        for name, why in message.get("rejected", {}).items():
+            if why["code"] != "not_owner":
+                self.unexpected.append(f"{name}: {why}"[:300])
+                continue
+            session.names.discard(name.encode())  # nothing to unsubscribe
+            self.moves += self._routes.url(name) == session.url
+            self._apply(self._routes.not_owner(session.url, name, why.get("owner"), now))
+        self._locate_later()
+
+    def moved(self, session: ServerSession, names: list[bytes], owner: str | None) -> None:
+        """Handle endpoints that the server gives up; it may serve them until they are unsubscribed."""
+        moved = [name.decode() for name in names]
+        self.moves += sum(self._routes.url(name) == session.url for name in moved)
+        self._apply(self._routes.moved(session.url, moved, owner, monotonic()))
+        self._locate_later()
+
+    def gone(self, session: ServerSession) -> None:
+        """Handle a lost connection: nothing is subscribed there."""
+        if self.sessions.get(session.url) is session:
+            self._apply(self._routes.lost(session.url))
+
+    def revalidate(self, session: ServerSession) -> None:
+        """Locate the endpoints of a server again."""
+        self._routes.suspect(session.url, monotonic())
         self._locate_soon()
 
-    async def asked(self) -> None:
-        """Wait until there is an answer, though not for long."""
+    async def wait_until_located(self) -> None:
+        """Wait for a pending location, at most ``PATIENCE_SECONDS``."""
         if self._locating:
             await asyncio.wait({self._locating}, timeout=PATIENCE_SECONDS)
+
+    # Moves
+
+    def _apply(self, actions: Iterable[RoutingAction]) -> None:
+        for action in actions:
+            if action.kind == "join":
+                self._session(action.url).want(action.endpoint.encode())
+            elif link := self._release(action):
+                self.record(Kind.MOVED, action.endpoint.encode(), time=monotonic(), link=link.number)
+
+    def _release(self, action: RoutingAction) -> Link | None:
+        """Unsubscribe at a server; return its connection if it will answer."""
+        session = self.sessions.get(action.url)
+        return session.link if session and session.release(action.endpoint.encode()) else None
+
+    def _session(self, url: str) -> ServerSession:
+        session = self.sessions.get(url)
+        if session is None or session.over:
+            session = self.sessions[url] = ServerSession(url, self, self, self._number)
+        return session
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
 
     # Locating
 
@@ -76,54 +162,36 @@ class PartitionedLoadClient(Moving):
         if self._locating is None and not self.leaving:
             self._locating = asyncio.get_running_loop().create_task(self._locate_due())
 
-    def locate_later(self) -> None:
+    def _locate_later(self) -> None:
         if self._later:
             self._later.cancel()
             self._later = None
-        due = max(min((place.due for place in self.places.values()), default=inf), self._not_before)
+        due = max(self._routes.next_due, self._not_before)
         if due < inf and not self.leaving:
             self._later = asyncio.get_running_loop().call_later(max(0.0, due - monotonic()), self._locate_soon)
 
     async def _locate_due(self) -> None:
-        """One question at a time, so that the first one chooses the clone."""
+        """Send one request at a time, so that the first one chooses the clone."""
         try:
             while (now := monotonic()) >= self._not_before:
-                names = [name for name, place in self.places.items() if place.due <= now][:NAMES]
+                names = self._routes.to_locate(now)
                 if not names:
                     return
-                for name in names:
-                    self.places[name].due, self.places[name].asking = inf, True
-                self._take(names, await self._locator.locate(names, self.clone))
+                await self._locate(names)
         finally:
             self._locating = None
-            self.locate_later()
+            self._locate_later()
 
-    def _take(self, names: list[bytes], answer: Located | None) -> None:
+    async def _locate(self, names: list[str]) -> None:
+        answer = await self._locator.locate([name.encode() for name in names], self.clone)
         now = monotonic()
-        asked = {name: place for name in names if (place := self.places.get(name)) and place.asking}
-        for place in asked.values():
-            place.asking = False
         if answer is None:
-            self._not_before = now + self.random.random() * window(self._failures)
-            self._failures += 1
-            for place in asked.values():
-                place.due = now
+            self._not_before = now + self._backoff.next_delay()
+            self._routes.unanswered(names, now)
             return
-        self._failures = 0
+        self._backoff.reset()
         self.clone = answer.clone
-        # Hot ones last: they go where the others make connections.
-        for name, place in sorted(asked.items(), key=lambda item: item[0] in answer.hot):
-            owner = self._anywhere(place, answer.servers) if name in answer.hot else answer.owners.get(name)
-            if owner is None:
-                if place.at is None:
-                    self.delay(place, max(place.hops, MAX_HOPS) + 1, now)
-            elif place.at is None or place.at.url != owner:
-                self.join(name, place, owner)
-
-    def _anywhere(self, place: Place, servers: list[str]) -> str | None:
-        """Where a hot endpoint goes: it stays where it is live, else where a connection is, else to a listed server."""
-        live = [post.url for post in self.posts.values() if post.link and post.link.live]
-        if place.at and place.at.url in live:
-            return place.at.url
-        used = [post.url for post in self.posts.values() if post.url in servers]
-        return next(iter([*live, *used, *servers]), None)
+        owners = {name.decode(): owner for name, owner in answer.owners.items()}
+        hot = frozenset(name.decode() for name in answer.hot)
+        live = {url: session.link.live for url, session in self.sessions.items() if session.link}
+        self._apply(self._routes.located(names, Located(owners, hot, answer.servers), live, now))

@@ -1,4 +1,4 @@
-"""Plans as an operator gives them to the running system: drawn by a seed, submitted, applied, taken back, watched."""
+"""Plans of a running system, as an operator uses them: draw by seed, submit, apply, roll back, observe."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,12 @@ POLL_SECONDS = 0.02
 ANSWER_SECONDS = 20.0
 
 
-def drawn(
+def draw_plan(
     names: Sequence[str], map_: PartitionMap, owners: Mapping[int, str], random: Random, *, more: int = 0
 ) -> Plan:
-    """A plan that moves a third of ``names``, half of the hot ones among them, each somewhere else than it is.
+    """Return a plan that moves a third of ``names``, including half of the hot ones, each to another home.
 
-    ``owners`` are those of all partitions: who has one may have the other. The plan needs so many ``more`` partitions.
+    ``owners`` are those of all partitions. The plan needs ``more`` additional partitions.
     """
     homes = {name: map_.home(name.encode()) for name in names}
     hot = [name for name in names if homes[name] == HOT]
@@ -55,14 +55,14 @@ def drawn(
 
 
 class Plans:
-    """What the metadata service of a running system is asked, and the map as Kafka has it."""
+    """Client of a running system's metadata service, and of the map in Kafka."""
 
     def __init__(self, system: System, options: KafkaOptions) -> None:
         self._system = system
         self._options = options
 
     async def map(self) -> PartitionMap:
-        """The map as it stands in its topic. Raises ``NotUp`` when it cannot be read in time."""
+        """Return the map in its topic. Raises ``NotUp`` if it cannot be read in time."""
         limit = monotonic() + ANSWER_SECONDS
         while monotonic() < limit:
             with suppress(KafkaUnavailable):
@@ -72,35 +72,35 @@ class Plans:
         raise NotUp(f"the partition map could not be read within {ANSWER_SECONDS:.0f} s")
 
     async def owners(self) -> dict[int, str]:
-        """Who has each partition, in the first clone."""
+        """Return the owner of each partition, in the first clone."""
         answer = await self.ask("GET", "/v1/partitions")
         clones = decode(answer.content).clones
         return dict(clones[min(clones)].owners)
 
     async def submit(self, plan: Plan) -> None:
-        """Hand a plan in. Raises ``NotUp`` when it is refused."""
+        """Submit a plan. Raises ``NotUp`` if it is refused."""
         await self.ask("POST", "/v1/plans", encode(plan))
 
     async def apply(self, plan: Plan) -> dict[str, Any]:
-        """Begin to move what a plan moves; returns its status then."""
+        """Start to apply a plan; return its status."""
         status: dict[str, Any] = (await self.ask("POST", f"/v1/plans/{plan.id}/apply")).json()
         return status
 
     async def rollback(self, plan: Plan) -> dict[str, Any]:
-        """Take a plan back from where it is; returns its status then."""
+        """Start to roll a plan back; return its status."""
         status: dict[str, Any] = (await self.ask("POST", f"/v1/plans/{plan.id}/rollback")).json()
         return status
 
     async def until_phase(self, phase: Phase, within: float = ANSWER_SECONDS) -> float:
-        """Wait until the map is in a phase; returns when."""
+        """Wait until the map is in a phase; return the time."""
         return await self._until("/status", "phase", phase, within)
 
     async def until_state(self, plan: Plan, state: str, within: float) -> float:
-        """Wait until a plan is in a state; returns when."""
+        """Wait until a plan is in a state; return the time."""
         return await self._until(f"/v1/plans/{plan.id}", "state", state, within)
 
     async def ask(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
-        """An answer of the metadata service. Raises ``NotUp`` when it refuses, or gives none in time."""
+        """Return a reply of the metadata service. Raises ``NotUp`` if it refuses, or does not reply in time."""
         limit, said = monotonic() + ANSWER_SECONDS, "nothing"
         while monotonic() < limit:
             try:

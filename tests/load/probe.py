@@ -1,4 +1,4 @@
-"""Load clients that fetch, as the SDK does: what they hold is what REST gave them last."""
+"""Load clients that fetch, like the SDK: they hold the versions that REST returned."""
 
 import asyncio
 from time import monotonic
@@ -15,7 +15,7 @@ RETRY_SECONDS, RETRY_CAP_SECONDS = 0.5, 8.0
 
 
 class Fetching(Subscriber):
-    """Fetches an endpoint when it was told of it, one fetch an endpoint at a time, until held >= told."""
+    """Fetches an endpoint after an update, one fetch per endpoint at a time, until held >= announced."""
 
     def __init__(self, *arguments: Any, http: httpx.AsyncClient, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -53,9 +53,9 @@ class Fetching(Subscriber):
             if version is not None and version > self.held.get(endpoint, 0):
                 self.held[endpoint] = version
                 # An update that REST was faster with is dropped when it comes.
-                self.told[endpoint] = max(version, self.told.get(endpoint, 0))
+                self.announced[endpoint] = max(version, self.announced.get(endpoint, 0))
                 self.record(Kind.HELD, endpoint, version, time=monotonic())
-            if version is not None and self.held.get(endpoint, 0) >= self.told.get(endpoint, 0):
+            if version is not None and self.held.get(endpoint, 0) >= self.announced.get(endpoint, 0):
                 if endpoint not in self._stale:
                     return
                 continue
@@ -63,7 +63,7 @@ class Fetching(Subscriber):
             failures += 1
 
     async def _version(self, endpoint: bytes) -> int | None:
-        """The version that REST has, of data or of a deletion; None when it could not be asked or knows nothing."""
+        """Return REST's version, of data or of a deletion; None without an answer or a version."""
         self.fetches += 1
         try:
             answer = await self._http.get(f"/v1/data{endpoint.decode()}")
@@ -73,8 +73,8 @@ class Fetching(Subscriber):
 
 
 class ProbeClient(Fetching, LoadClient):
-    """One that has one connection at a time."""
+    """A fetching client with one connection at a time."""
 
 
 class PartitionedProbeClient(Fetching, PartitionedLoadClient):
-    """One that has a connection to every server that owns something of its."""
+    """A fetching client with a connection to every owner of its endpoints."""

@@ -1,4 +1,4 @@
-"""The processes of a running system: what is known of each, and the CPU time that they use."""
+"""The processes of a running system, and their CPU time."""
 
 import os
 from collections.abc import Iterable
@@ -15,13 +15,13 @@ class Process:
     name: str
     pid: int | None
     internal_url: str | None
-    """None of programs that are not ours: nginx and the brokers."""
+    """None for third-party programs: nginx and the brokers."""
     public_port: int | None
     restarts: int
 
     @classmethod
     def described(cls, entry: dict[str, Any], parent: str = "") -> "Process":
-        """One entry of ``processes.json``, or of the ``/status`` of the composite ``parent``."""
+        """Return a process from an entry of ``processes.json``, or of the ``/status`` of the composite ``parent``."""
         name = f"{parent}/{entry['name']}" if parent else entry["name"]
         public = entry.get("ports", {}).get("public")
         return cls(name, entry["pid"], entry["urls"]["internal"], public, entry["restarts"])
@@ -34,7 +34,7 @@ class Cpu:
         self._used: dict[tuple[str, int], float] = {}
 
     def measure(self, processes: Iterable[Process]) -> dict[str, float]:
-        """So far; of a process that was killed, until the last call. Children count for their parents."""
+        """Return CPU seconds so far; for a killed process, until the last call. Children count for their parents."""
         for process in processes:
             if process.pid:
                 for pid in (process.pid, *_children(process.pid)):
@@ -47,7 +47,7 @@ class Cpu:
 
 
 def _children(pid: int) -> list[int]:
-    """The workers of a program that has some, as nginx does, and the children of a composite."""
+    """Return the child processes: workers of nginx, children of a composite."""
     with suppress(OSError):
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
     return []

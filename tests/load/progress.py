@@ -1,4 +1,4 @@
-"""What a person sees of a run: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of a run: a bar on a terminal, otherwise an occasional line."""
 
 import sys
 from contextlib import AbstractContextManager
@@ -12,7 +12,7 @@ LINE_SECONDS = 10.0
 
 
 class Display(AbstractContextManager["Display"]):
-    """Shows how far a run is. ``total`` is the seconds that it should take."""
+    """Progress display. ``total`` is the expected duration in seconds."""
 
     def __init__(self, name: str, total: float) -> None:
         self._name = name
@@ -38,7 +38,7 @@ class Display(AbstractContextManager["Display"]):
             self._bar.stop()
 
     def show(self, phase: str, detail: str = "") -> None:
-        """Say what is going on; without a terminal only when the phase is new or was said 10 s ago."""
+        """Show the phase; without a terminal only if it is new or was shown 10 s ago."""
         elapsed = monotonic() - self._start
         if self._bar:
             completed = min(elapsed, self._total)

@@ -1,4 +1,4 @@
-"""A TCP relay on a loopback port, in front of a listener: a link that can be cut as networks cut links."""
+"""A TCP relay on a loopback port in front of a listener, to simulate network failures."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,11 @@ _AT_ONCE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER: on, for 0 s, so that a close is a reset."""
 
 Target = Callable[[], tuple[str, int]]
-"""Says where to connect; it is asked for every connection, and raises ``OSError`` when there is no such place now."""
+"""Returns the target address, for every connection; raises ``OSError`` if there is none now."""
 
 
 class Relay:
-    """Forwards every connection to its target until told otherwise. Use it as an asynchronous context.
+    """Forwards connections to their target, as an asynchronous context manager.
 
     A black hole accepts nothing and forwards nothing, ends included, while every socket stays open: what was sent
     meanwhile is forwarded when it is over.
@@ -27,7 +27,7 @@ class Relay:
     def __init__(self, target: Target) -> None:
         self.port = 0
         self.accepted = 0
-        """Connections so far."""
+        """Number of connections so far."""
         self._target = target
         self._open = asyncio.Event()
         self._open.set()
@@ -53,22 +53,22 @@ class Relay:
 
     @property
     def connections(self) -> int:
-        """How many are open now."""
+        """Number of open connections."""
         return len(self._writers) // 2
 
     def reset(self) -> None:
-        """Reset every connection on both sides. New ones are taken."""
+        """Reset every connection on both sides. New ones are accepted."""
         for writer in self._writers:
             connection: socket.socket = writer.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
             writer.transport.abort()
 
     def black_hole(self) -> None:
-        """From now on nothing passes."""
+        """Stop forwarding."""
         self._open.clear()
 
     def heal(self) -> None:
-        """Everything passes again."""
+        """Forward again, including the data received meanwhile."""
         self._open.set()
 
     def _start(self, work: Coroutine[object, object, None]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.load import bench
 from tests.load.injection import FAULTS, MODES
-from tests.load.injection.learned import table
+from tests.load.injection.traffic_plan import table
 from tests.load.observe import run
 from tests.load.scenario import BENCH_FILE, QUICK_RUN, Outcome, Scenario, quick
 from tests.oracle import Bounds
@@ -17,7 +17,7 @@ from tests.support.commandline import parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the arguments say."""
+    """Run the scenario of the arguments."""
     options = parser(__spec__, __doc__, report=BENCH_FILE.format("convergence-MODE-FAULTS"), quick=QUICK_RUN)
     add = options.add_argument
     add("--mode", choices=MODES, default="single", help="default: single")
@@ -52,12 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def end_in_order() -> None:
-    """Let SIGTERM end a run as Ctrl-C does: with everything that it started."""
+    """Handle SIGTERM like Ctrl-C: everything that was started ends, too."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def told(outcome: Outcome) -> bool:
-    """Write the bench file, print the goals and the first violations; returns whether the oracle found nothing."""
+    """Write the bench file, print the goals and the first violations; return whether the oracle found none."""
     path = bench.write(outcome.scenario.name, outcome.figures, outcome.goals)
     print(f"{outcome.scenario.name}: {'clean' if outcome.clean else 'BROKEN'} ({path})")
     print(bench.table(outcome.goals))

@@ -1,4 +1,4 @@
-"""What a convergence run is made of, and what it showed."""
+"""Definition and outcome of a convergence run."""
 
 import os
 from dataclasses import dataclass, replace
@@ -13,45 +13,45 @@ from tests.oracle import Bounds, Report
 
 @dataclass(frozen=True)
 class Scenario:
-    """What to run. ``faults`` are injected one after the other, each when everybody has converged after the one before.
+    """A run. ``faults`` are injected one after another, each after all clients have converged.
 
     Writing begins some seconds before the first fault and goes on until all are over.
     """
 
     mode: str = "single"
     proxy: str | None = None
-    """How proxies reach servers: shared or passthrough; None = as ``diem up`` has it by itself."""
+    """Mode of the proxies, shared or passthrough; None = the default of ``diem up``."""
     seconds: float = 30.0
-    """Of writing, at least."""
+    """Shortest time of writing."""
     clients: int = 500
     subscriptions: int = 10
     communities: int = 0
-    """Of clients with interests in common; 0 = everybody looks at anything."""
+    """Number of groups of clients with common interests; 0 = any interests."""
     endpoints: int = 200
     rate: float = 1000.0
-    """Updates a second."""
+    """Updates per second."""
     churn_seconds: float = 20.0
     probes: int = 1
     faults: tuple[str, ...] = ()
     seed: int = 1
     controls: bool = False
-    """Try the negative controls on the recorded history."""
+    """Run the negative controls on the recorded history."""
     servers: int | None = None
-    """WebSocket servers; None = as many as ``diem up`` starts by itself."""
+    """Number of WebSocket servers; None = the default of ``diem up``."""
     max_servers: int | None = None
     clones: int | None = None
     traffic: str | None = None
-    """Where it is recorded: files, kafka or off; None = as ``diem up`` has it by itself."""
+    """Where traffic is recorded: files, kafka or off; None = the default of ``diem up``."""
     brokers: int = 1
-    """That run here in the modes with Kafka, unless ``kafka`` names a cluster."""
+    """Number of local brokers in modes with Kafka, unless ``kafka`` names a cluster."""
     kafka: KafkaOptions | None = None
     label: str = ""
-    """What the run is called instead of its faults."""
+    """Name of the run, instead of its faults."""
     quick: bool = False
 
     @property
     def name(self) -> str:
-        """Of the bench file and the folder of histories."""
+        """Name of the bench file and the folder of histories."""
         proxy = [self.proxy] if self.proxy else []
         return "-".join(["convergence", self.mode, *proxy, *([self.label] if self.label else self.faults)])
 
@@ -62,24 +62,24 @@ class Scenario:
 
     @property
     def partitioned(self) -> bool:
-        """Whether servers share out the endpoints."""
+        """Whether servers divide the endpoints."""
         return self.mode in PARTITIONED
 
     @property
     def bounds(self) -> Bounds:
-        """What the mode promises."""
+        """The bounds that the mode promises."""
         return Bounds(t_conv=15.0) if self.uses_kafka else Bounds()
 
     @property
     def gap(self) -> float:
-        """Seconds of writing before the first fault, and between everybody's being converged and the next one."""
+        """Seconds of writing before the first fault, and between convergence and the next fault."""
         if len(self.faults) < 2:
             return self.seconds / 2
         return 1.0 if self.quick else 3.0
 
     @property
     def options(self) -> list[str]:
-        """What ``diem up`` is told of it, besides the mode."""
+        """Options of ``diem up``, besides the mode."""
         given = {
             "--servers": self.servers,
             "--max-servers": self.max_servers,
@@ -99,7 +99,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run showed."""
+    """The outcome of a run."""
 
     scenario: Scenario
     report: Report
@@ -109,7 +109,7 @@ class Outcome:
 
     @property
     def clean(self) -> bool:
-        """Whether the oracle found nothing."""
+        """Whether the oracle found no violation."""
         return self.report.clean
 
 
@@ -118,7 +118,7 @@ QUICK_RUN: Final = "5 s of writing, at most 100 clients and 500 updates a second
 
 
 def quick(scenario: Scenario) -> Scenario:
-    """The scenario, shortened when QUICK is set in the environment."""
+    """Return the scenario, shortened if QUICK is set in the environment."""
     if not os.environ.get("QUICK"):
         return scenario
     clients, rate = min(scenario.clients, 100), min(scenario.rate, 500.0)

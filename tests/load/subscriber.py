@@ -1,36 +1,31 @@
-"""What every load client is: what it wants, what it was told, and the record of its life that the oracle reads."""
+"""Base of all load clients: wanted endpoints, announced versions, and the recorded events for the oracle."""
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from random import Random
 from time import monotonic
 from typing import Any
 
-from diem.process.backoff import Outage
-from diem.protocol.codes import Close
 from diem.protocol.traffic import with_client
 from tests.load.link import Link
 from tests.oracle.history import Event, Kind
 
-BACKOFF_SECONDS, BACKOFF_CAP_SECONDS = 0.5, 30.0
-STABLE_SECONDS, HELD_SECONDS = 60.0, 10.0
 SILENCE_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 MAX_EVENTS = 500_000
-"""Events that one client records; then the run is too long for this harness, and says so."""
+"""Most events of one client; beyond that the run fails as too long for this harness."""
 _ANSWERED = {"subscribed", "unsubscribed", "resync", "status", "welcome"}
 
 Row = tuple[float, str, bytes, int, int, int]
-"""An :class:`Event` in the making: plain, because 25,000 a second are made."""
+"""The fields of an :class:`Event`: a plain tuple, because 25,000 a second are created."""
 
 
 class HistoryFull(Exception):
-    """A client has recorded more than it may hold."""
+    """A client has recorded more than ``MAX_EVENTS``."""
 
 
 class Subscriber(ABC):
-    """A client that holds what it was told, because it does not fetch; a subclass may.
+    """A client that holds the announced versions; subclasses may fetch.
 
     What came on the wire is counted, and what passes the filter is recorded: a greater version than any before.
     """
@@ -39,19 +34,19 @@ class Subscriber(ABC):
         self.name = name
         self.address = address
         self.wants = {endpoint.encode() for endpoint in wants}
-        self.told: dict[bytes, int] = {}
+        self.announced: dict[bytes, int] = {}
         self.rows: list[Row] = []
         self.raw = 0
-        """Update frames on connections that have ended."""
+        """Number of update frames on ended connections."""
         self.refused = 0
-        """Attempts to connect that came to nothing."""
+        """Number of failed attempts to connect."""
         self.unexpected: list[str] = []
-        """What servers said that they never should to this client."""
+        """Messages that servers must never send to this client."""
         self.random = random
         self.leaving = False
 
     def named(self, url: str) -> str:
-        """The URL, or path, as this client dials it: by its name in the query all its connections are one client's."""
+        """Return the URL, or path, with the client's name, which identifies all its connections as one client's."""
         return with_client(url, f"load-client-{self.name}")
 
     # What the run asks of it
@@ -62,62 +57,62 @@ class Subscriber(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close what is open and begin nothing."""
+        """Close all connections and start no new ones."""
 
     @abstractmethod
     def swap(self, old: str, new: str) -> None:
-        """Look at another endpoint: subscribe to ``new``, unsubscribe from ``old``. Nothing while not connected."""
+        """Subscribe to ``new`` and unsubscribe from ``old``. No effect while not connected."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Lose every connection, as a network loses them."""
+        """Abort every connection, as a network failure would."""
 
     @abstractmethod
-    def look(self, now: float) -> None:
-        """Called about once a second: gives up servers that do not welcome, or say nothing."""
+    def check(self, now: float) -> None:
+        """Abort connections without a welcome, or silent ones; called about once a second."""
 
     @property
     @abstractmethod
     def links(self) -> list[Link]:
-        """The connections that are open now."""
+        """The open connections."""
 
     @property
     @abstractmethod
     def connected(self) -> bool:
-        """Whether a server has taken it."""
+        """Whether a server has welcomed the client."""
 
     @property
     @abstractmethod
     def live(self) -> bool:
-        """Whether it is connected, and told of everything as it happens."""
+        """Whether the client is connected and live."""
 
     def leave(self) -> None:
-        """Go for good."""
+        """Leave for good."""
         self.leaving = True
         self.close()
 
     def watch(self, now: float) -> None:
-        """Called about once a second. Raises ``HistoryFull``."""
-        self.look(now)
+        """Check connections and the size of the history; called about once a second. Raises ``HistoryFull``."""
+        self.check(now)
         if len(self.rows) > MAX_EVENTS:
             raise HistoryFull(f"client {self.name} has more than {MAX_EVENTS} events")
 
     def count(self, time: float) -> None:
-        """Record what came on the connections that are open."""
+        """Record the counts of the open connections."""
         for link in self.links:
             self.record(Kind.RAW, code=link.updates, time=time, link=link.number)
 
     def events(self) -> list[Event]:
-        """All that was recorded."""
+        """Return all recorded events."""
         return [Event(time, kind, endpoint.decode(), *more) for time, kind, endpoint, *more in self.rows]
 
     def level(self, endpoint: bytes) -> int:
-        """The version of ``endpoint`` that the client knows of."""
-        return self.told.get(endpoint, 0)
+        """Return the version of ``endpoint`` that the client knows."""
+        return self.announced.get(endpoint, 0)
 
     def known(self, endpoint: bytes) -> int:
         """The version that the client holds, which it says when it subscribes."""
-        return self.told.get(endpoint, 0)
+        return self.announced.get(endpoint, 0)
 
     def changed(self, endpoint: bytes) -> None:  # noqa: B027 - who does not fetch has nothing to do
         """The client was told of a new version of ``endpoint``: the place to fetch it."""
@@ -130,18 +125,18 @@ class Subscriber(ABC):
         """Record an event."""
         self.rows.append((time, kind.value, endpoint, version, code, link))
 
-    def take_updates(self, found: Iterable[tuple[bytes, bytes]], time: float, link: int = 0) -> None:
-        """Take the endpoints and versions of update frames."""
-        told, record = self.told, self.rows.append
+    def record_updates(self, found: Iterable[tuple[bytes, bytes]], time: float, link: int = 0) -> None:
+        """Record the endpoints and versions of update frames."""
+        announced, record = self.announced, self.rows.append
         for endpoint, digits in found:
             version = int(digits)
-            if version > told.get(endpoint, 0):
-                told[endpoint] = version
+            if version > announced.get(endpoint, 0):
+                announced[endpoint] = version
                 record((time, "update", endpoint, version, 0, link))
                 self.changed(endpoint)
 
-    def take_message(self, message: dict[str, Any], time: float, link: Link) -> None:
-        """Record what any other message says."""
+    def record_message(self, message: dict[str, Any], time: float, link: Link) -> None:
+        """Record any other message."""
         kind, number = message["type"], link.number
         if kind == "subscribed":
             for name, version in message["endpoints"].items():
@@ -186,32 +181,3 @@ class Subscriber(ABC):
         for name in names or ():
             (link.stale.discard if live else link.stale.add)(name.encode())
             self.record(Kind.STATUS, name.encode(), code=int(live), time=time, link=link.number)
-
-
-def window(failures: int) -> float:
-    """Seconds within which to try again after so many failures."""
-    return min(BACKOFF_CAP_SECONDS, BACKOFF_SECONDS * 2.0**failures)
-
-
-class Redial:
-    """When to dial again (docs/protocol.md section 1)."""
-
-    def __init__(self, random: Random) -> None:
-        self.failures = 0
-        self._outage = Outage(monotonic(), HELD_SECONDS)
-        self._random = random
-
-    def lost(self, opened: float, now: float) -> None:
-        """A connection that was open since ``opened`` has ended."""
-        self._outage.lost(now, now - opened)
-        if now - opened > STABLE_SECONDS:
-            self.failures = 0
-
-    def delay(self, now: float, code: int, reason: str) -> float:
-        """Seconds until the next attempt; a close reason may give another window."""
-        within = min(window(self.failures), max(BACKOFF_SECONDS, self._outage.seconds(now)))
-        if hint := re.search(r"retry=(\d+)", reason):
-            within = int(hint[1]) / 1000
-        # A server that restarts in order has not failed.
-        self.failures += code != Close.RESTART
-        return self._random.random() * within

@@ -1,4 +1,4 @@
-"""Several runs one after the other, with one bench file for all of them."""
+"""Several runs in sequence, with one bench file."""
 
 import asyncio
 import traceback
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.load import bench
-from tests.load.injection.learned import table
+from tests.load.injection.traffic_plan import table
 from tests.load.observe import run
 from tests.load.run import end_in_order, told
 from tests.load.scenario import Scenario, quick
 
 
 def run_all(name: str, scenarios: Iterable[Scenario]) -> int:
-    """Run them and write build/bench/NAME.json; returns the exit code: 1 when any goal was missed."""
+    """Run the scenarios and write build/bench/NAME.json; return 1 if any goal was missed."""
     end_in_order()
     goals: list[bench.Goal] = []
     figures: dict[str, dict[str, Any]] = {}

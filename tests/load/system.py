@@ -29,11 +29,11 @@ _SAMPLE = re.compile(r"^diem_updates_(\w+?)_total (\S+)$", re.MULTILINE)
 
 
 class NotUp(Exception):
-    """The system did not start, or a process did not come back."""
+    """The system did not start, or a process did not restart."""
 
 
 class System:
-    """A running ``diem up`` without sources of its own. Use it as an asynchronous context.
+    """A running ``diem up`` without sources, as an asynchronous context manager.
 
     ``options`` are those of ``diem up``, besides the mode and where it keeps its state.
     """
@@ -48,7 +48,7 @@ class System:
         self._http = httpx.AsyncClient(timeout=5, trust_env=False)
         self._cpu = Cpu()
         self.kills: Counter[str] = Counter()
-        """How often each process was killed here, by its full name."""
+        """Number of kills by full name of the process."""
 
     async def __aenter__(self) -> Self:
         self.state.parent.mkdir(parents=True, exist_ok=True)
@@ -74,25 +74,25 @@ class System:
     # What it is made of
 
     def described(self) -> dict[str, Any]:
-        """The content of ``processes.json``; empty before there is one."""
+        """Return the content of ``processes.json``; empty if there is none."""
         with suppress(FileNotFoundError):
             described: dict[str, Any] = orjson.loads((self.state / "processes.json").read_bytes())
             return described
         return {}
 
     def processes(self) -> list[Process]:
-        """Its processes now."""
+        """Return the running processes."""
         return [Process.described(entry) for entry in self.described().get("processes", [])]
 
     def process(self, name: str) -> Process:
-        """The process of that name. Raises ``NotUp`` when there is none."""
+        """Return the process of that name. Raises ``NotUp`` if there is none."""
         for process in self.processes():
             if process.name == name:
                 return process
         raise NotUp(f"there is no process {name} in mode {self.mode}")
 
     async def find(self, name: str) -> Process:
-        """The process of that name, in modes with composites also the first one's child: ``proxy`` fits ``proxy-1``.
+        """Return the process of that name, with composites also a child of the first one: ``proxy`` means ``proxy-1``.
 
         A child of another composite is named ``composite-2/websocket-1``. Raises ``NotUp``.
         """
@@ -106,14 +106,14 @@ class System:
         raise NotUp(f"there is no process {name} in mode {self.mode}")
 
     async def children(self, composite: Process) -> list[Process]:
-        """The children of a composite, as it says itself; none while it does not answer."""
+        """Return the children that a composite reports; none while it does not answer."""
         with suppress(httpx.HTTPError, LookupError, ValueError):
             answer = await self._http.get(f"{composite.internal_url}/status", headers=self._authorised)
             return [Process.described(child, composite.name) for child in answer.json()["children"]]
         return []
 
     async def everything(self) -> list[Process]:
-        """Its processes now, with the children of composites."""
+        """Return the running processes, including the children of composites."""
         found = []
         for process in self.processes():
             found.append(process)
@@ -127,7 +127,7 @@ class System:
 
     @property
     def metadata(self) -> str | None:
-        """Base URL of the metadata service, where clients look for servers themselves."""
+        """Base URL of the metadata service, if clients locate servers themselves."""
         urls = self.described()["urls"].get("metadata")
         return f"{urls[0]}/" if urls else None
 
@@ -138,19 +138,19 @@ class System:
 
     @property
     def servers(self) -> list[tuple[str, int, str]]:
-        """Host, port and path of what clients connect to: every WebSocket server, or nginx before them."""
+        """Host, port and path of the addresses for clients: all WebSocket servers, or nginx."""
         urls = map(urlsplit, self.described()["urls"]["websocket"])
         return [(url.hostname or "", url.port or 0, url.path) for url in urls]
 
     @property
     def write_key(self) -> str:
-        """The key that writes need."""
+        """The write key."""
         return (self.state / "write.key").read_text(encoding="utf-8").strip()
 
     # How it is
 
     async def is_ready(self, process: Process) -> bool:
-        """Whether /readyz says so; of nginx whether it answers, of a broker whether it takes connections."""
+        """Return whether a process is ready: by /readyz; nginx if it answers, a broker if it accepts connections."""
         try:
             if process.internal_url:
                 return (await self._http.get(f"{process.internal_url}/readyz")).status_code == 200
@@ -163,16 +163,16 @@ class System:
         return True
 
     async def ask(self, name: str, method: str, path: str, body: bytes | None = None) -> httpx.Response:
-        """An answer of a process' internal listener. Raises ``NotUp`` when there is no such process."""
+        """Return a response of a process's internal listener. Raises ``NotUp`` if there is no such process."""
         url = f"{self.process(name).internal_url}{path}"
         return await self._http.request(method, url, content=body, headers=self._authorised)
 
     async def scale(self, servers: int) -> None:
-        """Have another number of servers; returns when they are ready and the others are gone."""
+        """Scale to a number of servers; return when they are ready and the others are gone."""
         await scale(StateDir(self.state), servers, lambda _ready, _total: None)
 
     async def kill(self, name: str) -> int:
-        """End a process without warning; returns its process id."""
+        """Kill a process; return its process id."""
         process = await self.find(name)
         if process.pid is None:
             raise NotUp(f"{name} does not run")
@@ -181,13 +181,13 @@ class System:
         return process.pid
 
     def end(self, process: Process) -> None:
-        """Kill a process that runs, or has just ended."""
+        """Kill a process, which may have ended already."""
         self.kills[process.name] += 1
         with suppress(ProcessLookupError):
             os.kill(process.pid or 0, signal.SIGKILL)
 
     async def unexplained(self) -> dict[str, int]:
-        """Restarts by process beyond those that were caused here; brokers and nginx may have some of their own."""
+        """Return the restarts by process without those caused by this run; brokers and nginx are excluded."""
         found = {
             process.name: process.restarts - self.kills[process.name]
             for process in await self.everything()
@@ -196,7 +196,7 @@ class System:
         return {name: more for name, more in found.items() if more > 0}
 
     async def back(self, name: str, killed: int, within: float = START_SECONDS) -> float:
-        """Wait until a killed process runs and is ready again; returns when. Raises ``NotUp`` when it does not."""
+        """Wait until a killed process is ready again; return the time. Raises ``NotUp`` after a time-out."""
         limit = monotonic() + within
         while monotonic() < limit:
             with suppress(NotUp):
@@ -207,7 +207,7 @@ class System:
         raise NotUp(f"{name} was not ready again within {within:.0f} s")
 
     async def snapshots(self) -> list[Snapshot]:
-        """The accounts of every process that fans out (invariant I14)."""
+        """Return the counters of every process that fans out (invariant I14)."""
         found = []
         for process in await self.everything():
             counted = await self.counted(process)
@@ -220,14 +220,14 @@ class System:
         return found
 
     async def counted(self, process: Process) -> dict[str, int]:
-        """What the process says of updates in its metrics: the counters ``diem_updates_NAME_total`` by NAME."""
+        """Return the metrics ``diem_updates_NAME_total`` of a process by NAME."""
         if not process.internal_url:
             return {}
         answer = await self._http.get(f"{process.internal_url}/metrics", headers=self._authorised)
         return {name: int(float(value)) for name, value in _SAMPLE.findall(answer.text)}
 
     def measure(self) -> dict[str, float]:
-        """CPU seconds by process name."""
+        """Return CPU seconds by process name."""
         return self._cpu.measure(self.processes())
 
     # How it begins and ends

@@ -38,7 +38,7 @@ async def test_client_records_what_it_is_told_once(tmp_path: Path) -> None:
         first = system.feed.put("/a")
         client = client_of(system, "/a", "/b")
         client.start(0)
-        await until(lambda: client.told)
+        await until(lambda: client.announced)
         second = system.feed.put("/a")
         await until(lambda: client.level(b"/a") == second)
         client.leave()
@@ -55,7 +55,7 @@ async def test_client_comes_back_with_the_versions_that_it_holds(tmp_path: Path)
         client = client_of(system, "/a")
         version = system.feed.put("/a")
         client.start(0)
-        await until(lambda: client.told)
+        await until(lambda: client.announced)
         assert client.link
         client.link.abort()
         await until(lambda: kinds(client).count("subscribed") == 2)
@@ -72,8 +72,8 @@ async def test_swapped_endpoint_is_asked_for_before_the_old_one_is_left(tmp_path
         client.swap("/a", "/b")
         await until(lambda: "unsubscribed" in kinds(client))
         version = system.feed.put("/a", "/b")
-        await until(lambda: client.told)
-        assert client.told == {b"/b": version}
+        await until(lambda: client.announced)
+        assert client.announced == {b"/b": version}
         assert kinds(client)[3:] == ["subscribe", "unsubscribe", "subscribed", "unsubscribed", "update"]
         client.leave()
 

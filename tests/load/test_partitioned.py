@@ -12,12 +12,12 @@ from websockets.asyncio.server import Server as Listener
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
+from diem.links.client.backoff import ReconnectBackoff
+from diem.links.client.routes import MAX_HOPS
 from diem.protocol import messages
 from diem.protocol.update import encode
-from tests.load.locating import Locator
-from tests.load.moving import MAX_HOPS
+from tests.load.locator import Locator
 from tests.load.partitioned import PartitionedLoadClient
-from tests.load.subscriber import Redial
 from tests.oracle import Accepted, Event, History, Kind, judge
 from tests.support.patience import PATIENCE_S
 
@@ -25,12 +25,12 @@ V = 1_700_000_000_000
 
 
 class Owner:
-    """A server of a group that has what it is told to have, and says what it is told to say."""
+    """A scripted server of a group."""
 
     def __init__(self, *names: str) -> None:
         self.names = {*names, "/hot"}
         self.next: str | None = None
-        """Whom it names as the owner of what it does not have."""
+        """The owner that it names for other endpoints."""
         self.asked: list[str] = []
         self.left: list[str] = []
         self.connections: set[ServerConnection] = set()
@@ -45,7 +45,7 @@ class Owner:
         finally:
             self.connections.discard(connection)
 
-    async def say(self, message: dict[str, Any]) -> None:
+    async def send(self, message: dict[str, Any]) -> None:
         for connection in self.connections:
             await self._send(connection, message)
 
@@ -75,7 +75,7 @@ class Owner:
 
 
 class Group:
-    """Two servers, and a metadata service that says what it is told to say."""
+    """Two servers, and a scripted metadata service."""
 
     def __init__(self) -> None:
         self.one, self.two = Owner("/a", "/b"), Owner("/c")
@@ -84,7 +84,7 @@ class Group:
         self.answers = True
         self.questions: list[dict[str, Any]] = []
         self.moves: list[int] = []
-        """How many the client had followed before each question."""
+        """Number of moves before each request."""
         self.client: PartitionedLoadClient
         self._versions: list[Accepted] = []
 
@@ -104,7 +104,7 @@ class Group:
         return {"owner": owner.url if owner else None}
 
     async def update(self, owner: Owner, name: str) -> int:
-        """A change that is accepted, and the server that tells of it."""
+        """Accept a change, and announce it by a server."""
         version = V + len(self._versions) + 1
         self._versions.append(Accepted(name, version, monotonic()))
         await owner.update(name, version)
@@ -174,7 +174,7 @@ async def test_client_keeps_the_clone_that_it_was_given() -> None:
 async def test_moved_endpoint_is_subscribed_at_its_new_owner_before_it_is_left() -> None:
     async with running("/a", "/c") as group:
         group.two.names.add("/a")
-        await group.one.say({"type": "moved", "endpoints": ["/a"], "owner": group.two.url})
+        await group.one.send({"type": "moved", "endpoints": ["/a"], "owner": group.two.url})
         await until(lambda: group.one.left == ["/a"])
         assert group.two.asked == ["/c", "/a"]
         await group.update(group.two, "/a")
@@ -189,7 +189,7 @@ async def test_moved_endpoint_without_a_new_owner_is_located() -> None:
     async with running("/a", "/c") as group:
         group.two.names.add("/a")
         group.owners["/a"] = group.two
-        await group.one.say({"type": "moved", "endpoints": ["/a"]})
+        await group.one.send({"type": "moved", "endpoints": ["/a"]})
         await until(lambda: group.one.left == ["/a"])
         assert group.client.connected
 
@@ -199,7 +199,7 @@ async def test_hops_are_followed_three_times_and_then_with_back_off() -> None:
         group.one.names.discard("/a")
         group.one.next, group.two.next = group.two.url, group.one.url
         asked = len(group.questions)
-        await group.one.say({"type": "moved", "endpoints": ["/a"], "owner": group.two.url})
+        await group.one.send({"type": "moved", "endpoints": ["/a"], "owner": group.two.url})
         await until(lambda: len(group.questions) > asked)
         # The first move, and those that were followed after it.
         assert group.moves[asked] == MAX_HOPS + 1
@@ -244,13 +244,13 @@ async def test_server_that_is_not_live_is_doubted_and_left_only_for_another_owne
         if moves:
             group.two.names.add("/a")
             group.owners["/a"] = group.two
-        await group.one.say({"type": "status", "live": False})
+        await group.one.send({"type": "status", "live": False})
         await until(lambda: not group.client.live)
         asked = len(group.questions)
-        group.client.look(monotonic())
-        group.client.look(monotonic() + 4.9)
+        group.client.check(monotonic())
+        group.client.check(monotonic() + 4.9)
         assert group.questions[asked:] == []
-        group.client.look(monotonic() + 10.1)
+        group.client.check(monotonic() + 10.1)
         await until(lambda: group.questions[asked:] == [{"endpoints": ["/a"], "clone": 2}])
         await until(lambda: group.client.connected and group.client.live is moves)
         assert group.one.left == (["/a"] if moves else [])
@@ -262,9 +262,9 @@ async def test_connection_that_nothing_needs_is_closed_after_a_while() -> None:
         group.two.names.add("/c2")
         group.owners["/c2"] = group.two
         await until(lambda: group.client.connected)
-        group.client.look(monotonic())
+        group.client.check(monotonic())
         assert len(group.client.links) == 2
-        group.client.look(monotonic() + 5.1)
+        group.client.check(monotonic() + 5.1)
         await until(lambda: len(group.client.links) == 1)
 
 
@@ -276,7 +276,7 @@ async def test_hot_endpoint_goes_to_a_server_that_is_connected_already() -> None
 
 async def test_refusal_of_another_kind_is_unexpected() -> None:
     async with running("/a") as group:
-        await group.one.say({"type": "error", "id": 1, "code": "rate", "message": "no"})
+        await group.one.send({"type": "error", "id": 1, "code": "rate", "message": "no"})
         await until(lambda: group.client.unexpected)
 
 
@@ -285,10 +285,10 @@ async def test_server_that_is_named_again_is_dialled_at_once_and_not_after_its_b
 ) -> None:
     async with running("/a", "/c") as group:
         with monkeypatch.context() as patched:
-            patched.setattr(Redial, "delay", lambda *_: 3600.0)
+            patched.setattr(ReconnectBackoff, "delay_s", lambda *_: 3600.0)
             await group.one.cut()
             await until(lambda: not group.client.connected)
         group.one.names.add("/c")
-        await group.two.say({"type": "moved", "endpoints": ["/c"], "owner": group.one.url})
+        await group.two.send({"type": "moved", "endpoints": ["/c"], "owner": group.one.url})
         await until(lambda: group.client.connected)
         assert sorted(group.one.asked) == ["/a", "/a", "/c"]

@@ -10,7 +10,7 @@ WITHIN = 5.0
 
 
 class Echo:
-    """A listener that answers what it is sent, and remembers how its connections ended."""
+    """An echo server that records how its connections ended."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -46,17 +46,17 @@ class Client:
         self.reader = reader
         self.writer = writer
 
-    async def hear(self, within: float = WITHIN) -> bytes:
+    async def receive(self, within: float = WITHIN) -> bytes:
         async with asyncio.timeout(within):
             return await self.reader.read(1024)
 
     async def echoes(self, data: bytes) -> bool:
         self.writer.write(data)
-        return await self.hear() == data
+        return await self.receive() == data
 
-    async def hears_nothing(self) -> bool:
+    async def receives_nothing(self) -> bool:
         try:
-            await self.hear(0.2)
+            await self.receive(0.2)
         except TimeoutError:
             return True
         return False
@@ -85,7 +85,7 @@ async def test_reset_is_a_reset_on_both_sides_and_new_connections_are_taken(echo
         assert await one.echoes(b"hello")
         relay.reset()
         with pytest.raises(ConnectionResetError):
-            await one.hear()
+            await one.receive()
     async with client(relay.port) as two:
         assert await two.echoes(b"again")
     assert echo.ended[0] == "reset"
@@ -97,9 +97,9 @@ async def test_black_hole_forwards_nothing_until_it_heals(relay: Relay) -> None:
         assert await one.echoes(b"hello")
         relay.black_hole()
         one.writer.write(b"lost?")
-        assert await one.hears_nothing()
+        assert await one.receives_nothing()
         relay.heal()
-        assert await one.hear() == b"lost?"
+        assert await one.receive() == b"lost?"
 
 
 async def test_black_hole_takes_no_connection_and_hides_the_end_of_one(echo: Echo, relay: Relay) -> None:
@@ -108,10 +108,10 @@ async def test_black_hole_takes_no_connection_and_hides_the_end_of_one(echo: Ech
         relay.black_hole()
     async with client(relay.port) as two:
         two.writer.write(b"anybody?")
-        assert await two.hears_nothing()
+        assert await two.receives_nothing()
         assert echo.ended == []
         relay.heal()
-        assert await two.hear() == b"anybody?"
+        assert await two.receive() == b"anybody?"
 
 
 async def test_connection_ends_when_its_target_is_gone() -> None:
@@ -119,4 +119,4 @@ async def test_connection_ends_when_its_target_is_gone() -> None:
         raise ConnectionRefusedError
 
     async with Relay(nowhere) as relay, client(relay.port) as one:
-        assert await one.hear() == b""
+        assert await one.receive() == b""

@@ -10,14 +10,14 @@ from tests.load.injection.repartition import (
     HOT_FIRST,
     MOVE,
     PHASES,
-    TAKEN_BACK,
+    ROLLED_BACK,
     lost,
     moved,
     quiet_of,
     repartitions,
     settings_of,
 )
-from tests.load.plans import drawn
+from tests.load.plans import draw_plan
 from tests.oracle import Event, History, Kind
 
 NAMES = [f"/load-test/{number:03}" for number in range(120)]
@@ -31,7 +31,7 @@ def before(name: str) -> int:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_plan_moves_a_third_to_and_from_hot_and_between_partitions_of_one_server(seed: int) -> None:
-    plan = drawn(NAMES, MAP, OWNERS, Random(seed))
+    plan = draw_plan(NAMES, MAP, OWNERS, Random(seed))
     assert (plan.epoch, plan.partitions, len(plan.homes)) == (7, 8, 40)
     assert all(home != before(name) and HOT <= home < 8 for name, home in plan.homes.items())
     assert sum(before(name) == HOT for name in plan.homes) == 6
@@ -41,12 +41,12 @@ def test_plan_moves_a_third_to_and_from_hot_and_between_partitions_of_one_server
 
 
 def test_same_seed_draws_the_same_homes() -> None:
-    first, second, third = (drawn(NAMES, MAP, OWNERS, Random(seed)).homes for seed in (1, 1, 2))
+    first, second, third = (draw_plan(NAMES, MAP, OWNERS, Random(seed)).homes for seed in (1, 1, 2))
     assert first == second != third
 
 
 def test_plan_that_needs_more_partitions_uses_them() -> None:
-    plan = drawn(NAMES, MAP, OWNERS, Random(1), more=2)
+    plan = draw_plan(NAMES, MAP, OWNERS, Random(1), more=2)
     assert plan.partitions == 10
     assert {8, 9} <= set(plan.homes.values())
 
@@ -58,7 +58,7 @@ def test_every_kind_of_process_is_killed_in_every_phase_and_plans_are_taken_back
         assert set(found) <= FAULTS.keys()
         kills = Counter(name.split("-")[0] for name in found if "-kill-" in name)
         assert kills == dict.fromkeys(PHASES, kinds)
-        assert {MOVE, TAKEN_BACK, *(f"{phase}-rollback" for phase in PHASES)} < set(found)
+        assert {MOVE, ROLLED_BACK, *(f"{phase}-rollback" for phase in PHASES)} < set(found)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -14,7 +14,7 @@ NAMES = [f"/e/{number}" for number in range(60)]
 
 
 class Service:
-    """A Data Service of one line: gives out versions, remembers keys, and fails as it is told."""
+    """A minimal Data Service: assigns versions, remembers keys, and fails on demand."""
 
     def __init__(self, *faults: Callable[[httpx.Request], httpx.Response]) -> None:
         self.keys: list[str] = []

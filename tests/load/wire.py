@@ -1,4 +1,4 @@
-"""The WebSocket of a load client, without its socket: the handshake, masked frames out, a fast walk over frames in.
+"""The WebSocket protocol of a load client, without I/O: handshake, masked frames, a fast parser of incoming frames.
 
 Servers do not fragment and do not compress here; what else comes than whole frames is a :class:`WireError`.
 """
@@ -24,11 +24,11 @@ ANY_UPDATE = re.compile(rb'"endpoint":"([^"]*)","version":(\d+)')
 
 
 class WireError(Exception):
-    """The server broke the WebSocket protocol, or the rules that this client relies on."""
+    """The server violated the WebSocket protocol, or this client's assumptions."""
 
 
 class Special(NamedTuple):
-    """A frame that is no update, and where in the chunk it lies."""
+    """A frame other than an update, and its position in the chunk."""
 
     start: int
     end: int
@@ -37,7 +37,7 @@ class Special(NamedTuple):
 
 
 def updates_of(endpoints: set[bytes]) -> re.Pattern[bytes]:
-    """Like :data:`ANY_UPDATE`, for these endpoints only: the filter of a client that is sent everything."""
+    """Return a pattern like :data:`ANY_UPDATE` for these endpoints only, for clients in all-to-all."""
     if not endpoints:
         return re.compile(rb"(?!)()()")
     names = b"|".join(re.escape(endpoint) for endpoint in sorted(endpoints))
@@ -78,7 +78,7 @@ def walk(data: bytes) -> tuple[int, int, list[Special]]:
 
 
 def frame(payload: bytes, opcode: int = TEXT) -> bytes:
-    """A client's frame, masked as RFC 6455 section 5.3 demands; at most 64 KiB."""
+    """Return a client's frame of at most 64 KiB, masked (RFC 6455 section 5.3)."""
     size = len(payload)
     head = bytes((0x80 | opcode, 0x80 | size)) if size < 126 else bytes((0x80 | opcode, 0xFE, size >> 8, size & 0xFF))
     mask = os.urandom(4)
@@ -100,7 +100,7 @@ class Handshake:
         ).encode()
 
     def answer(self, data: bytes) -> bytes | None:
-        """The bytes after the server's answer; None while it is not whole.
+        """Return the bytes after the server's response; None while it is incomplete.
 
         Raises:
             WireError: the server refused, with its status line, or answered wrongly.

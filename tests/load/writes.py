@@ -1,4 +1,4 @@
-"""The writer: bulk writes at a steady rate, open loop, each repeated under its Idempotency-Key until it is answered."""
+"""The writer: bulk writes at a steady rate (open loop), each retried with its Idempotency-Key until it is answered."""
 
 import asyncio
 from collections import Counter
@@ -16,23 +16,23 @@ from tests.oracle.history import Accepted, Uncertain
 
 BATCH = 50
 WORKERS = 8
-"""Requests under way at once. What is due meanwhile waits, and its latency counts from when it was due."""
+"""Most concurrent requests. Due requests wait, and their latency counts from when they were due."""
 TIMEOUT_SECONDS = 10.0
 GIVE_UP_SECONDS = 60.0
 RETRY_SECONDS = 0.5
 REPEAT_EVERY = 20
-"""Every so many requests one is sent again after its 2xx: the same key must get the same versions."""
+"""Interval, in requests, of repeats after a 2xx: the same key must get the same versions."""
 DELETE_EVERY = 25
-"""After every so many requests one endpoint is deleted; a later write makes it anew."""
+"""Interval, in requests, of deletions; a later write recreates the endpoint."""
 _RETRIED = {408, 429, 500, 502, 503, 504}
 
 
 class WriteRefused(Exception):
-    """The Data Service refused a write that is valid, or did not take it within a minute."""
+    """The Data Service rejected a valid write, or did not accept it within a minute."""
 
 
 class Writer:
-    """Changes endpoints of a Data Service and remembers what was accepted when.
+    """Changes endpoints of a Data Service and records the accepted changes.
 
     ``rate`` counts updates a second. A write whose answer was lost is repeated with the same key, and the lost attempt
     is kept as :class:`Uncertain`: a wiped store may have forgotten the key.
@@ -51,12 +51,12 @@ class Writer:
         self.accepted: list[Accepted] = []
         self.uncertain: list[Uncertain] = []
         self.latencies: list[float] = []
-        """Seconds from when a request was due until its 2xx."""
+        """Seconds from the due time of a request until its 2xx."""
         self.statuses: Counter[str] = Counter()
         self.requests = 0
         self.endpoints = list(endpoints)
         self.quiet: frozenset[str] = frozenset()
-        """What changes only when :meth:`change` says so: an update of these that is missed is not made up for soon."""
+        """Endpoints that change only by :meth:`change`, so that a missed update is not soon followed by another."""
         self._random = random
         self._every = BATCH / rate
         self._content = 0
@@ -86,7 +86,7 @@ class Writer:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """No request is begun within: what is due waits."""
+        """Start no requests in this block: due ones wait."""
         self._going.clear()
         try:
             yield
@@ -94,15 +94,15 @@ class Writer:
             self._going.set()
 
     async def run(self, seconds: float) -> None:
-        """Write at the rate for ``seconds``; returns when the last write is answered."""
+        """Write at the rate for ``seconds``; return when the last write is answered."""
         await self._write(range(round(seconds / self._every)))
 
     async def run_until(self, over: asyncio.Event) -> None:
-        """Write at the rate until it is ``over``; returns when the last write is answered."""
+        """Write at the rate until ``over`` is set; return when the last write is answered."""
         await self._write(takewhile(lambda _: not over.is_set(), count()))
 
     def newest(self) -> dict[str, int]:
-        """The greatest accepted version of every endpoint so far."""
+        """Return the greatest accepted version of every endpoint."""
         newest: dict[str, int] = {}
         for change in self.accepted:
             newest[change.endpoint] = max(change.version, newest.get(change.endpoint, 0))
@@ -116,13 +116,13 @@ class Writer:
                 tasks.create_task(self._work(due))
 
     async def final(self) -> dict[str, int]:
-        """Version of every endpoint, deleted ones included, as REST says it."""
+        """Return REST's version of every endpoint, including deleted ones."""
         answer = await self._http.get("/v1/endpoints?gone=true")
         answer.raise_for_status()
         return {entry["endpoint"]: entry["version"] for entry in answer.json()["endpoints"]}
 
     def changed_since(self, time: float) -> int:
-        """How many changes were accepted since ``time``; the answer to a repeated request is no further change."""
+        """Return the number of changes accepted since ``time``, without repeated requests."""
         return len({(change.endpoint, change.version) for change in self.accepted if change.time >= time})
 
     async def _work(self, due: Any) -> None:
@@ -134,7 +134,7 @@ class Writer:
                 await self._delete(self._random.choice(busy))
 
     async def _put(self, endpoints: Sequence[str], *, due: float) -> int:
-        """Returns the number of the request, from 1."""
+        """Send a request; return its number, from 1."""
         self.requests += 1
         number = self.requests
         key, body = f"load-{self._random.getrandbits(64):016x}", self._body(endpoints)

@@ -1,4 +1,4 @@
-"""The oracle: judges recorded histories of a DIEM system by the invariants of docs/reliability.md section 4."""
+"""The oracle: checks recorded histories of a DIEM system for the invariants of docs/reliability.md section 4."""
 
 from tests.oracle.history import (
     Accepted,

@@ -1,4 +1,4 @@
-"""``python -m tests.oracle FOLDER``: judges a recorded history, or proves on it that the oracle can say no."""
+"""``python -m tests.oracle FOLDER``: check a recorded history, or run the negative controls on it."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""I1 on the store's side, and I14: does what the processes say at the end add up with what was accepted?"""
+"""Checks of I1 for the store, and of I14: the final counters of processes against the accepted changes."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,7 @@ from tests.oracle.ledger import Ledger
 from tests.oracle.violations import KeyTwice, StoreLost, Unaccounted
 
 WIPE = "wipe-store"
-"""The fault that takes accepted changes, and the memory of request keys, away on purpose."""
+"""The fault that deliberately removes accepted changes and remembered request keys."""
 
 
 def check_store(ledger: Ledger, final: dict[str, int] | None) -> Iterator[StoreLost]:

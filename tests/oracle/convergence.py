@@ -1,4 +1,4 @@
-"""I1, I2 and I5 for one interest: was the subscriber ever too far behind what had been accepted, and how far?"""
+"""Checks of I1, I2 and I5 for one interest: the lag of the subscriber behind the accepted changes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from tests.oracle.windows import Window, deadline, touches
 
 @dataclass
 class Lags:
-    """How far subscribers were behind, in seconds from the acceptance of a version to the client's event for it."""
+    """Lags of subscribers, in seconds from the acceptance of a version to the client's event for it."""
 
     steady: list[float] = field(default_factory=list)
-    """Outside faults, their healing, and the client's own suspensions: the distribution of T_conv."""
+    """Lags outside faults, recovery and suspensions of the client: the distribution of T_conv."""
     arrival: list[float] = field(default_factory=list)
-    """From ``subscribed`` to the update that was due then."""
+    """Seconds from ``subscribed`` to the update that was due then."""
     faults: dict[Fault, float] = field(default_factory=dict)
-    """The longest time behind of any subscriber during a fault and its healing."""
+    """The longest lag of any subscriber during a fault and its recovery."""
 
 
 class Convergence:
-    """Judges interests one by one. A suspension of the client, like a fault, moves deadlines to its end + T_heal."""
+    """Checks interests one by one. A suspension of the client, like a fault, moves deadlines to its end + T_heal."""
 
     def __init__(self, bounds: Bounds, faults: list[Fault]) -> None:
         self.lags = Lags(faults=dict.fromkeys(faults, 0.0))
@@ -34,7 +34,7 @@ class Convergence:
         self._faults: list[Window] = [window for window, fault in self._each if fault.excuses]
 
     def check_behind(self, client: str, interest: Interest, changes: Endpoint) -> Iterator[Behind]:
-        """I2: the worst delay beyond its deadline, if there is one. Also collects the lags of every version."""
+        """Check I2: find the worst delay beyond its deadline. Also collects the lags of all versions."""
         windows, seen = self._windows(interest), self._all + interest.suspended
         worst, excess = None, 0.0
         for version, since, kept in _obligations(interest, changes):
@@ -51,14 +51,14 @@ class Convergence:
             yield worst
 
     def check_away(self, client: str, interest: Interest) -> Iterator[Away]:
-        """I2: a disconnected client, or one told live:false, is back within T_heal, or within T_heal after a fault."""
+        """Check I2: a disconnected or not live client is back within T_heal, or within T_heal after a fault."""
         for start, end in interest.suspended:
             limit = deadline(start, self._bounds.t_heal, self._faults, self._bounds.t_heal)
             if end > limit:
                 yield Away(client, interest.endpoint, (), (start, limit, end))
 
     def check_barrier(self, client: str, interest: Interest, changes: Endpoint) -> Iterator[BarrierBroken]:
-        """I5: what was retained or accepted when ``subscribed`` came is known in time, unless the client left."""
+        """Check I5: the version retained or accepted at ``subscribed`` arrives in time, unless the client left."""
         for time, stated in interest.barriers:
             owed = max(stated, changes.latest_at(time))
             kept = next((at for at, version in interest.steps if version >= owed), inf)
@@ -71,20 +71,20 @@ class Convergence:
     def check_final(
         self, client: str, interest: Interest, changes: Endpoint, final: int | None
     ) -> Iterator[NotConverged]:
-        """I1: who is subscribed when everything is quiet knows the latest version, and what REST says."""
+        """Check I1: subscribers at the end know the latest version, which is REST's."""
         latest = max(changes.latest, final or 0)
         if interest.at_end and interest.level < latest:
             yield NotConverged(client, interest.endpoint, (interest.level, latest), (interest.until,))
 
     def check(self, client: str, interest: Interest, changes: Endpoint, final: int | None) -> Iterator[Violation]:
-        """All of them."""
+        """Run all checks."""
         yield from self.check_behind(client, interest, changes)
         yield from self.check_away(client, interest)
         yield from self.check_barrier(client, interest, changes)
         yield from self.check_final(client, interest, changes, final)
 
     def _window(self, fault: Fault) -> Window:
-        """When the fault suspends promises: moved by what its T_heal differs from that of the run."""
+        """Return the window of a fault, shifted by the difference of its T_heal from the run's."""
         return fault.start, fault.end + (0 if fault.heal is None else fault.heal - self._bounds.t_heal)
 
     def _windows(self, interest: Interest) -> list[Window]:
@@ -103,7 +103,7 @@ class Convergence:
 
 
 def _obligations(interest: Interest, changes: Endpoint) -> Iterator[tuple[int, float, float]]:
-    """(version, since when it is owed, when it or a later one was known) for all that the interest is owed.
+    """Yield (version, time from which it is due, time when it or a later one was known) for an interest.
 
     Of what was accepted before the interest began only the latest counts: it implies the others.
     """

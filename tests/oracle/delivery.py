@@ -1,4 +1,4 @@
-"""I4 and I6: is everything that one client was told in order, accepted and asked for? One pass over its events."""
+"""Checks of I4 and I6 for the updates of one client, in one pass: order, acceptance and subscription."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from tests.oracle.violations import AfterUnsubscribed, NotAccepted, NotSubscribe
 
 
 def check_order(client: str, events: Iterable[Event]) -> Iterator[OutOfOrder]:
-    """I4: the versions of an endpoint strictly increase, over all connections of the client."""
+    """Check I4: the versions of an endpoint strictly increase, over all connections of the client."""
     told: dict[str, int] = {}
     for time, kind, endpoint, version, _, _ in events:
         if kind != Kind.UPDATE:
@@ -22,7 +22,7 @@ def check_order(client: str, events: Iterable[Event]) -> Iterator[OutOfOrder]:
 
 
 def check_accepted(client: str, events: Iterable[Event], ledger: Ledger) -> Iterator[NotAccepted]:
-    """I6: every version that the client was told, in an update or by ``subscribed``, was accepted."""
+    """Check I6: every version in an update or ``subscribed`` was accepted."""
     for time, kind, endpoint, version, _, _ in events:
         spoken = kind in (Kind.UPDATE, Kind.SUBSCRIBED)
         if spoken and version and not ledger[endpoint].is_accepted(version, time):
@@ -30,7 +30,7 @@ def check_accepted(client: str, events: Iterable[Event], ledger: Ledger) -> Iter
 
 
 def check_wanted(client: str, events: Iterable[Event]) -> Iterator[Violation]:
-    """I6: every update is for an endpoint that is subscribed on its connection, or asked for and not answered yet."""
+    """Check I6: every update is for an endpoint that is subscribed on its connection, or whose request is pending."""
     connections: defaultdict[int, _Connection] = defaultdict(_Connection)
     for time, kind, endpoint, version, _, link in events:
         if kind in (Kind.OPEN, Kind.CLOSE):
@@ -56,7 +56,7 @@ def check_wanted(client: str, events: Iterable[Event]) -> Iterator[Violation]:
 
 
 class _Connection:
-    """What was asked for and answered on one connection."""
+    """Requests and replies on one connection."""
 
     def __init__(self) -> None:
         self.subscribed: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a run leaves behind: accepted changes, every client's events, faults; kept as JSON Lines, one file a client.
+"""The history of a run: accepted changes, every client's events, faults; stored as JSON Lines, one file per client.
 
 All times are seconds of one machine's monotonic clock, so that they compare between the processes of a run.
 """
@@ -13,26 +13,26 @@ import orjson
 
 
 class Kind(StrEnum):
-    """What happened at a client."""
+    """Kinds of events of a client."""
 
     OPEN = "open"
     CLOSE = "close"
-    """``code`` is the close code; :data:`LEFT` when the client went for good, by its own wish."""
+    """``code`` is the close code; :data:`LEFT` if the client left for good."""
     SUBSCRIBE = "subscribe"
     """The request was sent; ``version`` is the known version in it."""
     SUBSCRIBED = "subscribed"
     """The reply; ``version`` is the one that it states (0 for null)."""
     REJECTED = "rejected"
     UNSUBSCRIBE = "unsubscribe"
-    """The request was sent: from here on nothing is owed, though updates may come until the reply."""
+    """The request was sent: no updates are due from here, though some may arrive until the reply."""
     UNSUBSCRIBED = "unsubscribed"
     UPDATE = "update"
-    """Passed the drop rule: the application was told."""
+    """The update passed the drop rule and was announced to the application."""
     HELD = "held"
-    """A client that fetches holds this version now."""
+    """A fetching client now holds this version."""
     RESYNC = "resync"
     STATUS = "status"
-    """``code`` is 1 for live; without an endpoint it speaks for all of them."""
+    """``code`` is 1 for live; without an endpoint it is for all of them."""
     MOVED = "moved"
     """The connection does not have the endpoint any more, and it is wanted all the same: the server said so (``code``
     1), or the client has left it there for another connection (``code`` 0). No promise rests because of it."""
@@ -41,23 +41,23 @@ class Kind(StrEnum):
 
 
 LEFT = 0
-"""Code of a ``close`` that the client wanted: nothing is promised to it from then on."""
+"""Code of a ``close`` by the client itself: promises to it end."""
 
 
 class Accepted(NamedTuple):
-    """A change that the Data Service answered with 2xx."""
+    """A change that was answered with 2xx."""
 
     endpoint: str
     version: int
     time: float
-    """When the answer was read."""
+    """Time when the answer was read."""
     gone: bool = False
     key: str = ""
     """The Idempotency-Key of the request."""
 
 
 class Uncertain(NamedTuple):
-    """A write whose answer never came: it may have been accepted once."""
+    """A write without an answer: it may have been accepted once."""
 
     endpoint: str
     start: float
@@ -65,7 +65,7 @@ class Uncertain(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One event of one client; :class:`Kind` says what the fields mean."""
+    """One event of one client; :class:`Kind` defines the meaning of the fields."""
 
     time: float
     kind: str
@@ -73,7 +73,7 @@ class Event(NamedTuple):
     version: int = 0
     code: int = 0
     link: int = 0
-    """Which of the client's connections; always 0 of clients that have one at a time."""
+    """Number of the client's connection; always 0 for clients with one at a time."""
 
 
 class Fault(NamedTuple):
@@ -84,11 +84,11 @@ class Fault(NamedTuple):
     start: float
     end: float
     heal: float | None = None
-    """Its own T_heal, seconds after its end; None for that of the run."""
+    """The fault's own T_heal, seconds after its end; None for that of the run."""
     told: float | None = None
-    """Seconds from its start within which every connected client is told live:false; None if none need be."""
+    """Seconds from its start within which every connected client must get live:false; None if none must."""
     excuses: bool = True
-    """Whether promises rest from its start until T_heal after its end; of what nobody may notice they do not."""
+    """Whether promises are suspended from its start until T_heal after its end; false if no client may notice."""
 
 
 class Snapshot(NamedTuple):
@@ -104,39 +104,39 @@ class Snapshot(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """A whole run. ``clients`` may load lazily: the oracle looks at one client at a time."""
+    """A whole run. ``clients`` may load lazily: the oracle reads one client at a time."""
 
     accepted: list[Accepted]
     clients: Mapping[str, list[Event]]
     end: float
-    """When observation ended: everything that was promised until then can be judged."""
+    """End of the observation, until which promises are checked."""
     faults: list[Fault] = field(default_factory=list)
     uncertain: list[Uncertain] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
     final: dict[str, int] | None = None
-    """Version per endpoint as REST said at the end; None when it was not asked."""
+    """REST's version of each endpoint at the end; None if not read."""
 
 
 Row = TypeVar("Row", Accepted, Uncertain, Fault, Snapshot)
 
 
 class ClientFiles(Mapping[str, list[Event]]):
-    """The clients of a recorded history: a file is read when its client is looked at, and not kept."""
+    """The clients of a recorded history; a file is read on each access, and not kept."""
 
     def __init__(self, folder: Path) -> None:
         self._files = {path.stem: path for path in sorted(folder.glob("*.jsonl"))}
 
     def __getitem__(self, client: str) -> list[Event]:
-        """The events of ``client`` in the order of their times."""
+        """Return the events of ``client`` by time."""
         with self._files[client].open("rb") as lines:
             return [_event(orjson.loads(line)) for line in lines]
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the clients."""
+        """Iterate over the names of the clients."""
         return iter(self._files)
 
     def __len__(self) -> int:
-        """How many clients were recorded."""
+        """Return the number of recorded clients."""
         return len(self._files)
 
 
@@ -165,7 +165,7 @@ def write_client(folder: Path, client: str, events: Iterable[Event]) -> None:
 
 
 def write_history(folder: Path, history: History, *, clients: bool = True) -> None:
-    """Write ``history`` below ``folder``; without ``clients`` when these have been written by somebody else."""
+    """Write ``history`` below ``folder``; without ``clients`` if the client process has written them."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_rows(folder / "accepted.jsonl", history.accepted)
     _write_rows(folder / "uncertain.jsonl", history.uncertain)
@@ -178,7 +178,7 @@ def write_history(folder: Path, history: History, *, clients: bool = True) -> No
 
 
 def read_history(folder: Path) -> History:
-    """The history below ``folder``. Raises ``FileNotFoundError`` when there is none."""
+    """Read the history below ``folder``. Raises ``FileNotFoundError`` if there is none."""
     end = orjson.loads((folder / "end.json").read_bytes())
     return History(
         accepted=_read_rows(folder / "accepted.jsonl", Accepted),

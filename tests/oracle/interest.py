@@ -1,4 +1,4 @@
-"""What one client wants and knows over time: its events folded into one timeline per endpoint."""
+"""Subscriptions and known versions of one client over time: its events folded into one timeline per endpoint."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,38 +18,38 @@ class Interest:
     level: int
     """The version that the client knows now."""
     steps: list[tuple[float, int]] = field(default_factory=list)
-    """(time, version) whenever the known version grew, from what was known at the beginning."""
+    """(time, version) of each growth of the known version, beginning with the initial one."""
     barriers: list[tuple[float, int]] = field(default_factory=list)
     """(time, stated version) of every ``subscribed``."""
     suspended: list[Window] = field(default_factory=list)
-    """When the client was disconnected or told live:false, on every connection that had it, in order."""
+    """Windows in which all connections with the endpoint were disconnected or not live, in order."""
     until: float = 0.0
     away_since: float | None = None
     attached: set[int] = field(default_factory=set)
     """The open connections on which it is subscribed."""
     at_end: bool = False
-    """The client was still subscribed, and connected, when observation ended."""
+    """Whether the client was subscribed and connected at the end of the observation."""
 
     def learn(self, time: float, version: int) -> None:
-        """The client knows ``version`` now; one that is not greater changes nothing."""
+        """Record that the client knows ``version``; versions that are not greater have no effect."""
         if version > self.level:
             self.level = version
             self.steps.append((time, version))
 
     def suspend(self, time: float) -> None:
-        """The promise rests from ``time`` on."""
+        """Suspend the promise from ``time``."""
         if self.away_since is None:
             self.away_since = time
 
     def resume(self, time: float) -> None:
-        """The promise holds again."""
+        """Resume the promise."""
         if self.away_since is not None:
             self.suspended.append((self.away_since, time))
             self.away_since = None
 
 
 class Timeline:
-    """Folds the events of one client; :func:`interests` is the way to use it."""
+    """Folds the events of one client; used by :func:`interests`."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.finished: list[Interest] = []
@@ -57,10 +57,10 @@ class Timeline:
         self._active: dict[str, Interest] = {}
         self._known: dict[str, int] = defaultdict(int)
         self._silent: set[tuple[int, str]] = set()
-        """Connections and endpoints told live:false; "" stands for all."""
+        """Connections and endpoints that are not live; "" means all."""
 
     def take(self, event: Event) -> None:
-        """The next event."""
+        """Apply the next event."""
         time, kind, endpoint, version, code, link = event
         if kind in (Kind.UPDATE, Kind.HELD):
             self._learn(endpoint, time, version)
@@ -79,7 +79,7 @@ class Timeline:
             self._close(time, link, code)
 
     def end(self, time: float) -> None:
-        """Observation ends."""
+        """End the observation."""
         for interest in self._active.values():
             interest.at_end = interest.away_since is None
             self._finish(interest, time)
@@ -136,7 +136,7 @@ class Timeline:
                 self._rest(interest, time)
 
     def _rest(self, interest: Interest, time: float) -> None:
-        """The promise rests, unless the client has the endpoint on another connection, too."""
+        """Suspend the promise, unless the client has the endpoint on another connection, too."""
         if not any(self._is_heard(interest.endpoint, link) for link in interest.attached):
             interest.suspend(time)
 
@@ -154,7 +154,7 @@ class Timeline:
 
 
 def interests(events: Iterable[Event], ledger: Ledger, end: float) -> list[Interest]:
-    """Every interest of the client whose events these are; ``end`` is when observation ended."""
+    """Return every interest of the client with these events; ``end`` is the end of the observation."""
     timeline = Timeline(ledger)
     for event in events:
         timeline.take(event)

@@ -1,4 +1,4 @@
-"""Runs every check over a history, one client at a time, and says what was found."""
+"""Run every check over a history, one client at a time, and report the violations."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,33 +14,33 @@ from tests.oracle.notice import check_told
 from tests.oracle.violations import Bounds, Violation
 
 KEPT = 1000
-"""Violations kept with their evidence; of more, only the number is."""
+"""Most violations that are kept with their evidence; further ones are counted."""
 
 
 @dataclass
 class Report:
-    """What the oracle found, and how far behind the subscribers were."""
+    """Violations found by the oracle, and the lags of subscribers."""
 
     bounds: Bounds
     lags: Lags
     violations: list[Violation] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    """Violations by class, events by kind, and what else was counted."""
+    """Counts: violations by class, events by kind, and others."""
 
     @property
     def clean(self) -> bool:
-        """Whether every promise was kept."""
+        """Whether there are no violations."""
         return not self.violations
 
     def add(self, found: Iterable[Violation]) -> None:
-        """Count ``found``, and keep it while there is room."""
+        """Count violations, and keep the first ones."""
         for violation in found:
             self.counts[f"{violation.invariant} {type(violation).__name__}"] += 1
             if len(self.violations) < KEPT:
                 self.violations.append(violation)
 
     def figures(self) -> dict[str, object]:
-        """What a bench file holds: seconds, counts, and the first violations as text."""
+        """Return the figures for a bench file: seconds, counts, and the first violations as text."""
         return {
             "t_conv_s": quantiles(self.lags.steady),
             "subscribe_to_update_s": quantiles(self.lags.arrival),
@@ -55,7 +55,7 @@ class Report:
 
 
 def judge(history: History, bounds: Bounds | None = None) -> Report:
-    """Check the whole history. O(n log n) in its events; memory for one client and the accepted changes."""
+    """Check the whole history, in O(n log n) of its events, with memory for one client and the accepted changes."""
     bounds = bounds or Bounds()
     ledger = Ledger(history.accepted, history.uncertain)
     convergence = Convergence(bounds, history.faults)
@@ -90,7 +90,7 @@ def _count(counts: Counter[str], events: list[Event]) -> None:
 
 
 def quantiles(samples: list[float]) -> dict[str, float]:
-    """Number, p50, p99 and maximum; the number alone when there is nothing to rank."""
+    """Return number, p50, p99 and maximum; only the number if there are no samples."""
     ranked = sorted(samples)
     if not ranked:
         return {"n": 0}

@@ -1,4 +1,4 @@
-"""The accepted changes, arranged for the questions that the checks ask about one endpoint."""
+"""Accepted changes, indexed by endpoint for the checks."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -9,7 +9,7 @@ from tests.oracle.history import Accepted, Uncertain
 
 
 class Endpoint:
-    """What was accepted for one endpoint.
+    """Accepted changes of one endpoint.
 
     Attributes:
         versions: ascending, without repeats.
@@ -33,20 +33,20 @@ class Endpoint:
 
     @property
     def latest(self) -> int:
-        """The greatest accepted version; 0 before the first."""
+        """Return the greatest accepted version; 0 if there is none."""
         return self.versions[-1] if self.versions else 0
 
     def latest_at(self, time: float) -> int:
-        """The greatest version that was accepted until ``time``."""
+        """Return the greatest version accepted until ``time``."""
         count = bisect_right(self._by_time, time)
         return self._latest[count - 1] if count else 0
 
     def at_or_after(self, version: int) -> int:
-        """Index in ``versions`` of the first one that is not less than ``version``."""
+        """Return the index in ``versions`` of the first one that is at least ``version``."""
         return bisect_left(self.versions, version)
 
     def is_accepted(self, version: int, time: float) -> bool:
-        """Whether ``version`` was accepted, or may have been by a write whose answer was lost before ``time``.
+        """Return whether ``version`` was accepted, or may have been by a write whose answer was lost before ``time``.
 
         Every such write explains one version at most.
         """
@@ -74,9 +74,9 @@ class Ledger:
         self._nothing = Endpoint((), [])
 
     def __getitem__(self, endpoint: str) -> Endpoint:
-        """What was accepted for ``endpoint``: possibly nothing."""
+        """Return the accepted changes of ``endpoint``, possibly none."""
         return self._endpoints.get(endpoint, self._nothing)
 
     def items(self) -> Iterable[tuple[str, Endpoint]]:
-        """Every endpoint with a change."""
+        """Iterate over the endpoints with a change."""
         return self._endpoints.items()

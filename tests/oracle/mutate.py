@@ -1,4 +1,4 @@
-"""Negative controls: breaks one promise in a clean history, synthetic or recorded, for the oracle to find."""
+"""Negative controls: break one promise in a clean history, synthetic or recorded, which the oracle must detect."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from tests.oracle.windows import touches
 
 STALL_SECONDS = 25.0
 _CALM_SECONDS = 20.0
-"""No suspension shortly before a stall: its T_heal would excuse the beginning."""
+"""Time without a suspension before a stall, because its T_heal would excuse the beginning."""
 
 
 class NotApplicable(Exception):
@@ -19,7 +19,7 @@ class NotApplicable(Exception):
 
 
 class Overlay(Mapping[str, list[Event]]):
-    """The clients of a history, with one client's events exchanged."""
+    """The clients of a history, with one client's events replaced."""
 
     def __init__(self, clients: Mapping[str, list[Event]], client: str, events: list[Event]) -> None:
         self._clients, self._client, self._events = clients, client, events
@@ -35,7 +35,7 @@ class Overlay(Mapping[str, list[Event]]):
 
 
 def drop_last(history: History, random: Random) -> History:
-    """Drop the LAST update of one (client, endpoint) pair that was still subscribed at the end."""
+    """Drop the last update of one (client, endpoint) pair that was still subscribed at the end."""
     ledger = Ledger(history.accepted, history.uncertain)
 
     def change(events: list[Event]) -> list[Event] | None:
@@ -76,7 +76,7 @@ def replay_old(history: History, random: Random) -> History:
 
 
 def foreign(history: History, random: Random) -> History:
-    """Deliver an accepted update of an endpoint that the client never asked for."""
+    """Deliver an accepted update of an endpoint that the client never requested."""
 
     def change(events: list[Event]) -> list[Event] | None:
         asked = {event.endpoint for event in events if event.kind in (Kind.SUBSCRIBE, Kind.SUBSCRIBED)}
@@ -92,7 +92,7 @@ def foreign(history: History, random: Random) -> History:
 
 
 def stall(history: History, random: Random) -> History:
-    """Hold the updates of one (client, endpoint) pair back for 25 s; they come when it ends, before the run does."""
+    """Hold back the updates of one (client, endpoint) pair for 25 s; they arrive before the end of the run."""
     ledger = Ledger(history.accepted, history.uncertain)
     faults = [(fault.start, fault.end) for fault in history.faults]
 
@@ -141,7 +141,7 @@ EXPECTED: dict[str, set[str]] = {
     "foreign": {"NotSubscribed"},
     "stall": {"Behind"},
 }
-"""The classes that must be among the violations that the oracle names for a control."""
+"""Classes of violations that the oracle must report for a control."""
 
 
 def _change_one(history: History, random: Random, change: Callable[[list[Event]], list[Event] | None]) -> History:

@@ -1,4 +1,4 @@
-"""I3 for faults that nobody may pass over in silence: was everybody who was connected told live:false in time?"""
+"""Check of I3 for faults that every connected client must notice: it gets live:false in time."""
 
 from collections.abc import Iterable, Iterator
 from math import inf
@@ -8,7 +8,7 @@ from tests.oracle.violations import NotTold
 
 
 def check_told(client: str, events: list[Event], faults: Iterable[Fault]) -> Iterator[NotTold]:
-    """Only faults that say ``told`` count, and only connections that are open from their start until then."""
+    """Check faults with ``told``, for connections that are open from the start of the fault until then."""
     for fault in faults:
         if fault.told is None:
             continue
@@ -18,7 +18,7 @@ def check_told(client: str, events: list[Event], faults: Iterable[Fault]) -> Ite
 
 
 def _live_spans(events: Iterable[Event]) -> Iterator[tuple[float, float]]:
-    """From when until when each connection was there and believed to tell everything."""
+    """Return the times in which each connection was open and live."""
     since: dict[int, float] = {}
     for time, kind, endpoint, _, code, link in events:
         if kind == Kind.OPEN or (kind == Kind.STATUS and code and not endpoint):

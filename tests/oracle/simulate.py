@@ -1,4 +1,4 @@
-"""A small DIEM in simulated time: random, and correct by construction, so that its histories must be clean."""
+"""A small DIEM in simulated time: random, but correct by construction, so its histories must be clean."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -8,19 +8,19 @@ from tests.oracle.history import Accepted, Event, Fault, History, Kind, Snapshot
 
 TICK = 0.1
 _LATE = 2.0
-"""An update is delivered after this long at the latest: well inside T_conv."""
+"""Longest delay of an update, well within T_conv."""
 _RESTART = 1012
 
 
 @dataclass
 class Client:
-    """One simulated client: holds what it was told, as the load clients do."""
+    """One simulated client, which holds the announced versions, like the load clients."""
 
     wants: list[str]
     events: list[Event] = field(default_factory=list)
     known: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     subscribed: dict[str, float] = field(default_factory=dict)
-    """Endpoint -> since when the client is behind the latest version."""
+    """Endpoint -> time since which the client is behind the latest version."""
     away_until: float | None = 0.0
     silent_until: float = 0.0
     raw: int = 0
@@ -31,7 +31,7 @@ class Client:
 
 
 class Simulation:
-    """Endpoints that change, clients that come and go, one fault if asked for. Deterministic by its ``random``."""
+    """Changing endpoints, clients that come and go, optionally one fault. Deterministic by its ``random``."""
 
     def __init__(
         self, random: Random, *, endpoints: int, clients: int, subscriptions: int, rate: float = 0.3, churn: float = 1.0
@@ -47,7 +47,7 @@ class Simulation:
         self.frozen = False
 
     def run(self, seconds: float, *, fault: Fault | None = None, quiet: float = 8.0) -> History:
-        """Changes for ``seconds``, then ``quiet`` seconds without, so that everybody ends at the latest versions."""
+        """Run ``seconds`` with changes, then ``quiet`` seconds without, in which all clients converge."""
         now = 0.0
         while now < seconds + quiet:
             self._restless = now < seconds

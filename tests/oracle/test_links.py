@@ -23,7 +23,7 @@ def told(link: int, time: float, version: int = V + 1) -> Event:
 
 
 def report(*events: Event, at: float = 30, faults: list[Fault] | None = None) -> Report:
-    """Of a run of 100 s with one change, accepted at ``at``."""
+    """Check a run of 100 s with one change, accepted at ``at``."""
     ordered = sorted(events, key=lambda event: event.time)
     return judge(History([Accepted("/a", V + 1, at)], {"1": ordered}, 100, faults or []), Bounds(5, 15))
 

@@ -1,4 +1,4 @@
-"""The named ways to break a promise, each with its evidence, and the bounds that the promises are judged by."""
+"""Classes of violations, each with its evidence, and the time bounds of the promises."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Bounds:
-    """Seconds. The values to start from are those of docs/reliability.md section 4.1, without Kafka."""
+    """Time bounds in seconds. The defaults are those of docs/reliability.md section 4.1 without Kafka."""
 
     t_conv: float = 5.0
     t_heal: float = 15.0
@@ -14,7 +14,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Violation:
-    """A broken invariant and what proves it: who, which endpoint, which versions, when."""
+    """A broken invariant and its evidence: client, endpoint, versions, times."""
 
     invariant: ClassVar[str]
     meaning: ClassVar[str]
@@ -25,7 +25,7 @@ class Violation:
     times: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        """One line."""
+        """Return the violation in one line."""
         versions = ", ".join(map(str, self.versions)) or "-"
         times = ", ".join(f"{time:.3f}" for time in self.times) or "-"
         return (
@@ -35,63 +35,63 @@ class Violation:
 
 
 class NotConverged(Violation):
-    """I1. Versions: what the subscriber ended at, what it should have reached. Times: the end."""
+    """I1. Versions: the final one of the subscriber, the expected one. Times: the end."""
 
     invariant = "I1"
     meaning = "a subscriber ended below the latest accepted version"
 
 
 class StoreLost(Violation):
-    """I1. Versions: what REST said at the end, the latest accepted. Times: of the acceptance."""
+    """I1. Versions: REST's at the end, the latest accepted. Times: of the acceptance."""
 
     invariant = "I1"
     meaning = "an accepted change is not in the store"
 
 
 class KeyTwice(Violation):
-    """I1. Versions: the two that one Idempotency-Key got. Times: of the two answers."""
+    """I1. Versions: the two of one Idempotency-Key. Times: of the two answers."""
 
     invariant = "I1"
     meaning = "one Idempotency-Key was accepted as two versions"
 
 
 class Behind(Violation):
-    """I2. Versions: the one that was late. Times: when the promise began, its deadline, when it was kept."""
+    """I2. Versions: the late one. Times: start of the promise, deadline, arrival."""
 
     invariant = "I2"
     meaning = "a subscriber was behind for longer than it may"
 
 
 class Away(Violation):
-    """I2. Times: since when the subscriber was disconnected or told live:false, its deadline, when it was back."""
+    """I2. Times: start of the disconnection or live:false, deadline, return."""
 
     invariant = "I2"
     meaning = "a subscriber was not back in time"
 
 
 class NotTold(Violation):
-    """I3. Times: when the fault began, and until when the subscriber should have been told."""
+    """I3. Times: start of the fault, deadline of the notification."""
 
     invariant = "I3"
     meaning = "a connected subscriber was not told live:false in time"
 
 
 class OutOfOrder(Violation):
-    """I4. Versions: the one before, and the one that is not greater. Times: of the second."""
+    """I4. Versions: the previous one, and one that is not greater. Times: of the second."""
 
     invariant = "I4"
     meaning = "the application was told a version that is not greater"
 
 
 class BarrierBroken(Violation):
-    """I5. Versions: the one that ``subscribed`` stated, the one owed. Times: of ``subscribed``, the deadline."""
+    """I5. Versions: that of ``subscribed``, the due one. Times: of ``subscribed``, the deadline."""
 
     invariant = "I5"
     meaning = "an update from before or during the subscription never came"
 
 
 class NotAccepted(Violation):
-    """I6. Versions: the one that nobody accepted. Times: of its arrival."""
+    """I6. Versions: the one that was never accepted. Times: of its arrival."""
 
     invariant = "I6"
     meaning = "a version was delivered that was never accepted"
@@ -112,7 +112,7 @@ class AfterUnsubscribed(Violation):
 
 
 class Unaccounted(Violation):
-    """I14. ``client`` is the process. Versions: consumed, and the sum of what became of it."""
+    """I14. ``client`` is the process. Versions: the consumed updates, and the sum of the outcomes."""
 
     invariant = "I14"
     meaning = "consumed is not forwarded + not subscribed + stale + bad"

@@ -7,7 +7,7 @@ Window = tuple[float, float]
 
 
 def deadline(since: float, bound: float, windows: Iterable[Window], heal: float) -> float:
-    """When a promise that began at ``since`` must be kept at the latest.
+    """Return the deadline of a promise that began at ``since``.
 
     That is ``bound`` seconds later, or ``heal`` seconds after a window that began before the promise was due.
 
@@ -26,5 +26,5 @@ def deadline(since: float, bound: float, windows: Iterable[Window], heal: float)
 
 
 def touches(start: float, end: float, windows: Iterable[Window], heal: float) -> bool:
-    """Whether the time from ``start`` to ``end`` meets a window or the healing after one."""
+    """Return whether the time from ``start`` to ``end`` overlaps a window or the recovery after one."""
     return any(first <= end and start <= last + heal for first, last in windows)

@@ -53,16 +53,16 @@ class UpdatesTopic:
 
     @property
     def names(self) -> set[str]:
-        """What a bridge that reads everything has on its feed."""
+        """Names of the streams on the feed of a bridge that reads everything."""
         return {f"{self.name}/{number}" for number in range(self.partitions)} | {self.hot}
 
     @property
     def hot(self) -> str:
-        """What the feed calls the updates that every bridge reads."""
+        """Name of the stream of hot updates."""
         return f"{self.options.names.hot}/0"
 
     async def delete(self) -> None:
-        """Delete it, and wait until it is gone."""
+        """Delete the topic, and wait until it is gone."""
         await self.close()
         async with admin_client(self.options) as admin:
             await admin.delete_topics([self.name])
@@ -78,7 +78,7 @@ class UpdatesTopic:
         self.partitions = partitions
 
     async def put(self, *names: str, gone: bool = False, hot: bool = False) -> int:
-        """Write a new version of each, ``hot`` ones where every bridge reads; returns the last one."""
+        """Write a new version of each name, ``hot`` ones to the topic of hot updates; return the last version."""
         records: list[tuple[bytes, bytes, int]] = []
         for name in names:
             self.version += 1
@@ -91,7 +91,7 @@ class UpdatesTopic:
         return partition_of(name.encode(), self.partitions)
 
     async def write(self, *records: tuple[bytes | None, bytes | None, int], topic: str | None = None) -> list[int]:
-        """Write key, value and partition as they are, to the topic of updates or another; returns the offsets."""
+        """Write raw keys and values to partitions of the updates topic or another one; return the offsets."""
         if self._producer is None:
             self._producer = AIOKafkaProducer(
                 **self.options.client_arguments(), enable_idempotence=True, acks="all", linger_ms=1
@@ -111,7 +111,7 @@ class UpdatesTopic:
             self._producer = None
 
     async def close_hard(self) -> None:
-        """Give up the producer, whatever state the brokers are in; the next write opens another one."""
+        """Abandon the producer, whatever the state of the brokers; the next write opens another one."""
         producer, self._producer = self._producer, None
         if producer is not None:
             with contextlib.suppress(KafkaError, TimeoutError):
@@ -175,7 +175,7 @@ class FeedRecorder:
 
 
 class RunningBridge:
-    """A bridge that runs."""
+    """A running bridge."""
 
     def __init__(self, settings: Settings, key: SharedKey) -> None:
         self.settings, self.key = settings, key
@@ -204,7 +204,7 @@ class RunningBridge:
 
 
 class _WithoutWatermarks:
-    """Bridges that do without watermarks, in whatever order they come and go."""
+    """Bridges that need no watermarks, regardless of the order in which they start and end."""
 
     def __init__(self) -> None:
         self._within = partition_state.WATERMARK_WITHIN_S
@@ -231,7 +231,7 @@ _WITHOUT_WATERMARKS = _WithoutWatermarks()
 async def running_bridge(
     directory: Path, options: KafkaOptions, *, watermarks: bool = False, **settings: Any
 ) -> AsyncIterator[RunningBridge]:
-    """A bridge for the topic of ``options``; without ``watermarks`` where there is no publisher to write them."""
+    """Run a bridge for the topic of ``options``; without ``watermarks`` if there is no publisher to write them."""
     file = directory / "internal.key"
     key = SharedKey.load(file) if file.exists() else SharedKey.create(file)
     life = Lifecycle(2.0)
@@ -256,7 +256,7 @@ async def running_bridge(
 
 @contextlib.asynccontextmanager
 async def bridge_process(directory: Path, options: KafkaOptions, **settings: Any) -> AsyncIterator[RunningBridge]:
-    """The same in a process of its own, for what can be done to processes only; it is killed at the end."""
+    """Run a bridge in a process of its own, which is killed at the end."""
     file = directory / "internal.key"
     key = SharedKey.load(file) if file.exists() else SharedKey.create(file)
     running = RunningBridge(Settings(internal_key_file=file, internal_port=free_port(), **settings), key)
@@ -280,7 +280,7 @@ async def bridge_process(directory: Path, options: KafkaOptions, **settings: Any
 
 
 def place(number: int, clone: int = 1) -> dict[str, Any]:
-    """The settings of a bridge of a group."""
+    """Return the settings of a bridge of a group."""
     return {
         "clone": clone,
         "number": number,
@@ -291,7 +291,7 @@ def place(number: int, clone: int = 1) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def updates_topic(options: KafkaOptions, partitions: int | None = None) -> AsyncIterator[UpdatesTopic]:
-    """The topic of ``options``, made now."""
+    """Create the topic of ``options``."""
     topic = UpdatesTopic(options if partitions is None else replace(options, partitions=partitions))
     await topic.create()
     try:

@@ -1,7 +1,7 @@
 """A real headless Chromium: the distribution's, driven by Playwright.
 
-The headless shell is the same engine without a browser's own windows, and what Playwright takes by itself where it may
-download one: a page costs a quarter of the CPU time until it is loaded.
+The headless shell is the same engine without windows, and Playwright's own default: loading a page costs a quarter of
+the CPU time.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class NoChromium(Exception):
 
 @contextlib.asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
-    """Start a browser; the test is skipped where there is none, and fails where there must be one."""
+    """Start a browser; without one the test is skipped, or fails where it is required."""
     if PATH is None:
         unavailable("Chromium", NoChromium())
     async with async_playwright() as playwright:

@@ -1,4 +1,4 @@
-"""The command line of whatever is run with ``python -m tests...``: ``--help`` explains, and a wrong word ends it."""
+"""Command line of the modules of the tests (``python -m tests...``): ``--help``, and an error for unknown arguments."""
 
 import argparse
 from importlib.machinery import ModuleSpec
@@ -10,7 +10,7 @@ _SHORTER: Final = "makes it short, to see that it works: its figures are not to 
 def parser(
     spec: ModuleSpec | None, description: str | None, *, report: str | None = None, quick: str | None = None
 ) -> argparse.ArgumentParser:
-    """A parser for a module that is run; its options are added by the module.
+    """Return a parser for a module, which adds its own options.
 
     Args:
         spec: the module's ``__spec__``.

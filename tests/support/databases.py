@@ -1,4 +1,4 @@
-"""Both databases of the store behind one fixture: a test that takes it runs once on each."""
+"""Both databases of the store as one fixture: its tests run once on each."""
 
 import contextlib
 import sqlite3
@@ -15,7 +15,7 @@ BACKENDS = ("sqlite", "postgresql")
 
 
 class Databases:
-    """Empty databases by names: the same name is the same database for the length of a test."""
+    """Databases by name, empty at first; a name means the same database throughout a test."""
 
     def __init__(self, directory: Path, cluster: Cluster | None) -> None:
         self._directory = directory
@@ -27,31 +27,31 @@ class Databases:
         return "sqlite" if self.cluster is None else "postgresql"
 
     def url(self, name: str = "data") -> str:
-        """The URL of a database, which is made if there is none of this name."""
+        """Return the URL of a database, which is created if it does not exist."""
         if self.cluster is None:
             return f"sqlite:///{self.file(name)}"
         return self.cluster.url(self.database(name))
 
     def file(self, name: str = "data") -> Path:
-        """SQLite's file."""
+        """Return the file of an SQLite database."""
         return self._directory / name / "data.db"
 
     def database(self, name: str = "data") -> str:
-        """What PostgreSQL calls it."""
+        """Return the name of a PostgreSQL database."""
         assert self.cluster is not None
         if name not in self._made:
             self._made[name] = self.cluster.new_database()
         return self._made[name]
 
     def rows(self, sql: str, name: str = "data") -> list[str]:
-        """What another program sees in a database now: a text for each row, with | between its columns."""
+        """Return the rows that another program sees in a database, as texts with | between columns."""
         if self.cluster is not None:
             return self.cluster.sql(sql, self.database(name))
         with contextlib.closing(sqlite3.connect(self.file(name), isolation_level=None)) as connection:
             return ["|".join(map(str, row)) for row in connection.execute(sql)]
 
     def close(self) -> None:
-        """Remove what PostgreSQL has."""
+        """Drop the PostgreSQL databases."""
         if self.cluster is not None:
             for database in self._made.values():
                 self.cluster.drop(database)
@@ -59,7 +59,7 @@ class Databases:
 
 @pytest.fixture(scope="session")
 def postgres(shared_services: SharedServicesPlugin) -> Cluster:
-    """One server, started when the first test of the run asks for it. Do not stop it: others use it."""
+    """One server for the whole run, started at the first use. Do not stop it: other tests use it."""
     try:
         there = shared_services.ask("postgres")
     except Unavailable as error:
@@ -69,7 +69,7 @@ def postgres(shared_services: SharedServicesPlugin) -> Cluster:
 
 @pytest.fixture(params=BACKENDS)
 def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databases]:
-    """Where a store may be kept; the test runs on SQLite and on PostgreSQL."""
+    """Databases for a store; the test runs on SQLite and on PostgreSQL."""
     cluster = request.getfixturevalue("postgres") if request.param == "postgresql" else None
     made = Databases(tmp_path / "databases", cluster)
     yield made

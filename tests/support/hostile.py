@@ -1,4 +1,4 @@
-"""An HTTP server that does what no server should: each path is another way, and it goes on until the client leaves."""
+"""A hostile HTTP server: each path misbehaves in another way, until the client disconnects."""
 
 import asyncio
 import contextlib
@@ -15,12 +15,12 @@ Way = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 def csv(value: float) -> bytes:
-    """A good body."""
+    """A valid CSV body."""
     return f"time,value\n{HOUR},{value}\n".encode()
 
 
 def full(body: bytes, more: str = "", status: str = "200 OK") -> bytes:
-    """A complete answer."""
+    """A complete response."""
     return HEAD.format(status=status, more=f"Content-Length: {len(body)}\r\n{more}").encode() + body
 
 
@@ -71,7 +71,7 @@ _NAMES: Final = b"endpoint,time,value\n" + b"".join(f"/flood/{n},{HOUR},1\n".enc
 
 
 class Hostile:
-    """The server. ``hits`` counts requests by path, ``strangers`` those to a second port that nobody should ask."""
+    """The server. ``hits`` counts requests by path, ``strangers`` those to a second port that must not be contacted."""
 
     def __init__(self) -> None:
         self.good = csv(1)
@@ -82,7 +82,7 @@ class Hostile:
 
     @property
     def ways(self) -> dict[str, Way]:
-        """Every path that ends badly."""
+        """Every path that misbehaves."""
         here, other = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.other_port}"
         return {
             "silent": _silent,
@@ -126,7 +126,7 @@ class Hostile:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator["Hostile"]:
-        """Serve until the end of the block, and let every connection go then."""
+        """Serve until the end of the block, then close every connection."""
         stranger = await asyncio.start_server(self._strange, "127.0.0.1", 0)
         self.other_port = stranger.sockets[0].getsockname()[1]
         server = await asyncio.start_server(self._answer, "127.0.0.1", 0)

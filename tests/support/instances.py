@@ -1,4 +1,4 @@
-"""Makes subscription traffic: communities of clients with like interests, Zipf's popularity, or that alone."""
+"""Synthetic subscriptions: communities of clients with common interests and Zipf popularity, or the latter alone."""
 
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ HOUR = 3600
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is made. ``mixing`` is the share of subscriptions outside of a client's community."""
+    """Parameters of a population. ``mixing`` is the share of subscriptions outside a client's community."""
 
     endpoints: int = 10_000
     clients: int = 100_000
@@ -28,12 +28,12 @@ A = Recipe(seed=1)
 B = Recipe(endpoints=100_000, clients=1_000_000, communities=2500, seed=1)
 Z = Recipe(mixing=1.0, zipf=1.0, seed=2)
 OTHER = Recipe(seed=9)
-"""A population with other interests than that of A, for :func:`drifted`."""
+"""A population with other interests than A's, for :func:`drifted`."""
 
 
 @dataclass(frozen=True)
 class Population:
-    """Subscriptions (client, endpoint) in order, once each, and the rates of endpoints with mean 1 a second."""
+    """Distinct subscriptions (client, endpoint), sorted, and the rates of endpoints, with mean 1 per second."""
 
     endpoints: int
     client: Ints
@@ -41,7 +41,7 @@ class Population:
     rate: Floats
 
     def instance(self) -> Instance:
-        """With each client connected for the whole of an hour."""
+        """Return the instance with each client connected for an hour."""
         names = [f"/endpoint-{number}" for number in range(self.endpoints)]
         subscribers = np.bincount(self.endpoint, minlength=self.endpoints).astype(float)
         _, sizes = np.unique(self.client, return_counts=True)
@@ -50,7 +50,7 @@ class Population:
 
 
 def population(recipe: Recipe) -> Population:
-    """Degrees are 1 + geometric, at most 200; sizes of communities and rates are lognormal."""
+    """Generate a population. Degrees are 1 + geometric, at most 200; community sizes and rates are lognormal."""
     rng, count = np.random.default_rng(recipe.seed), recipe.endpoints
     degree = np.minimum(1 + rng.geometric(1 / (recipe.mean_subscriptions - 1), recipe.clients), 200)
     ranks = rng.permutation(count)
@@ -78,7 +78,7 @@ def population(recipe: Recipe) -> Population:
 
 
 def drifted(before: Population, other: Population, share: float, seed: int = 5) -> Population:
-    """``share`` of the clients are replaced by those of ``other``; rates change by exp(N(0, 0.5))."""
+    """Replace a ``share`` of the clients by those of ``other``, and multiply rates by exp(N(0, 0.5))."""
     rng = np.random.default_rng(seed)
     gone = rng.random(int(before.client.max()) + 1) < share
     stay, come = ~gone[before.client], gone[other.client]
@@ -90,7 +90,7 @@ def drifted(before: Population, other: Population, share: float, seed: int = 5) 
 
 
 def _zipf(rng: np.random.Generator, count: int, exponent: float, draws: int) -> Ints:
-    """Ranks from 0, the first the most popular."""
+    """Draw ranks from 0, the most popular."""
     share = np.arange(1, count + 1, dtype=float) ** -exponent
     found: Ints = np.minimum(np.searchsorted(np.cumsum(share / share.sum()), rng.random(draws)), count - 1)
     return found

@@ -1,4 +1,4 @@
-"""What Kafka's own tools do, from the lines that `diem topics --print` prints: aiokafka speaks only part of it."""
+"""Emulation of Kafka's tools for the lines of `diem topics --print`, beyond what aiokafka supports."""
 
 import argparse
 import hashlib
@@ -25,7 +25,7 @@ Right = tuple[int, str, int, str, str, int, int]
 
 
 def rights(line: str) -> Iterator[Right]:
-    """What a line of `kafka-acls.sh` allows; an option that is not known here ends the test."""
+    """Return the ACLs of a `kafka-acls.sh` line; an unknown option fails the test."""
     said = _acls.parse_args(shlex.split(line))
     kinds = {_TOPIC: said.topic, _GROUP: said.group, _CLUSTER: "kafka-cluster" if said.cluster else None}
     kinds[_TRANSACTIONAL_ID] = said.transactional_id
@@ -36,7 +36,7 @@ def rights(line: str) -> Iterator[Right]:
 
 
 def new_topic(line: str) -> NewTopic:
-    """What a line of `kafka-topics.sh` makes."""
+    """Return the topic of a `kafka-topics.sh` line."""
     said = _topics.parse_args(shlex.split(line))
     config = dict(each.split("=", 1) for each in said.config)
     return NewTopic(said.topic, said.partitions, said.replication, topic_configs=config)
@@ -109,7 +109,7 @@ class _ScramStructure(RequestStruct):  # type: ignore[misc]  # aiokafka has no t
 
 
 class SetPassword(Request[_ScramStructure]):  # type: ignore[misc]
-    """Makes a user for SCRAM-SHA-512, or gives one another password."""
+    """Request that creates a SCRAM-SHA-512 user, or changes its password."""
 
     API_KEY = 51
 

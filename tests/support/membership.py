@@ -25,7 +25,7 @@ ORIGIN = "http://localhost:8080"
 
 
 def server(number: int, port: int | None = None) -> Owner:
-    """A server of a group; nothing listens there."""
+    """Return a server of a group; nothing listens there."""
     at = port or 20_000 + number
     return Owner(member_id(number), f"ws://127.0.0.1:{at}/ws", f"ws://public{number}.test:{at}/ws")
 
@@ -43,7 +43,7 @@ class Member:
         static: bool = False,
         learns_ms: int = 10_000,
     ) -> None:
-        """``learns_ms``: how long it may take to learn of new partitions."""
+        """``learns_ms`` is the longest delay until new partitions are detected."""
         self.server = server(number)
         self._consumer = AIOKafkaConsumer(
             options.names.updates,
@@ -66,13 +66,13 @@ class Member:
         return {each.partition for each in self._consumer.assignment()}
 
     async def leave(self) -> None:
-        """Leave the group at once; a static member only ends, and stays in it until its session is over."""
+        """Leave the group at once; a static member stays in it until its session times out."""
         await self._consumer.stop()
 
 
 @contextlib.asynccontextmanager
 async def members(options: KafkaOptions, *numbers: int, clone: int = 1, **how: Any) -> AsyncIterator[list[Member]]:
-    """Members of a group that have joined."""
+    """Join members to a group."""
     made = [Member(options, number, clone, **how) for number in numbers]
     await asyncio.gather(*(each.join() for each in made))
     try:
@@ -83,7 +83,7 @@ async def members(options: KafkaOptions, *numbers: int, clone: int = 1, **how: A
 
 
 class Running:
-    """A metadata service that runs."""
+    """A running metadata service."""
 
     def __init__(self, settings: Settings, key: SharedKey, life: Lifecycle) -> None:
         self.settings, self.key, self.life = settings, key, life
@@ -115,7 +115,7 @@ class Running:
         return result
 
     async def until_status(self, condition: Callable[[dict[str, Any]], bool], within: float = PATIENCE_S) -> float:
-        """Wait until the status is so; returns the seconds that it took."""
+        """Wait until the status has these values; return the seconds that it took."""
         began = time.monotonic()
         async with asyncio.timeout(within):
             while not condition(await self.status()):
@@ -123,7 +123,7 @@ class Running:
         return time.monotonic() - began
 
     async def until_stable(self, count: int, clone: int = 1, within: float = PATIENCE_S) -> float:
-        """Wait until the group is known to be stable with so many members; returns the seconds that it took."""
+        """Wait until the group is stable with this number of members; return the seconds that it took."""
 
         def there(status: dict[str, Any]) -> bool:
             group = status["clones"][str(clone)]
@@ -134,7 +134,7 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def serving(directory: Path, options: KafkaOptions, **settings: Any) -> AsyncIterator[Running]:
-    """A metadata service for the groups of ``options``."""
+    """Run a metadata service for the groups of ``options``."""
     file = directory / "internal.key"
     key = SharedKey.load(file) if file.exists() else SharedKey.create(file)
     life = Lifecycle(2.0)

@@ -1,14 +1,14 @@
-"""Says where nginx is missing: tests of the modes behind it are then skipped, with one line."""
+"""Skip tests of the modes behind nginx where it is not installed."""
 
 import pytest
 
-from deploy.nginx import program
-from deploy.nginx.program import NoNginx
+from deploy import nginx
+from deploy.nginx import NoNginx
 
 
 def _why_not() -> str:
     try:
-        program.find()
+        nginx.find()
     except NoNginx as error:
         return str(error)
     return ""

@@ -1,9 +1,9 @@
-"""How long a test waits for what other processes do, on a machine that may be slow and has other tests to run."""
+"""Time-out of tests for events of other processes, on a machine that may be slow and runs other tests."""
 
 import os
 from typing import Final
 
 FACTOR: Final = float(os.environ.get("DIEM_TIME_FACTOR", "1"))
-"""How many times slower than the slowest usual machine this one is said to be."""
+"""Factor by which this machine is slower than the slowest usual one."""
 PATIENCE_S: Final = 90.0 * FACTOR
-"""Longer than DIEM itself waits for its processes (60 s): whoever gives up first is to be the one that says why."""
+"""Longer than DIEM itself waits for its processes (60 s), so that DIEM's own error comes first."""

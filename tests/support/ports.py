@@ -1,4 +1,4 @@
-"""Free loopback ports, which no other process of the tests is given and the kernel gives to nobody."""
+"""Free loopback ports, reserved among the processes of the tests, and outside the kernel's ephemeral range."""
 
 import atexit
 import socket
@@ -9,9 +9,9 @@ from diem.process.environment import HOST
 from diem.process.ports import PortReservations
 
 OWN_RANGE: Final = range(14_000, 24_000)
-"""Where neither `diem up` and its brokers look for ports nor the composites for their children."""
+"""Outside the ranges of `diem up`, its brokers, and the children of composites."""
 BLOCK: Final = 100
-"""Ports that a process reserves at a time, by the first of them: two descriptors instead of two hundred."""
+"""Number of ports that a process reserves at a time, by the first one: two descriptors instead of two hundred."""
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 _reservations = PortReservations()
@@ -20,7 +20,7 @@ atexit.register(_reservations.release)
 
 
 def free_port() -> int:
-    """A port on which nobody listens, and that no process of the tests is given while this one runs.
+    """Return a free port that no other process of the tests gets while this one runs.
 
     Raises ``PortInUse`` when other processes have reserved all.
     """
@@ -28,7 +28,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> range:
-    """Ports like :func:`free_port`, one after the other: fewer than BLOCK."""
+    """Return consecutive ports like :func:`free_port`, fewer than BLOCK."""
     while True:
         if len(_unused) < count:
             _unused.extend(_new_block())
@@ -50,7 +50,7 @@ def _new_block() -> range:
 
 
 def overlapping(blocks: range, given: range) -> set[int]:
-    """First ports of the blocks with a port that the kernel gives to connections.
+    """Return the first ports of the blocks that overlap the kernel's ephemeral range.
 
     Whoever dials meanwhile, a port of another block that is free now is so when it is bound seconds later.
     """
@@ -58,7 +58,7 @@ def overlapping(blocks: range, given: range) -> set[int]:
 
 
 def given_to_connections() -> range:
-    """The ports from which the kernel takes those of outgoing connections and of binds to port 0."""
+    """Return the kernel's ephemeral range: ports of outgoing connections and of binds to port 0."""
     if not _EPHEMERAL.exists():
         return range(49_152, 65_536)  # RFC 6335, section 6
     first, last = map(int, _EPHEMERAL.read_text().split())

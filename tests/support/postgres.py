@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: one cluster for a whole run, and an empty database for whoever asks for one."""
+"""A real PostgreSQL for tests: one cluster for a whole run, with separate databases."""
 
 import contextlib
 import ctypes
@@ -23,14 +23,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 class NoPostgres(Exception):
-    """PostgreSQL's programs are not here."""
+    """PostgreSQL's programs are not installed."""
 
     def __str__(self) -> str:
         return "No PostgreSQL here: run deploy/install/postgres.sh as root (on Debian: apt install postgresql)"
 
 
 def programs() -> Path:
-    """The directory of PostgreSQL's programs, the newest if there are several. Raises ``NoPostgres``."""
+    """Return the directory of PostgreSQL's programs, the newest of several. Raises ``NoPostgres``."""
     if found := shutil.which("initdb"):
         return Path(found).resolve().parent
     # Debian keeps all but the clients' programs out of the path.
@@ -41,7 +41,7 @@ def programs() -> Path:
 
 
 class Cluster:
-    """A cluster in a directory of its own, on a free port of this machine, safe from power cuts as in production."""
+    """A cluster in a directory of its own, on a free port of this machine, with fsync as in production."""
 
     def __init__(self, bin_: Path, directory: Path | None = None, port: int | None = None) -> None:
         self._bin = bin_
@@ -53,7 +53,7 @@ class Cluster:
         self._server: subprocess.Popen[bytes] | None = None
 
     def make(self) -> None:
-        """Make the cluster."""
+        """Create the cluster."""
         password = self.directory / "password"
         password.write_text(PASSWORD + "\n")
         if self._user is not None:
@@ -76,7 +76,7 @@ class Cluster:
         return self.directory / "data"
 
     def start(self) -> None:
-        """Start the server and wait until it takes sessions."""
+        """Start the server and wait until it accepts sessions."""
         options = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": str(self.directory),
@@ -100,7 +100,7 @@ class Cluster:
         return self._server.pid
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """End the server: SIGINT is its fast shutdown."""
+        """Stop the server with SIGINT, its fast shutdown."""
         server, self._server = self._server, None
         if server is not None:
             server.send_signal(number)
@@ -111,38 +111,38 @@ class Cluster:
                 server.wait(30)
 
     def remove(self) -> None:
-        """Stop it, and remove everything."""
+        """Stop the server and remove its data."""
         self.stop()
         shutil.rmtree(self.directory)
 
     def sql(self, statement: str, database: str = "postgres") -> list[str]:
-        """Run statements; the rows as psql prints them."""
+        """Run statements; return the rows as psql prints them."""
         done = self._run("psql", "-qAtX", "-v", "ON_ERROR_STOP=1", "-d", self.dsn(database), "-c", statement)
         if done.returncode:
             raise RuntimeError(done.stderr.decode())
         return done.stdout.decode().splitlines()
 
     def dsn(self, database: str) -> str:
-        """How PostgreSQL's own programs reach it."""
+        """Connection string for PostgreSQL's own programs."""
         return f"host=127.0.0.1 port={self.port} user={USER} password='{PASSWORD}' dbname={database}"
 
     def url(self, database: str) -> str:
-        """How the store reaches it; the password has what an URL must escape."""
+        """Return the URL for the store; the password has characters that a URL must escape."""
         quoted = "".join(f"%{ord(c):02X}" if not c.isalnum() else c for c in PASSWORD)
         return f"postgresql://{USER}:{quoted}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self) -> str:
-        """Make an empty database; returns its name."""
+        """Create an empty database; return its name."""
         name = f"t{secrets.token_hex(6)}"
         self.sql(f"CREATE DATABASE {name}")
         return name
 
     def drop(self, database: str) -> None:
-        """Remove a database, whoever is connected to it."""
+        """Drop a database, even with open sessions."""
         self.sql(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
 
     def cut(self, database: str) -> int:
-        """End every session of a database, as an administrator does; returns how many there were."""
+        """Terminate all sessions of a database, as an administrator would; return their number."""
         which = f"datname = '{database}'"
         found = self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {which}")  # ours
         return len(found)
@@ -171,7 +171,7 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def running() -> Iterator[Cluster]:
-    """A cluster that runs while this is open. Raises ``NoPostgres``."""
+    """Run a cluster. Raises ``NoPostgres``."""
     cluster = Cluster(programs())
     try:
         cluster.make()

@@ -1,4 +1,4 @@
-"""A publisher in the test's own event loop, and what it has written to its topics."""
+"""A publisher in the test's own event loop, and readers of its topics."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ START = 1_700_000_000_000
 
 
 class MemoryStore:
-    """The store's side of the publisher."""
+    """An in-memory store for the publisher."""
 
     def __init__(self) -> None:
         self.changes = ChangeMap()
@@ -52,7 +52,7 @@ async def publishing(store: MemoryStore, options: KafkaOptions, hot: Collection[
 
 
 async def everything(options: KafkaOptions) -> dict[tuple[str, int], dict[bytes, int]]:
-    """The version of the last record of every key in each partition of updates, and of hot updates."""
+    """Return the version of the last record of every key, by partition of updates, and of hot updates."""
     cluster = await ensure(options)
     consumer = AIOKafkaConsumer(**options.client_arguments(), auto_offset_reset="earliest")
     await consumer.start()
@@ -76,7 +76,7 @@ async def everything(options: KafkaOptions) -> dict[tuple[str, int], dict[bytes,
 
 
 async def places(options: KafkaOptions, name: str) -> dict[int, int]:
-    """The versions of an endpoint by partition; ``HOT`` stands for the topic of hot updates."""
+    """Return the versions of an endpoint by partition; ``HOT`` is the topic of hot updates."""
     log = await everything(options)
     places = {HOT if topic == options.names.hot else number: found for (topic, number), found in log.items()}
     return {place: found[name.encode()] for place, found in places.items() if name.encode() in found}

@@ -1,4 +1,4 @@
-"""What a test does when a part that it needs is not on this machine."""
+"""Handling of tests whose requirements are not installed."""
 
 import os
 from typing import NoReturn
@@ -7,7 +7,7 @@ import pytest
 
 
 def unavailable(part: str, error: Exception) -> NoReturn:
-    """Skip the test, or fail it where ``CI`` says that the run must have everything."""
+    """Skip the test, or fail it if ``CI`` is set: then everything is required."""
     if os.environ.get("CI"):
         pytest.fail(f"the run is the one that must have {part}: {error}")
     pytest.skip(str(error))

@@ -52,17 +52,17 @@ class Running:
         return pid
 
     def kill_pid(self, pid: int) -> None:
-        """Kill a process of the system that only its own parent knows."""
+        """Kill a process of the system that is not in its status, such as a child of a composite."""
         os.kill(pid, signal.SIGKILL)
 
     def kill_if_running(self, name: str) -> None:
-        """Kill a process whether or not it happens to run just now."""
+        """Kill a process if it is running."""
         with contextlib.suppress(ProcessLookupError, KeyError, TypeError):
             self.kill(name)
 
     @contextlib.asynccontextmanager
     async def held_down(self, *names: str) -> AsyncIterator[None]:
-        """The processes are killed whenever they are started again, while this is open."""
+        """Keep processes down: kill them whenever they are restarted."""
 
         async def kill_again() -> None:
             while True:
@@ -77,7 +77,7 @@ class Running:
             killing.cancel()
 
     async def answers(self) -> bool:
-        """Whether the Data Service answers requests."""
+        """Return whether the Data Service answers requests."""
         try:
             return (await self.http.get(f"{self.page}v1/endpoints")).is_success
         except httpx.HTTPError:
@@ -85,7 +85,7 @@ class Running:
 
     @contextlib.contextmanager
     def stopped(self, name: str) -> Iterator[None]:
-        """The process does not run while this is open, and is not replaced."""
+        """Stop a process (SIGSTOP) for a time; it is not replaced."""
         pid = self.kill(name, signal.SIGSTOP)
         try:
             yield
@@ -120,7 +120,7 @@ class Running:
         )
 
     async def status(self, name: str) -> dict[str, Any]:
-        """The `/status` of one process."""
+        """Return the `/status` of one process."""
         key = (self.state_dir / "internal.key").read_text().strip()
         answer = await self.http.get(
             f"{self.processes[name]['urls']['internal']}/status", headers={"Authorization": f"Bearer {key}"}
@@ -138,7 +138,7 @@ async def running(
     servers: int | None = None,
     options: tuple[str, ...] = (),
 ) -> AsyncIterator[Running]:
-    """Start the system with the given ``diem.toml`` (no sources unless it names some) and wait for it."""
+    """Start the system with the given ``diem.toml`` (by default without sources) and wait until it is up."""
     state_dir = directory / "state"
     file = directory / "diem.toml"
     file.write_text(config)

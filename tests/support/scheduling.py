@@ -1,4 +1,4 @@
-"""Which worker runs a test, and when.
+"""Assignment of tests to workers, and their order.
 
 Tests that share an expensive fixture stay together, the longest begin first, and those that mostly wait are spread
 among those that compute: side by side, they would leave the cores idle.
@@ -13,12 +13,12 @@ _ONE_WORKER: Final = {"spark": 180}
 """Fixtures that are started once in a run, by the one worker that runs all tests which take them, and the seconds that
 these tests take together."""
 _WAITING: Final = ("tests/integration/kafka/", "tests/integration/proxy/")
-"""Folders whose tests mostly wait, for brokers and for time to pass."""
+"""Folders whose tests mostly wait for brokers or time-outs."""
 _LONG: Final = ("tests/contract/", "tests/e2e/", "tests/integration/", "tests/load/")
 LONG_S: Final = 5.0
-"""Of a test in these folders, if it does not state its own time."""
+"""Default seconds of a test in these folders."""
 SHORT_S: Final = 0.02
-"""Of any other one."""
+"""Default seconds of any other test."""
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class SchedulingPlugin:
 
 
 def spread(few: Sequence[T], work: Iterable[T], seconds: Sequence[float]) -> list[T]:
-    """Return ``work`` in its order, and between its parts, evenly over its ``seconds``, the ``few`` in theirs."""
+    """Merge the ``few`` into ``work``, evenly over its ``seconds``; both keep their order."""
     share = sum(seconds) / (len(few) + 1)
     spent, result, left = 0.0, list[T](), list(reversed(few))
     for item, its_seconds in zip(work, seconds, strict=True):

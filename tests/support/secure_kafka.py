@@ -1,4 +1,4 @@
-"""A Kafka as others run it: TLS with host names, SCRAM users and rights, and nothing open to anybody else."""
+"""A Kafka as in production: TLS with host names, SCRAM users and ACLs, closed by default."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ _SCRAM_LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule r
 
 
 class Certificates:
-    """An authority, the certificate that it gave the broker, and the file of another authority."""
+    """A certificate authority, the broker's certificate, and another authority."""
 
     def __init__(self, directory: Path) -> None:
         self.ca, self.other_ca = directory / "ca.pem", directory / "other.pem"
@@ -54,7 +54,7 @@ def _openssl(*arguments: str | Path) -> None:
 
 
 class SecureProgram(KafkaProgram):
-    """A broker with two listeners more: for users, and one whose advertised address is not in its certificate."""
+    """A broker with two additional listeners: for users, and one whose advertised address is not in its certificate."""
 
     ports: ClassVar[tuple[int, int]]
     certificate: ClassVar[Path]
@@ -102,21 +102,21 @@ class SecureKafka:
 
     @property
     def servers_by_address(self) -> str:
-        """The same listener by a name that its certificate does not have."""
+        """The listener by a name that is not in its certificate."""
         return f"{HOST}:{self._ports[0]}"
 
     @property
     def misnamed_servers(self) -> str:
-        """A listener that is reached by a good name, and says that the broker is to be reached by another one."""
+        """A listener with a valid name that advertises another one."""
         return f"{NAME}:{self._ports[1]}"
 
     @property
     def plain(self) -> KafkaOptions:
-        """As the administrator, over the internal listener."""
+        """Options of the administrator, over the internal listener."""
         return KafkaOptions(self.cluster.bootstrap_servers)
 
     def environment(self, user: str, **other: object) -> dict[str, str]:
-        """What a process of this user is given; `other` are fields of `KafkaOptions` in place of the right ones."""
+        """Return the environment for a process of this user; `other` replaces fields of `KafkaOptions`."""
         given = {
             "bootstrap_servers": self.servers,
             "security_protocol": "SASL_SSL",
@@ -127,7 +127,7 @@ class SecureKafka:
         return {f"DIEM_KAFKA_{name.upper()}": str(value) for name, value in given.items()}
 
     def options(self, user: str, **other: object) -> KafkaOptions:
-        """What a process makes of its environment."""
+        """Return the options that a process reads from this environment."""
         with pytest.MonkeyPatch.context() as patch:
             for name in set(os.environ) - set(without_diem()):
                 patch.delenv(name)
@@ -136,7 +136,7 @@ class SecureKafka:
             return KafkaSettings.load().kafka()
 
     def password_file(self, user: str) -> Path:
-        """The file of a user's password, made when it is first asked for."""
+        """Return the file of a user's password, created at the first use."""
         file = self.directory / f"{user}.password"
         if not file.exists():
             file.touch(0o600)
@@ -144,14 +144,14 @@ class SecureKafka:
         return file
 
     async def add_user(self, name: str, password: str | None = None) -> None:
-        """Make a user, or give one another password."""
+        """Create a user, or change its password."""
         word = password or self.password_file(name).read_text().strip()
         async with self._administrator() as (client, node):
             answer = await client.send(node, SetPassword(name, word))
         assert [code for _, code, *_ in answer.results] == [0], answer
 
     async def allow(self, lines: Iterable[str]) -> int:
-        """Do what lines of `kafka-acls.sh` say; returns how many rights that were."""
+        """Apply `kafka-acls.sh` lines; return the number of ACLs."""
         made = 0
         async with self._administrator() as (client, node):
             for line in lines:
@@ -162,12 +162,12 @@ class SecureKafka:
         return made
 
     async def make_topic(self, line: str) -> None:
-        """Do what a line of `kafka-topics.sh` says."""
+        """Apply a `kafka-topics.sh` line."""
         async with admin_client(self.plain) as admin:
             await admin.create_topics([new_topic(line)])
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic, if it is there, and wait until it is gone."""
+        """Delete a topic, if it exists, and wait until it is gone."""
         async with admin_client(self.plain) as admin:
             await admin.delete_topics([name])
         async with connected_client(self.plain) as client, asyncio.timeout(PATIENCE_S):
@@ -183,5 +183,5 @@ class SecureKafka:
 
 
 def without_diem() -> dict[str, str]:
-    """The environment without settings of ours."""
+    """Return the environment without DIEM's settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith("DIEM_")}

@@ -1,7 +1,7 @@
-"""What all workers of a test run share: one Kafka broker and one PostgreSQL server, each started at its first use.
+"""Services of a whole test run: one Kafka broker and one PostgreSQL server, started on demand.
 
-The main process of the run owns them. Its workers (pytest-xdist) ask it over a Unix socket, so that a worker that ends
-early takes nothing away from the others. A run without workers asks itself in the same way.
+The main process of the run owns them. Its workers (pytest-xdist) request them over a Unix socket, so that the end of
+one worker does not affect the others. A run without workers does the same.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _ADDRESS = "diem_shared_services"
 
 
 class Unavailable(Exception):
-    """A service cannot be had on this machine."""
+    """A service is not available on this machine."""
 
 
 class SharedServices:
@@ -88,7 +88,7 @@ def _start_postgres(running: ExitStack, _directory: Path) -> dict[str, Any]:
 
 
 def _run(work: Coroutine[object, object, None]) -> None:
-    """Run on a loop of its own that is nobody's current loop: the tests' loops come and go with each test."""
+    """Run on a separate loop: the tests' loops live only for a test."""
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(work)
@@ -110,7 +110,7 @@ def _ask(address: str, name: str) -> bytes:
 
 
 class SharedServicesPlugin:
-    """Hooks that give each process of a run the address of its services."""
+    """Pytest hooks that give each worker the address of the services."""
 
     def __init__(self, config: pytest.Config) -> None:
         worker: dict[str, Any] | None = getattr(config, "workerinput", None)
@@ -123,16 +123,16 @@ class SharedServicesPlugin:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Give a new worker the address."""
+        """Pass the address to a new worker."""
         node.workerinput[_ADDRESS] = self.address
 
     def pytest_unconfigure(self) -> None:
-        """Stop the services with the process that owns them."""
+        """Stop the services when the process that owns them ends."""
         if self._services is not None:
             self._services.close()
 
     def ask(self, name: str) -> dict[str, Any]:
-        """Return how to reach a service, which is started if it does not run yet. Raises ``Unavailable``."""
+        """Return the address of a service, starting it if necessary. Raises ``Unavailable``."""
         answer: dict[str, Any] = orjson.loads(_ask(self.address, name))
         if "error" in answer:
             raise Unavailable(answer["error"])

@@ -49,7 +49,7 @@ class MemoryFeed:
     async def start(self) -> None:
         self.server = FeedServer(self, heartbeats=self.heartbeats)
         self._listener = InternalListener(
-            "127.0.0.1", self.port, key=self.key, ready=lambda: None, status=dict, ends={"/feed": self.server}
+            "127.0.0.1", self.port, key=self.key, ready=lambda: None, status=dict, channels={"/feed": self.server}
         )
         await self._listener.start()
         self._tasks = [asyncio.create_task(self.server.run())]
@@ -63,7 +63,7 @@ class MemoryFeed:
         await asyncio.sleep(0)
 
     def put(self, *names: str, gone: bool = False) -> int:
-        """Change endpoints; they reach the readers in one batch. Returns the last version."""
+        """Change endpoints, in one batch for the readers; return the last version."""
         version = 0
         for name in names:
             held = self.changes.get(name.encode())
@@ -81,16 +81,16 @@ class MemoryFeed:
 
 
 class Client:
-    """A client that says raw messages and collects what it is told."""
+    """A client that sends raw messages and collects the replies."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
 
-    async def say(self, message: dict[str, Any] | str | bytes) -> None:
+    async def send(self, message: dict[str, Any] | str | bytes) -> None:
         await self.connection.send(orjson.dumps(message) if isinstance(message, dict) else message, text=True)
 
-    async def hear(self, *, status: bool = False, within: float = PATIENCE_S) -> dict[str, Any]:
-        """The next message; status messages are passed over unless wanted."""
+    async def receive(self, *, status: bool = False, within: float = PATIENCE_S) -> dict[str, Any]:
+        """Return the next message; status messages are skipped unless wanted."""
         async with asyncio.timeout(within):
             while True:
                 message: dict[str, Any] = orjson.loads(await self.connection.recv())
@@ -98,12 +98,12 @@ class Client:
                     return message
 
     async def ask(self, message: dict[str, Any] | str | bytes) -> dict[str, Any]:
-        await self.say(message)
-        return await self.hear()
+        await self.send(message)
+        return await self.receive()
 
-    async def hears_nothing(self, seconds: float = 0.2) -> bool:
+    async def receives_nothing(self, seconds: float = 0.2) -> bool:
         try:
-            await self.hear(within=seconds)
+            await self.receive(within=seconds)
         except TimeoutError:
             return True
         return False
@@ -126,11 +126,11 @@ class System:
         async with connect(self.url, proxy=None, compression=None, **options) as connection:
             client = Client(connection)
             if welcome:
-                assert (await client.hear())["type"] == "welcome"
+                assert (await client.receive())["type"] == "welcome"
             yield client
 
     async def listening(self) -> None:
-        """Wait until clients can dial it, whatever they are told."""
+        """Wait until the server accepts connections, ready or not."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 with contextlib.suppress(ConnectionRefusedError):
@@ -154,7 +154,7 @@ class System:
 
 @contextlib.asynccontextmanager
 async def small_system(directory: Path, *, start_feed: bool = True, **settings: Any) -> AsyncIterator[System]:
-    """A running system; ``settings`` are those of the WebSocket server."""
+    """Run a system; ``settings`` are those of the WebSocket server."""
     key = SharedKey.create(directory / "internal.key")
     feed = MemoryFeed(key)
     system = System(

@@ -1,4 +1,4 @@
-"""Counts the time in which this process was not let run, so that what is measured in it can be told from that."""
+"""Measure the time in which this process did not get the CPU, to exclude it from measurements."""
 
 import asyncio
 import contextlib
@@ -9,13 +9,13 @@ _EVERY_S: Final = 0.02
 
 
 class Stalls:
-    """``seconds`` for which the event loop stood still while it should not have."""
+    """``seconds`` is the time for which the event loop was stalled."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
 
     async def count(self) -> None:
-        """Count until cancelled."""
+        """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _EVERY_S
@@ -25,7 +25,7 @@ class Stalls:
 
 @contextlib.asynccontextmanager
 async def stalls() -> AsyncIterator[Stalls]:
-    """Count while this is open: a bound of a test in the same loop holds for the time without them."""
+    """Measure stalls in a block: bounds of a test in the same loop apply to the time without them."""
     counted = Stalls()
     counting = asyncio.create_task(counted.count())
     try:

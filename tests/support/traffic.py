@@ -1,4 +1,4 @@
-"""Traffic as several processes would record it, with all that goes wrong: generated from a seed."""
+"""Traffic as recorded by several processes, with faults, generated from a seed."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ MINUTE = 60_000
 
 
 class Life:
-    """One life of an edge; numbers its events."""
+    """One life of an edge, which numbers its events."""
 
     def __init__(self, edge: str, boot: int, begin: int, end: int, *, killed: bool = False) -> None:
         self.edge = edge
@@ -37,7 +37,7 @@ class Life:
 
 
 def generated(seed: int, *, minutes: int = 90, clients: int = 60) -> list[Arrival]:
-    """Events of three edges of which one is killed, in the order of their arrival: late, repeated and lost ones too."""
+    """Generate the events of three edges, one of which is killed, in order of arrival: some late, repeated or lost."""
     chance = random.Random(seed)
     end = BEGIN + minutes * MINUTE
     died = BEGIN + minutes // 2 * MINUTE + 12_345
@@ -95,7 +95,7 @@ def _arrived(events: list[TrafficEvent], chance: random.Random) -> list[Arrival]
 
 
 def write(folder: Path, name: str, events: Iterable[TrafficEvent], *others: bytes) -> Path:
-    """Make a file of events, and of other lines, appear in a folder."""
+    """Write a complete file of events and other lines to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     hidden = folder / f".{name}"
     hidden.write_bytes(b"".join(line + b"\n" for line in (*map(encode, events), *others)))

@@ -1,7 +1,6 @@
-"""An event loop without waiting and without sockets: its clock jumps to the next timer, its connections are in memory.
+"""An event loop in virtual time: its clock jumps to the next timer, its connections are in memory.
 
-What runs on it is the code as it is: protocols, tasks, time-outs. A walk of minutes takes milliseconds, and is the same
-every time.
+It runs the real code: protocols, tasks, time-outs. A walk of minutes takes milliseconds and is reproducible.
 """
 
 import asyncio
@@ -11,14 +10,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar, cast
 
 LATENCY_S: Final = 0.001
-"""From one end of a connection to the other."""
+"""Latency from one end of a connection to the other."""
 
 T = TypeVar("T")
 Factory = Callable[[], asyncio.BaseProtocol]
 
 
 class _Selector(selectors.DefaultSelector):
-    """Instead of waiting, lets time pass."""
+    """Advances the clock instead of waiting."""
 
     now = 0.0
 
@@ -32,7 +31,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """``listening`` has the factories of the servers by port; a port that is not there refuses."""
+    """``listening`` maps ports to factories of servers; connections to other ports are refused."""
 
     def __init__(self) -> None:
         self._virtual = _Selector()
@@ -44,7 +43,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual.now
 
     def end_process(self, port: int) -> None:
-        """Listen no more on a port, and cut its connections, also those on which nothing was said yet."""
+        """Stop listening on a port and cut its connections, including new ones without data."""
         self.listening.pop(port, None)
         for end in self._accepted.pop(port, []):
             end.abort()
@@ -66,7 +65,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _End(asyncio.Transport):
-    """One end of a connection: what is written arrives at the peer in order, unless that has paused."""
+    """One end of a connection: data arrives at the peer in order, unless the peer has paused."""
 
     def __init__(self, loop: VirtualLoop, protocol: asyncio.BaseProtocol) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
@@ -74,7 +73,7 @@ class _End(asyncio.Transport):
         self._loop = loop
         self._protocol = cast("asyncio.Protocol", protocol)
         self._arrived: deque[bytes | None] = deque()
-        """What has come and was not taken; None = the other side sends no more."""
+        """Received data that was not delivered; None = end of the stream."""
         self._reading = True
         self._closing = False
         self._lost = False
@@ -147,7 +146,7 @@ class _End(asyncio.Transport):
             self._loop.call_soon(self._end, None)
 
     def abort(self) -> None:
-        """Cut the line: nothing more arrives at either end."""
+        """Cut the connection: nothing more arrives at either end."""
         for end in (self, self.peer):
             if not end._lost:
                 end._closing = True

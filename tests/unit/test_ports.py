@@ -8,14 +8,14 @@ from diem.process.environment import HOST
 from diem.process.listeners import bind
 from tests.support import ports
 from tests.support.ports import BLOCK, OWN_RANGE, free_port, free_ports
-from tests.support.together import printed_together
+from tests.support.simultaneous import print_simultaneously
 
 FEW = range(30_000, 31_000)
 """Ten blocks, which no other test of this run takes ports from: few enough that three processes meet."""
 
 
 def test_processes_that_are_given_ports_at_once_are_given_different_ones() -> None:
-    given = printed_together(
+    given = print_simultaneously(
         f"""
 import sys
 from tests.support import ports

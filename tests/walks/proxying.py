@@ -28,7 +28,7 @@ from diem.protocol.partition_map import HEAD_KEY, HOT, Entry, Head, PartitionMap
 from diem.protocol.update import UPDATE, Change, encode
 from proxy.passthrough import PassthroughProxy
 from proxy.routing import Router
-from proxy.settings import Allowed
+from proxy.settings import AllowList
 from proxy.shared import SharedProxy
 from proxy.upstream import UpstreamListener
 from services.websocket.server import WebSocketServer
@@ -258,7 +258,7 @@ class Cluster:
         self._write_map()
         self.members = [Member(self, number) for number in (1, 2, 3)]
         self.assigned = dict(enumerate(self.members))
-        self.router = Router(1, Allowed(["127.0.0.0/8"]))
+        self.router = Router(1, AllowList(["127.0.0.0/8"]))
         for name in NAMES:
             self.put(name)
         for member in self.members:

@@ -36,7 +36,7 @@ class PassthroughClient(WalkClient):
                     self.held[message["endpoint"]] = self.cluster.latest[message["endpoint"]]
                     self.take(message)
                 case "unsubscribed":
-                    self.heard.append(message)
+                    self.received.append(message)
                     done = {name for name in message["endpoints"] if self._left_by[name] == message["id"]}
                     self.confirmed -= done - self.wanted
                 case "update" | "resync":

@@ -20,7 +20,7 @@ class SharedClient(WalkClient):
 
     def _write(self, frame: bytes) -> None:
         super()._write(frame)
-        message = self.heard[-1]
+        message = self.received[-1]
         match message["type"]:
             case "subscribed":
                 for name in message["endpoints"]:

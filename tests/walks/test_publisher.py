@@ -1,10 +1,10 @@
-"""The publisher over a broker that loses, delays and repeats: the whole of it, under a clock that jumps.
+"""The publisher over a broker that loses, delays and repeats requests, as a whole and in virtual time.
 
-The publisher with all of its tasks, the backlog, the lanes, the checks and the change map of the store are the real
-ones; the log is a list of records for each lane, behind requests that the walk answers, loses, or has written late.
-Whatever happens, nothing that was accepted is lost. The records of an endpoint are in the order of its versions, but
-for those of requests that were given up. A mark and the cursor never pass what is in the log. A topic that was altered
-so that it would lose updates is published to no more until it has been put right, and then gets everything again.
+Publisher with all of its tasks, backlog, senders, log monitor and the store's change map are the real ones; the log is
+a list of records for each queue, behind requests that the walk answers, loses, or has written late. Whatever happens,
+no accepted change is lost. The records of an endpoint are in the order of its versions, except those of requests that
+were given up. Watermarks and cursor never pass the log. A topic that was altered so that it would lose updates gets no
+more of them until it has been corrected, and then everything again.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from metadata.plans.steps import begin, proceed, reverse
 from services.data.publisher import publisher, senders
 from services.data.publisher import publisher as module
 from services.data.publisher.backlog import PublisherState
-from services.data.publisher.log import Place
+from services.data.publisher.log import LogTopics
 from services.data.publisher.publisher import Publisher, Topics
 from services.data.store.tables import Cursor
 from tests.support.virtual_time import run_virtual
@@ -40,15 +40,15 @@ pytestmark = pytest.mark.usefixtures("silent_log")
 START: Final = 1_700_000_000_000
 ENDPOINTS: Final = (b"/a", b"/b", b"/c")
 PARTITIONS: Final = 2
-LANES: Final = (0, 1, HOT)
+QUEUES: Final = (0, 1, HOT)
 OPTIONS: Final = KafkaOptions("k:9092")
 TOPICS: Final = OPTIONS.names
 FAULTS: Final[Sequence[Callable[[], KafkaError]]] = (KafkaConnectionError, RequestTimedOutError, ProducerFenced)
 MAX_LATE: Final = 3
 REST_S: Final = 300.0
-"""Longer than a partition with late records is left alone, and than everything is sent again after a start."""
+"""Longer than the pause between resends of a partition, and than the full resync after a start."""
 NOTICED_S: Final = 13.0
-"""Within which a topic is compared again, or opened again after a fault."""
+"""Time within which a topic is checked again, or reopened after a fault."""
 
 
 class Store:
@@ -74,7 +74,7 @@ class Store:
 
 @dataclass
 class Request:
-    """One request; ``marked`` is what a mark in it speaks for: the versions that were accepted when it was made."""
+    """One request; ``marked`` are the versions accepted when it was made, if it contains a watermark."""
 
     queue: int
     records: list[tuple[bytes, bytes | None]]
@@ -99,8 +99,8 @@ class Broker:
     map: PartitionMap
     store: Store
     homes: Callable[[bytes], Collection[int]] = lambda _endpoint: ()
-    """The lanes of an endpoint by the map that the publisher follows."""
-    logs: list[list[Written]] = field(default_factory=lambda: [[] for _ in LANES])
+    """The queues of an endpoint by the map that the publisher follows."""
+    logs: list[list[Written]] = field(default_factory=lambda: [[] for _ in QUEUES])
     under_way: list[Request] = field(default_factory=list)
     given_up: list[Request] = field(default_factory=list)
     readers: list["Reader"] = field(default_factory=list)
@@ -151,7 +151,7 @@ class Broker:
             if not late:
                 for endpoint, version in request.marked.items():
                     has = max((each.version for each in log if each.endpoint == endpoint), default=0)
-                    assert has >= version, f"a mark passes {endpoint.decode()} by {version - has}"
+                    assert has >= version, f"a watermark passes {endpoint.decode()} by {version - has}"
             return Written(key, -1, late)
         found = None if value is None else version_of(key, value)
         assert value is None or found is not None
@@ -205,16 +205,16 @@ class Log:
         self._broker.check()
         self._broker.acknowledged = max(epoch, self._broker.acknowledged)
 
-    async def end_offsets(self, lanes: Sequence[int]) -> dict[int, int]:
-        return {number: len(self._broker.logs[number]) for number in lanes}
+    async def end_offsets(self, queues: Sequence[int]) -> dict[int, int]:
+        return {number: len(self._broker.logs[number]) for number in queues}
 
     def name(self, queue: int) -> str:
         return str(queue)
 
-    async def locate(self, avoid: Collection[int] = ()) -> Place:
+    async def describe(self, avoid: Collection[int] = ()) -> LogTopics:
         self._broker.check()
-        cluster, leaders = self._broker.cluster, dict.fromkeys(range(len(LANES)), 1)
-        return Place(cluster.source(*TOPICS.log), cluster.source(TOPICS.partition_map), leaders, PARTITIONS)
+        cluster, leaders = self._broker.cluster, dict.fromkeys(range(len(QUEUES)), 1)
+        return LogTopics(cluster.source(*TOPICS.log), cluster.source(TOPICS.partition_map), leaders, PARTITIONS)
 
     async def check_settings(self) -> None:
         self._broker.check_settings()
@@ -266,7 +266,7 @@ class World:
         await asyncio.sleep(number / 10)
 
     async def answer(self, number: int) -> None:
-        """The oldest request of a lane, or every one."""
+        """The oldest request of a queue, or every one."""
         for request in list(self.broker.under_way):
             if not request.answer.done() and (number < 128 or request.queue == number % 3):
                 request.answer.set_result((self.broker.write(request), len(request.records)))
@@ -311,7 +311,7 @@ class World:
         map_ = self.broker.map
         if map_.head.phase is Phase.STABLE:
             endpoint = ENDPOINTS[number % 3]
-            others = [place for place in LANES if place != map_.home(endpoint)]
+            others = [place for place in QUEUES if place != map_.home(endpoint)]
             step = begin(map_, {endpoint: others[number // 3 % 2]}, f"plan-{map_.head.epoch}")
         elif number % 8 == 7:
             step = reverse(map_)
@@ -375,13 +375,13 @@ class World:
         assert self.publisher.publishing, self.publisher.failure
         assert (self.publisher.lag, self.publisher.failure) == (0, None)
         for endpoint, version in self.store.latest.items():
-            homes = {place % len(LANES) for place in broker.map.written_to(endpoint)}
+            homes = {place % len(QUEUES) for place in broker.map.written_to(endpoint)}
             for number, log in enumerate(broker.logs):
                 last = [each.version for each in log if each.endpoint == endpoint][-1:]
                 if number in homes:
-                    assert last == [version], f"{endpoint.decode()} is lost in lane {number}"
+                    assert last == [version], f"{endpoint.decode()} is lost in queue {number}"
                 elif not broker.lates:
-                    assert last in ([], [0]), f"{endpoint.decode()} is left in lane {number}"
+                    assert last in ([], [0]), f"{endpoint.decode()} is left in queue {number}"
 
 
 @contextlib.asynccontextmanager
@@ -408,7 +408,7 @@ def _wired(broker: Broker) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publisher, "find_topics", find)
         patch.setattr(senders, "MAX_RECORDS", 1)
-        patch.setattr(module, "open_log", lambda _options, _lanes: _open_log(broker))
+        patch.setattr(module, "open_log", lambda _options, _count: _open_log(broker))
         patch.setattr(module, "MapReader", Reader)
         yield
 
@@ -451,5 +451,5 @@ async def _walk(walk: list[tuple[Step, int]]) -> None:
 
 @walk_settings(examples=60)
 @given(walk=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 255)), min_size=5, max_size=40))
-def test_nothing_accepted_is_lost_reordered_or_passed_by_a_mark(walk: list[tuple[Step, int]]) -> None:
+def test_nothing_accepted_is_lost_reordered_or_passed_by_a_watermark(walk: list[tuple[Step, int]]) -> None:
     run_virtual(lambda _loop: _walk(walk))

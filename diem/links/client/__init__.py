@@ -1,11 +1,12 @@
-"""The Python client of ``diem.v1.json``: subscribe, iterate over events, reconnect with what is known.
+"""The Python client of ``diem.v1.json``: subscribe, iterate over events, reconnect with the versions that are known.
 
-Reading order: ``base``, ``line`` (one connection), ``updates`` (one server); for many ``partitioned``, with ``routes``,
-``owners`` and ``locate``.
+Reading order: ``backoff`` (delays and rates), ``link`` (one connection), ``client`` (one server); for a group of
+servers ``routes``, ``locator``, ``pool``, ``partitioned``. The SDK has the same algorithms in modules of these names
+(``client/src/sdk``), and both pass the cases in ``tests/cases``.
 """
 
-from diem.links.client.base import BaseClient, Event, Kind, Timing
+from diem.links.client.backoff import Timing
+from diem.links.client.client import BaseClient, Event, Kind, UpdatesClient
 from diem.links.client.partitioned import PartitionedClient
-from diem.links.client.updates import UpdatesClient
 
 __all__ = ["BaseClient", "Event", "Kind", "PartitionedClient", "Timing", "UpdatesClient"]

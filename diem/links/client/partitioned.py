@@ -1,8 +1,7 @@
-"""The client of the mode z-client: one connection for each server that owns something wanted (docs/protocol.md 4)."""
+"""The client of mode z-client: one connection to each server that owns a subscribed endpoint (docs/protocol.md 4.1)."""
 
 import asyncio
 import functools
-import math
 import ssl
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,26 +9,26 @@ from typing import Any, Final
 
 import httpx
 
-from diem.links.client.base import BaseClient, Event, Timing
-from diem.links.client.line import ClientLink, Find, NothingToDial, new_identity
-from diem.links.client.locate import TIMEOUT_S, Locator, NotLocated
-from diem.links.client.owners import OwnerPool
-from diem.links.client.pace import Pace
-from diem.links.client.routes import Located, Routes, RouteStep
-from diem.process.backoff import full_jitter
+from diem.links.client.backoff import Timing, TokenBuckets
+from diem.links.client.client import BaseClient, Event
+from diem.links.client.link import ClientLink, NoServer, ServerSelector, new_identity
+from diem.links.client.locator import TIMEOUT_S, Locator, NotLocated
+from diem.links.client.pool import ServerPool
+from diem.links.client.routes import Located, Routes, RoutingAction
+from diem.process.backoff import Backoff, wait
 
-SILENT_AFTER: Final = 32.0
-"""Seconds: servers say every 25 s whether they are live."""
+SILENCE_S: Final = 32.0
+"""Servers send their status every 25 s."""
 
 
 @functools.cache
-def _authorities() -> ssl.SSLContext:
-    """Whom to trust, for all clients of the process: to read it takes 17 ms and 850 KiB."""
+def _tls_context() -> ssl.SSLContext:
+    """The trusted certificates, shared by all clients of the process: loading them takes 17 ms and 850 KiB."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 class PartitionedClient(BaseClient):
-    """Finds out from the metadata services at ``bases`` who owns what, and follows the servers' ``moved``.
+    """Locates the owners of endpoints at the metadata services ``bases``, and follows ``moved`` and ``not_owner``.
 
     It fails static: while no metadata service answers, everything stays where it is and is dialled where it was. Owners
     are dialled only on the hosts of ``bases``, and on ``hosts``. ``status`` events are about endpoints.
@@ -44,224 +43,220 @@ class PartitionedClient(BaseClient):
         timing: Timing | None = None,
     ) -> None:
         super().__init__()
-        # Another server has what one that hangs had: its silence is waited for no longer than it takes to be silence.
-        self._timing = timing or Timing(silent_after=SILENT_AFTER)
+        # Another server has the endpoints of one that hangs, so it is not waited for longer than a status takes.
+        self._timing = timing or Timing(silence_s=SILENCE_S)
         self._origin = origin
         self._identity = new_identity()
-        self._pace = Pace()
-        """Of all lines: one to a server that was parted from before does not begin anew."""
+        self._buckets = TokenBuckets()
+        """Of all links: a link to a server that was dropped before does not get a new bucket."""
         self._locator = Locator(bases, frozenset(hosts), origin)
         self._routes = Routes(self._timing)
-        self._owners = OwnerPool(self._connect, self._timing)
-        self._announced_live: dict[str, bool] = {}
+        self._pool = ServerPool(self._connect, self._timing)
+        self._published_live: dict[str, bool] = {}
+        """Endpoint -> liveness last published; endpoints that no server has registered yet are not in it."""
         self._wake = asyncio.Event()
-        self._answered = asyncio.Event()
+        self._located = asyncio.Event()
         """Set and replaced whenever a round of locating ends."""
-        self._failures = 0
+        self._backoff = Backoff(self._timing.base_s, self._timing.cap_s)
+        """Of requests to the metadata services."""
         self._not_before = 0.0
         self._ended = False
 
-    def _want(self, names: Sequence[str]) -> None:
+    def _add(self, names: Sequence[str]) -> None:
         for name in names:
-            if name in self._routes:
-                self._apply(self._routes.again(name))
-            else:
-                self._routes.want(name, _now())
+            if name not in self._routes:
+                self._routes.add(name, _now())
+            elif (url := self._routes.url(name)) is not None:
+                self._pool.link(url).subscribe([name])
         self._wake.set()
 
-    def _release(self, names: Sequence[str]) -> None:
-        self._apply([step for name in names for step in self._routes.release(name)])
+    def _remove(self, names: Sequence[str]) -> None:
+        self._apply([action for name in names for action in self._routes.remove(name, _now())])
 
     def _forget(self, name: str) -> None:
         super()._forget(name)
-        self._announced_live.pop(name, None)
+        self._published_live.pop(name, None)
 
     async def _run(self) -> None:
         try:
-            async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=_authorities()) as http:
+            async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=_tls_context()) as http:
                 while not self._ended:
                     self._wake.clear()
-                    self._poll()
+                    self._poll_servers()
                     if _now() >= self._not_before:
                         await self._locate(http)
-                    self._answered.set()
-                    self._answered = asyncio.Event()
-                    await self._pause()
+                    self._located.set()
+                    self._located = asyncio.Event()
+                    await wait(self._wake, self._due_at - _now())
         finally:
-            await self._owners.end()
+            await self._pool.close()
 
-    async def _pause(self) -> None:
-        """Until something is due, or something has changed."""
-        polls = [owner.poll_at for owner in self._owners]
-        due = min([max(self._routes.next_due, self._not_before), *polls])
-        try:
-            async with asyncio.timeout_at(None if due == math.inf else due):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+    @property
+    def _due_at(self) -> float:
+        """When the next endpoint is to be located, or the next server to be polled; infinity: never."""
+        polls = [server.poll_at for server in self._pool]
+        return min([max(self._routes.next_due, self._not_before), *polls])
 
-    def _poll(self) -> None:
-        """Doubt servers that are not live, and part from those that nothing needs."""
+    def _poll_servers(self) -> None:
+        """Suspect servers that are not live, and drop those that nothing uses."""
         now = _now()
-        for owner in self._owners:
-            if owner.is_suspect(now):
-                self._routes.suspect(owner.url, now)
-            if owner.is_over(used=self._routes.uses(owner.url), now=now):
-                self._owners.part(owner.url)
+        for server in self._pool:
+            if server.is_suspect(now):
+                self._routes.suspect(server.url, now)
+            if server.is_idle(used=self._routes.uses(server.url), now=now):
+                self._pool.drop(server.url)
 
     async def _locate(self, http: httpx.AsyncClient) -> None:
+        """Locate all endpoints that are due."""
         while names := self._routes.to_locate(_now()):
             try:
-                answer = await self._locator.ask(http, names)
+                answer = await self._locator.locate(http, names)
             except NotLocated as error:
-                wait = max(full_jitter(self._failures, self._timing.base, self._timing.cap), error.retry_after)
-                self._failures += 1
-                self._not_before = _now() + wait
+                self._not_before = _now() + error.retry_after_s + self._backoff.next_delay()
                 self._routes.unanswered(names, _now())
-                self._named(names, None)
+                self._set_listed(names, None)
                 self._publish(Event("error", message=str(error)))
                 return
-            self._failures = 0
-            if self._locator.refused:
-                self._refused(self._locator.refused)
-            self._apply(self._routes.located(names, answer, self._owners.live, _now()))
+            self._backoff.reset()
+            if self._locator.untrusted:
+                self._publish_untrusted(self._locator.untrusted)
+            self._apply(self._routes.located(names, answer, self._pool.live, _now()))
             if not answer.older:
-                self._named(names, answer)
-            for name in set(names) & answer.rejected.keys():
-                self._reject(name, answer.rejected[name])
-                self._apply(self._routes.release(name))
+                self._set_listed(names, answer)
+            for name in answer.rejected:
+                if self._routes.is_refused(name):
+                    self._reject(name, answer.rejected[name])
 
-    def _named(self, names: Sequence[str], answer: Located | None) -> None:
-        """Tell the servers of ``names``, each once, whether an answer has named them."""
+    def _set_listed(self, names: Sequence[str], answer: Located | None) -> None:
+        """Pass on to the servers of ``names``, once each, whether an answer lists them."""
         servers: dict[str, bool] = {}
         for name in names:
-            url = self._routes.url(name) if name in self._routes else None
+            url = self._routes.url(name)
             if url is None:
                 continue
-            named = answer is not None and (
+            listed = answer is not None and (
                 url in answer.servers if name in answer.hot else url == answer.owners.get(name)
             )
-            servers[url] = named or servers.get(url, False)
-        self._owners.named(servers)
+            servers[url] = listed or servers.get(url, False)
+        self._pool.set_listed(servers)
 
-    def _apply(self, steps: Sequence[RouteStep]) -> None:
-        together: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for step in steps:
-            together[step.kind, step.url].append(step.name)
-        for (kind, url), names in together.items():
+    def _apply(self, actions: Sequence[RoutingAction]) -> None:
+        """Carry out actions, those of the same kind at the same server together."""
+        groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for action in actions:
+            groups[action.kind, action.url].append(action.endpoint)
+        for (kind, url), names in groups.items():
             if kind == "join":
-                self._owners.line(url).want(names)
-            elif (owner := self._owners.get(url)) is not None:
-                owner.line.release(names)
+                self._pool.link(url).subscribe(names)
+            elif (server := self._pool.get(url)) is not None:
+                server.link.unsubscribe(names)
         self._wake.set()
 
     def _connect(self, url: str) -> ClientLink:
-        return ClientLink(self._finder(url), self, self._origin, self._timing, identity=self._identity, pace=self._pace)
+        return ClientLink(
+            self._selector(url), self, self._origin, self._timing, identity=self._identity, buckets=self._buckets
+        )
 
-    def _finder(self, url: str) -> Find:
-        async def find() -> str:
-            """Before another attempt it is asked whether anything is still there."""
-            if not self._owners.take_named(url):
+    def _selector(self, url: str) -> ServerSelector:
+        async def select() -> str:
+            """Return ``url``, after locating its endpoints unless the server was just listed."""
+            server = self._pool.get(url)
+            if server is None or not server.pop_listed():
                 self._routes.suspect(url, _now())
                 self._wake.set()
-                try:
-                    async with asyncio.timeout(self._timing.answer_timeout_s):
-                        await self._answered.wait()
-                except TimeoutError:
-                    pass
+                await wait(self._located, self._timing.answer_timeout_s)
                 if not self._routes.uses(url):
-                    raise NothingToDial(url)
+                    raise NoServer(url)
             return url
 
-        return find
+        return select
 
-    # Hearing
+    # Events of the links
 
-    def opened(self, _line: ClientLink, url: str) -> None:
-        """Until it says otherwise, it is live."""
+    def opened(self, _link: ClientLink, url: str) -> None:
+        """Publish ``open``; the server is live until it reports otherwise."""
         self._publish(Event("open", message=url), url)
-        self._live(url, live=True)
+        self._set_status(url, live=True)
 
-    def closed(self, line: ClientLink, code: int | None, reason: str) -> None:
-        """What was there is stale, and may be elsewhere."""
-        url = self._owners.url(line)
+    def closed(self, link: ClientLink, code: int | None, reason: str) -> None:
+        """Mark the server's endpoints stale; they are located before the next attempt."""
+        url = self._pool.url(link)
         if url is None:
             return
         self._apply(self._routes.lost(url))
-        self._live(url, live=False)
+        self._set_status(url, live=False)
         if self._routes.uses(url):
-            # Others may be lost before it is looked at: they take nothing back.
-            self._ended = self._ended or line.ended is not None
+            # Another connection may be lost before the main task runs, which must not undo this.
+            self._ended = self._ended or link.ended is not None
             self._publish(Event("closed", code=code, message=reason), url)
-        elif line.ended is not None:
-            # It dials no more: whoever needs this server again begins anew.
-            self._owners.part(url)
+        elif link.ended is not None:
+            # The link dials no more: if the server is needed again, it gets a new one.
+            self._pool.drop(url)
 
-    def nonsense(self, line: ClientLink) -> None:
-        """Say so."""
-        url = self._owners.url(line)
+    def protocol_error(self, link: ClientLink) -> None:
+        """Publish ``error``."""
+        url = self._pool.url(link)
         self._publish(Event("error", message=f"{url} sent what is not of the protocol"), url)
 
-    def on_message(self, line: ClientLink, message: dict[str, Any]) -> None:
-        """Follow what is said about owners; the rest becomes events."""
-        url = self._owners.url(line)
+    def on_message(self, link: ClientLink, message: dict[str, Any]) -> None:
+        """Route endpoints by what the server sends about owners, and publish the events of the message."""
+        url = self._pool.url(link)
         if url is None:
             return
         match message.get("type"):
             case "subscribed":
                 self._apply(self._routes.registered(url, message["endpoints"], _now()))
-                for name, why in message["rejected"].items():
-                    self._turned_away(url, name, why)
+                for name, rejection in message["rejected"].items():
+                    self._on_rejected(url, name, rejection)
                 self._publish_liveness(message["endpoints"])
             case "unsubscribed":
-                # The last word of a server that was left for another one is no news.
+                # Endpoints that moved to another server are still subscribed.
                 message = {**message, "endpoints": [name for name in message["endpoints"] if name not in self._routes]}
             case "moved":
-                owner = self._owner(message.get("owner"))
+                owner = self._trusted_url(message.get("owner"))
                 self._apply(self._routes.moved(url, message["endpoints"], owner, _now()))
                 self._publish_liveness(message["endpoints"])
             case "status":
-                self._live(url, live=message["live"], part=message.get("endpoints"))
-        self._take(message)
+                self._set_status(url, live=message["live"], endpoints=message.get("endpoints"))
+        self._publish_message(message)
 
-    def _turned_away(self, url: str, name: str, why: dict[str, Any]) -> None:
-        if why["code"] == "not_owner":
-            self._apply(self._routes.not_owner(url, name, self._owner(why.get("owner")), _now()))
-        elif why["code"] == "limit" and name in self._routes and self._routes.was_registered(name):
-            # Endpoints move without this client's doing: one that was subscribed goes on being asked for.
+    def _on_rejected(self, url: str, name: str, rejection: dict[str, Any]) -> None:
+        if rejection["code"] == "not_owner":
+            owner = self._trusted_url(rejection.get("owner"))
+            self._apply(self._routes.not_owner(url, name, owner, _now()))
+        elif rejection["code"] == "limit" and name in self._published_live:
+            # Endpoints move without the client's doing: one that was registered before is requested again.
             self._apply(self._routes.over_limit(url, name, _now()))
             self._publish_liveness([name])
         elif name in self._known:
-            self._reject(name, why)
-            self._apply(self._routes.release(name))
+            self._reject(name, rejection)
 
-    def _owner(self, url: object) -> str | None:
+    def _trusted_url(self, url: object) -> str | None:
         if url is None:
             return None
-        known = self._locator.believe(url)
-        if known is None:
-            self._refused(str(url))
-        return known
+        trusted = self._locator.trusted_url(url)
+        if trusted is None:
+            self._publish_untrusted(str(url))
+        return trusted
 
-    def _refused(self, url: str) -> None:
+    def _publish_untrusted(self, url: str) -> None:
         self._publish(Event("error", message=f"refused a server that is on another host: {url}"), url)
 
-    def _live(self, url: str, *, live: bool, part: Sequence[str] | None = None) -> None:
-        if (owner := self._owners.get(url)) is not None:
-            owner.set_status(live=live, part=part, now=_now())
+    def _set_status(self, url: str, *, live: bool, endpoints: Sequence[str] | None = None) -> None:
+        if (server := self._pool.get(url)) is not None:
+            server.set_status(live=live, endpoints=endpoints, now=_now())
         self._publish_liveness(self._routes.at(url))
         self._wake.set()
 
     def _publish_liveness(self, names: Iterable[str]) -> None:
-        """Say of each endpoint whether its changes arrive as they happen, if that is news."""
+        """Publish the liveness of endpoints where it has changed; one that was never registered was never live."""
         for name in names:
-            # What was not subscribed yet was never live.
-            if name not in self._routes or not (self._routes.is_registered(name) or name in self._announced_live):
+            if name not in self._routes or not (self._routes.is_registered(name) or name in self._published_live):
                 continue
-            owner = self._owners.get(self._routes.url(name))
-            live = owner is not None and owner.live and self._routes.is_registered(name) and name not in owner.stale
-            if live != self._announced_live.get(name):
-                self._announced_live[name] = live
+            server = self._pool.get(self._routes.url(name))
+            live = server is not None and server.live and self._routes.is_registered(name) and name not in server.stale
+            if live != self._published_live.get(name):
+                self._published_live[name] = live
                 self._publish(Event("status", name, live=live))
 
 

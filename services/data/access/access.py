@@ -12,7 +12,7 @@ from diem.process import metrics
 from diem.process.clock import Clock
 from diem.protocol.traffic import Accessed
 from services.data.access import records
-from services.data.access.accounts import Addresses, KeyAccounts, UsageTracker
+from services.data.access.accounts import AddressAccounts, KeyAccounts, UsageTracker
 from services.data.access.keys import Key, Keyring, new_key
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import Limit, Quota, QuotaDecision, QuotaReason, QuotaRequest, day_of
@@ -20,11 +20,11 @@ from services.data.errors import DataError
 from services.data.store import Store
 
 MAX_CELLS: Final = 10_000
-"""Of one interval between two events, and of the endpoints that keys are told of."""
+"""Most cells of one interval, and most endpoints counted by key."""
 
 
 class Cell(NamedTuple):
-    """What requests are counted by: ``key`` is empty without one, ``endpoint`` for what has no endpoint."""
+    """A cell that requests are counted in; ``key`` and ``endpoint`` are empty for requests without one."""
 
     key: str
     plan: str
@@ -32,29 +32,29 @@ class Cell(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Requests of a cell."""
+    """Counts of a cell."""
 
     answered: int = 0
-    """Those that the plan has, whatever the answer."""
+    """Requests that the plan admitted, whatever the answer."""
     refused: int = 0
-    """Those beyond its quota, or its endpoints."""
+    """Requests beyond the plan's quota or endpoints."""
 
 
 class Usage:
-    """Of at most 10,000 cells; requests of more are counted without their endpoint, and how many is counted."""
+    """Counts requests in at most 10,000 cells; beyond, requests are counted without endpoint, and as :attr:`merged`."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        """Requests by plan and outcome: as many as there are plans."""
+        """Requests by plan and outcome; bounded by the configured plans."""
         self.merged = 0
-        """Requests whose endpoint was left out."""
+        """Requests counted without their endpoint."""
         self._cells: dict[Cell, Count] = {}
         self._day = -1
         self._today: dict[str, Counter[str]] = {}
         self._named = 0
 
     def add(self, cell: Cell, outcome: str, day: int, *, refused: bool) -> None:
-        """Count one request. ``outcome`` is one of a few words, ``day`` is in days since 1970."""
+        """Count one request. ``outcome`` is a :class:`QuotaReason`; ``day`` is in days since 1970."""
         self.outcomes[cell.plan, outcome] += 1
         if cell not in self._cells and len(self._cells) >= MAX_CELLS:
             self.merged += 1
@@ -65,20 +65,20 @@ class Usage:
             self._name(cell, day)
 
     def drain(self) -> list[Accessed]:
-        """Return and reset the counts since the last call, as entries of events."""
+        """Return the counts since the last call, as entries of traffic events, and reset them."""
         return [Accessed(*cell, *count) for cell, count in self.swap().items()]
 
     def swap(self) -> dict[Cell, Count]:
-        """Return and reset the counts since the last call."""
+        """Return the counts since the last call, and reset them."""
         cells, self._cells = self._cells, {}
         return cells
 
     def today(self, key: str, day: int) -> Counter[str]:
-        """Answered requests of a key by endpoint, of a day, in this life of the process."""
+        """Return the answered requests of a key by endpoint, on a day, since the process started."""
         return self._today.get(key, Counter()) if day == self._day else Counter()
 
     def forget(self, key: str) -> None:
-        """A key is gone."""
+        """Drop the counts of a revoked key."""
         self._named -= len(self._today.pop(key, ()))
 
     def _name(self, cell: Cell, day: int) -> None:
@@ -104,13 +104,13 @@ class UnknownPlan(DataError):
 
 
 class Access:
-    """Keys, plans and counts of one Data Service. One event loop owns them: a decision is one step of it.
+    """Keys, plans and usage of one Data Service, owned by one event loop: a decision is one step of it.
 
     Args:
-        plans: those that are configured.
-        ring: the keys that the store has.
-        store: keeps keys and the counts of days.
-        clock: says when a minute and a day are over.
+        plans: the configured plans.
+        ring: the keys of the store.
+        store: stores keys and daily counts.
+        clock: of minutes and days.
     """
 
     def __init__(self, plans: AccessPlans, ring: Keyring, store: Store, clock: Clock) -> None:
@@ -121,16 +121,16 @@ class Access:
         self._store = store
         self._clock = clock
         self._accounts = KeyAccounts(self.usage_tracker, ring, clock)
-        self._addresses = Addresses(clock)
+        self._addresses = AddressAccounts(clock)
         self._creating = asyncio.Lock()
         self._unknown = 0
 
     @classmethod
     async def open(cls, plans: AccessPlans, store: Store, clock: Clock) -> Self:
-        """Open the store's keys.
+        """Load the store's keys.
 
         Raises:
-            StoreUnavailable: it cannot be read.
+            StoreUnavailable: the store cannot be read.
         """
         ring = Keyring(await store.transact(records.read_keys))
         if unconfigured := {key.plan for key in ring.all() if key.revoked_ms is None} - set(plans):
@@ -159,7 +159,7 @@ class Access:
     def admit_anonymous(self, plan: AccessPlan, address: str, request: QuotaRequest) -> QuotaDecision:
         """Admit or refuse a request without a key, under the configured anonymous plan.
 
-        Its counts are in memory alone: an address is not for the store to keep.
+        Addresses are counted in memory only, and never stored.
         """
         reason, quota = self._addresses.acquire(plan, address)
         if reason is QuotaReason.ADMITTED:
@@ -174,7 +174,7 @@ class Access:
 
     def _count(self, decision: QuotaDecision, request: QuotaRequest) -> QuotaDecision:
         if not request.free:
-            # What clients ask for is theirs to choose: names that there are not would be without number.
+            # Clients may request any name: only existing endpoints are counted by name, to bound the counts.
             known = request.endpoint is not None and self._store.index.heads.get(request.endpoint) is not None
             endpoint = request.endpoint if known and request.endpoint is not None else ""
             cell = Cell(decision.key.id if decision.key else "", decision.plan, endpoint)
@@ -186,7 +186,7 @@ class Access:
         return day_of(self._clock.wall_ms())
 
     def samples(self) -> Iterable[metrics.Sample]:
-        """The metrics: plans are as many as are configured, and outcomes a few."""
+        """Return the metrics; their labels are bounded by the configured plans."""
         for (plan, outcome), count in self.usage.outcomes.items():
             yield metrics.ACCESS_REQUESTS.sample(count, plan, outcome)
         yield metrics.ACCESS_MERGED.sample(self.usage.merged)
@@ -205,7 +205,7 @@ class Access:
 
         Raises:
             UnknownPlan: there is no such plan.
-            TooManyKeys: there are as many as there may be.
+            TooManyKeys: the store is full of keys that are not revoked.
             StoreUnavailable: the store cannot commit now.
         """
         if plan not in self.plans:
@@ -227,7 +227,7 @@ class Access:
         """Revoke a key; None when there is none.
 
         Raises:
-            StoreUnavailable: it is of no use now, but will be again after a restart: the store does not know.
+            StoreUnavailable: the revocation is not stored; it takes effect now, and is lost at a restart.
         """
         key = self._ring.revoke(key_id, self._clock.wall_ms())
         if key is None:
@@ -243,10 +243,10 @@ class Access:
         return self._ring.verify(text)
 
     async def usage_of(self, key: Key) -> tuple[int, tuple[Limit, ...]]:
-        """Requests of a key today that were answered, or lost with a process that was killed; and its limits.
+        """Return today's requests of a key, answered or lost with a killed process, and the key's limits.
 
         Raises:
-            StoreUnavailable: that is not known, and the store cannot be asked.
+            StoreUnavailable: the number is not in memory, and the store cannot be read.
         """
         used, plan = await self._accounts.used(key), self.plans.get(key.plan)
         if plan is None:

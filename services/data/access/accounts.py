@@ -16,9 +16,9 @@ from services.data.access.records import Units
 from services.data.errors import StoreUnavailable
 
 MAX_BATCH: Final = 200
-"""Keys in one transaction: all want something when a day begins, and changes of data are not to wait for them."""
+"""Most keys in one transaction: all need units when a day begins, and writes of data must not wait for them."""
 Commit = Callable[[Sequence[Units]], Awaitable[list[int]]]
-"""Adds to the counts, all or none; returns, committed, each one's total. Raises StoreUnavailable."""
+"""Adds to the counts, all or none; returns their totals once they are committed. Raises StoreUnavailable."""
 
 
 class UsageTracker:
@@ -53,7 +53,7 @@ class UsageTracker:
     async def _settle(self, batch: list[tuple[Units, "asyncio.Future[int]"]]) -> None:
         try:
             totals = await self._commit([wanted for wanted, _ in batch])
-        except Exception as error:  # noqa: BLE001  # each that waits raises it
+        except Exception as error:  # noqa: BLE001  # raised by every waiting request
             for _, answer in batch:
                 if not answer.done():
                     answer.set_exception(error)
@@ -65,10 +65,10 @@ class UsageTracker:
 
 
 MAX_ADDRESSES: Final = 10_000
-"""That are counted; beyond, the one that has been silent longest begins anew."""
+"""Most counted addresses; the least recently used is evicted, and then starts at zero."""
 
 
-class Addresses:
+class AddressAccounts:
     """Quotas of anonymous addresses, in memory only: addresses are not stored."""
 
     def __init__(self, clock: Clock) -> None:
@@ -88,7 +88,7 @@ class Addresses:
         now, day = self._clock.monotonic(), day_of(self._clock.wall_ms())
         outcome = quota.acquire(now, day)
         if outcome is QuotaOutcome.RESERVE:
-            # Nobody has to be asked: the whole day is here.
+            # Not shared with other processes: the whole day is granted at once.
             quota.grant(day, quota.whole, quota.whole)
             outcome = quota.acquire(now, day)
         return REASONS[outcome], quota
@@ -98,7 +98,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class _Account:
-    """A key's quota, and the reservation that is on its way to the store."""
+    """A key's quota, its pending reservation, and the number of requests waiting for it."""
 
     __slots__ = ("pending", "quota", "waiting")
 
@@ -109,12 +109,12 @@ class _Account:
 
 
 class KeyAccounts:
-    """Quotas of the keys that were used; bounded by the number of keys.
+    """Quotas of the keys in use; bounded by the number of keys.
 
     Args:
-        ledger: reserves units in the store.
-        ring: says whether a key is still good.
-        clock: says when a minute and a day are over.
+        usage_tracker: reserves units in the store.
+        ring: of the valid keys.
+        clock: of minutes and days.
     """
 
     def __init__(self, usage_tracker: UsageTracker, ring: Keyring, clock: Clock) -> None:
@@ -125,7 +125,7 @@ class KeyAccounts:
         self._closed = False
 
     def quota(self, key: Key, plan: AccessPlan) -> Quota:
-        """The quota of a key."""
+        """Return the quota of a key."""
         return self._account(key, plan).quota
 
     def forget(self, key_id: str) -> None:
@@ -133,7 +133,7 @@ class KeyAccounts:
         self._accounts.pop(key_id, None)
 
     async def acquire(self, key: Key, plan: AccessPlan) -> QuotaReason:
-        """Acquire one unit; wait for the store where none is reserved. ``UNKNOWN``: the key was revoked meanwhile."""
+        """Acquire one unit, waiting for a reservation if needed. ``UNKNOWN``: the key was revoked meanwhile."""
         account = self._account(key, plan)
         while True:
             day = self._today
@@ -154,10 +154,10 @@ class KeyAccounts:
         return REASONS[outcome]
 
     async def used(self, key: Key) -> int:
-        """Return today's units that were handed out, or lost with a process that was killed.
+        """Return today's units that were handed out, or lost with a killed process.
 
         Raises:
-            StoreUnavailable: that is not known, and the store cannot be asked.
+            StoreUnavailable: the number is not in memory, and the store cannot be read.
         """
         account, day = self._accounts.get(key.id), self._today
         used = account.quota.used(day) if account is not None else None
@@ -205,6 +205,6 @@ class KeyAccounts:
 
 
 def _log_failure(reservation: "asyncio.Task[None]") -> None:
-    # One that was made ahead has nobody who waits for it.
+    # No request waits for a reservation made ahead.
     if not reservation.cancelled() and (error := reservation.exception()) is not None:
         _logger.debug("units could not be reserved", error=str(error))

@@ -16,7 +16,7 @@ DAY_S: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class AccessPlan:
-    """A plan; what is None or empty is not limited."""
+    """A plan; None or empty means unlimited."""
 
     name: str
     per_minute: int | None = None
@@ -24,19 +24,19 @@ class AccessPlan:
     prefixes: tuple[str, ...] = ()
 
     def may_read(self, endpoint: str) -> bool:
-        """Whether an endpoint is one of the prefixes or below one: ``/dam`` is not a prefix of ``/damage``."""
+        """Return whether an endpoint is one of the prefixes or below one; ``/dam`` does not cover ``/damage``."""
         return not self.prefixes or any(
             endpoint == prefix or endpoint.startswith(f"{prefix}/") for prefix in self.prefixes
         )
 
 
 class AccessPlans(Mapping[str, AccessPlan]):
-    """The configured plans by name. That of readers without a key is :attr:`anonymous`, not one of them."""
+    """The configured plans by name, except :attr:`anonymous`, that of readers without a key."""
 
     def __init__(self, plans: Iterable[AccessPlan] = ()) -> None:
         by_name = {plan.name: plan for plan in plans}
         self.anonymous: Final = by_name.pop(ANONYMOUS, None)
-        """None: the built-in one, a rate for each address."""
+        """None: the built-in rate of each address applies."""
         self._plans = by_name
 
     def __getitem__(self, name: str) -> AccessPlan:
@@ -78,5 +78,5 @@ class PlanConfig(BaseModel):
 
     @property
     def plan(self) -> AccessPlan:
-        """The plan that it says."""
+        """The declared plan."""
         return AccessPlan(self.name, self.per_minute, self.per_day, tuple(self.prefixes or ()))

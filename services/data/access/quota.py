@@ -1,11 +1,11 @@
-"""Counts the requests of one key, or of one address, exactly: never more than its plan, whatever happens; pure.
+"""Exact quota of one key or address, never exceeded, not even by kills and restarts. Pure.
 
-Per minute a sliding window: a fixed one would let twice the quota pass around its boundary. It counts by whole seconds,
-which bounds what it holds by the seconds and not by the quota; the price is that a request is free again up to a
-second later than it might be. The minute's count is of this process: a restart begins it anew.
+Per minute: a sliding window, since a fixed one admits twice the quota around its boundary. It counts by whole seconds,
+which bounds its memory by the seconds and not by the quota; in return, a unit is available again up to a second later
+than necessary. The count is in memory: a restart resets it.
 
-Per day (UTC) units are reserved ahead in the store, in blocks, and handed out from memory: what was not reserved is not
-handed out, so a process that is killed loses the rest of its blocks and never hands out a unit twice.
+Per day (UTC): units are reserved ahead in the store, in blocks, and handed out from memory. A unit that is not reserved
+is not handed out, so a killed process loses the rest of its blocks, and no unit is handed out twice.
 """
 
 from collections import deque
@@ -17,25 +17,25 @@ from services.data.access.keys import Key
 from services.data.access.plans import DAY_S, MINUTE_S, AccessPlan
 
 UNLIMITED: Final = 10**15
-"""Units of a day without a limit, which are counted all the same."""
-MAX_BLOCK: Final = 200
-"""Units that are reserved at once: a commit for so many requests."""
-BLOCKS_A_DAY: Final = 50
-"""So that a killed process loses at most a twenty-fifth of a small quota: the block in use, and the next one."""
+"""Daily units of a plan without a daily limit, which are counted nevertheless."""
+MAX_BLOCK_UNITS: Final = 200
+"""Most units per reservation: one commit for so many requests."""
+BLOCKS_PER_DAY: Final = 50
+"""Blocks of a small quota: a killed process loses two at most, the one in use and the next, a twenty-fifth."""
 
 
 class QuotaOutcome(Enum):
-    """What became of a request for one unit."""
+    """Outcome of a request for one unit."""
 
     ADMITTED = auto()
     RESERVE = auto()
-    """None of the day's units is reserved: reserve some, then ask again."""
+    """No unit of the day is reserved: reserve some, then try again."""
     OVER_MINUTE = auto()
     OVER_DAY = auto()
 
 
 class Limit(NamedTuple):
-    """One limit as it stands now."""
+    """Current state of one limit."""
 
     name: str
     """``minute`` or ``day``."""
@@ -43,17 +43,17 @@ class Limit(NamedTuple):
     window_s: int
     remaining: int
     reset_s: int
-    """Seconds until there are more units again; until all are, for the day."""
+    """Seconds until more units are available; for the day, until all are."""
 
 
 class RateWindow:
-    """Counts within the last 60 seconds; ``now`` is monotonic seconds. Holds at most 61 cells."""
+    """Count within the last 60 seconds; ``now`` is in monotonic seconds. Holds at most 61 cells."""
 
     __slots__ = ("_cells", "_count")
 
     def __init__(self) -> None:
         self._cells: deque[list[int]] = deque()
-        """Second and count, for seconds in which something was counted."""
+        """Second and count, for seconds with a count."""
         self._count = 0
 
     def add(self, now: float) -> None:
@@ -66,19 +66,19 @@ class RateWindow:
         self._count += 1
 
     def count(self, now: float) -> int:
-        """How many there are. The second that began 60 seconds ago still counts: part of it is within the window."""
+        """Return the count. The second that began 60 seconds ago is included: part of it is within the window."""
         before = int(now) - MINUTE_S
         while self._cells and self._cells[0][0] < before:
             self._count -= self._cells.popleft()[1]
         return self._count
 
     def wait_s(self, now: float) -> float:
-        """Seconds until there are fewer; 0 when there are none."""
+        """Return the seconds until the count falls; 0 when it is 0."""
         return max(0.0, self._cells[0][0] + MINUTE_S + 1 - now) if self.count(now) else 0.0
 
 
 class Quota:
-    """What is left to one key or address under its plan."""
+    """Remaining quota of one key or address under its plan."""
 
     __slots__ = ("_beyond", "_minute", "_per_day", "_per_minute", "day", "spare", "total")
 
@@ -87,20 +87,20 @@ class Quota:
         self._per_day = plan.per_day or UNLIMITED
         self._minute = RateWindow()
         self.day = -1
-        """The day that the two below are of, in days since 1970; -1 before the first."""
+        """Day of :attr:`total` and :attr:`spare`, in days since 1970; -1 before the first."""
         self.total = 0
-        """Units of that day that are reserved in the store, those handed out included."""
+        """Units of the day reserved in the store, by any process, handed out or not."""
         self.spare = 0
-        """Of those, the ones that are ours and were not handed out."""
+        """Units reserved by this process and not handed out yet."""
         self._beyond = 0
-        """Of those, the ones that we reserved beyond the plan, not knowing how many there were."""
+        """Units that this process reserved beyond the plan, because the total was unknown."""
 
     def acquire(self, now: float, day: int) -> QuotaOutcome:
-        """Take one unit of both limits, or none of either.
+        """Consume one unit of both limits, or none of either.
 
         Args:
             now: monotonic seconds.
-            day: the day it is (UTC), in days since 1970.
+            day: the current day (UTC), in days since 1970.
         """
         if self._per_minute is not None and self._minute.count(now) >= self._per_minute:
             return QuotaOutcome.OVER_MINUTE
@@ -115,24 +115,24 @@ class Quota:
 
     @property
     def whole(self) -> int:
-        """All units of a day."""
+        """Units of a whole day."""
         return self._per_day
 
     def block(self, waiting: int = 1) -> int:
-        """How many units to reserve when so many requests wait for one."""
-        return min(max(waiting, 1, min(MAX_BLOCK, self._per_day // BLOCKS_A_DAY)), self._per_day)
+        """Return the units to reserve while ``waiting`` requests wait for one."""
+        return min(max(waiting, 1, min(MAX_BLOCK_UNITS, self._per_day // BLOCKS_PER_DAY)), self._per_day)
 
     def is_low(self, day: int) -> bool:
-        """Whether the next block should be reserved now, so that no request waits for it."""
+        """Return whether the next block should be reserved now, ahead of the requests."""
         return self.day == day and self.spare < self.block() // 2 and self.total < self._per_day
 
     def grant(self, day: int, amount: int, total: int) -> None:
-        """Units were reserved.
+        """Add reserved units.
 
         Args:
-            day: of the reservation; units of another day are of no use any more.
-            amount: how many were asked for.
-            total: how many are reserved in the store since then, by whomever; beyond the plan they are none.
+            day: of the reservation; units of another day are dropped.
+            amount: reserved units.
+            total: units of the day reserved in the store by any process; those beyond the plan are void.
         """
         if day != self.day:
             self.day, self.spare, self._beyond = day, 0, 0
@@ -142,29 +142,29 @@ class Quota:
         self.total = total
 
     def lend(self, day: int, units: int) -> None:
-        """Units that the store does not know of are ours: the plan has no limit a day that they could exceed."""
+        """Add units without a reservation in the store; only for plans without a daily limit."""
         total = self.total if day == self.day else 0
         self.grant(day, units, total + units)
-        # Those of them that are handed out are added to the store when the rest is given back.
+        # Added to the store, as far as they were handed out, when the rest is released.
         self._beyond -= units
 
     def release(self) -> tuple[int, int]:
-        """Let go of what was not handed out; returns the day, and by how many units the store has too many for it."""
+        """Drop the units that were not handed out; return the day, and the excess of the store's count for it."""
         day, units = self.day, self.spare + self._beyond
         self.day, self.spare, self._beyond = -1, 0, 0
         return day, units
 
     def used(self, day: int) -> int | None:
-        """Units of a day that were handed out, or lost with a process that was killed; None when that is not known."""
+        """Return the units of a day handed out, or lost with a killed process; None when unknown."""
         return min(self.total, self._per_day) - self.spare if self.day == day else None
 
     def limits(self, now: float, wall_ms: int, used: int | None = None) -> list[Limit]:
-        """The limits of the plan as they stand, without those that it does not have.
+        """Return the current state of the plan's limits.
 
         Args:
             now: monotonic seconds.
             wall_ms: Unix time.
-            used: units of the day, where they are known better than here.
+            used: used units of the day, if the caller has read them from the store.
         """
         found: list[Limit] = []
         if self._per_minute is not None:
@@ -180,12 +180,12 @@ class Quota:
 
 
 def day_of(wall_ms: int) -> int:
-    """The day of a Unix time, in days since 1970 (UTC)."""
+    """Return the day of a Unix time, in days since 1970 (UTC)."""
     return wall_ms // 1000 // DAY_S
 
 
-def fields(limits: Sequence[Limit]) -> dict[str, str]:
-    """RateLimit-Policy and RateLimit as header fields (draft-ietf-httpapi-ratelimit-headers); empty without limits."""
+def rate_limit_fields(limits: Sequence[Limit]) -> dict[str, str]:
+    """Return the fields RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers); none without limits."""
     if not limits:
         return {}
     return {
@@ -199,40 +199,40 @@ def _up(seconds: float) -> int:
 
 
 class QuotaReason(StrEnum):
-    """What was decided on a request."""
+    """Decision on a request, with its reason."""
 
     ADMITTED = "admitted"
     UNKNOWN = "unknown"
-    """The key is none of ours, or is revoked."""
+    """The key is unknown or revoked."""
     NO_PLAN = "no_plan"
-    """The plan of the key is not configured any more."""
+    """The plan of the key is no longer configured."""
     READ_ONLY = "read_only"
     PREFIX = "prefix"
     MINUTE = "minute"
     DAY = "day"
     UNAVAILABLE = "unavailable"
-    """Nothing is reserved of the day, and the store cannot commit."""
+    """No unit of the day is reserved, and the store cannot commit."""
 
 
 class QuotaDecision(NamedTuple):
-    """The decision, and the limits as they stand after it."""
+    """Decision on a request, and the state of the limits after it."""
 
     reason: QuotaReason
     plan: str = ""
     limits: tuple[Limit, ...] = ()
     wait_s: int = 0
-    """After how long it is worth another try; 0 when that does not help."""
+    """Seconds after which to try again; 0 when waiting does not help."""
     key: Key | None = None
 
 
 class QuotaRequest(NamedTuple):
-    """A request, as far as plans are concerned."""
+    """The part of a request that plans depend on."""
 
     endpoint: str | None
-    """Whose data it asks for; None when it is not about one endpoint."""
+    """The requested endpoint; None for other resources."""
     writes: bool = False
     free: bool = False
-    """Whether no unit is taken for it."""
+    """Whether the request consumes no unit."""
 
 
 REASONS: Final = {

@@ -1,4 +1,4 @@
-"""Rows of keys and usage, in the SQL that SQLite and PostgreSQL share; the caller commits."""
+"""SQL of API keys and their daily counts, common to SQLite and PostgreSQL; the caller commits."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,12 +11,12 @@ from services.data.access.keys import Key
 from services.data.store.tables import API_KEYS, KEY_DAYS
 
 KEEP_DAYS: Final = 32
-"""Counts of so many days of a key are kept; what was used before is in the reports that are made from access events."""
+"""Daily counts stored per key; older usage is in the reports made from access events."""
 
 _OF_DAY: Final = (KEY_DAYS.c.key_id == bindparam("of_key")) & (KEY_DAYS.c.day == bindparam("of_day"))
 _ADD: Final = update(KEY_DAYS).where(_OF_DAY).values(requests=KEY_DAYS.c.requests + bindparam("units"))
 _TOTAL: Final = select(KEY_DAYS.c.requests).where(_OF_DAY)
-# By number and not by age: a clock that is ahead for a while would remove the count of today.
+# By number and not by age: a clock that is ahead for a while would delete today's count.
 _FORGET: Final = delete(KEY_DAYS).where(
     KEY_DAYS.c.key_id == bindparam("of_key"),
     KEY_DAYS.c.day
@@ -30,7 +30,7 @@ _FORGET: Final = delete(KEY_DAYS).where(
 
 
 class Units(NamedTuple):
-    """Requests of a key on a day (days since 1970) to be added; a negative number gives some back."""
+    """Units to add to the count of a key on a day (days since 1970); negative ones are released."""
 
     key_id: str
     day: int
@@ -44,7 +44,7 @@ async def read_keys(connection: AsyncConnection) -> list[Key]:
 
 
 async def add_key(connection: AsyncConnection, key: Key, instead_of: Key | None = None) -> None:
-    """Keep a key, and forget another one with its counts."""
+    """Store a key, replacing another one and its counts."""
     if instead_of is not None:
         await connection.execute(delete(API_KEYS).where(API_KEYS.c.id == instead_of.id))
         await connection.execute(delete(KEY_DAYS).where(KEY_DAYS.c.key_id == instead_of.id))
@@ -52,12 +52,12 @@ async def add_key(connection: AsyncConnection, key: Key, instead_of: Key | None 
 
 
 async def keep_revocation(connection: AsyncConnection, key: Key) -> None:
-    """Keep when a key was revoked."""
+    """Store the time of a key's revocation."""
     await connection.execute(update(API_KEYS).where(API_KEYS.c.id == key.id).values(revoked_ms=key.revoked_ms))
 
 
 async def add_units(connection: AsyncConnection, wanted: Sequence[Units]) -> list[int]:
-    """Add to the counts; returns each one's total."""
+    """Add to the counts and return their totals."""
     totals: list[int] = []
     for key_id, day, units in wanted:
         of = {"of_key": key_id, "of_day": day}

@@ -1,7 +1,7 @@
-"""The REST interface: data and catalogue to everybody, writes to holders of the write key, and the built page.
+"""The REST interface: data and catalogue for readers, writes for holders of the write key, and the built page.
 
 Reading order: ``app`` (routes), ``guard``, ``cors`` and ``cost`` (middleware), ``data``, ``catalogue``, ``history``,
-``status`` and ``page`` (resources), ``requests`` (bodies and headers), ``problems`` (errors as answers). ``keys`` is an
+``status`` and ``page`` (resources), ``requests`` (headers), ``problems`` (errors as answers). ``keys`` is an
 application of its own, on the internal listener; ``openapi.json`` describes the interface.
 """
 

@@ -1,16 +1,16 @@
 """Assemble the REST interface: routes, error handlers and the guard around them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from diem.errors import DiemError
@@ -31,15 +31,17 @@ from services.data.api.history import HistoryApi
 from services.data.api.page import Page
 from services.data.api.status import PATH as SOURCES
 from services.data.api.status import SourcesApi, SourcesStatus, UsageApi
+from services.data.limits import CONCURRENT_READS, READ_RATE, READ_RATE_LOOPBACK
 from services.data.store import Store
 
 
 class _RestConvertor(PathConvertor):
-    # Unlike Starlette's own it takes line breaks, so that a name with one is a bad name and not an unknown path.
+    # Unlike Starlette's own it matches line breaks: a name with one is a bad name, not an unknown path.
     regex = r"[\s\S]*"
 
 
 register_url_convertor("rest", _RestConvertor())
+_ENDPOINT: Final = PREFIX + "/{endpoint:rest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,9 @@ class ApiOptions:
     metadata: Sequence[Mapping[str, Any]] = ()
     anonymous: bool = True
     cors_origins: frozenset[str] = frozenset()
-    concurrent_reads: int = 64
-    rate: RateLimit = field(default=RateLimit(20, 100))
-    loopback_rate: RateLimit = field(default=RateLimit(2000, 8000))
+    concurrent_reads: int = CONCURRENT_READS
+    rate: RateLimit = READ_RATE
+    loopback_rate: RateLimit = READ_RATE_LOOPBACK
 
 
 def make_api(
@@ -78,7 +80,9 @@ def make_api(
         routes=[
             Route("/v1/endpoints", data.catalogue, methods=["GET"]),
             Route(PREFIX, data.put_bulk, methods=["PUT"]),
-            _methods(PREFIX + "/{endpoint:rest}", GET=data.read, PUT=data.put, DELETE=data.delete),
+            Route(_ENDPOINT, data.read, methods=["GET"]),
+            Route(_ENDPOINT, data.put, methods=["PUT"]),
+            Route(_ENDPOINT, data.delete, methods=["DELETE"]),
             Route(HISTORY + "/{endpoint:rest}", HistoryApi(store).versions, methods=["GET"]),
             Route(USAGE, UsageApi(access, clock).usage, methods=["GET"]),
             Route(SOURCES, SourcesApi(sources).sources, methods=["GET"]),
@@ -87,18 +91,19 @@ def make_api(
         ],
         exception_handlers={
             DiemError: problems.on_data_error,
+            405: _on_wrong_method,
             HTTPException: on_http_error,
             Exception: on_defect,
         },
     )
-    # Not a route: it would take the paths above for every method that they do not have.
+    # Not a route: it would match the paths above for every method that they do not have.
     application.router.default = _other_paths(page)
-    # A redirect to a path with or without a slash would name the Host header's choice of a host.
+    # A redirect that adds or removes a slash would point to the host in the Host header.
     application.router.redirect_slashes = False
     return Guard(
         application,
         hosts=options.hosts,
-        plan=AddressRateLimiter(options.rate, options.loopback_rate),
+        rate_limiter=AddressRateLimiter(options.rate, options.loopback_rate),
         write_key=write_key,
         access=access,
         anonymous=options.anonymous,
@@ -109,7 +114,7 @@ def make_api(
 
 
 def _other_paths(page: Page) -> ASGIApp:
-    """Serve the page's files under every path that is no route."""
+    """Return the application that serves the page's files at every path without a route."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in {"GET", "HEAD"}:
@@ -120,12 +125,10 @@ def _other_paths(page: Page) -> ASGIApp:
     return serve
 
 
-def _methods(path: str, **handlers: Any) -> Route:  # noqa: ANN401
-    """One route whose handler depends on the method, so that 405 lists all of them."""
-
-    async def dispatch(request: Request) -> Response:
-        handler = handlers["GET" if request.method == "HEAD" else request.method]
-        response: Response = await handler(request)
-        return response
-
-    return Route(path, dispatch, methods=list(handlers))
+async def _on_wrong_method(request: Request, error: Exception) -> Response:
+    """Answer 405 with the methods of all routes of the path; Starlette names those of the first."""
+    answer = await on_http_error(request, error)
+    routes = [each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE]
+    if routes:
+        answer.headers["Allow"] = ", ".join(sorted(method for each in routes for method in each.methods))
+    return answer

@@ -1,4 +1,4 @@
-"""The catalogue in parts: each is made at most once a second, however many ask and however much changes."""
+"""The catalogue in parts, each built at most once a second, however many requests and changes there are."""
 
 import asyncio
 import gzip
@@ -15,29 +15,29 @@ from diem.protocol.update import iso
 from services.data.store import EndpointHead, Store
 
 MAX_ENTRIES: Final = 5_000
-"""Of one part (about 1.1 MB, compressed a tenth); as many have a part that is asked for without a limit."""
+"""Most entries of a part, and the default (about 1.1 MB, compressed a tenth)."""
 MAX_AGE_S: Final = 1.0
 MAX_PARTS: Final = 16
-"""That are kept; the one that was asked for longest ago goes first."""
-ENTRIES_A_REQUEST: Final = 500
-"""So many entries that are made cost a reader one request more."""
-_AT_ONCE: Final = 250
-"""Entries that are made in one step of the event loop, about a millisecond."""
+"""Most cached parts; the least recently used is evicted."""
+ENTRIES_PER_REQUEST: Final = 500
+"""Building so many entries costs the reader one more request."""
+_ENTRIES_PER_STEP: Final = 250
+"""Entries built in one step of the event loop, about a millisecond."""
 _MIN_COMPRESSED: Final = 1024
 
 
 class CataloguePage(NamedTuple):
-    """Which part is asked for."""
+    """A requested part."""
 
     gone: bool = False
-    """Whether deleted endpoints are listed too."""
+    """Whether deleted endpoints are listed, too."""
     after: str = ""
-    """The part begins with the first name after this one."""
+    """The part begins after this name."""
     limit: int = MAX_ENTRIES
 
 
 class Part:
-    """One part as it is sent."""
+    """One part, ready to be sent."""
 
     __slots__ = ("_compressed", "body", "entries", "etag", "made_at", "revision")
 
@@ -50,7 +50,7 @@ class Part:
         self._compressed: bytes | None = None
 
     async def compressed(self) -> bytes:
-        """The body, gzipped once, in a thread; empty where that is not worth it."""
+        """Return the gzipped body, compressed once and in a thread; empty for bodies too small to gain."""
         if self._compressed is None:
             if len(self.body) < _MIN_COMPRESSED:
                 self._compressed = b""
@@ -60,7 +60,7 @@ class Part:
 
 
 class Catalogue:
-    """Makes parts and keeps the last ones. A part may be a second old, but for who asks for a fresh one."""
+    """Builds and caches parts, which may be a second old unless a fresh one is requested."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -69,18 +69,18 @@ class Catalogue:
         self._making = asyncio.Lock()
 
     async def part(self, wanted: CataloguePage, *, fresh: bool = False, compressed: bool = False) -> tuple[Part, int]:
-        """A part, and how many entries were made for it now.
+        """Return a part, and the number of entries built for this request.
 
         Args:
-            wanted: which one.
-            fresh: it has everything that is committed.
-            compressed: it is gzipped when this returns.
+            wanted: the requested part.
+            fresh: include everything committed.
+            compressed: gzip the part before returning it.
         """
         made = 0
         found = self._cached(wanted, fresh=fresh)
         if found is None or (compressed and found._compressed is None):  # noqa: SLF001
             async with self._making:
-                # Whoever waited finds what the one before has made.
+                # The request before may have built it meanwhile.
                 found = self._cached(wanted, fresh=fresh)
                 if found is None:
                     found = await self._make(wanted)
@@ -104,8 +104,8 @@ class Catalogue:
         entries, more, last = 0, False, ""
         at = bisect_right(names, wanted.after)
         while at < len(names) and not more:
-            heads = self._listed(names[at : at + _AT_ONCE], gone=wanted.gone)
-            at += _AT_ONCE
+            heads = self._listed(names[at : at + _ENTRIES_PER_STEP], gone=wanted.gone)
+            at += _ENTRIES_PER_STEP
             room = wanted.limit - entries
             more, heads = len(heads) > room, heads[:room]
             if heads:

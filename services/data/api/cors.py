@@ -6,31 +6,31 @@ from typing import Final
 ANY: Final = "*"
 _EXPOSED: Final = "ETag, Retry-After, RateLimit, RateLimit-Policy"
 _MAX_AGE_S: Final = 600
-"""Browsers remember an answer for so long: an origin that is taken off the list is let in until then."""
+"""Browsers cache preflight answers for so long: an origin removed from the list is allowed until then."""
 
 
 class Cors:
-    """The rule: who shows an API key may read from anywhere, and so may pages of ``origins``, and nobody else.
+    """Pages of any origin may read with an API key, and those of ``origins`` without one; no others may.
 
-    A page of another origin can make its visitor's browser ask an address that only the visitor reaches, such as
-    127.0.0.1, so that anonymous answers are not for all pages. An API key it cannot have from the visitor.
+    Anonymous answers are not for all pages: a page of another origin can make its visitor's browser request an address
+    that only the visitor reaches, such as 127.0.0.1. An API key it cannot get from the visitor.
     """
 
     def __init__(self, origins: Collection[str] = ()) -> None:
         self._origins = frozenset(origins)
 
     def of_answer(self, origin: str | None, *, shows_key: bool) -> Mapping[str, str]:
-        """The header fields of the answer to a read; ``origin`` is the request's."""
+        """Return the header fields of the answer to a read with the request's ``origin``."""
         allowed = self._allowed(origin, shows_key=shows_key)
         if allowed is None:
             return {}
         return {"Access-Control-Allow-Origin": allowed, "Access-Control-Expose-Headers": _EXPOSED}
 
     def of_preflight(self, origin: str | None, requested_headers: str | None) -> Mapping[str, str] | None:
-        """The header fields of the answer to a preflight request for a read; None: it is refused.
+        """Return the header fields of the answer to a preflight request for a read; None refuses it.
 
-        It never shows a key. One that announces an Authorization field is let through: the request itself is refused,
-        or its answer kept from the page, if it then shows none.
+        A preflight never contains a key. One that announces an Authorization field is allowed: if the request itself
+        has no key, it is refused, or its answer is withheld from the page.
         """
         names = {name.strip().lower() for name in (requested_headers or "").split(",")}
         allowed = self._allowed(origin, shows_key="authorization" in names)

@@ -7,15 +7,15 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from diem.links.rest import problem
+from diem.links.rest import problem, read_body
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from services.data import datasets
 from services.data.api import cost
-from services.data.api.catalogue import ENTRIES_A_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
+from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
 from services.data.api.guard import unauthorised
 from services.data.api.history import wanted_version
-from services.data.api.requests import accepts_gzip, choose, has_etag, idempotency_key, media_type, read_body
+from services.data.api.requests import accepts_gzip, choose, has_etag, idempotency_key, media_type
 from services.data.datasets.form import body as json_body
 from services.data.errors import EndpointDeleted, OwnedBySource, UnknownEndpoint
 from services.data.store import Accepted, Store, Write
@@ -25,11 +25,11 @@ CSV: Final = "text/csv"
 PREFIX: Final = "/v1/data"
 
 OwnerOf = Callable[[str], str | None]
-"""The source that keeps an endpoint, if one does."""
+"""Returns the name of the source that claims an endpoint; None if there is none."""
 
 
 class DataApi:
-    """Handlers of the resources. ``owner_of`` protects what sources keep: two writers would overwrite each other."""
+    """Handlers of the resources. Endpoints of a source are read-only: two writers would overwrite each other."""
 
     def __init__(self, store: Store, catalogue: Catalogue, write_key: SharedKey, owner_of: OwnerOf) -> None:
         self._store = store
@@ -38,15 +38,15 @@ class DataApi:
         self._catalogue = catalogue
 
     async def catalogue(self, request: Request) -> Response:
-        """``GET /v1/endpoints``: what can be read, in parts; with ``?gone=true`` also what was deleted."""
+        """``GET /v1/endpoints``: the catalogue in parts; with ``?gone=true`` deleted endpoints, too."""
         wanted = _wanted_part(request)
         if isinstance(wanted, str):
             return problem(400, "bad_query", wanted)
         compress = accepts_gzip(request.headers.get("accept-encoding"))
-        # Who writes sees what was written; everybody else may get a part of a second ago.
+        # Writers see their writes; all others may get a part up to a second old.
         fresh = self._write_key.matches(request.headers.get("authorization"))
         part, made = await self._catalogue.part(wanted, fresh=fresh, compressed=compress)
-        cost.add(request, made // ENTRIES_A_REQUEST)
+        cost.add(request, made // ENTRIES_PER_REQUEST)
         body = (await part.compressed() if compress else b"") or part.body
         coded = body is not part.body
         etags = {True: f'"{part.etag}-gzip"', False: f'"{part.etag}"'}
@@ -59,9 +59,9 @@ class DataApi:
         return Response(body, headers=headers, media_type=JSON)
 
     async def read(self, request: Request) -> Response:
-        """``GET /v1/data/{endpoint}``: the data as JSON or CSV; a 304 costs no look into the store.
+        """``GET /v1/data/{endpoint}``: the data as JSON or CSV; a 304 is answered without reading the store.
 
-        With ``?version=N`` it is that version, as long as it is kept.
+        With ``?version=N``, that version as long as it is retained.
         """
         endpoint = _endpoint(request)
         wanted = wanted_version(request)
@@ -77,10 +77,10 @@ class DataApi:
         condition = request.headers.get("if-none-match")
         if version == head.version and has_etag(condition, _etag(version, chosen)):
             return Response(status_code=304, headers=_headers(version, chosen))
-        stored = await self._store.reads.current(endpoint) if version == head.version else None
-        # Not one that was committed meanwhile, if this one was asked for.
+        stored = await self._store.reader.current(endpoint) if version == head.version else None
+        # A version committed meanwhile does not stand in for a requested one.
         if stored is None or (wanted and stored.version != wanted):
-            stored = await self._store.reads.version(endpoint, version)
+            stored = await self._store.reader.version(endpoint, version)
             if has_etag(condition, _etag(version, chosen)):
                 return Response(status_code=304, headers=_headers(version, chosen))
         if chosen == CSV:
@@ -93,9 +93,9 @@ class DataApi:
 
     async def put(self, request: Request) -> Response:
         """``PUT /v1/data/{endpoint}``: one dataset, JSON or CSV."""
-        refused = self._unauthorised(request)
-        if refused is not None:
-            return refused
+        refusal = self._unauthorised(request)
+        if refusal is not None:
+            return refusal
         endpoint = _endpoint(request)
         self._refuse_owned(endpoint)
         kind = media_type(request.headers.get("content-type"))
@@ -108,9 +108,9 @@ class DataApi:
 
     async def put_bulk(self, request: Request) -> Response:
         """``PUT /v1/data``: up to 50 datasets, all or none."""
-        refused = self._unauthorised(request)
-        if refused is not None:
-            return refused
+        refusal = self._unauthorised(request)
+        if refusal is not None:
+            return refusal
         if media_type(request.headers.get("content-type")) != JSON:
             return _unsupported(JSON)
         body = await read_body(request, datasets.MAX_BULK_BYTES)
@@ -121,10 +121,10 @@ class DataApi:
         return _json({"accepted": [_answer(one) for one in accepted]})
 
     async def delete(self, request: Request) -> Response:
-        """``DELETE /v1/data/{endpoint}``: the endpoint is gone; a later PUT makes it anew."""
-        refused = self._unauthorised(request)
-        if refused is not None:
-            return refused
+        """``DELETE /v1/data/{endpoint}``: delete the endpoint; a later PUT creates it again."""
+        refusal = self._unauthorised(request)
+        if refusal is not None:
+            return refusal
         endpoint = _endpoint(request)
         self._refuse_owned(endpoint)
         accepted = await self._store.writer.delete(endpoint, key=idempotency_key(request, b""))
@@ -153,14 +153,13 @@ class DataApi:
 
 
 def _endpoint(request: Request) -> str:
-    # The decoded path as the server split it off, never a URL put together from the Host header
-    # (docs/reliability.md S19).
+    # The decoded path from the server, never a URL composed with the Host header (docs/reliability.md S19).
     path: str = request.scope["path"]
     return endpoints.check(path.removeprefix(PREFIX))
 
 
 def _wanted_part(request: Request) -> CataloguePage | str:
-    """The part of the catalogue that is asked for, or what is wrong with the question."""
+    """Return the requested part of the catalogue, or the fault of the query."""
     query = request.query_params
     gone, after, limit = query.get("gone", "false"), query.get("after"), query.get("limit", str(MAX_ENTRIES))
     if gone not in {"true", "false"}:

@@ -1,7 +1,7 @@
-"""Middleware in front of the routes: Host check, plan of the address, read slots, headers of every answer."""
+"""Middleware in front of the routes: Host check, plans of keys and addresses, read slots, header fields."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from starlette.datastructures import Headers
@@ -13,23 +13,23 @@ from diem.process.auth import SharedKey
 from diem.process.clock import Clock
 from diem.process.limits import AddressRateLimiter
 from services.data.access.access import Access
-from services.data.access.keys import offered
-from services.data.access.quota import QuotaReason, QuotaRequest, fields
+from services.data.access.keys import bearer_key
+from services.data.access.quota import QuotaReason, QuotaRequest, rate_limit_fields
 from services.data.api import cost
 from services.data.api.cors import Cors
-from services.data.api.problems import refused, too_many_requests
+from services.data.api.problems import quota_problem, too_many_requests
 
-WAIT_S: Final = 5.0
-"""A read that has waited for so long is answered 503."""
+SLOT_TIMEOUT_S: Final = 5.0
+"""Longest wait of a read for a slot; then 503."""
 RETRY_AFTER_S: Final = 2
 
 
 class Slots:
-    """ASGI middleware: at most ``at_once`` requests are worked on; the others wait in the order in which they came.
+    """ASGI middleware that bounds concurrent requests to ``at_once``; the others wait in order of arrival.
 
-    The event loop takes what is ready in turn, so a write waits for all reads that are ready before it: this bounds
-    how many those are. As many wait as readers have connections. A slot is free again when the answer begins: how
-    quickly clients take answers is no matter of slots.
+    The event loop runs ready tasks in turn, so a write waits for all reads that are ready before it: the slots bound
+    their number. The waiting requests are bounded by the readers' connections. A slot is released when the answer
+    begins, so that slow clients hold none.
     """
 
     def __init__(self, app: ASGIApp, at_once: int) -> None:
@@ -37,7 +37,7 @@ class Slots:
         self._free = asyncio.Semaphore(at_once)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request when it is its turn."""
+        """Answer a request once it has a slot."""
         if not await self._acquired():
             await _busy()(scope, receive, send)
             return
@@ -62,7 +62,7 @@ class Slots:
         if not self._free.locked():
             return await self._free.acquire()
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(SLOT_TIMEOUT_S):
                 return await self._free.acquire()
         except TimeoutError:
             return False
@@ -75,15 +75,15 @@ def _busy() -> Response:
 _READS: Final = frozenset({"GET", "HEAD"})
 _WRITES: Final = frozenset({"PUT", "DELETE", "POST", "PATCH"})
 _OF_ENDPOINTS: Final = ("/v1/data", "/v1/history")
-"""Resources whose paths go on with the name of an endpoint."""
-# A page of another origin cannot even embed what it may not read.
+"""Resources whose paths continue with the name of an endpoint."""
+# Pages of other origins must not even embed these answers.
 _READ_HEADERS: Final = (*SECURITY_HEADERS, (b"cross-origin-resource-policy", b"same-origin"))
 USAGE: Final = "/v1/usage"
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without its port, in lower case."""
+    """Return the name in a Host header, without the port and in lower case."""
     name = host.strip().lower()
     if name.startswith("["):
         return name.partition("]")[0] + "]"
@@ -93,10 +93,10 @@ def host_name(host: str) -> str:
 class Guard(RestMiddleware):
     """Middleware around the whole application.
 
-    A name in Host that is not ours is refused, so that a page of a foreign name that was pointed at this address (DNS
-    rebinding) reaches nothing. ``hosts`` may contain ``*`` to allow any. Who shows the write key has no plan; who shows
-    an API key has that key's, below ``/v1/``; everybody else has the plan of his address, and pays for what answers
-    cost. At most ``concurrent_reads`` requests of readers below ``/v1/`` are worked on at once.
+    Requests with a foreign name in Host are refused: a page whose name was pointed at this address (DNS rebinding)
+    reaches nothing. ``hosts`` may contain ``*`` to allow any. Requests with the write key are not limited; those with
+    an API key below ``/v1/`` are limited by the key's plan; all others by the rate of the client's address, which is
+    charged for the cost of answers. At most ``concurrent_reads`` requests of readers below ``/v1/`` run at once.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Guard(RestMiddleware):
         app: ASGIApp,
         *,
         hosts: Collection[str],
-        plan: AddressRateLimiter,
+        rate_limiter: AddressRateLimiter,
         write_key: SharedKey,
         access: Access,
         anonymous: bool,
@@ -116,69 +116,77 @@ class Guard(RestMiddleware):
         self._slots = Slots(app, concurrent_reads)
         self._cors = cors
         self._hosts = frozenset(host.lower() for host in hosts)
-        self._plan = plan
+        self._rate_limiter = rate_limiter
         self._write_key = write_key
         self._access = access
         self._anonymous = anonymous
         self._clock = clock
 
     def is_privileged(self, scope: Scope) -> bool:
-        """Whether a request shows the write key."""
+        """Return whether a request has the write key."""
         given = next((value for name, value in scope["headers"] if name == b"authorization"), None)
         return given is not None and self._write_key.matches(given.decode("latin-1"))
 
     async def decide(self, scope: Scope) -> RequestDecision:
-        """Refuse the request, or admit it to a read slot or at once."""
-        admitted = await self._admit(scope)
-        waits = not admitted.privileged and _is_versioned(scope)
-        app = admitted.refusal or (self._slots if waits else self._app)
+        """Choose who answers: a refusal, the application at once, or the application behind the read slots."""
+        headers = Headers(scope=scope)
+        if not self._is_ours(headers.getlist("host")):
+            admitted = _Admission(problem(400, "host", "this service does not have the name in the Host header"))
+        elif self.is_privileged(scope):
+            admitted = _Admission(self._app)
+        else:
+            admitted = await self._admit_reader(scope, headers)
+        decision = RequestDecision(admitted.app, admitted.fields, pays=admitted.pays)
         if scope["method"] not in _READS:
-            return RequestDecision(app, admitted.fields, pays=admitted.pays)
-        cors = self._cors.of_answer(_origin(scope), shows_key=admitted.shows_key)
-        fields = {**cors, **admitted.fields} if cors else admitted.fields
-        return RequestDecision(app, fields, _READ_HEADERS, varies=self._cors.depends_on_origin, pays=admitted.pays)
+            return decision
+        cors = self._cors.of_answer(headers.get("origin"), shows_key=admitted.shows_key)
+        return decision._replace(
+            fields={**cors, **admitted.fields} if cors else admitted.fields,
+            appended=_READ_HEADERS,
+            varies=self._cors.depends_on_origin,
+        )
 
     def charge(self, scope: Scope, sent_bytes: int) -> None:
         """Charge the client's address for what the answer costs beyond an ordinary one."""
         more = cost.of(scope, sent_bytes)
         if more:
-            self._plan.charge(client_address(scope), self._clock.monotonic(), more)
+            self._rate_limiter.charge(client_address(scope), self._clock.monotonic(), more)
 
-    async def _admit(self, scope: Scope) -> "_Admission":
-        headers = Headers(scope=scope)
-        hosts = headers.getlist("host")
-        if len(hosts) != 1 or ("*" not in self._hosts and host_name(hosts[0]) not in self._hosts):
-            return _Admission(problem(400, "host", "this service does not have the name in the Host header"))
-        if self.is_privileged(scope):
-            return _Admission(privileged=True)
+    def _is_ours(self, hosts: Sequence[str]) -> bool:
+        return len(hosts) == 1 and ("*" in self._hosts or host_name(hosts[0]) in self._hosts)
+
+    async def _admit_reader(self, scope: Scope, headers: Headers) -> "_Admission":
+        """Admit a request without the write key by the plan of its API key, or else of its address."""
+        versioned = _is_versioned(scope)
         quota_request = _quota_request(scope)
-        text = offered(headers.get("authorization")) if _is_versioned(scope) else None
+        text = bearer_key(headers.get("authorization")) if versioned else None
         if text is None:
             return self._without_key(scope, headers, quota_request)
-        verdict = await self._access.admit(text, quota_request)
-        if verdict.reason is QuotaReason.UNKNOWN or quota_request.free:
-            # The key pays for nothing here, so the address does: keys are not for guessing.
+        decision = await self._access.admit(text, quota_request)
+        if decision.reason is QuotaReason.UNKNOWN or quota_request.free:
+            # No unit of a key is consumed here, so the address is charged: guessing keys is rate-limited.
             beyond = self._beyond_rate(scope)
             if beyond is not None:
                 return _Admission(beyond, shows_key=True)
-        return _Admission(refused(verdict), {} if quota_request.free else fields(verdict.limits), shows_key=True)
+        limits = {} if quota_request.free else rate_limit_fields(decision.limits)
+        return _Admission(quota_problem(decision) or self._slots, limits, shows_key=True)
 
     def _without_key(self, scope: Scope, headers: Headers, quota_request: QuotaRequest) -> "_Admission":
         versioned = _is_versioned(scope)
         preflight = scope["method"] == "OPTIONS" and headers.get("access-control-request-method") in _READS
         plan = self._access.plans.anonymous
         if versioned and self._anonymous and plan is not None and not preflight and not quota_request.free:
-            verdict = self._access.admit_anonymous(plan, client_address(scope), quota_request._replace(writes=False))
-            return _Admission(refused(verdict), fields(verdict.limits))
+            decision = self._access.admit_anonymous(plan, client_address(scope), quota_request._replace(writes=False))
+            return _Admission(quota_problem(decision) or self._slots, rate_limit_fields(decision.limits))
         beyond = self._beyond_rate(scope)
         if beyond is not None:
             return _Admission(beyond)
-        # Browsers ask this without the key that the request itself will show.
+        # Browsers send preflights without the key that the request itself will have.
         if preflight and versioned:
             return _Admission(self._preflight(headers))
         if not self._anonymous and versioned:
             return _Admission(unauthorised("reading needs an API key here"))
-        return _Admission(pays=True)
+        return _Admission(self._slots if versioned else self._app, pays=True)
 
     def _preflight(self, headers: Headers) -> Response:
         granted = self._cors.of_preflight(headers.get("origin"), headers.get("access-control-request-headers"))
@@ -188,34 +196,29 @@ class Guard(RestMiddleware):
 
     def _beyond_rate(self, scope: Scope) -> Response | None:
         address = client_address(scope)
-        wait_s = self._plan.take(address, self._clock.monotonic())
-        return too_many_requests(wait_s, self._plan.rate(address).policy) if wait_s else None
+        wait_s = self._rate_limiter.take(address, self._clock.monotonic())
+        return too_many_requests(wait_s, self._rate_limiter.rate(address).policy) if wait_s else None
 
 
 class _Admission(NamedTuple):
-    """What was decided on a request before it is routed."""
+    """Which application answers a request, and on what terms."""
 
-    refusal: Response | None = None
+    app: ASGIApp
+    """A response where the request is refused."""
     fields: Mapping[str, str] = {}
-    """Header fields that the answer gets."""
-    privileged: bool = False
-    """It shows the write key."""
+    """Header fields of the answer: the limits of the plan."""
     shows_key: bool = False
-    """It shows an API key, right or wrong: whoever has it may have the answer."""
+    """The request has an API key, valid or not: a page that has the key may read the answer."""
     pays: bool = False
-    """Its address pays for what the answer costs."""
+    """The client's address is charged for the cost of the answer."""
 
 
 def _is_versioned(scope: Scope) -> bool:
     return bool(scope["path"].startswith("/v1/"))
 
 
-def _origin(scope: Scope) -> str | None:
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), None)
-
-
 def _quota_request(scope: Scope) -> QuotaRequest:
-    # The decoded path, as the resources themselves take it.
+    # The decoded path, as the resources use it.
     path: str = scope["path"]
     resource = next((prefix for prefix in _OF_ENDPOINTS if path.startswith(f"{prefix}/")), None)
     endpoint = None if resource is None else path.removeprefix(resource)
@@ -223,5 +226,5 @@ def _quota_request(scope: Scope) -> QuotaRequest:
 
 
 def unauthorised(detail: str) -> Response:
-    """The answer to a request without the key that it needs."""
+    """Return the answer to a request without the required key."""
     return problem(401, "unauthorised", detail, headers={"WWW-Authenticate": 'Bearer realm="DIEM"'})

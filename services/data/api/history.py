@@ -1,4 +1,4 @@
-"""The versions of an endpoint that are kept: what they were, and how they differ (docs/protocol.md section 6)."""
+"""``/v1/history``: the retained versions of an endpoint and how they differ (docs/protocol.md section 6)."""
 
 import asyncio
 from collections import OrderedDict
@@ -18,17 +18,17 @@ from services.data.store import Store, StoredVersion
 
 PREFIX: Final = "/v1/history"
 MAX_DIGITS: Final = 18
-"""Of a version: beyond, no database has such a number."""
+"""Most digits of a version: more do not fit into a column of the store."""
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Of descriptions that are kept; the one that was asked for longest ago goes first."""
-LARGE: Final = 64 * 1024
-"""Bytes of versions from which on they are described in a thread."""
-BYTES_A_REQUEST: Final = 256 * 1024
-"""So many bytes that are described cost a reader one request more."""
+"""Most bytes of cached descriptions; the least recently used is evicted."""
+LARGE_BYTES: Final = 64 * 1024
+"""Bytes of versions above which they are described in a thread."""
+BYTES_PER_REQUEST: Final = 256 * 1024
+"""Describing so many bytes costs the reader one more request."""
 
 
 class VersionList(NamedTuple):
-    """The versions of an endpoint as they are sent."""
+    """The description of an endpoint's versions, ready to be sent."""
 
     newest: int
     versions: int
@@ -36,9 +36,9 @@ class VersionList(NamedTuple):
 
 
 class HistoryApi:
-    """Handler of the resource. What it says of an endpoint is made once, whoever asks, until there is another version.
+    """Handler of the resource. The description of an endpoint is shared by all requests until its versions change.
 
-    Made one at a time, in a thread if it is much: parsing takes 10 ms for 24 versions of 58 KB.
+    Descriptions are built one at a time, large ones in a thread: parsing takes 10 ms for 24 versions of 58 KB.
     """
 
     def __init__(self, store: Store) -> None:
@@ -49,13 +49,13 @@ class HistoryApi:
         self._turn = asyncio.Semaphore(1)
 
     async def versions(self, request: Request) -> Response:
-        """``GET /v1/history/{endpoint}``: the versions that are kept, newest first."""
+        """``GET /v1/history/{endpoint}``: the retained versions, newest first."""
         endpoint = endpoints.check(request.scope["path"].removeprefix(PREFIX))
         head = self._store.index.heads.get(endpoint)
         if head is None:
             raise UnknownEndpoint(endpoint)
-        # Versions become too old without a newer one.
-        count = await self._store.reads.count(endpoint)
+        # The number changes without a new version when old ones expire.
+        count = await self._store.reader.count(endpoint)
         if has_etag(request.headers.get("if-none-match"), _etag(head.version, count)):
             return Response(status_code=304, headers=_headers(head.version, count))
         found = self._descriptions.get(endpoint)
@@ -76,14 +76,16 @@ class HistoryApi:
     def _ended(self, key: tuple[str, int, int], done: "asyncio.Task[VersionList]") -> None:
         del self._describing[key]
         if not done.cancelled():
-            done.exception()  # those who wait have it
+            done.exception()  # retrieved; the waiting requests raise it
 
     async def _describe(self, request: Request, endpoint: str) -> VersionList:
         async with self._turn:
-            retained = await self._store.reads.versions(endpoint)
+            retained = await self._store.reader.versions(endpoint)
             size = sum(len(each.content) for each in retained)
-            cost.add(request, size // BYTES_A_REQUEST)
-            body = await asyncio.to_thread(_body, endpoint, retained) if size > LARGE else _body(endpoint, retained)
+            cost.add(request, size // BYTES_PER_REQUEST)
+            body = (
+                await asyncio.to_thread(_body, endpoint, retained) if size > LARGE_BYTES else _body(endpoint, retained)
+            )
         made = VersionList(retained[0].version, len(retained), body)
         self._cache(endpoint, made)
         return made
@@ -102,10 +104,10 @@ def _body(endpoint: str, retained: list[StoredVersion]) -> bytes:
 
 
 def describe(retained: list[StoredVersion]) -> list[dict[str, Any]]:
-    """What is said of each version, newest first.
+    """Describe each version, newest first.
 
-    ``revised`` is the number of times that this version and the one before both have, with other values; None of the
-    oldest, whose predecessor is not kept.
+    ``revised`` counts the times in both this version and its predecessor whose values differ; None for the oldest,
+    whose predecessor is not retained.
     """
     values = [_values(each.content) for each in retained]
     revised: list[int | None] = [
@@ -124,10 +126,10 @@ def describe(retained: list[StoredVersion]) -> list[dict[str, Any]]:
 
 
 def wanted_version(request: Request) -> int | None:
-    """The version that a reader asks for with ``?version=N``; None for the current one.
+    """Return the version requested by ``?version=N``; None for the current one.
 
     Raises:
-        MalformedBody: it is no version.
+        MalformedBody: ``N`` is no version.
     """
     text = request.query_params.get("version")
     if text is None:

@@ -1,4 +1,4 @@
-"""API keys over REST, on the internal listener: for holders of the shared key (docs/access.md section 3)."""
+"""Administration of API keys, on the internal listener, for holders of the shared key (docs/access.md section 3)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -11,27 +11,26 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from diem.errors import DiemError
-from diem.links.rest import on_defect, on_http_error, problem
+from diem.links.rest import on_defect, on_http_error, problem, read_body
 from diem.process.auth import SharedKey
 from diem.protocol.update import iso
 from services.data.access.access import Access
 from services.data.access.keys import MAX_NAME, Key, is_id
 from services.data.api import problems
-from services.data.api.requests import read_body
 from services.data.errors import InvalidDataset, MalformedBody
 
 PREFIX: Final = "/v1/keys"
-MAX_BODY: Final = 4096
+MAX_BODY_BYTES: Final = 4096
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def keys_app(access: Access, shared: SharedKey) -> Starlette:
-    """The application that answers below :data:`PREFIX`."""
+    """Return the application for the paths below :data:`PREFIX`."""
 
     async def create(request: Request) -> Response:
-        name, plan = _wanted(await read_body(request, MAX_BODY))
+        name, plan = _wanted(await read_body(request, MAX_BODY_BYTES))
         key, text = await access.create(name, plan)
-        # The one answer that has the secret.
+        # The only answer that contains the secret.
         return _reply({**_entry(key), "key": text}, 201)
 
     async def all_(_request: Request) -> Response:

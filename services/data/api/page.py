@@ -1,4 +1,4 @@
-"""The built page and what describes the service: static files, ``/config.json`` and ``/openapi.json``."""
+"""The built page and the descriptions of the service: static files, ``/config.json`` and ``/openapi.json``."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,14 +27,14 @@ _NOT_BUILT: Final = """<!doctype html>
 
 
 def openapi() -> dict[str, Any]:
-    """Return the OpenAPI 3.1 description of the REST interface; a test fuzzes the service by it."""
+    """Return the OpenAPI 3.1 description of the REST interface, by which a test fuzzes the service."""
     document: dict[str, Any] = orjson.loads(_OPENAPI.read_bytes())
     document["info"]["version"] = __version__
     return document
 
 
 class Page:
-    """Serves ``directory``; it may be built, rebuilt or removed while the service runs."""
+    """Serves the files of ``directory``, which may be built, rebuilt or removed while the service runs."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Page:
         self._config = orjson.dumps({"mode": mode, "servers": list(servers), "rest": "/v1", **where})
 
     async def config(self, _request: Request) -> Response:
-        """``GET /config.json``: the mode, the WebSocket servers, the metadata services, where REST is."""
+        """``GET /config.json``: mode, WebSocket servers, metadata services, and the path of the REST interface."""
         return Response(self._config, headers={"Cache-Control": "no-cache"}, media_type="application/json")
 
     async def openapi(self, _request: Request) -> Response:
@@ -60,7 +60,7 @@ class Page:
         return Response(self._openapi, headers={"Cache-Control": "no-cache"}, media_type="application/json")
 
     async def file(self, request: Request) -> Response:
-        """Any other path: a file of the page, or 404."""
+        """Any other path: a file of the page, or 404. Before the build, ``/`` explains what to do."""
         headers = self._policies(request.headers.get("host", ""))
         path: str = request.scope["path"]
         if path == "/" and not (self._directory / "index.html").is_file():
@@ -68,7 +68,7 @@ class Page:
         if path.startswith("/v1/") or not self._directory.is_dir():
             raise HTTPException(404)
         response = await self._files.get_response(self._files.get_path(request.scope), request.scope)
-        # The build puts a hash of the content into the names under assets/: such a file never changes.
+        # Names under assets/ contain a hash of the content: such a file never changes.
         response.headers["Cache-Control"] = _IMMUTABLE if path.startswith("/assets/") else "no-cache"
         response.headers.update(headers)
         return response
@@ -90,7 +90,7 @@ class Page:
 
 
 def _sources(entries: Sequence[Mapping[str, Any]], name: str, schemes: Sequence[str]) -> list[str]:
-    """Where the page may connect to: an entry without a url is on the host ``name``, with TLS or without."""
+    """Return the origins that the page may connect to; entries without a url are on the host ``name``, TLS or not."""
     allowed: list[str] = []
     for entry in entries:
         if "url" in entry:

@@ -1,4 +1,4 @@
-"""Every error as an RFC 9457 problem document; the one place where errors become HTTP statuses."""
+"""Map errors to HTTP statuses and RFC 9457 problem documents, by one table."""
 
 import math
 from typing import Any, Final
@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from diem.errors import DiemError
-from diem.links.rest import problem
+from diem.links.rest import BodyTooLarge, problem
 from diem.protocol.endpoints import BadName
 from services.data import errors
 from services.data.access.access import UnknownPlan
@@ -21,7 +21,8 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (errors.VersionNotKept, 404, ""),
     (errors.OwnedBySource, 409, ""),
     (errors.EndpointDeleted, 410, ""),
-    (errors.BodyTooLarge, 413, ""),
+    (BodyTooLarge, 413, "too_large"),
+    (errors.DatasetTooLarge, 413, ""),
     (errors.InvalidDataset, 422, ""),
     (errors.IdempotencyKeyReused, 422, ""),
     (errors.TooManyEndpoints, 422, ""),
@@ -32,7 +33,7 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
 
 _REFUSALS: Final = {
     QuotaReason.UNKNOWN: (401, "unauthorised", "this API key is not known here, or was revoked"),
-    QuotaReason.NO_PLAN: (403, "no_plan", "the plan of this API key is not offered any more"),
+    QuotaReason.NO_PLAN: (403, "no_plan", "the plan of this API key is no longer offered"),
     QuotaReason.READ_ONLY: (403, "read_only", "API keys are for reading: a write needs this server's write key"),
     QuotaReason.PREFIX: (403, "not_in_plan", "this endpoint is not in the plan"),
     QuotaReason.MINUTE: (429, "rate", "more requests than the plan has for a minute"),
@@ -41,8 +42,8 @@ _REFUSALS: Final = {
 }
 
 
-def for_error(error: DiemError) -> Response:
-    """The problem document for an error of ours; an error that is not listed is a defect and raised again."""
+def problem_of(error: DiemError) -> Response:
+    """Return the problem document of an error; an error without a status is a defect and is raised again."""
     found = next(((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)), None)
     if found is None:
         raise error
@@ -61,25 +62,25 @@ def for_error(error: DiemError) -> Response:
 
 
 async def on_data_error(_request: Request, error: Exception) -> Response:
-    """Starlette's handler for our own errors."""
+    """Answer a :class:`DiemError`; a handler for Starlette."""
     if not isinstance(error, DiemError):
         raise error
-    return for_error(error)
+    return problem_of(error)
 
 
-def refused(verdict: QuotaDecision) -> Response | None:
-    """The answer to a request that its plan does not have; None when it has."""
-    if verdict.reason is QuotaReason.ADMITTED:
+def quota_problem(decision: QuotaDecision) -> Response | None:
+    """Return the answer to a request that its plan refuses; None when it was admitted."""
+    if decision.reason is QuotaReason.ADMITTED:
         return None
-    status, code, detail = _REFUSALS[verdict.reason]
-    headers = {"Retry-After": str(verdict.wait_s)} if verdict.wait_s else {}
+    status, code, detail = _REFUSALS[decision.reason]
+    headers = {"Retry-After": str(decision.wait_s)} if decision.wait_s else {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="DIEM", error="invalid_token"'
     return problem(status, code, detail, headers=headers)
 
 
 def too_many_requests(retry_after_s: float, policy: str) -> Response:
-    """The answer to a client beyond its plan (RateLimit header fields)."""
+    """Return the answer to an address beyond its rate, with RateLimit header fields."""
     seconds = max(1, math.ceil(retry_after_s))
     headers = {
         "Retry-After": str(seconds),

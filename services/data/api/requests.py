@@ -1,4 +1,4 @@
-"""Read requests: bounded bodies, idempotency keys, content negotiation, conditional headers."""
+"""Parse header fields of requests: idempotency keys, content negotiation, conditions."""
 
 import re
 from collections.abc import Sequence
@@ -7,30 +7,14 @@ from typing import Final
 
 from starlette.requests import Request
 
-from diem.links import rest
-from services.data.errors import BodyTooLarge, MalformedBody
+from services.data.errors import MalformedBody
 from services.data.store import IdempotencyKey
 
 MAX_KEY_CHARACTERS: Final = 255
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Return the body.
-
-    Raises:
-        BodyTooLarge: as soon as it has more than ``max_bytes``, or says that it will have.
-        HTTPException: 408, it took more than 20 s.
-    """
-
-    def too_large(announced: int | None) -> BodyTooLarge:
-        size = "" if announced is None else f", not {announced}"
-        return BodyTooLarge(f"a body has at most {max_bytes} bytes here{size}")
-
-    return await rest.read_body(request, max_bytes, too_large)
-
-
 def idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:
-    """The request's Idempotency-Key with a digest of everything that decides what the request does.
+    """Return the request's Idempotency-Key, with a digest of everything that determines the effect of the request.
 
     Raises:
         MalformedBody: the header is empty, too long or not printable ASCII.
@@ -52,7 +36,10 @@ _QUALITY: Final = re.compile(r";\s*q=([01](?:\.\d{0,3})?)\s*(?:;|$)")
 
 
 def choose(accept: str | None, offers: Sequence[str]) -> str | None:
-    """The media type of ``offers`` that an Accept header likes best, the first of equals; None if it takes none."""
+    """Return the media type of ``offers`` with the highest quality in an Accept header; None if none is acceptable.
+
+    Of equal qualities, the first offer wins.
+    """
     if not accept or not accept.strip():
         return offers[0]
     best: tuple[float, str | None] = (0.0, None)
@@ -64,7 +51,7 @@ def choose(accept: str | None, offers: Sequence[str]) -> str | None:
 
 
 def _quality(accept: str, offer: str) -> float:
-    """The quality of the most specific range that matches (RFC 9110 section 12.5.1)."""
+    """Return the quality of the most specific matching range (RFC 9110 section 12.5.1)."""
     ranges = {offer: 2, offer.partition("/")[0] + "/*": 1, "*/*": 0}
     found = (-1, 0.0)
     for part in accept.lower().split(","):
@@ -77,7 +64,7 @@ def _quality(accept: str, offer: str) -> float:
 
 
 def accepts_gzip(accept_encoding: str | None) -> bool:
-    """Whether an Accept-Encoding header takes gzip by its name (RFC 9110 section 12.5.3)."""
+    """Return whether an Accept-Encoding header names gzip as acceptable (RFC 9110 section 12.5.3)."""
     for part in (accept_encoding or "").lower().split(","):
         name, semicolon, parameters = part.partition(";")
         if name.strip() in {"gzip", "x-gzip"}:
@@ -87,7 +74,7 @@ def accepts_gzip(accept_encoding: str | None) -> bool:
 
 
 def has_etag(if_none_match: str | None, etag: str) -> bool:
-    """Whether an If-None-Match header names ``etag`` (weak comparison, RFC 9110 section 13.1.2)."""
+    """Return whether an If-None-Match header matches ``etag`` (weak comparison, RFC 9110 section 13.1.2)."""
     if if_none_match is None:
         return False
     if if_none_match.strip() == "*":
@@ -96,7 +83,7 @@ def has_etag(if_none_match: str | None, etag: str) -> bool:
 
 
 def media_type(content_type: str | None) -> str:
-    """The type in a Content-Type header in lower case; empty when its charset is not UTF-8."""
+    """Return the media type of a Content-Type header in lower case; empty when the charset is not UTF-8."""
     name, _, parameters = (content_type or "").lower().partition(";")
     charset = re.search(r'charset="?([\w-]+)', parameters)
     if charset is not None and charset[1] not in {"utf-8", "utf8", "us-ascii"}:

@@ -12,16 +12,16 @@ from starlette.responses import Response
 from diem.process.clock import Clock
 from diem.protocol.update import iso
 from services.data.access.access import Access
-from services.data.access.keys import offered
+from services.data.access.keys import bearer_key
 from services.data.access.plans import DAY_S
-from services.data.access.quota import Limit, day_of, fields
+from services.data.access.quota import Limit, day_of, rate_limit_fields
 from services.data.api.guard import unauthorised
 from services.data.api.requests import has_etag
 
 PATH: Final = "/v1/sources"
 
 SourcesStatus = Callable[[], Sequence[dict[str, Any]]]
-"""Each source's state, with words of ours for what is wrong, since everybody who may read may read it."""
+"""Returns each source's public status, with general descriptions of faults: every reader may read it."""
 
 
 class SourcesApi:
@@ -41,11 +41,11 @@ class SourcesApi:
 
 
 MAX_ENDPOINTS: Final = 100
-"""Of one answer: those that were read most."""
+"""Most endpoints in one answer, the most read first."""
 
 
 class UsageApi:
-    """The handler. It costs no unit of the key's, so that who has used them all can still ask."""
+    """Handler of the resource. It consumes no unit of the key, so that it works when all are used."""
 
     def __init__(self, access: Access, clock: Clock) -> None:
         self._access = access
@@ -53,11 +53,11 @@ class UsageApi:
         self._started_ms = clock.wall_ms()
 
     async def usage(self, request: Request) -> Response:
-        """Today's requests of a key, its limits, and the endpoints since this process started."""
-        text = offered(request.headers.get("authorization"))
+        """``GET /v1/usage``: today's requests of a key, its limits, and its endpoints since the process started."""
+        text = bearer_key(request.headers.get("authorization"))
         key = None if text is None else self._access.verify(text)
         if key is None:
-            return unauthorised("usage is told to who shows an API key")
+            return unauthorised("usage needs an API key")
         used, limits = await self._access.usage_of(key)
         plan = self._access.plans.get(key.plan)
         now_ms = self._clock.wall_ms()
@@ -74,7 +74,7 @@ class UsageApi:
             "since": iso(max(self._started_ms, day * DAY_S * 1000)),
             "endpoints": [{"endpoint": endpoint, "requests": count} for endpoint, count in endpoints],
         }
-        headers = {"Cache-Control": "no-store", **fields(limits)}
+        headers = {"Cache-Control": "no-store", **rate_limit_fields(limits)}
         return Response(orjson.dumps(body), headers=headers, media_type="application/json")
 
 

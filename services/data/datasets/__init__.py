@@ -1,6 +1,6 @@
-"""The one form that every dataset has, whatever it came from: endpoint, unit, resolution and points. Pure.
+"""Datasets in their canonical form, whatever their origin: endpoint, unit, resolution and points. Pure.
 
-Reading order: ``times`` and ``units``, ``form`` (a valid dataset), ``json_form`` and ``csv_form``.
+Reading order: ``times`` and ``units``, ``form`` (a valid dataset, and declarations), ``json_form`` and ``csv_form``.
 """
 
 from services.data.datasets.csv_form import CsvRow, CsvTable, parse_csv, read_table, render_csv, rows_to_datasets

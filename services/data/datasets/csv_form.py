@@ -1,4 +1,4 @@
-"""Datasets from and to CSV text: ``time,value`` and, where a body may carry them, ``unit`` and ``endpoint`` columns."""
+"""Parse and render datasets as CSV: columns ``time,value`` and optionally ``unit`` and ``endpoint``."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ _MAX_FIELD: Final = 512
 
 
 class CsvRow(NamedTuple):
-    """One line with data: the columns that are not there are empty."""
+    """One line with data; columns that the table lacks are empty."""
 
     line: int
     time: str
@@ -31,9 +31,9 @@ class CsvRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CsvTable:
-    """A table whose header is known and whose lines all have its columns; values are not yet checked.
+    """A table with a valid header, whose rows all have its columns; values are not checked yet.
 
-    ``place`` is what a row is called in messages: of tables that are no text, ``row``.
+    ``place`` names a row's position in messages: ``line`` of a text, ``row`` of other formats.
     """
 
     columns: frozenset[str]
@@ -42,14 +42,14 @@ class CsvTable:
 
 
 def parse_csv(body: bytes, *, max_rows: int = 100_000) -> CsvTable:
-    """Read the table.
+    """Parse CSV text into a table.
 
-    The first line is the header: ``time`` and ``value``, optionally ``unit`` and ``endpoint``, in any order and no
-    other. Empty lines are passed over; a byte order mark is, too.
+    The header has ``time`` and ``value``, optionally ``unit`` and ``endpoint``, in any order, and nothing else. Empty
+    lines and a byte order mark are skipped.
 
     Raises:
-        MalformedBody: it is not UTF-8.
-        InvalidDataset: header or line; says which.
+        MalformedBody: the text is not UTF-8 or contains NUL.
+        InvalidDataset: the header or a line is invalid; the error names the line.
     """
     try:
         text = body.decode("utf-8-sig")
@@ -93,26 +93,26 @@ def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:  # noqa: ANN401  # c
 def rows_to_datasets(
     table: CsvTable, *, endpoint: str | None, unit_: str | None, resolution: str | None, title: str = ""
 ) -> list[Dataset]:
-    """The datasets in a table, in the order in which their endpoints appear.
+    """Return the datasets of a table, in the order in which their endpoints appear.
 
     Args:
         table: from :func:`parse_csv`.
-        endpoint: whose the table is; None when it has a column that says so.
-        unit_: the unit, unless a column says so; both must agree.
-        resolution: the resolution; a table cannot say it.
+        endpoint: the only endpoint; None when the table has an ``endpoint`` column.
+        unit_: the unit; None when the table has a ``unit`` column. Given both, they must agree.
+        resolution: the resolution, which a table cannot state.
         title: of every dataset.
 
     Raises:
-        InvalidDataset: with the line.
+        InvalidDataset: the error names the line.
     """
     return read_table(table, Declared(endpoint, EndpointDeclaration(unit_, resolution, title)))
 
 
 def read_table(table: CsvTable, declared: Declared) -> list[Dataset]:
-    """The datasets in a table, in the order in which their endpoints appear.
+    """Return the datasets of a table, completed by ``declared``, in the order in which their endpoints appear.
 
     Raises:
-        InvalidDataset: with the line.
+        InvalidDataset: the error names the line.
     """
     endpoint = declared.endpoint
     if (endpoint is None) != ("endpoint" in table.columns):
@@ -124,10 +124,10 @@ def read_table(table: CsvTable, declared: Declared) -> list[Dataset]:
     groups: dict[str, list[CsvRow]] = {}
     for row in table.rows:
         groups.setdefault(row.endpoint if endpoint is None else endpoint, []).append(row)
-    return [_one(name, rows, declared, table.place) for name, rows in groups.items()]
+    return [_dataset(name, rows, declared, table.place) for name, rows in groups.items()]
 
 
-def _one(name: str, rows: list[CsvRow], declared: Declared, place: str) -> Dataset:
+def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> Dataset:
     known = declared.of(name)
     if not known.resolution:
         raise InvalidDataset(
@@ -163,7 +163,7 @@ def _cell(text: str, convert: Conversion) -> int | float | None:
     if not text:
         return None
     try:
-        # float() takes "nan", "inf" and "1_000", none of which is a number here.
+        # float() accepts "nan", "inf" and "1_000", none of which is a valid value.
         value = float(text) if "_" not in text else math.nan
     except ValueError:
         value = math.nan
@@ -173,7 +173,7 @@ def _cell(text: str, convert: Conversion) -> int | float | None:
 
 
 def render_csv(content: bytes) -> bytes:
-    """The points of a stored dataset as ``time,value``; a gap is an empty value."""
+    """Render the points of a stored dataset as ``time,value``; a gap is an empty value."""
     points: Iterable[dict[str, Any]] = orjson.loads(content)["points"]
     lines = [f"{p['time']},{'' if p['value'] is None else p['value']}\r\n" for p in points]
     return ("time,value\r\n" + "".join(lines)).encode()

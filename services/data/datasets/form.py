@@ -1,4 +1,4 @@
-"""The dataset itself: what is valid, its canonical bytes, and what is declared about a body before it is read."""
+"""Valid datasets with their canonical bytes, and the declarations that complete a body."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -19,15 +19,15 @@ from services.data.datasets.times import (
     parse_resolution,
 )
 from services.data.datasets.units import Conversion, conversion, unit
-from services.data.errors import BodyTooLarge, InvalidDataset
+from services.data.errors import DatasetTooLarge, InvalidDataset
 
 MAX_DATASET_BYTES: Final = 64 * 1024
-"""Of one dataset: of its body as received, and of its canonical bytes (docs/protocol.md section 6)."""
+"""Largest dataset: its body as received, and its canonical bytes (docs/protocol.md section 6)."""
 MAX_BULK_BYTES: Final = 1024 * 1024
 MAX_DATASETS: Final = 50
 MAX_DEPTH: Final = 32
 MAX_MAGNITUDE: Final = 1e15
-"""Values beyond it are mistakes; below it every whole number is exact as a JSON number."""
+"""Larger values are taken for mistakes; below, every whole number is exact as a JSON number."""
 
 Value = int | float | None
 
@@ -41,9 +41,9 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A valid dataset. ``content`` is its canonical JSON without endpoint and version: equal content, equal data.
+    """A valid dataset. ``content`` is its canonical JSON without endpoint and version: equal data, equal content.
 
-    Title, area and quantity describe it and are no part of the content; empty, they are not known.
+    Title, area and quantity describe it and are not part of the content; empty ones are unknown.
     """
 
     endpoint: str
@@ -57,10 +57,10 @@ class Dataset:
 
 
 def number(value: object) -> int | float:
-    """A finite number in its one form: whole numbers without a fraction.
+    """Return a finite number in canonical form: whole numbers as ``int``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: ``value`` is no number, not finite, or not below 1e15.
     """
     if type(value) is float:
         if not math.isfinite(value) or abs(value) >= MAX_MAGNITUDE:
@@ -74,14 +74,14 @@ def number(value: object) -> int | float:
 
 
 def seal(endpoint: str, unit_: str, resolution: Resolution, points: list[dict[str, Any]], title: str = "") -> Dataset:
-    """A dataset of points that were checked: ``{"time": <canonical text>, "value": <number() or None>}``.
+    """Make a dataset of checked points: ``{"time": <canonical text>, "value": <number() or None>}``.
 
     Raises:
-        BodyTooLarge: its canonical bytes are more than 64 KiB.
+        DatasetTooLarge: the canonical bytes exceed 64 KiB.
     """
     content = orjson.dumps({"unit": unit_, "resolution": resolution.text, "points": points})
     if len(content) > MAX_DATASET_BYTES:
-        raise BodyTooLarge(f"the dataset of {endpoint} is larger than {MAX_DATASET_BYTES} bytes")
+        raise DatasetTooLarge(f"the dataset of {endpoint} is larger than {MAX_DATASET_BYTES} bytes")
     return Dataset(endpoint, unit_, resolution.text, content, blake2b(content, digest_size=16).digest(), title)
 
 
@@ -95,10 +95,11 @@ def build(
     area: str = "",
     quantity: str = "",
 ) -> Dataset:
-    """A dataset from values in memory, as sources make them; the same rules hold.
+    """Make a dataset from values in memory, as sources do, under the same rules as for bodies.
 
     Raises:
         InvalidDataset: the points are not on the grid of the resolution, do not ascend, or are no numbers.
+        DatasetTooLarge: the canonical bytes exceed 64 KiB.
     """
     try:
         step = parse_resolution(resolution)
@@ -121,20 +122,20 @@ def build(
 
 
 def order_fault(seconds: int, previous: int, step: Resolution) -> str:
-    """What is wrong with a time that is not after the previous one, or is off the grid."""
+    """Describe the fault of a time that does not follow the previous one, or is off the grid."""
     if seconds > previous:
         return f"is not on the grid of {step.text} (in UTC)"
     return "is there twice" if seconds == previous else "is earlier than the time before it"
 
 
 def body(endpoint: str, version: int, changed_ms: int, content: bytes) -> bytes:
-    """The JSON representation of a stored dataset: its canonical bytes, unchanged, behind its identity."""
+    """Render a stored dataset as JSON: endpoint, version and time, then its canonical bytes unchanged."""
     head = f'{{"endpoint":"{endpoint}","version":{version},"time":"{iso(changed_ms)}",'
     return head.encode() + content[1:]
 
 
 class EndpointDeclaration(NamedTuple):
-    """One endpoint; unit and resolution may be left to the data."""
+    """Declaration of one endpoint; the data may state unit and resolution instead."""
 
     unit: str | None = None
     resolution: str | None = None
@@ -145,13 +146,13 @@ class EndpointDeclaration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """Whose a body is and how it is to be read.
+    """Declarations that complete a body: its endpoint, units, resolutions, and the clock of its times.
 
     Attributes:
-        endpoint: whose it is; None when the body names its endpoints.
-        common: every endpoint that is not in ``own``.
-        own: endpoints with a description of their own.
-        clock: of the source; None for bodies that are taken as they are: times in UTC and units not converted.
+        endpoint: the only endpoint; None when the body names its endpoints.
+        common: declaration of every endpoint that is not in ``own``.
+        own: declarations of single endpoints.
+        clock: the source's clock; None for bodies in UTC whose units are not converted.
     """
 
     endpoint: str | None
@@ -160,19 +161,19 @@ class Declared:
     clock: LocalClock | None = None
 
     def of(self, endpoint: str) -> EndpointDeclaration:
-        """What is known of an endpoint."""
+        """Return the declaration of an endpoint."""
         return self.own.get(endpoint, self.common)
 
     def instant(self, text: str, after: int, grid: int) -> Instant:
-        """Read a time; raises ValueError."""
+        """Parse a time of a series; raises ValueError. Arguments as of :meth:`LocalClock.instant`."""
         return parse_instant(text) if self.clock is None else self.clock.instant(text, after=after, grid=grid)
 
     def days(self, step: Resolution) -> LocalDays | None:
-        """What checks the points of one series instead of the grid of its resolution, where the source's zone does."""
+        """Return the check of a daily series in the source's zone; None where the grid of the resolution applies."""
         return None if self.clock is None else self.clock.days(step)
 
     def conversion(self, unit_: str, quantity: str) -> Conversion:
-        """What makes values in ``unit_`` those that are stored; raises ValueError."""
+        """Return the conversion from ``unit_`` to the stored unit; raises ValueError."""
         return Conversion(unit(unit_)) if self.clock is None else conversion(unit_, quantity)
 
     def seal(self, endpoint: str, unit_: str, step: Resolution, points: list[dict[str, Any]]) -> Dataset:

@@ -1,4 +1,4 @@
-"""The JSON form of datasets and their points; bodies nested too deeply or with repeated fields are refused."""
+"""Parse datasets from JSON; bodies nested too deeply or with repeated fields are refused."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from services.data.datasets.form import (
 )
 from services.data.datasets.times import Instant, LocalDays, Resolution, parse_instant, parse_resolution
 from services.data.datasets.units import Conversion, unit
-from services.data.errors import BodyTooLarge, InvalidDataset, MalformedBody, WrongUnit
+from services.data.errors import DatasetTooLarge, InvalidDataset, MalformedBody, WrongUnit
 
 
 def points_of(
@@ -37,15 +37,15 @@ def points_of(
     """Check an array of points and return it in canonical form.
 
     Args:
-        raw: what is said to be an array of points.
+        raw: the value that should be an array of points.
         step: their resolution.
         where: the JSON path of ``raw``.
-        read: reads a time that follows another one; without it, times are in UTC.
+        read: parses a time, given the one before and the grid in seconds; None: times are in UTC.
         convert: converts each value.
         days: checks the times instead of the grid of the resolution.
 
     Raises:
-        InvalidDataset: it is none; names the first point that is wrong.
+        InvalidDataset: the error names the first invalid point.
     """
     if type(raw) is not list or not raw:
         raise InvalidDataset("expected an array of at least one point", where)
@@ -82,7 +82,7 @@ def _explain_point(point: object, where: str) -> NoReturn:
     raise InvalidDataset("a time is a string like 2026-01-01T00:00:00Z", f"{where}.time")
 
 
-# Everything but structure goes away in one pass: what stays of a usual body is a few hundred brackets.
+# One pass drops everything but structure: a few hundred brackets are left of a usual body.
 _KEEP: Final = b'[]{}"\\'
 _DROP: Final = bytes(byte for byte in range(256) if byte not in _KEEP)
 _AS_ARRAYS: Final = bytes.maketrans(b"{}", b"[]")
@@ -90,10 +90,10 @@ _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def deeper_than(text: bytes, limit: int) -> bool:
-    """Whether arrays and objects are nested more than ``limit`` deep; of a text that is not JSON, some answer.
+    """Return whether arrays and objects are nested more than ``limit`` deep; arbitrary for text that is not JSON.
 
-    Linear, and for usual bodies without a step of Python per byte: strings that hold no bracket are `""` once all
-    else is dropped, so that removing those leaves pure structure, from which one level a round is taken away.
+    Linear, and for usual bodies without a Python step per byte: once all else is dropped, strings without brackets are
+    ``""``; removing those leaves pure structure, and each round removes its innermost level.
     """
     skeleton = text.translate(_AS_ARRAYS, _DROP)
     if b"\\" not in skeleton:
@@ -105,7 +105,7 @@ def deeper_than(text: bytes, limit: int) -> bool:
                 structure = structure.replace(b"[]", b"")
             if not structure:
                 return False
-    # A string holds brackets or escapes, or the nesting is really deep: count it out.
+    # A string contains brackets or escapes, or the nesting is really deep: count token by token.
     depth = 0
     for match in _TOKEN.finditer(text):
         token = match[0]
@@ -119,10 +119,13 @@ def deeper_than(text: bytes, limit: int) -> bool:
 
 
 def refuse_repeated_keys(body: bytes, expected: dict[str, int]) -> None:
-    """Refuse an object with two fields of one name, of which parsers disagree which one counts (RFC 8259 section 4).
+    """Refuse an object with two fields of the same name: parsers differ in the one they use (RFC 8259 section 4).
 
-    In a body that was found valid, a field's name can occur as nothing but a field, unless it is written with escapes;
-    so counting the names proves it without a second parser. Only when the count is off is the body read again.
+    In a valid body a field's name occurs only as a field, unless it is written with escapes; so counting the names
+    proves their uniqueness without a second parser. Only a wrong count makes the body be parsed again.
+
+    Raises:
+        InvalidDataset: a field is repeated.
     """
     if b"\\" not in body and all(body.count(f'"{name}"'.encode()) == n for name, n in expected.items()):
         return
@@ -144,26 +147,26 @@ _IN_BULK: Final = _SINGLE | {"endpoint"}
 
 
 def parse_single(endpoint: str, body: bytes) -> Dataset:
-    """The body of a PUT to one endpoint: ``{"unit", "resolution", "points"}``.
+    """Parse the body of a PUT to one endpoint: ``{"unit", "resolution", "points"}``.
 
     Raises:
-        BodyTooLarge, MalformedBody, InvalidDataset: nothing of the body was taken.
+        DatasetTooLarge, MalformedBody, InvalidDataset: the body is refused as a whole.
     """
     if len(body) > MAX_DATASET_BYTES:
-        raise BodyTooLarge(f"a dataset has at most {MAX_DATASET_BYTES} bytes")
+        raise DatasetTooLarge(f"a dataset has at most {MAX_DATASET_BYTES} bytes")
     dataset = _dataset(endpoint, _load(body), _SINGLE, "$")
     refuse_repeated_keys(body, {"unit": 1, "points": 1, "resolution": 1, **_point_keys(dataset)})
     return dataset
 
 
 def parse_bulk(body: bytes) -> list[Dataset]:
-    """The body of a bulk PUT: ``{"datasets": [{"endpoint", "unit", "resolution", "points"}, ...]}``, 1 to 50 of them.
+    """Parse the body of a bulk PUT: 1 to 50 of ``{"datasets": [{"endpoint", "unit", "resolution", "points"}, ...]}``.
 
     Raises:
-        BodyTooLarge, MalformedBody, InvalidDataset: nothing of the body was taken.
+        DatasetTooLarge, MalformedBody, InvalidDataset: the body is refused as a whole.
     """
     if len(body) > MAX_BULK_BYTES:
-        raise BodyTooLarge(f"a bulk request has at most {MAX_BULK_BYTES} bytes")
+        raise DatasetTooLarge(f"a bulk request has at most {MAX_BULK_BYTES} bytes")
     raw = _load(body)
     if type(raw) is not dict or raw.keys() != {"datasets"} or type(raw["datasets"]) is not list:
         raise InvalidDataset('expected an object with "datasets", an array, and nothing else', "$")
@@ -179,20 +182,20 @@ def parse_bulk(body: bytes) -> list[Dataset]:
 def parse_source(
     body: bytes, *, endpoint: str | None, unit_: str | None, resolution: str | None, title: str = ""
 ) -> list[Dataset]:
-    """What a source says in JSON, with what its configuration adds.
+    """Parse JSON of a source, completed by its configuration.
 
     For one endpoint: ``{"points": [...]}`` or the array of points alone. For several (``endpoint`` None):
-    ``{"datasets": [{"endpoint", "points"}, ...]}``. ``unit`` and ``resolution`` may stand beside the points, and must
-    then agree with the configuration. Other fields are the source's own and ignored.
+    ``{"datasets": [{"endpoint", "points"}, ...]}``. ``unit`` and ``resolution`` may be given beside the points, and
+    must then agree with the configuration. Other fields are ignored.
 
     Raises:
-        MalformedBody, InvalidDataset, BodyTooLarge: nothing of the body was taken.
+        MalformedBody, InvalidDataset, DatasetTooLarge: the body is refused as a whole.
     """
     return read_json(body, Declared(endpoint, EndpointDeclaration(unit_, resolution, title)))
 
 
 def read_json(body: bytes, declared: Declared) -> list[Dataset]:
-    """The same with all that a configuration may add."""
+    """Parse as :func:`parse_source` does, completed by everything that a configuration may declare."""
     raw = _load(body)
     if declared.endpoint is not None:
         item = {"points": raw} if type(raw) is list else raw
@@ -231,7 +234,7 @@ def _stated(raw: dict[str, Any], field: str, expected: str | None, where: str) -
 
 
 def _same(given: object, expected: str) -> bool:
-    """Whether two resolutions are one: PT60M is PT1H."""
+    """Return whether two resolutions are equal: PT60M is PT1H."""
     try:
         return parse_resolution(str(given)) == parse_resolution(expected)
     except ValueError:
@@ -256,7 +259,7 @@ def _dataset(endpoint: str, raw: object, fields: frozenset[str], where: str) -> 
 
 
 def _named(items: list[Any]) -> Iterator[tuple[str, str, Any]]:
-    """Where each item stands, its endpoint, and the item; one at a time, so that the first fault is the one told."""
+    """Yield JSON path, endpoint and item; lazily, so that the first fault in the body is the one reported."""
     seen: set[str] = set()
     for index, item in enumerate(items):
         where = f"$.datasets[{index}]"

@@ -8,37 +8,37 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 DAY_S: Final = 86_400
-# The years within which an instant has the same length everywhere that DIEM writes it.
+# The years in which the canonical text of an instant has the same length everywhere.
 _INSTANT: Final = re.compile(r"(?:19[7-9]\d|2[01]\d\d)-\d\d-\d\dT\d\d:\d\d(:\d\d(?:\.0{1,9})?)?(?:Z|\+00:00)", re.ASCII)
 _DURATION: Final = re.compile(r"PT(?:([1-9]\d{0,3})M|([1-9]\d?)H)|P1D", re.ASCII)
 
 
 class Instant(NamedTuple):
-    """A point in time: Unix seconds and the one way in which it is written, ``2026-01-01T00:00:00Z``."""
+    """A point in time: Unix seconds and its canonical text, ``2026-01-01T00:00:00Z``."""
 
     seconds: int
     text: str
 
 
 class Resolution(NamedTuple):
-    """The distance of two points: its seconds and the one way in which it is written."""
+    """The distance between points: seconds and canonical text."""
 
     seconds: int
     text: str
 
 
 def iso_seconds(seconds: int) -> str:
-    """Unix seconds as the text of an instant."""
+    """Return the canonical text of an instant in Unix seconds."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # Datasets share their times: a few days at a few resolutions are most of what is ever parsed.
 @lru_cache(maxsize=8192)
 def parse_instant(text: str) -> Instant:
-    """Read an ISO 8601 time in UTC, to the whole second.
+    """Parse an ISO 8601 time in UTC, in whole seconds.
 
     Raises:
-        ValueError: it is another form, another time zone, a fraction of a second or no such time; says which.
+        ValueError: the form or the time zone is another one, there is a fraction of a second, or no such time exists.
     """
     if _INSTANT.fullmatch(text) is None:
         raise ValueError(f"{text[:40]!r} is not a time in UTC like 2026-01-01T00:00:00Z")
@@ -51,10 +51,10 @@ def parse_instant(text: str) -> Instant:
 
 @lru_cache(maxsize=256)
 def parse_resolution(text: str) -> Resolution:
-    """Read a resolution: ``PT<n>M`` or ``PT<n>H`` that divides the day, or ``P1D``; PT60M is written PT1H.
+    """Parse a resolution: ``PT<n>M`` or ``PT<n>H`` that divides the day, or ``P1D``; PT60M becomes PT1H.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: ``text`` is something else.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
@@ -82,7 +82,7 @@ _END: Final = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp())
 
 @lru_cache(maxsize=64)
 def zone(key: str) -> ZoneInfo:
-    """A zone of the IANA database, from the package tzdata: the machine's own database may be old, or not there.
+    """Return a zone of the IANA database, from the package tzdata: the machine's own may be old or missing.
 
     Raises:
         ValueError: there is no such zone.
@@ -96,25 +96,25 @@ def zone(key: str) -> ZoneInfo:
 
 
 class LocalClock:
-    """Reads the times of a source: those with an offset as they are, those without as its zone's clocks show them."""
+    """Parses the times of a source: those without an offset are local times of its zone."""
 
     def __init__(self, key: str = "UTC") -> None:
         self._zone = zone(key)
 
     def instant(self, text: str, *, after: int, grid: int) -> Instant:
-        """Read one time of a series whose rows are in order.
+        """Parse one time of a series whose rows are in order.
 
-        The hour that a clock shows twice in autumn is data: its first occurrence is summer time, its second standard
-        time. Which of them a row means follows from the row before it and from the grid. On a grid of days, midnight
-        is the begin of its day, also where the clocks show it twice or not at all.
+        In the hour that clocks repeat in autumn, the first occurrence is summer time and the second standard time; the
+        previous row and the grid decide which one a row is. On a grid of days, midnight is the beginning of its day,
+        also where clocks repeat or skip it.
 
         Args:
-            text: ``2026-10-25T03:00``, with seconds or not, a blank for the T, and ``Z`` or an offset or none.
-            after: the instant (Unix seconds) of the row before.
-            grid: the distance of the series' points in seconds.
+            text: ``2026-10-25T03:00``, with or without seconds, ``Z`` or an offset; a blank may stand for the T.
+            after: the previous row's instant in Unix seconds.
+            grid: the distance between points in seconds.
 
         Raises:
-            ValueError: it is no time, or one that the zone's clocks passed over.
+            ValueError: ``text`` is no time, or a local time that the zone's clocks skip.
         """
         match = _TIME.fullmatch(text)
         if match is None:
@@ -131,13 +131,13 @@ class LocalClock:
         return self._local(time, after, grid)
 
     def days(self, step: Resolution) -> "LocalDays | None":
-        """The days that the points of one series may begin; None when the series has the grid of its resolution."""
+        """Return the check of a daily series; None where the grid of the resolution applies, as in UTC."""
         return LocalDays(self._zone) if step.seconds == DAY_S and self._zone.key != "UTC" else None
 
     def _local(self, time: datetime, after: int, grid: int) -> Instant:
         first, second = (_seconds(time.replace(tzinfo=self._zone, fold=fold)) for fold in (0, 1))
         if first > second:
-            # PEP 495: only where the clocks jump forward does the earlier reading lie after the later one.
+            # PEP 495: only where clocks are put forward is the instant of fold 0 later than that of fold 1.
             if grid == DAY_S and _begins_a_day(first, self._zone, time):
                 return _instant(first)
             raise ValueError(f"{time:%Y-%m-%dT%H:%M} does not exist in {self._zone.key}: the clocks were put forward")
@@ -147,9 +147,9 @@ class LocalClock:
 
 
 class LocalDays:
-    """Checks that the points of one series of ``P1D`` all begin days of a zone, or all begin days of UTC.
+    """Checks that all points of one ``P1D`` series begin days of a zone, or all begin days of UTC.
 
-    A day begins when the clocks first show its date, and has 23 or 25 hours where they are changed.
+    A day begins when the clocks first show its date; it has 23 or 25 hours where they are changed.
     """
 
     def __init__(self, zone_: ZoneInfo) -> None:
@@ -157,7 +157,7 @@ class LocalDays:
         self._kinds = [zone_.key, "UTC"]
 
     def check(self, instant: Instant) -> None:
-        """Take the next point; raises ValueError when it begins no day of the kind of those before it."""
+        """Check the next point; raises ValueError unless it begins a day of the same kind as the points before it."""
         kinds = [kind for kind in self._kinds if self._begins(instant.seconds, kind)]
         if not kinds:
             raise ValueError(f"{instant.text} is not the start of a day in {' or '.join(self._kinds)}")
@@ -168,7 +168,7 @@ class LocalDays:
 
 
 def _begins_a_day(seconds: int, zone_: ZoneInfo, of: datetime | None = None) -> bool:
-    """Whether a zone's clocks show a date (that ``of`` a time) for the first time."""
+    """Return whether a zone's clocks first show a date at this instant: that of the time ``of``, if given."""
     shown = datetime.fromtimestamp(seconds, zone_)
     before = (shown.astimezone(UTC) - timedelta(seconds=1)).astimezone(zone_)
     first = before.date() < shown.date() and not shown.fold

@@ -1,4 +1,4 @@
-"""Units and quantities: which units data may have, what is measured, and exact conversion at the edge of sources."""
+"""Units and quantities that data may have, and the exact conversion of a source's units."""
 
 from collections.abc import Collection, Mapping
 from decimal import Decimal
@@ -32,7 +32,7 @@ QUANTITIES: Final[Mapping[str, tuple[str, ...]]] = {
     "share": ("%",),
     "other": (),
 }
-"""What can be measured, and the canonical units in which sources then serve it; ``other`` is served as it comes."""
+"""Quantities and the canonical units of their data; the data of ``other`` is not converted."""
 
 
 class _Scale(NamedTuple):
@@ -51,7 +51,7 @@ def _per(scales: dict[str, _Scale], end: str) -> dict[str, _Scale]:
     return {name + end: scale for name, scale in scales.items()}
 
 
-# Powers of ten and other factors that are exact in decimal; km/h and °F are not, and so are not here.
+# Factors that are exact in decimal, mostly powers of ten; those of km/h and °F are not, so they are missing.
 _SCALES: Final[Mapping[str, _Scale]] = {
     **_scales("MW", W="1e-6", kW="1e-3", GW="1e3", TW="1e6"),
     **_scales("MWh", Wh="1e-6", kWh="1e-3", GWh="1e3", TWh="1e6"),
@@ -73,11 +73,11 @@ _SCALES: Final[Mapping[str, _Scale]] = {
     "K": _Scale("°C", Decimal(1), Decimal("-273.15")),
 }
 SOURCE_UNITS: Final = UNITS | _SCALES.keys()
-"""The units that sources may state; those that are not in :data:`UNITS` are converted."""
+"""Units that sources may state; those beyond :data:`UNITS` are converted."""
 
 
 class Conversion(NamedTuple):
-    """From a source's unit to ``unit``: ``value * factor + offset``, in decimal, rounded to a float once."""
+    """Conversion from a source's unit to ``unit``: ``value * factor + offset`` in decimal, rounded to a float once."""
 
     unit: str
     factor: Decimal = Decimal(1)
@@ -85,29 +85,29 @@ class Conversion(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether it does anything."""
+        """Whether any value differs after the conversion."""
         return self.factor != 1 or self.offset != 0
 
     def __call__(self, value: float) -> int | float:
-        """Convert one value: 0.1 kW are 0.0001 MW, never 0.00010000000000000002 MW."""
+        """Convert one value: 0.1 kW is 0.0001 MW, never 0.00010000000000000002 MW."""
         found = float(Decimal(repr(value)) * self.factor + self.offset)
         return int(found) if found.is_integer() else found
 
 
 def unit(text: object) -> str:
-    """A known unit.
+    """Return ``text`` if it is one of :data:`UNITS`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not.
     """
     return _one_of(UNITS, text)
 
 
 def source_unit(text: object) -> str:
-    """A unit that a source may state.
+    """Return ``text`` if it is one of :data:`SOURCE_UNITS`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not.
     """
     return _one_of(SOURCE_UNITS, text)
 
@@ -119,10 +119,10 @@ def _one_of(known: Collection[str], text: object) -> str:
 
 
 def quantity(text: object) -> str:
-    """A known quantity, or none (empty).
+    """Return ``text`` if it is one of :data:`QUANTITIES` or empty (none).
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is neither.
     """
     if not isinstance(text, str) or (text and text not in QUANTITIES):
         raise ValueError(f"unknown quantity {str(text)[:20]!r}; known are {', '.join(QUANTITIES)}")
@@ -131,10 +131,10 @@ def quantity(text: object) -> str:
 
 @lru_cache(maxsize=256)
 def conversion(unit_: str, quantity_: str) -> Conversion:
-    """How a source's unit becomes the one that is served.
+    """Return the conversion from a source's unit to the served one.
 
-    That is the canonical unit of the quantity that measures the same (kW of load are served as MW). Without a quantity
-    a unit of :data:`UNITS` is served as it comes, and any other in the base it is a multiple of.
+    The served unit is the canonical one of the quantity (kW of load are served as MW). Without a quantity, a unit of
+    :data:`UNITS` is kept, and any other is converted to its base unit.
 
     Raises:
         ValueError: the unit is unknown, or the quantity is not measured in it.

@@ -1,8 +1,8 @@
-"""The publisher: a reader of the store's changes that writes them to Kafka (docs/protocol.md section 3).
+"""The publisher: reads the store's changes and writes them to Kafka (docs/protocol.md section 3).
 
-Reading order: ``publisher`` opens the log, again after every fault, ``session`` runs the tasks of one connection,
-``backlog`` is what is to be written to each partition (pure), ``senders`` have one request under way for each,
-``log_monitor`` compares the log's ends with the acknowledgements, ``log`` is Kafka.
+Reading order: ``publisher`` opens the log, and reopens it after every fault; ``session`` runs the tasks of one
+connection; ``backlog`` queues the changes of each partition (pure); ``senders`` keep one request in flight for each
+partition; ``log_monitor`` compares the log's end offsets with the acknowledgements; ``log`` is the shell over Kafka.
 """
 
 from services.data.publisher.publisher import Publisher

@@ -1,4 +1,4 @@
-"""Backlog of a log: updates to be written to each partition, how far the log is complete, and the publisher's state."""
+"""Backlog of a log: the updates due in each partition, the cursor of the complete part, and the publisher's state."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from diem.errors import DiemError
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from diem.protocol.update import Change
 
-ANY: Final = 1 << 63
-"""In place of a sequence, for what is only sent again: it does not hold the cursor back."""
+NO_SEQUENCE: Final = 1 << 63
+"""Above every sequence: of an endpoint that is only resent, or not pending; it does not hold the cursor back."""
 
 
 class PartitionQueue:
-    """One partition's endpoints: those due, and those in flight.
+    """The endpoints of one partition that are due, and those in flight.
 
-    The value of each is the lowest sequence of it that the log may lack. There is at most one request in flight, so an
-    endpoint is never in two: what changes meanwhile is due after it.
+    ``due`` and ``in_flight`` map each endpoint to the lowest of its sequences that the log may lack. At most one
+    request is in flight: an endpoint that changes meanwhile is due after it.
     """
 
     __slots__ = ("due", "first", "first_in_flight", "in_flight", "tombstones", "tombstones_in_flight")
@@ -27,7 +27,7 @@ class PartitionQueue:
         self.first: set[bytes] = set()
         """Endpoints newly routed to this partition whose first record is not yet acknowledged."""
         self.first_in_flight: set[bytes] = set()
-        """Those of them that are in flight, with what was current when the request was made."""
+        """Those of :attr:`first` in flight, with the update that was current when the request was made."""
         self.tombstones: dict[bytes, None] = {}
         """Endpoints no longer routed to this partition, whose tombstone is due."""
         self.tombstones_in_flight: dict[bytes, None] = {}
@@ -38,22 +38,22 @@ class PartitionQueue:
         return not (self.first or self.tombstones or self.tombstones_in_flight)
 
     def enqueue_first(self, endpoint: bytes) -> None:
-        """Enqueue the first update of a newly routed ``endpoint``: until it is here, readers know nothing of it."""
+        """Enqueue the first update of a newly routed ``endpoint``: readers of the partition do not know it yet."""
         self.tombstones.pop(endpoint, None)
         self.first.add(endpoint)
         self.first_in_flight.discard(endpoint)
-        self.enqueue(endpoint, ANY)
+        self.enqueue(endpoint, NO_SEQUENCE)
 
     def enqueue_tombstone(self, endpoint: bytes) -> int:
         """Enqueue the tombstone of an endpoint that is no longer routed here.
 
         Returns:
-            The lowest sequence of it that the log may lack here, or :data:`ANY`: it is due elsewhere now.
+            The lowest sequence of it that was pending here, else :data:`NO_SEQUENCE`; the update is due elsewhere now.
         """
         self.first.discard(endpoint)
         self.first_in_flight.discard(endpoint)
         self.tombstones[endpoint] = None
-        return min(self.due.pop(endpoint, ANY), self.in_flight.get(endpoint, ANY))
+        return min(self.due.pop(endpoint, NO_SEQUENCE), self.in_flight.get(endpoint, NO_SEQUENCE))
 
     def enqueue(self, endpoint: bytes, sequence: int) -> None:
         """Enqueue ``endpoint``, which the log may lack from ``sequence`` on."""
@@ -82,12 +82,13 @@ class PartitionQueue:
 
     def acknowledged(self) -> None:
         """Clear what is in flight: it was acknowledged."""
-        # Also of what has changed meanwhile: an endpoint that always has would never be here, and later ones follow.
+        # Also for endpoints that have changed meanwhile: one that changes during every request would never count as
+        # written; its later updates follow.
         self.first -= self.first_in_flight
         self.in_flight, self.first_in_flight, self.tombstones_in_flight = {}, set(), {}
 
     def requeue(self, endpoints: Iterable[bytes] | None = None) -> None:
-        """Requeue what is in flight (or ``endpoints`` of it); a repetition sends what is current then."""
+        """Requeue what is in flight, or only ``endpoints``; the next request sends their current updates."""
         for endpoint in list((self.in_flight | self.tombstones_in_flight) if endpoints is None else endpoints):
             self.first_in_flight.discard(endpoint)
             if endpoint in self.tombstones_in_flight:
@@ -95,25 +96,25 @@ class PartitionQueue:
                 if endpoint not in self.due:
                     self.tombstones[endpoint] = None
             elif endpoint in self.tombstones:
-                # It was rerouted meanwhile, and its current update is due in its new partition.
+                # Rerouted meanwhile: its current update is due in its new partition.
                 del self.in_flight[endpoint]
             else:
                 self.enqueue(endpoint, self.in_flight.pop(endpoint))
 
     def lowest_pending(self) -> int:
         """Return the lowest sequence that the log may lack."""
-        return min(min(self.due.values(), default=ANY), min(self.in_flight.values(), default=ANY))
+        return min(min(self.due.values(), default=NO_SEQUENCE), min(self.in_flight.values(), default=NO_SEQUENCE))
 
 
 class Backlog:
     """The changes that a log may lack: a queue per partition, and a last one for the topic of hot updates.
 
-    It holds each endpoint at most twice in each of its queues (due, and in flight with an older update), however long
-    the log is unavailable.
+    Bounded however long the log is unavailable: each endpoint is at most twice in each of its queues, due and in flight
+    with an older update.
 
     Args:
         partitions: of the updates topic; the map may use fewer of them.
-        cursor: the sequence up to which the log is known to have everything.
+        cursor: the sequence up to which the log is complete.
         map_: routes each endpoint to partitions.
     """
 
@@ -122,7 +123,7 @@ class Backlog:
         self.ingested = cursor
         """Changes up to this sequence were ingested."""
         self.map = map_
-        """The map that routes endpoints now."""
+        """The current map."""
         self._homes: dict[bytes, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
@@ -130,7 +131,7 @@ class Backlog:
         return sum(len(queue.due) + len(queue.in_flight) for queue in self.queues)
 
     def homes(self, endpoint: bytes) -> tuple[int, ...]:
-        """Return the partitions of an endpoint; cached, because the hash is slow in Python."""
+        """Return the queue numbers of an endpoint; cached, because the hash is slow in Python."""
         homes = self._homes.get(endpoint)
         if homes is None:
             homes = self._homes[endpoint] = self._queues_of(endpoint)
@@ -144,23 +145,23 @@ class Backlog:
 
     @property
     def stable(self) -> bool:
-        """True once the log has all that the map requires before its phase may end, so that it can be acknowledged."""
+        """True once the log has everything that the phase of the map requires, so that it can be acknowledged."""
         return all(queue.stable for queue in self.queues)
 
     def unknown(self, is_known: Callable[[bytes], bool]) -> list[bytes]:
-        """Return endpoints with entries in the map that were never published, as other writers may have invented them.
+        """Return the endpoints in the map that were never published: other writers of the map may have invented them.
 
-        Not all may fit into an acknowledgement: first are those that matter to the phase, which are the moving ones in
-        PREPARE, and the others in RETIRE, when the entries of what moves are about to change anyway.
+        Ordered by relevance, since an acknowledgement may not have room for all: in PREPARE the moving ones first, in
+        RETIRE the others, because the entries of moving ones are about to change anyway.
         """
         found = [name for name in self.map.entries if not is_known(name)]
         moving_first = self.map.head.phase is Phase.PREPARE
         return sorted(found, key=lambda name: (self.map.entries[name].target is None) is moving_first)
 
     def dequeue_tombstones(self, number: int, limit: int) -> list[bytes]:
-        """Dequeue tombstones of a partition: none before every new home has its first update.
+        """Dequeue tombstones of a partition; none before every endpoint has its first update in its new partition.
 
-        So the log as a whole always has an update of every endpoint.
+        Thus the log as a whole has an update of every endpoint at all times.
         """
         return [] if any(queue.first for queue in self.queues) else self.queues[number].dequeue_tombstones(limit)
 
@@ -171,9 +172,9 @@ class Backlog:
         return [number for number, queue in enumerate(self.queues) if queue.tombstones]
 
     def resume_phase(self, endpoints: Collection[bytes]) -> None:
-        """Enqueue what the phase of the map requires, whatever an earlier publisher has done of it.
+        """Enqueue everything that the phase of the map requires: how far an earlier publisher came is unknown.
 
-        ``endpoints`` are all of the store. It is not known how far that publisher came: it acknowledges at the end.
+        ``endpoints`` are all of the store.
         """
         phase = self.map.head.phase
         if phase not in {Phase.PREPARE, Phase.RETIRE}:
@@ -200,39 +201,39 @@ class Backlog:
         return touched
 
     def resend(self, endpoints: Iterable[bytes]) -> set[int]:
-        """Resend endpoints, in case the log has something older last; return the partitions with work."""
+        """Enqueue endpoints again, in case the log ends with older updates; return the partitions with work."""
         touched: set[int] = set()
         for endpoint in endpoints:
             homes = self.homes(endpoint)
             for home in homes:
-                self.queues[home].enqueue(endpoint, ANY)
+                self.queues[home].enqueue(endpoint, NO_SEQUENCE)
             touched.update(homes)
         return touched
 
     def switch_map(self, newer: PartitionMap, endpoints: Collection[bytes]) -> set[int]:
-        """Switch to another map; return the partitions that have work.
+        """Switch to another map; return the partitions with work.
 
-        Each of the ``endpoints`` (all of the store) that ``newer`` routes to a partition where it was not written
-        before is due there, with its current update: readers of only that partition have never seen one. In a partition
-        that it left, only a tombstone is due, so that readers from the start do not find it.
+        The current update of each of the ``endpoints`` (all of the store) is due in every partition that ``newer``
+        adds: readers of only that partition have never seen one. In a partition that the endpoint leaves, only a
+        tombstone is due, so that readers from the start do not find the endpoint.
 
-        All at once, and not in steps: whatever interrupts the publishing finds either the old map or the new one with
-        all that is due. Entries cost about 1 us each; another number of partitions hashes every endpoint anew.
+        Atomic: an interruption finds either the old map, or the new one with everything due. Entries cost about 1 us
+        each; a change of the number of partitions hashes every endpoint again.
         """
         older, touched = self.map, set[int]()
         if newer == older:
             return touched
-        # Only those with an entry in either can have moved, unless the hash is another one.
+        # Only endpoints with an entry in either map can have moved, unless the number of partitions changed.
         moved = older.entries.keys() | newer.entries.keys()
         changed = moved.intersection(endpoints) if newer.head.partitions == older.head.partitions else endpoints
         before = {endpoint: self.homes(endpoint) for endpoint in changed}
         self.map = newer
         for endpoint, had in before.items():
             has = self._homes[endpoint] = self._queues_of(endpoint)
-            # What is dropped here holds the cursor back there, also where it was only to be sent again.
+            # An update dropped here holds the cursor back there, even where it was only due for a resend.
             left = [home for home in had if home not in has]
             touched.update(left)
-            pending = min((self.queues[home].enqueue_tombstone(endpoint) for home in left), default=ANY)
+            pending = min((self.queues[home].enqueue_tombstone(endpoint) for home in left), default=NO_SEQUENCE)
             for home in has:
                 if home not in had:
                     self.queues[home].enqueue_first(endpoint)
@@ -242,33 +243,33 @@ class Backlog:
 
     @property
     def cursor(self) -> int:
-        """Sequence up to which the log has everything, or something later."""
+        """Sequence up to which the log has every change, or a later one of the same endpoint."""
         return min(self.ingested, *(queue.lowest_pending() - 1 for queue in self.queues))
 
 
 class LogReplaced(DiemError):
-    """A topic is another one than before, has more partitions, or is gone: what it lacks is found out anew."""
+    """A topic was recreated, has more partitions, or was deleted: the publisher starts over."""
 
 
 class LeaderMoved(DiemError):
-    """Requests are in flight to a broker that no longer leads and does not answer."""
+    """Requests hang at a broker that no longer leads their partitions."""
 
     retriable = True
 
 
 @dataclass(slots=True)
 class PublisherState:
-    """State of publishing to one log; it outlives the connections to it."""
+    """State of publishing to one log, kept across connections."""
 
     source: str
     map: str | None
-    """The topic that the map was read from; None if it is to be read before anything is published."""
+    """Id of the map's topic; None if the map must be read before anything is published."""
     backlog: Backlog
     resend_all: bool
-    """Resend everything, spread over a minute: another process published here before."""
+    """Whether to resend everything, spread over a minute: another process published here before."""
     new_store: bool
-    """The store has never published here, so that the log ought to be empty."""
+    """Whether the store has never published here, so that the log should be empty."""
     published: int = 0
-    """Records written and acknowledged."""
+    """Acknowledged records."""
     foreign: int = 0
-    """Partitions that were sent again because of records that are not ours."""
+    """Partitions resent because of foreign records."""

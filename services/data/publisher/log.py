@@ -1,4 +1,4 @@
-"""The updates topics as their one writer sees them: batches to a partition, end offsets, the source id. A thin shell.
+"""Thin shell over the updates topics for their only writer: produce batches, read end offsets and ids.
 
 Partitions are numbered as in the updates topic; the last number is the one partition of the topic of hot updates.
 """
@@ -20,37 +20,37 @@ from diem.kafka.topics import MAX_MESSAGE_BYTES, compare
 from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
 
 BATCH_BYTES: Final = 96 * 1024
-"""Of one request to one partition; the topic takes up to ``MAX_MESSAGE_BYTES``."""
+"""Size of one request to one partition; the topic accepts up to ``MAX_MESSAGE_BYTES``."""
 PRODUCER: Final[dict[str, Any]] = {
-    # Acknowledged by every replica in sync, and repeated by the client without a second copy in the log.
+    # Acknowledged by all in-sync replicas; repeated by the client without duplicates in the log.
     "acks": "all",
     "enable_idempotence": True,
     "max_batch_size": BATCH_BYTES,
     "max_request_size": 8 * MAX_MESSAGE_BYTES,
-    # Longer than a fail-over: within it the client itself repeats.
+    # Longer than a fail-over, during which the client itself repeats.
     "request_timeout_ms": 40_000,
     "retry_backoff_ms": 100,
     "metadata_max_age_ms": 10_000,
 }
-"""Settings of the producer (docs/protocol.md section 3); `diem check` looks at them."""
+"""Settings of the producer (docs/protocol.md section 3); ``diem check`` examines them."""
 REQUEST_TIMEOUT_S: Final = 5.0
 
 
-class Place(NamedTuple):
-    """The log and its map as they are in Kafka now."""
+class LogTopics(NamedTuple):
+    """The topics of log and map as found in Kafka."""
 
     source: str | None
-    """Cluster and topics that positions belong to; None while one of the topics is not there."""
+    """Id that positions belong to: cluster and topics; None while a topic is missing."""
     map: str | None
-    """The map's topic; None while it is not there."""
+    """Id of the map's topic; None while it is missing."""
     leaders: dict[int, int]
     """The leader of each partition."""
     partitions: int
-    """Of the updates topic."""
+    """Number of partitions of the updates topic."""
 
 
 class Log:
-    """The open topics. Make it with :func:`open_log`."""
+    """The open topics, from :func:`open_log`."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class Log:
         producer: AIOKafkaProducer,
         consumer: AIOKafkaConsumer,
     ) -> None:
-        # The sizes that are configured count at the start: plans give a topic partitions, operators replicas.
+        # Configured sizes apply to new topics only: plans add partitions later, operators add replicas.
         self._options = replace(options, partitions=None, replication=None)
         self._names = options.names
         self.topic = self._names.updates
         self._partitions = [TopicPartition(self.topic, number) for number in range(count - 1)]
         self._partitions.append(TopicPartition(self._names.hot, 0))
-        # Not the producer's: on a connection of its own a metadata request does not wait behind a produce request.
+        # Not the producer's client: a metadata request must not wait behind a produce request.
         self._client = client
         self._producer = producer
         self._consumer = consumer
@@ -75,10 +75,10 @@ class Log:
         """Write as many of ``records`` (key, value or None) as fit into one request; at least the first.
 
         Returns:
-            The offset of the first (negative if the broker does not know it any more), and how many there are.
+            The offset of the first (negative if the broker no longer knows it), and the number written.
 
         Raises:
-            KafkaError, OSError: it is not known whether they were written.
+            KafkaError, OSError: whether they were written is unknown.
         """
         batch = self._producer.create_batch()
         count = 0
@@ -92,12 +92,12 @@ class Log:
         return (-1 if written is None else int(written.offset)), count
 
     async def acknowledge(self, epoch: int, unknown: Iterable[bytes]) -> None:
-        """Acknowledge an epoch in the topic of the map: everything it requires is written.
+        """Acknowledge an epoch in the map's topic: everything that it requires is written.
 
         ``unknown`` are endpoints with entries in the map that the store does not have.
 
         Raises:
-            KafkaError, OSError: it is not known whether that was written.
+            KafkaError, OSError: whether the acknowledgement was written is unknown.
         """
         value = encode_ack(epoch, unknown)
         await self._producer.send_and_wait(self._names.partition_map, value, PUBLISHER_ACK, partition=0)
@@ -108,7 +108,7 @@ class Log:
         return {number: end for number, end in zip(numbers, ends, strict=True) if end is not None}
 
     async def _end_offset(self, partition: TopicPartition) -> int | None:
-        # One by one: asked together, a partition without a leader would hold up the answer for all.
+        # One request each: in a common one, a partition without a leader would delay the answer for all.
         with suppress(KafkaError, TimeoutError):
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 return int((await self._consumer.end_offsets([partition]))[partition])
@@ -119,11 +119,11 @@ class Log:
         partition = self._partitions[number]
         return f"{partition.topic}/{partition.partition}"
 
-    async def locate(self, avoid: Collection[int] = ()) -> Place:
-        """Describe the log in Kafka.
+    async def describe(self, avoid: Collection[int] = ()) -> LogTopics:
+        """Return the current topics of log and map.
 
         Raises:
-            KafkaUnavailable: the brokers do not answer. Those to ``avoid`` are asked last.
+            KafkaUnavailable: no broker answers. Those to ``avoid`` are tried last.
         """
         cluster = await describe(self._client, *self._names.topics, avoid=avoid)
         found = {
@@ -131,7 +131,7 @@ class Log:
             for topic in cluster.topics.values()
             for number, part in topic.partitions.items()
         }
-        return Place(
+        return LogTopics(
             source=cluster.source(*self._names.log),
             map=cluster.source(self._names.partition_map),
             leaders={number: found[part] for number, part in enumerate(self._partitions) if part in found},
@@ -139,10 +139,10 @@ class Log:
         )
 
     async def check_settings(self) -> None:
-        """Check that no topic was altered so that it would lose or refuse updates.
+        """Check that no topic was altered in a way that loses or refuses updates.
 
         Raises:
-            WrongTopic: one has been.
+            WrongTopic: a topic was.
             KafkaUnavailable: the brokers do not answer.
         """
         cluster = await describe(self._client, *self._names.topics)
@@ -150,10 +150,10 @@ class Log:
             await compare(self._client, self._options, cluster)
 
     def disconnect(self, node: int) -> None:
-        """Close the producer's connection to a hanging broker: requests in flight there go to the new leader.
+        """Close the producer's connection to a hanging broker, so that requests in flight go to the new leader.
 
-        The producer repeats it by itself, under the same id and sequence. A new producer would need a new id, which
-        brokers ask the controller for; and that may be the one that hangs.
+        The producer repeats them by itself, under the same producer id and sequence. A new producer would need a new
+        id, which brokers request from the controller; and that may be the hanging broker.
         """
         connection = self._producer.client._conns.get((node, ConnectionGroup.DEFAULT))  # noqa: SLF001  # no public way
         if connection is not None:
@@ -166,12 +166,11 @@ async def open_log(options: KafkaOptions, count: int) -> AsyncIterator[Log]:
     """Open the topics for one writer, with ``count`` partitions.
 
     Raises:
-        KafkaError, TimeoutError: the brokers are not there.
-        KafkaUnavailable: likewise.
+        KafkaError, KafkaUnavailable, TimeoutError: the brokers cannot be reached.
     """
     arguments = options.client_arguments()
     producer = AIOKafkaProducer(client_id=f"{options.topic_prefix}publisher", **PRODUCER, **arguments)
-    # It consumes nothing: the producer cannot ask for end offsets.
+    # Consumes nothing; only a consumer can query end offsets.
     consumer = AIOKafkaConsumer(group_id=None, request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000), **arguments)
     try:
         async with connected_client(options) as client, asyncio.timeout(REQUEST_TIMEOUT_S) as opening:

@@ -1,4 +1,4 @@
-"""Keep publishing: find or make the topics, open them, reopen after a fault, start over when they were replaced."""
+"""Keep publishing: find or create the topics, reopen them after a fault, start over when they were replaced."""
 
 import asyncio
 from collections.abc import Collection, Iterable
@@ -17,40 +17,40 @@ from diem.kafka.map_writer import begin_map
 from diem.kafka.metadata import Cluster, describe
 from diem.kafka.topics import check_room, ensure, used_partitions
 from diem.process import metrics
-from diem.process.backoff import full_jitter
+from diem.process.backoff import Backoff
 from diem.process.metrics import Sample
 from diem.protocol.partition_map import HOT, PartitionMap
 from services.data.publisher.backlog import Backlog, LogReplaced, PublisherState
 from services.data.publisher.log import open_log
-from services.data.publisher.session import CHECK_EVERY_S, PublishedStore, PublisherSession, names
+from services.data.publisher.session import CHECK_EVERY_S, PublishedStore, PublisherSession, all_endpoints
 from services.data.store.tables import Cursor
 
 
 class Topics(NamedTuple):
-    """The topics to publish to, and the map."""
+    """The topics to publish to, and the partition map."""
 
     cluster: Cluster
     partitions: int
-    """Of the updates topic."""
+    """Number of partitions of the updates topic."""
     source: str
-    """Cluster and topics that positions belong to."""
+    """Id that positions belong to: cluster and topics."""
     map_source: str
     map: PartitionMap
 
 
 async def find_topics(options: KafkaOptions, hot: Collection[str], before: PublisherState | None) -> Topics:
-    """Find the topics and the map: the one that stands, else the one that was followed, else epoch 0 with ``hot``.
+    """Find or create the topics and the map: the stored map, else the one in use, else epoch 0 with ``hot``.
 
     Raises:
-        KafkaUnavailable: the cluster does not answer, or does not let us.
-        WrongTopic: a topic is there, and not as it must be; or it has fewer partitions than the map uses.
+        KafkaUnavailable: the cluster does not answer, or denies access.
+        WrongTopic: a topic has wrong settings, or fewer partitions than the map uses.
     """
     names = options.names
     cluster = await _cluster(options, before)
     partitions = len(cluster.topics[names.updates].partitions)
     source, map_source = str(cluster.source(*names.log)), str(cluster.source(names.partition_map))
     if before is not None and before.map == map_source:
-        # A newer map there is switched to while publishing.
+        # If there is a newer map, the session switches to it.
         map_ = before.backlog.map
     else:
         map_ = await begin_map(options, partitions, hot, before.backlog.map if before else None)
@@ -59,7 +59,7 @@ async def find_topics(options: KafkaOptions, hot: Collection[str], before: Publi
 
 
 async def _cluster(options: KafkaOptions, before: PublisherState | None) -> Cluster:
-    """The cluster with our topics, which are made or compared unless they are those that were published to before."""
+    """Return the cluster with its topics; they are created or checked, unless they are those of ``before``."""
     names = options.names
     if before is None:
         return await ensure(options)
@@ -67,12 +67,12 @@ async def _cluster(options: KafkaOptions, before: PublisherState | None) -> Clus
         cluster = await describe(client, *names.topics)
     if (cluster.source(*names.log), cluster.source(names.partition_map)) == (before.source, before.map):
         return cluster
-    # What is configured was compared at the start; plans may have given the topic more since.
+    # The configured number was checked at the start; plans may have added partitions since.
     return await ensure(replace(options, partitions=None), used_partitions(before.backlog.map))
 
 
 def warn_of_differences(options: KafkaOptions, hot: Collection[str], topics: Topics) -> None:
-    """Log where the existing map differs from what the settings and the topic would make."""
+    """Log where the existing map differs from the settings and the topic."""
     logger, map_ = structlog.get_logger("publisher"), topics.map
     configured = {name.encode() for name in hot}
     marked = {name for name, entry in map_.entries.items() if HOT in entry}
@@ -93,22 +93,22 @@ def warn_of_differences(options: KafkaOptions, hot: Collection[str], topics: Top
 
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
-REFUSE_WITHIN_S: Final = 15.0
-"""A wrong topic found this early ends the process; later it would take the REST service with it."""
+STARTUP_S: Final = 15.0
+"""Time within which a wrong topic or configuration ends the process; later, the REST service goes on."""
 
 
 class Publisher:
     """Keeps the updates topic current with a store. Call :meth:`changed` after every commit; :meth:`run` does the work.
 
-    The process that runs this has the store to itself, so that a store has one publisher. The endpoints ``hot`` are in
-    the topic that every bridge reads, if the partition map is yet to be made.
+    A store has one publisher, because the process that runs it holds the store's lock. ``hot`` endpoints are published
+    to the topic that every bridge reads, if the partition map does not exist yet.
     """
 
     def __init__(self, store: PublishedStore, options: KafkaOptions, hot: Collection[str] = ()) -> None:
         self._store = store
         self._options = options
         self._hot = hot
-        self._new = asyncio.Event()
+        self._changed = asyncio.Event()
         self._state: PublisherState | None = None
         self._log = structlog.get_logger("publisher")
         self.publishing = False
@@ -120,18 +120,18 @@ class Publisher:
 
     def changed(self) -> None:
         """Wake the publisher: the store has new changes."""
-        self._new.set()
+        self._changed.set()
 
     async def run(self) -> None:
-        """Publish until cancelled; Kafka may be away for as long as it likes.
+        """Publish until cancelled, through outages of Kafka of any length.
 
         Raises:
-            WrongTopic: the topic is there at the start, and not as it must be.
-            ConfigurationError: the options cannot be used.
+            WrongTopic: a topic has wrong settings, found soon after the start.
+            ConfigurationError: the options cannot be used, found soon after the start.
         """
         silence_library_log()
         loop = asyncio.get_running_loop()
-        started, attempt = loop.time(), 0
+        started, backoff = loop.time(), Backoff(RETRY_BASE_S, RETRY_CAP_S)
         while True:
             written = self._written
             try:
@@ -142,21 +142,22 @@ class Publisher:
                 wrong = isinstance(error, WrongTopic)
                 if wrong:
                     self._invalidate()
-                # Later than at the start, what is wrong may be put right while the REST service goes on.
-                early = not self.opened and loop.time() - started < REFUSE_WITHIN_S
+                # Later, an operator may correct the fault while the REST service goes on.
+                early = not self.opened and loop.time() - started < STARTUP_S
                 if early and isinstance(error, ConfigurationError):
                     raise
                 self._failed(error)
                 if wrong:
                     await asyncio.sleep(CHECK_EVERY_S)
-            attempt = 0 if self._written > written else attempt + 1
-            await asyncio.sleep(full_jitter(attempt, RETRY_BASE_S, RETRY_CAP_S))
+            if self._written > written:
+                backoff.reset()
+            await asyncio.sleep(backoff.next_delay())
 
     async def _publish(self) -> None:
-        """Publish to the topic as it is now, until something about it is wrong. Always ends with an exception."""
+        """Publish to the current topics until a fault. Always ends with an exception."""
         found = await find_topics(self._options, self._hot, self._state)
         state = self._resume_or_start(found)
-        # Those that the cluster counts as alive: a broker that hangs would hold up whoever connects to it first.
+        # Only brokers that the cluster counts as alive: connecting to a hanging one first would take long.
         alive = ",".join(f"{host}:{port}" for host, port in found.cluster.brokers.values())
         options = replace(self._options, bootstrap_servers=alive)
         async with open_log(options, len(state.backlog.queues)) as log:
@@ -165,27 +166,27 @@ class Publisher:
                 reader = MapReader(options)
                 hot = frozenset(name.encode() for name in self._hot)
                 await PublisherSession(
-                    self._store, state, log, reader, new=self._new, hot=hot, on_written=self._on_written
+                    self._store, state, log, reader, changed=self._changed, hot=hot, on_written=self._on_written
                 ).run()
             finally:
                 self.publishing = False
 
     def _invalidate(self) -> None:
-        """Publish no more until the topics have been compared, and then everything: what they had may be lost.
+        """Forget cursor and map: the topics may have lost updates, so all are sent once the topics are correct.
 
-        Nor by the map from before: it may be the newer one for which a topic is wrong.
+        The map is read again as well: a topic may be wrong for a newer map only.
         """
         old = self._state
         if old is not None:
             backlog = Backlog(len(old.backlog.queues) - 1, 0, old.backlog.map)
-            backlog.resume_phase(names(self._store))
+            backlog.resume_phase(all_endpoints(self._store))
             self._state = replace(old, map=None, backlog=backlog)
-        # Also for the next process: before everything is there again, no watermark may be written.
+        # Stored for the next process, too: no watermark may be written before everything is sent again.
         if (stored := self._store.cursor) is not None and stored.sequence:
             self._store.keep_cursor(Cursor(stored.source, 0))
 
     def _on_written(self) -> None:
-        # Only now: that a topic can be opened does not mean that it can be written to.
+        # Only now: a topic that can be opened may still refuse writes.
         self._written += 1
         if not self.publishing and self._state is not None:
             self.publishing, self.failure = True, None
@@ -195,17 +196,17 @@ class Publisher:
         old = self._state
         if old is not None and old.source == found.source and len(old.backlog.queues) == found.partitions + 1:
             old.map = found.map_source
-            old.backlog.switch_map(found.map, names(self._store))
+            old.backlog.switch_map(found.map, all_endpoints(self._store))
             return old
         warn_of_differences(self._options, self._hot, found)
         stored = self._store.cursor
-        # A position in one log says nothing of another one: then everything is sent, as fast as it goes.
+        # Positions are valid in their own log only; for another log everything is sent at full speed.
         cursor = min(stored.sequence, self._store.changes.sequence) if stored and stored.source == found.source else 0
-        # If only the hot topic is another one, the store has published here all the same.
+        # If only the hot topic was replaced, the store has published here before.
         ours = str(found.cluster.source(self._options.names.updates))
         new_store = stored is None or not stored.source.startswith(ours)
         backlog = Backlog(found.partitions, cursor, found.map)
-        backlog.resume_phase(names(self._store))
+        backlog.resume_phase(all_endpoints(self._store))
         self._state = PublisherState(
             found.source, found.map_source, backlog, resend_all=cursor > 0, new_store=new_store
         )
@@ -242,7 +243,7 @@ class Publisher:
         }
 
     def samples(self) -> Iterable[Sample]:
-        """The publisher's metrics."""
+        """Return the publisher's metrics."""
         status = self.status()
         yield metrics.PUBLISHER_UP.sample(self.publishing)
         yield metrics.PUBLISHER_LAG.sample(self.lag)

@@ -1,4 +1,4 @@
-"""One sender for each partition, and the tracker of dense offsets that detects foreign records."""
+"""One sender per partition, and the tracker of dense offsets that detects foreign records."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -10,28 +10,28 @@ from services.data.publisher.log import Log
 
 
 class OffsetTracker:
-    """The next offset of one partition, as its only writer expects it.
+    """Expected next offset of one partition, kept by its only writer.
 
-    A record in between was written by somebody else: most likely the late request of a publisher that died, with an
-    update that is older than what its successor has written. Compaction would keep that one; so everything of the
-    partition is then sent again (docs/protocol.md section 3).
+    A gap is a record of another writer: most likely a late request of a publisher that died, with an older update than
+    those of its successor. Compaction would keep the older one, so the whole partition is resent (docs/protocol.md
+    section 3).
     """
 
     __slots__ = ("foreign", "next")
 
     def __init__(self) -> None:
         self.next: int | None = None
-        """The expected offset; None accepts whatever is there."""
+        """The expected offset; None accepts any."""
         self.foreign = False
-        """Records of another writer were detected."""
+        """Whether records of another writer were detected."""
 
     def acknowledged(self, base: int, count: int) -> None:
-        """Record that our ``count`` records are at ``base`` (negative: not known to the broker)."""
+        """Compare with the acknowledged offset ``base`` of ``count`` records (negative: unknown to the broker)."""
         self.foreign |= base < 0 or (self.next is not None and base != self.next)
         self.next = None if base < 0 else base + count
 
     def compare_end(self, end: int) -> None:
-        """Compare the end offset of the partition while no request is in flight."""
+        """Compare with the end offset of the partition, while no request is in flight."""
         self.foreign |= self.next is not None and end != self.next
         self.next = end
 
@@ -50,10 +50,10 @@ class PartitionSenders:
         self._state = state
         self._changes = changes
         self._queues = state.backlog.queues
-        # Whether the last requests of an earlier connection were written is unknown: the first check compares nothing.
+        # Whether the last requests of an earlier connection were written is unknown: the first check accepts any end.
         self.trackers = [OffsetTracker() for _ in self._queues]
         self.in_flight_since: dict[int, float] = {}
-        """When the request of each partition was sent, by the loop's clock."""
+        """Send time of each partition's request, by the loop's clock."""
         self._on_acknowledged = on_acknowledged
         self._wake = [asyncio.Event() for _ in self._queues]
         self._watermarks_due: set[int] = set()
@@ -64,26 +64,26 @@ class PartitionSenders:
             self._wake[number].set()
 
     def request_watermarks(self) -> None:
-        """Write a watermark to every partition as soon as it has everything that was accepted."""
+        """Have a watermark written to every partition as soon as it has every accepted change."""
         self._watermarks_due |= set(range(len(self._wake)))
         self.wake(self._watermarks_due)
 
     async def run(self, number: int) -> None:
-        """Send the queue of one partition until something is wrong.
+        """Send the queue of one partition until a fault.
 
         Raises:
-            KafkaError, OSError: it is not known whether the request in flight was written.
+            KafkaError, OSError: whether the request in flight was written is unknown.
         """
         queue, wake, loop = self._queues[number], self._wake[number], asyncio.get_running_loop()
         while True:
             updates = queue.dequeue(MAX_RECORDS)
-            # What is current now: a repetition never brings an older update back.
+            # Always the current update: a repetition never brings an older one back.
             records: list[tuple[bytes, bytes | None]] = [
                 (endpoint, change.value) for endpoint in updates if (change := self._changes.get(endpoint))
             ]
             tombstones = self._state.backlog.dequeue_tombstones(number, MAX_RECORDS)
             records += [(endpoint, None) for endpoint in tombstones]
-            # A watermark states that everything accepted is here: nothing is due or yet to be ingested.
+            # A watermark asserts that every accepted change is here: nothing is due or yet to be ingested.
             all_in = not queue.due and self._state.backlog.ingested >= self._changes.sequence
             if number in self._watermarks_due and all_in:
                 records.append((WATERMARK_KEY, WATERMARK))

@@ -1,4 +1,4 @@
-"""One connection to the log: ingest changes, write watermarks, resync regularly, check the log, store the cursor."""
+"""Tasks of one connection to the log: ingest, send, watermarks, map, checks, cursor, regular resync."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from services.data.publisher.senders import PartitionSenders
 from services.data.store.tables import Cursor
 
 MAX_CHANGES: Final = 2000
-"""Changes taken from the store at once."""
+"""Changes ingested in one step of the event loop."""
 CHECK_EVERY_S: Final = 10.0
 TOPIC_CHECK_EVERY_S: Final = 2.0
 """Interval at which the topic is checked for replacement."""
@@ -36,7 +36,7 @@ RESYNC_SPREAD_S: Final = 3600.0
 
 
 class PublishedStore(Protocol):
-    """The store of the Data Service, as far as it is published."""
+    """The part of the Data Service's store that the publisher uses."""
 
     cursor: Cursor | None
 
@@ -46,17 +46,17 @@ class PublishedStore(Protocol):
         ...
 
     def keep_cursor(self, cursor: Cursor) -> None:
-        """Remember, with one of the next commits, how far the log is."""
+        """Store the cursor with one of the next commits."""
         ...
 
 
-def names(store: PublishedStore) -> list[bytes]:
+def all_endpoints(store: PublishedStore) -> list[bytes]:
     """Return all endpoints of a store, in the order of their latest changes."""
     return [change.endpoint for change in store.changes.after(0, len(store.changes))]
 
 
 class PublisherSession:
-    """The tasks of one connection. Each ends with an exception only, and all end with the first."""
+    """The tasks of one connection. Each ends only with an exception; the first ends all."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class PublisherSession:
         log: Log,
         reader: MapReader,
         *,
-        new: asyncio.Event,
+        changed: asyncio.Event,
         hot: Collection[bytes] = (),
         on_written: Callable[[], None] = lambda: None,
     ) -> None:
@@ -76,7 +76,7 @@ class PublisherSession:
         self._reader = reader
         self._map_changed = asyncio.Event()
         reader.on_changed = self._map_changed.set
-        self._new = new
+        self._changed = changed
         self._hot = hot
         self._on_written = on_written
         self._acknowledged = asyncio.Event()
@@ -84,16 +84,16 @@ class PublisherSession:
         self._log_monitor = LogMonitor(log, state, self._senders)
 
     async def run(self) -> None:
-        """Publish until something is wrong.
+        """Publish until a fault.
 
         Raises:
             LogReplaced: start over with another log.
-            WrongTopic: a topic would lose updates, or the map uses partitions that the log has not.
-            KafkaError, KafkaUnavailable, LeaderMoved, OSError, TimeoutError: connect again.
+            WrongTopic: a topic would lose updates, or the map uses partitions that the log does not have.
+            KafkaError, KafkaUnavailable, LeaderMoved, OSError, TimeoutError: reconnect.
         """
         for queue in self._backlog.queues:
             queue.requeue()
-        # Before anything of ours: a record that comes from elsewhere after this is noticed.
+        # Before the first request: foreign records after this point are detected.
         await self._compare()
         self._log_monitor.warn_of_another_store()
         work = [self._senders.run(number) for number in range(len(self._backlog.queues))]
@@ -112,14 +112,14 @@ class PublisherSession:
 
     async def _ingest(self) -> None:
         while True:
-            self._new.clear()
+            self._changed.clear()
             while found := self._store.changes.after(self._backlog.ingested, MAX_CHANGES):
                 self._senders.wake(self._backlog.ingest(found))
                 await asyncio.sleep(0)
-            await self._new.wait()
+            await self._changed.wait()
 
     async def _follow_map(self) -> None:
-        """Write by a newer map as soon as all of it was read."""
+        """Switch to a newer map as soon as it was read completely."""
         while True:
             await self._map_changed.wait()
             self._map_changed.clear()
@@ -127,10 +127,10 @@ class PublisherSession:
             if newer is None or not self._reader.caught_up or newer == self._backlog.map:
                 continue
             if used_partitions(newer) > len(self._backlog.queues) - 1:
-                # The topic has grown for this map, as a rule: it is opened again at once, with all of them.
+                # As a rule the topic has grown for this map: LogReplaced reopens it with all partitions.
                 await self._log_monitor.check_topics()
             check_room(self._log.topic, len(self._backlog.queues) - 1, newer)
-            self._senders.wake(self._backlog.switch_map(newer, names(self._store)))
+            self._senders.wake(self._backlog.switch_map(newer, all_endpoints(self._store)))
             self._acknowledged.set()
             structlog.get_logger("publisher").info("following another map", **newer.head._asdict())
 
@@ -139,7 +139,7 @@ class PublisherSession:
         self._on_written()
 
     async def _acknowledge_epochs(self) -> None:
-        """Acknowledge every epoch once the log is complete for it: migrations wait for that."""
+        """Acknowledge every epoch once the log is complete for it; migrations wait for this."""
         acknowledged_epoch: int | None = None
         while True:
             self._acknowledged.clear()
@@ -165,11 +165,11 @@ class PublisherSession:
             await self._log_monitor.check_topics()
 
     async def _check_settings(self) -> None:
-        """Check regularly that the topics' settings lose nothing: first soon after they were opened."""
+        """Check regularly that the topics' settings lose no updates; the first time soon after opening."""
         pause = TOPIC_CHECK_EVERY_S
         while True:
             await asyncio.sleep(pause)
-            # Asked again later; that brokers are unavailable is noticed elsewhere.
+            # Retried at the next interval; other tasks notice that brokers are unavailable.
             with suppress(KafkaUnavailable):
                 await self._log.check_settings()
             pause = CHECK_EVERY_S
@@ -181,7 +181,9 @@ class PublisherSession:
 
     async def _compare(self) -> None:
         if queues := await self._log_monitor.find_foreign():
-            self._resend([name for name in names(self._store) if not queues.isdisjoint(self._backlog.homes(name))])
+            self._resend(
+                [name for name in all_endpoints(self._store) if not queues.isdisjoint(self._backlog.homes(name))]
+            )
 
     async def _write_cursor(self) -> None:
         while True:
@@ -200,7 +202,7 @@ class PublisherSession:
             await self._full_resync(RESYNC_SPREAD_S)
 
     async def _full_resync(self, seconds: float) -> None:
-        everything = names(self._store)
+        everything = all_endpoints(self._store)
         share = max(1, round(len(everything) * TICK_S / seconds))
         for start in range(0, len(everything), share):
             self._resend(everything[start : start + share])

@@ -1,8 +1,8 @@
-"""Sources: what keeps endpoints up to date from elsewhere. One that fails never stops another.
+"""Sources: keep endpoints up to date from elsewhere. A failing source never stops another.
 
 Reading order: ``source`` (the seam), ``tables`` and ``config`` (diem.toml), ``plugins``, ``runner``; the types are
-``http`` with ``fetch``, ``directory`` with ``parquet``, and ``market``. The names here are what a plug-in needs
-(docs/sources.md). A new type needs its table in ``tables``, its name in ``config.TABLES``, its making in ``runner``.
+``http`` with ``fetch``, ``directory`` with ``parquet``, and ``market``. Plug-ins use the names exported here
+(docs/sources.md). A new type needs a table in ``tables``, a name in ``config.TABLES`` and a case in ``runner``.
 """
 
 from services.data.sources.source import Claim, Fault, Health, Sink, Source

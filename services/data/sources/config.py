@@ -1,4 +1,4 @@
-"""``diem.toml``: which sources and plans there are. Checked completely; a fault names file, table, field and line."""
+"""Load ``diem.toml``: sources and plans. All faults are reported, each with file, table, field and line."""
 
 import re
 import tomllib
@@ -28,13 +28,13 @@ TABLES: Final[Mapping[str, type[SourceTable]]] = {
     "http": HttpConfig,
     "simulation": SimulationConfig,
 }
-"""The types of sources that are there without plug-ins."""
+"""The built-in types of sources."""
 _KINDS: Final = ("source", "plan")
 """The tables of the file."""
 
 
 class BadConfig(ConfigurationError):
-    """A configuration file that cannot be used; one line for every fault."""
+    """A configuration file that cannot be used; one line per fault."""
 
     def __init__(self, path: Path, faults: Sequence[str]) -> None:
         super().__init__(path, faults)
@@ -46,7 +46,7 @@ class BadConfig(ConfigurationError):
 
 
 def _source(raw: object, info: ValidationInfo) -> object:
-    """A table of [[source]] as its type's own model."""
+    """Validate a ``[[source]]`` table by the model of its type."""
     if not isinstance(raw, dict):
         return raw
     kind = raw.get("type")
@@ -86,7 +86,7 @@ def load(path: Path) -> Config:
     """Read and check a configuration file.
 
     Raises:
-        BadConfig: it cannot be read, is not TOML, or says something that is not understood.
+        BadConfig: the file cannot be read, is not TOML, or a table or field is invalid.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -114,7 +114,7 @@ def _names_given_twice(text: str, document: dict[str, Any]) -> list[str]:
         for index, table in enumerate(_tables(document, kind)):
             name = table.get("name", _default_name(kind, table)) if isinstance(table, dict) else None
             if not isinstance(name, str):
-                continue  # that is a fault of its own
+                continue  # reported as a fault of its own
             if name in names:
                 where = _where(text, document, (kind, index, "name"))
                 faults.append(f"{where}: another {kind} has the name {name!r}")
@@ -137,7 +137,7 @@ def _fault(text: str, document: dict[str, Any], fault: Any) -> str:  # noqa: ANN
 
 
 def _no_such_field(document: dict[str, Any], location: Sequence[int | str]) -> str:
-    """Say which fields or tables a misspelt one may have been meant to be."""
+    """Describe an unknown field or table, with the known ones that it may be a misspelling of."""
     match location:
         case [str(kind)]:
             return f"no such table{did_you_mean(kind, _KINDS)}"
@@ -155,14 +155,14 @@ def _fields(model: type[BaseModel] | None) -> Collection[str]:
 
 
 def _model(kind: str, table: dict[str, Any]) -> type[BaseModel] | None:
-    """Return the model of a table, as far as that is known."""
+    """Return the model of a table; None where its type is unknown."""
     return PlanConfig if kind == "plan" else TABLES.get(str(table.get("type"))) or _plugged_in_or_not(table)
 
 
 def _plugged_in_or_not(table: dict[str, Any]) -> type[SourceTable] | None:
     try:
         return _plugged_in(str(table.get("type")))
-    except PydanticCustomError:  # which is a fault of its own
+    except PydanticCustomError:  # reported as a fault of its own
         return None
 
 
@@ -172,7 +172,7 @@ def _tables(document: dict[str, Any], kind: str) -> list[Any]:
 
 
 def _where(text: str, document: dict[str, Any], location: Sequence[int | str]) -> str:
-    """``line 7, [[source]] 2 "prices", every``: as much of it as is known."""
+    """Return the place of a fault, as in ``line 7, [[source]] 2 "prices", every``, as far as it is known."""
     if len(location) < 2 or location[0] not in _KINDS or not isinstance(location[1], int):
         line = _line_of_table(text, str(location[0])) if location else None
         return ", ".join([*([f"line {line}"] if line else []), *map(str, location)]) or "file"
@@ -188,13 +188,13 @@ def _where(text: str, document: dict[str, Any], location: Sequence[int | str]) -
 
 
 def _line_of_table(text: str, name: str) -> int | None:
-    """Return the first line of a table or key at the top of the file."""
+    """Return the number of the first line with a top-level table or key."""
     begins = re.compile(rf'\s*(\[\[?\s*)?"?{re.escape(name)}"?\s*(\]|=|\.)')
     return next((number for number, line in enumerate(text.splitlines(), start=1) if begins.match(line)), None)
 
 
 def _line(text: str, kind: str, index: int, fields: Sequence[str]) -> int | None:
-    """The line of a field in the ``index``-th table of a kind, or of it; None for tables written in another way."""
+    """Return the line of a field of the ``index``-th table of a kind, else of the table; None for inline tables."""
     table, inside = -1, False
     path: list[str] = []
     found = None
@@ -219,11 +219,11 @@ def _is_key(line: str, field: str) -> bool:
 
 
 def _table_path(line: str) -> list[str]:
-    """``[source.endpoints."/x"]`` as its keys."""
+    """Return the keys of a header such as ``[source.endpoints."/x"]``; empty for any other line."""
     path: list[str] = []
     try:
         inner = tomllib.loads(line)
-    except tomllib.TOMLDecodeError:  # a line within a text or an array
+    except tomllib.TOMLDecodeError:  # a line of a multi-line string or array
         return path
     while inner:
         key, inner = next(iter(inner.items()))

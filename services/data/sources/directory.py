@@ -18,15 +18,16 @@ from diem.process.clock import Clock
 from diem.protocol import endpoints
 from services.data import datasets
 from services.data.datasets import Dataset
-from services.data.errors import BodyTooLarge, DataError, InvalidDataset
+from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
 from services.data.sources.parquet import parse_parquet
 from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import DirectoryConfig
 
 SUFFIXES: Final = (".csv", ".parquet")
 _IGNORED: Final = (".", "~", "#", "_")
-"""First letters of names that are hidden, or temporary to the programs that write them."""
+"""First letters of hidden names, and of the temporary names of editors and other writers."""
 _ENTRIES_PER_FILE: Final = 10
+"""Directory entries scanned per allowed file."""
 
 
 class FileStamp(NamedTuple):
@@ -51,7 +52,7 @@ class DirectoryListing(NamedTuple):
 
 
 def is_data(name: str) -> bool:
-    """Whether a name is that of a data file: not hidden, not temporary, and of a known kind."""
+    """Return whether a name is that of a data file: not hidden, not temporary, and of a known format."""
     return name.lower().endswith(SUFFIXES) and not name.startswith(_IGNORED)
 
 
@@ -59,12 +60,12 @@ def scan(directory: Path, only: str | None, max_files: int) -> DirectoryListing:
     """List the data files of a directory; blocks.
 
     Args:
-        directory: where.
-        only: the one name that counts; None for all.
-        max_files: how many may be there; the first by name are taken. Ten times as many entries are looked at.
+        directory: the directory.
+        only: the only name to list; None for all.
+        max_files: the number of files listed, first by name; at most ten times as many entries are scanned.
 
     Raises:
-        OSError: the directory cannot be read. A file that is not there is no error.
+        OSError: the directory cannot be read. A missing file is no error.
     """
     with os.scandir(directory) as entries:
         if only is not None:
@@ -76,10 +77,10 @@ def scan(directory: Path, only: str | None, max_files: int) -> DirectoryListing:
 
 
 def _regular(directory: Path, names: Sequence[str]) -> dict[str, FileStamp]:
-    """Those names that are regular files, or links to one."""
+    """Return the stamps of the names that are regular files, or links to one."""
     files = {}
     for name in names:
-        with contextlib.suppress(OSError):  # it went away, or is a link to nothing
+        with contextlib.suppress(OSError):  # removed meanwhile, or a dangling link
             status = (directory / name).stat()
             if stat.S_ISREG(status.st_mode):
                 files[name] = FileStamp.of(status)
@@ -87,20 +88,20 @@ def _regular(directory: Path, names: Sequence[str]) -> dict[str, FileStamp]:
 
 
 def read(path: Path, stamp: FileStamp, max_bytes: int) -> bytes | None:
-    """Read a whole file; None when it is not, or no longer, what was seen: it is being written. Blocks.
+    """Read a whole file; None when it no longer has ``stamp``: it is being written. Blocks.
 
     Raises:
-        BodyTooLarge: it has more than ``max_bytes``.
-        InvalidDataset: it is a link that leads out of its directory.
-        OSError: it cannot be read.
+        DatasetTooLarge: the file has more than ``max_bytes``.
+        InvalidDataset: the file is a link that leads out of its directory.
+        OSError: the file cannot be read.
     """
     if stamp.size > max_bytes:
-        raise BodyTooLarge(f"the file has more than {max_bytes} bytes")
-    # Whoever may write here could else have files read that are not his: errors quote what was read.
+        raise DatasetTooLarge(f"the file has more than {max_bytes} bytes")
+    # Otherwise, whoever may write here could read files of this process: errors quote what was read.
     real = path.resolve()
     if not real.is_relative_to(path.parent.resolve()):
         raise InvalidDataset("it is a link that leads out of the directory")
-    # Without waiting: what was a file may have become a pipe, on which opening would wait for a writer.
+    # Non-blocking: the file may have become a pipe, and opening a pipe waits for a writer.
     with open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123  # a descriptor
         if FileStamp.of(os.fstat(file.fileno())) != stamp:
             return None
@@ -113,13 +114,13 @@ def read(path: Path, stamp: FileStamp, max_bytes: int) -> bytes | None:
 BACKOFF_CAP_S: Final = 60.0
 CHANGING_S: Final = 60.0
 CHANGING_SCANS: Final = 5
-"""A file that changed in so many scans in a row, for so long, is reported: it may never be stable."""
+"""A file that changed in so many scans in a row, over so long, is reported: it may never become stable."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
 
 class _DuplicateEndpoint(DataError):
-    """Another file gives the same endpoint."""
+    """Another file has the same endpoint."""
 
     code = "shadowed"
     retriable = True
@@ -135,15 +136,16 @@ class _File:
     error: str | None = None
     fault: Fault = Fault.INVALID
     changing: int = 0
-    """Scans in a row with another stamp than before."""
+    """Scans in a row in which the stamp had changed."""
 
 
 class DirectorySource:
-    """Looks into ``config.path`` every ``config.every`` seconds and takes each file that is new or changed.
+    """Scans ``config.path`` every ``config.every`` seconds and ingests each new or changed file.
 
-    A file is taken when two looks saw the same of it (size, time of change, inode), so one that is being written waits;
-    one that was moved into place is taken whole. A file that is wrong is told and the others go on; it is read again
-    when it changes. What was stored of a file stays when it is wrong or vanishes. Blocking work is done in a thread.
+    A file is ingested once two scans found the same stamp (size, modification time, inode, device), so a file that is
+    being written waits, and one that was moved into place is ingested whole. An invalid file is reported and read again
+    when it changes; the others are not affected. Stored data stays when its file becomes invalid or vanishes. Blocking
+    work runs in a thread.
     """
 
     def __init__(
@@ -167,7 +169,7 @@ class DirectorySource:
 
     @property
     def claims(self) -> Sequence[Claim]:
-        """Its endpoint, or all below its prefix."""
+        """The configured endpoint, or everything below the prefix."""
         return self._config.claims
 
     async def run(self, sink: Sink) -> None:
@@ -179,36 +181,36 @@ class DirectorySource:
         """Scan once; return the seconds to wait before the next scan."""
         config = self._config
         try:
-            stamp = await asyncio.to_thread(scan, self._path, config.file, config.max_files)
+            listing = await asyncio.to_thread(scan, self._path, config.file, config.max_files)
         except OSError as error:
             self.health.failed(f"the directory cannot be read: {error.strerror}", fault=Fault.UNREACHABLE)
             self._failures += 1
             most = min(BACKOFF_CAP_S, config.every * 2 ** min(self._failures, 16))
             return self._uniform(config.every, max(most, config.every))
         self._failures = 0
-        self._files = {name: self._files.get(name, _File()) for name in stamp.files}
+        self._files = {name: self._files.get(name, _File()) for name in listing.files}
         firsts: dict[str, str] = {}
         faults = 0
         for name, file in self._files.items():
             endpoint = self._endpoint(name)
             first = firsts.setdefault(endpoint, name)
             if first != name:
-                # Whatever was taken of it, the endpoint has the other one's data now.
+                # If this file was ingested before: the endpoint has the other file's data now.
                 file.done, file.digest = None, b""
-            stands_still, file.stamp = file.stamp == stamp.files[name], stamp.files[name]
-            file.changing = 0 if stands_still else file.changing + 1
-            if not stands_still:
-                faults += self._wait_for(file)
+            stable, file.stamp = file.stamp == listing.files[name], listing.files[name]
+            file.changing = 0 if stable else file.changing + 1
+            if not stable:
+                faults += self._check_still_changing(file)
             elif file.done != file.stamp:
                 faults += await self._ingest(name, file, endpoint, first, sink)
-        self._report_health(faults, more=stamp.more)
+        self._report_health(faults, more=listing.more)
         return config.every
 
     def _endpoint(self, name: str) -> str:
         return self._config.endpoint or f"{self._config.prefix}/{Path(name).stem}"
 
-    def _wait_for(self, file: _File) -> bool:
-        """Let a file be written; returns whether that has become a fault now."""
+    def _check_still_changing(self, file: _File) -> bool:
+        """Report a file that has been changing for too long; return whether this is a new fault."""
         too_long = file.changing == max(CHANGING_SCANS, math.ceil(CHANGING_S / self._config.every))
         if too_long:
             file.done = None
@@ -219,7 +221,7 @@ class DirectorySource:
         return too_long
 
     async def _ingest(self, name: str, file: _File, endpoint: str, first: str, sink: Sink) -> bool:
-        """Take a file as it is now; returns whether there is a fault that was not there before."""
+        """Ingest a stable file; return whether there is a new fault."""
         before, file.error = file.error, None
         stamp = file.stamp
         try:
@@ -231,13 +233,13 @@ class DirectorySource:
             file.error, file.fault = error.strerror or type(error).__name__, Fault.UNREACHABLE
         except DiemError as error:
             file.error, file.fault = str(error), fault_of(error)
-            # The same bytes will be as wrong the next time; only what does not depend on them is tried again.
+            # The same bytes will fail again; only errors that do not depend on them are retried.
             if not error.retriable:
                 file.done = stamp
         return file.error is not None and file.error != before
 
     async def _store(self, name: str, file: _File, endpoint: str, sink: Sink) -> bool:
-        """Read, check and store a file; false when it is being written."""
+        """Read, parse and store a file; return False when it is being written."""
         if file.stamp is None:
             return False
         body = await asyncio.to_thread(read, self._path / name, file.stamp, self._config.max_bytes)

@@ -1,4 +1,4 @@
-"""One conditional GET with bounds on bytes, decoded bytes and redirects; reads are counted below the HTTP parser."""
+"""Conditional GET with bounds on bytes, decoded bytes and redirects; reads are counted below the HTTP parser."""
 
 import asyncio
 import ssl
@@ -16,35 +16,35 @@ import httpx
 
 from services.data.errors import DataError
 
-READ: Final = 8 * 1024
-"""Bytes that are read at once: what a parser makes of them (300 interim answers, 1,000 chunks) takes 10 ms at most."""
+READ_BYTES: Final = 8 * 1024
+"""Bytes per read: parsing so many (300 interim answers, 1,000 chunks) takes 10 ms at most."""
 
 
 class ResponseTooLarge(httpcore.RemoteProtocolError):
-    """The other side sent more than it may."""
+    """The server sent more than its budget."""
 
 
 class ReadBudget:
-    """Bytes that may still be read; set anew for each part of an answer."""
+    """Bytes that may still be read; reset for each part of an answer."""
 
     def __init__(self) -> None:
         self.left = 0
 
     def consume(self, count: int) -> None:
-        """Count bytes that were read; raise ResponseTooLarge beyond the budget."""
+        """Consume ``count`` bytes; raise ResponseTooLarge beyond the budget."""
         self.left -= count
         if self.left < 0:
             raise ResponseTooLarge("the answer is longer than it may be")
 
 
 class _Stream(httpcore.AsyncNetworkStream):
-    def __init__(self, stream: httpcore.AsyncNetworkStream, allowance: ReadBudget) -> None:
+    def __init__(self, stream: httpcore.AsyncNetworkStream, budget: ReadBudget) -> None:
         self._stream = stream
-        self._allowance = allowance
+        self._budget = budget
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # httpcore's name
-        data = await self._stream.read(min(max_bytes, READ), timeout)
-        self._allowance.consume(len(data))
+        data = await self._stream.read(min(max_bytes, READ_BYTES), timeout)
+        self._budget.consume(len(data))
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
@@ -59,16 +59,16 @@ class _Stream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore.AsyncNetworkStream:
-        return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._allowance)
+        return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._budget)
 
     def get_extra_info(self, info: str) -> Any:  # noqa: ANN401  # as httpcore has it
         return self._stream.get_extra_info(info)
 
 
 class _Backend(httpcore.AnyIOBackend):
-    def __init__(self, allowance: ReadBudget) -> None:
+    def __init__(self, budget: ReadBudget) -> None:
         super().__init__()
-        self._allowance = allowance
+        self._budget = budget
 
     async def connect_tcp(
         self,
@@ -79,45 +79,45 @@ class _Backend(httpcore.AnyIOBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         stream = await super().connect_tcp(host, port, timeout, local_address, socket_options)
-        return _Stream(stream, self._allowance)
+        return _Stream(stream, self._budget)
 
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """The usual authorities; reading them takes 20 ms, so all sources share it."""
+    """Return the TLS context with the usual authorities, shared by all sources: loading it takes 20 ms."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 class BoundedTransport(httpx.AsyncHTTPTransport):
-    """httpx's transport with one connection at a time, whose reads count against an allowance."""
+    """httpx's transport with one connection at a time, whose reads consume a budget."""
 
-    def __init__(self, allowance: ReadBudget) -> None:
+    def __init__(self, budget: ReadBudget) -> None:
         super().__init__(verify=_trusted(), trust_env=False)
-        # httpx has no parameter for what its pool connects with; the pool itself is httpcore's public interface.
+        # httpx has no parameter for the network backend of its pool; the pool is httpcore's public interface.
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=_trusted(),
             max_connections=1,
             keepalive_expiry=30.0,
-            network_backend=_Backend(allowance),
+            network_backend=_Backend(budget),
         )
 
 
 MAX_REDIRECTS: Final = 3
 MAX_RATIO: Final = 200
-"""How many times larger a body may become when it is decoded, beyond the first 64 KiB; tables of text stay below 50."""
-_PIECE: Final = 64 * 1024
-_HEAD: Final = 256 * 1024
-"""Bytes before the body: of TLS's handshake, interim answers and header fields (httpcore takes 100 KiB of one head)."""
-_TURN: Final = 64
-"""Chunks after which others have their turn: those that came in one read come without a pause."""
+"""Largest ratio of decoded to coded bytes, beyond the first 64 KiB; tables of text stay below 50."""
+_PIECE_BYTES: Final = 64 * 1024
+_HEAD_BYTES: Final = 256 * 1024
+"""Bytes before the body: TLS handshake, interim answers and header fields (httpcore bounds one head to 100 KiB)."""
+_YIELD_EVERY: Final = 64
+"""Chunks after which the event loop runs other tasks: the chunks of one read are iterated without a pause."""
 _MAX_VALIDATOR: Final = 1024
-_ENDS: Final = frozenset({"content-length", "transfer-encoding"})
-"""Without both, a body ends where the connection does (RFC 9112 section 6.3)."""
+_FRAMING: Final = frozenset({"content-length", "transfer-encoding"})
+"""Fields without which a body ends with the connection (RFC 9112 section 6.3)."""
 
 
 @dataclass(eq=False)
 class PollFailed(DataError):
-    """One poll brought nothing that can be used. ``retry_after`` is what the server says of another one."""
+    """A poll without a usable answer. ``retry_after`` is the server's Retry-After, if any."""
 
     template = "{reason}"
     code = "poll_failed"
@@ -127,18 +127,18 @@ class PollFailed(DataError):
 
 
 class Answer(NamedTuple):
-    """A complete answer, decoded; as far as can be known, if it is ``open_ended``."""
+    """A complete, decoded answer; possibly truncated if it is ``open_ended``."""
 
     content_type: str
     validators: dict[str, str]
-    """The headers of the next request that ask only for something newer."""
+    """Conditional header fields of the next request."""
     body: bytes
     open_ended: bool = False
-    """Nothing says where the body ends: no length, no chunks, no gzip. A cut one looks like a complete one."""
+    """Whether the body ends with the connection (no length, chunks or gzip), so that truncation is undetectable."""
 
 
 def make_client(timeout_s: float, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
-    """A client that takes nothing from the environment, keeps no cookies, and asks for no coding but gzip."""
+    """Make a client without settings from the environment and without cookies, which accepts no coding but gzip."""
     return httpx.AsyncClient(
         headers={"Accept": "text/csv, application/json", "Accept-Encoding": "gzip", "User-Agent": "DIEM"},
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
@@ -150,19 +150,19 @@ def make_client(timeout_s: float, transport: httpx.AsyncBaseTransport) -> httpx.
 
 
 async def fetch(
-    client: httpx.AsyncClient, url: str, validators: Mapping[str, str], allowance: ReadBudget, *, max_bytes: int
+    client: httpx.AsyncClient, url: str, validators: Mapping[str, str], budget: ReadBudget, *, max_bytes: int
 ) -> Answer | None:
-    """Get ``url``; None when the server says that nothing is new. At most 3 redirects, to the same origin only.
+    """Get ``url``; None when the server answers 304. Follows at most 3 redirects, to the same origin only.
 
-    ``allowance`` is that of the client's connections.
+    ``budget`` is that of the client's connections.
 
     Raises:
-        PollFailed: another answer than a complete body within the bounds.
-        httpx.HTTPError: the connection or HTTP itself failed.
+        PollFailed: the answer is not a complete body within the bounds.
+        httpx.HTTPError: the connection or the HTTP exchange failed.
     """
     here = origin = httpx.URL(url)
     for _ in range(MAX_REDIRECTS + 1):
-        allowance.left = _HEAD
+        budget.left = _HEAD_BYTES
         async with client.stream("GET", here, headers=dict(validators)) as response:
             if response.has_redirect_location:
                 here = _redirected(here, response)
@@ -175,14 +175,14 @@ async def fetch(
                 return None
             if response.status_code != 200:
                 raise PollFailed(f"status {response.status_code}", response.headers.get("retry-after", ""))
-            # Chunks have lengths before them; whose chunks are tiny sends more of these than of data.
-            allowance.left = _HEAD + 2 * max_bytes
+            # Each chunk is preceded by its length: tiny chunks have more of these than of data.
+            budget.left = _HEAD_BYTES + 2 * max_bytes
             body = await _body(response, max_bytes)
             return Answer(
                 response.headers.get("content-type", ""),
                 _validators(response.headers),
                 body,
-                open_ended=response.headers.keys().isdisjoint(_ENDS) and _coding(response) == "identity",
+                open_ended=response.headers.keys().isdisjoint(_FRAMING) and _coding(response) == "identity",
             )
     raise PollFailed(f"redirected more than {MAX_REDIRECTS} times")
 
@@ -192,7 +192,7 @@ def _redirected(here: httpx.URL, response: httpx.Response) -> httpx.URL:
         there = here.join(response.headers["location"])
     except (httpx.InvalidURL, ValueError):
         raise PollFailed(f"redirected ({response.status_code}) to what is no address") from None
-    # A password in the configured address is for this origin, and may be shown to it again.
+    # A password in the configured URL belongs to this origin, and may be sent to it again.
     return there.copy_with(userinfo=here.userinfo, fragment=None)
 
 
@@ -209,14 +209,14 @@ def _validators(headers: httpx.Headers) -> dict[str, str]:
 
 
 def _sent_back(value: str | None) -> str | None:
-    """Return a validator, unless it could not be sent back as a header, or not within reason."""
+    """Return a validator; None if it cannot be sent back as a header field, or is too long."""
     return value if value and len(value) <= _MAX_VALIDATOR and value.isascii() else None
 
 
 def _is_stable(modified: str | None, date: str | None) -> bool:
-    """Whether what changed at ``modified`` cannot change again with the same time (RFC 9110 section 8.8.2.2).
+    """Return whether Last-Modified is a strong validator (RFC 9110 section 8.8.2.2).
 
-    Seconds are all that the header has: a body of the second in which it changed may be followed by another one.
+    The header has whole seconds: a body sent within the second of its change may change again with the same time.
     """
     try:
         return parsedate_to_datetime(str(date)) - parsedate_to_datetime(str(modified)) >= timedelta(seconds=1)
@@ -233,13 +233,13 @@ async def _body(response: httpx.Response, max_bytes: int) -> bytes:
         raise PollFailed(f"the body has the coding {coding[:20]!r}, which was not asked for")
     gzip = None if coding == "identity" else Gzip()
     body = bytearray()
-    # Not through the response's own decoders: they decode a whole chunk before anybody can count.
+    # Not through the response's own decoders: they decode a whole chunk before its size can be checked.
     if not isinstance(response.stream, httpx.AsyncByteStream):
         raise TypeError(response.stream)
     count = 0
     async for chunk in response.stream:
         count += 1
-        if count % _TURN == 0:
+        if count % _YIELD_EVERY == 0:
             await asyncio.sleep(0)
         for piece in (chunk,) if gzip is None else gzip.decode(chunk):
             body += piece
@@ -255,7 +255,7 @@ def _coding(response: httpx.Response) -> str:
 
 
 class Gzip:
-    """Decodes a gzip stream (RFC 1952, several members too) in pieces of at most 64 KiB, and watches their ratio."""
+    """Decodes a gzip stream (RFC 1952, with several members) in pieces of at most 64 KiB, and bounds its ratio."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)
@@ -264,27 +264,27 @@ class Gzip:
         self._decoded = 0
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
-        """The pieces that ``chunk`` yields.
+        """Yield the decoded pieces of ``chunk``.
 
         Raises:
-            PollFailed: it is not gzip, or becomes more than 200 times larger.
+            PollFailed: the data is not gzip, or more than 200 times larger decoded.
         """
         self._coded += len(chunk)
         while chunk:
             if self._member.eof:
                 self._member = zlib.decompressobj(wbits=31)
             try:
-                piece = self._member.decompress(chunk, _PIECE)
+                piece = self._member.decompress(chunk, _PIECE_BYTES)
             except zlib.error:
                 raise PollFailed("the body is not gzip, though it says so") from None
             self._fed = True
             self._decoded += len(piece)
-            if self._decoded > _PIECE + MAX_RATIO * self._coded:
+            if self._decoded > _PIECE_BYTES + MAX_RATIO * self._coded:
                 raise PollFailed(f"the body becomes more than {MAX_RATIO} times larger when it is decoded")
             yield piece
             chunk = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
 
     def end(self) -> None:
-        """Say that nothing more comes; raises PollFailed when something is missing."""
+        """Check at the end of the body that the stream is complete; raises PollFailed."""
         if self._fed and not self._member.eof:
             raise PollFailed("the body ends in the middle of its gzip stream")

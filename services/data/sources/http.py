@@ -22,9 +22,9 @@ from services.data.sources.tables import HttpConfig
 
 
 def next_time(times: Sequence[str], key: str, now_s: float) -> float:
-    """The next of some times of day (``HH:MM`` of a zone) after an instant, both in Unix seconds.
+    """Return the next of the times of day ``times`` (``HH:MM`` in the zone ``key``) after ``now_s``, in Unix seconds.
 
-    Each comes once a day: of an hour that the clocks show twice, the first; one that they pass over, an hour later.
+    Each occurs once a day: a repeated local time at its first occurrence, a skipped one an hour later.
     """
     there = zone(key)
     today = datetime.fromtimestamp(now_s, UTC).astimezone(there).date()
@@ -39,23 +39,23 @@ def next_time(times: Sequence[str], key: str, now_s: float) -> float:
 
 BACKOFF_CAP_S: Final = 60.0
 RETRY_AFTER_CAP_S: Final = 900.0
-"""No server is believed that it wants to be left alone for longer."""
+"""Longest Retry-After that is honoured."""
 _LEAST_WAIT_S: Final = 0.2
 _LONGEST_SLEEP_S: Final = 30.0
-_LARGE: Final = 64 * 1024
-"""Bytes of a body from which on it is read in a thread, so that the loop serves others meanwhile."""
+_LARGE_BYTES: Final = 64 * 1024
+"""Bytes above which a body is parsed in a thread, so that the event loop is not blocked."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
 
 class HttpSource:
-    """Polls ``config.url`` every ``config.every`` seconds, or once at each of the times ``config.at`` and at start.
+    """Polls ``config.url`` every ``config.every`` seconds, or at start and at each of the times ``config.at``.
 
-    After failures it comes back with exponential back-off and full jitter, and no sooner than the server asks
-    (Retry-After, up to 15 minutes). It asks conditionally (ETag, Last-Modified), follows redirects to the same scheme,
-    host and port only, takes no proxy from the environment, keeps no cookies, and reads at most ``max_bytes``, which
-    bounds what a compressed body becomes as well. What was stored stays until something better comes: a failed or
-    refused poll changes nothing. At most ``max_endpoints`` different names are taken while the process runs.
+    Failed polls are repeated with exponential back-off and full jitter, no sooner than Retry-After (up to 15 minutes).
+    Requests are conditional (ETag, Last-Modified); redirects are followed to the same scheme, host and port only;
+    proxies of the environment and cookies are ignored; ``max_bytes`` bounds the body, decoded as well. A failed or
+    refused poll leaves the stored data unchanged. At most ``max_endpoints`` different endpoints are accepted while the
+    process runs.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class HttpSource:
         self._sleep = sleep
         self._uniform = uniform
         self._transport = transport
-        self._allowance = ReadBudget()
+        self._budget = ReadBudget()
         self._validators: dict[str, str] = {}
         self._stored = b""
         self._names: set[str] = set()
@@ -83,12 +83,12 @@ class HttpSource:
 
     @property
     def claims(self) -> Sequence[Claim]:
-        """Its endpoint, or all below its prefix."""
+        """The configured endpoint, or everything below the prefix."""
         return self._config.claims
 
     async def run(self, sink: Sink) -> None:
         """Poll until cancelled."""
-        transport = self._transport or BoundedTransport(self._allowance)
+        transport = self._transport or BoundedTransport(self._budget)
         async with make_client(self._config.timeout, transport) as client:
             while True:
                 wait_s = await self.poll(client, sink)
@@ -98,11 +98,11 @@ class HttpSource:
                     await self._sleep(wait_s)
 
     async def poll(self, client: httpx.AsyncClient, sink: Sink) -> float:
-        """Poll once; returns the seconds to wait before the next."""
+        """Poll once; return the seconds to wait before the next poll."""
         try:
             async with asyncio.timeout(self._config.timeout):
                 found = await fetch(
-                    client, self._config.url, self._validators, self._allowance, max_bytes=self._config.max_bytes
+                    client, self._config.url, self._validators, self._budget, max_bytes=self._config.max_bytes
                 )
             if found is not None:
                 await self._store(found, sink)
@@ -134,21 +134,21 @@ class HttpSource:
         return wait_s
 
     async def _until(self, at: float) -> None:
-        # By the wall clock and not at once: it may be set, and a machine may sleep.
+        # In steps of the wall clock, which may be set; and the machine may sleep.
         while (left := at - self._now()) > 0:
             await self._sleep(min(left, _LONGEST_SLEEP_S))
 
     async def _store(self, answer: Answer, sink: Sink) -> None:
         digest = blake2b(answer.body, digest_size=16).digest()
         if digest != self._stored:
-            large = len(answer.body) > _LARGE
+            large = len(answer.body) > _LARGE_BYTES
             found = await asyncio.to_thread(self._parse, answer) if large else self._parse(answer)
             self._names |= {dataset.endpoint for dataset in found}
             for start in range(0, len(found), datasets.MAX_DATASETS):
                 await sink(found[start : start + datasets.MAX_DATASETS], source=self.name)
-        # Only now: a body that was refused, or could not be stored, must be sent to us again.
+        # Only now: a body that was refused, or could not be stored, must be fetched again.
         self._stored = digest
-        # And one that may have been cut at the end of a line is to be sent again, changed or not.
+        # A body that may have been cut at the end of a line is fetched again, changed or not.
         self._validators = {} if answer.open_ended and self._is_csv(answer.content_type) else answer.validators
 
     def _parse(self, answer: Answer) -> list[Dataset]:
@@ -176,7 +176,7 @@ class HttpSource:
 
 
 def _fault(error: Exception) -> Fault:
-    # A body with no end and an answer with the wrong status are the server's, not the data's.
+    # An incomplete body and a wrong status are faults of the server, not of the data.
     return Fault.UNREACHABLE if isinstance(error, PollFailed) else fault_of(error)
 
 

@@ -1,4 +1,4 @@
-"""Parquet files as tables: the columns ``time`` and ``value``, and ``unit`` where there is one; needs pyarrow."""
+"""Parse Parquet files into tables: the columns ``time`` and ``value``, optionally ``unit``; needs pyarrow."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,24 +16,24 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NoParquet(DataError):
-    """Parquet cannot be read here: the package pyarrow is missing."""
+    """Parquet cannot be read: the package pyarrow is not installed."""
 
     code = "no_parquet"
 
 
 def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64 * 1024 * 1024) -> CsvTable:
-    """Read the table; its rows are counted from 1.
+    """Parse a Parquet file into a table; rows are numbered from 1.
 
-    ``time`` is a timestamp, a date or a text; a timestamp with a zone is an instant, one without is what the clocks of
-    the source's zone show. ``value`` is a number or null. Other columns than these and ``unit`` are passed over.
+    ``time`` is a timestamp, a date or a text; a timestamp with a zone is an instant, one without is local time of the
+    source's zone. ``value`` is a number or null. Columns other than these and ``unit`` are ignored.
 
     Raises:
         NoParquet: pyarrow is not installed.
-        MalformedBody: it is not Parquet, or not all of it.
-        InvalidDataset: columns or their types, or more rows or bytes than may be.
+        MalformedBody: the file is not Parquet, or incomplete.
+        InvalidDataset: wrong columns or types, or more rows, bytes or columns than allowed.
     """
     try:
-        import pyarrow as pa  # noqa: PLC0415  # costs 40 MB: only for who has Parquet files
+        import pyarrow as pa  # noqa: PLC0415  # 40 MB: only where there are Parquet files
         import pyarrow.compute  # noqa: PLC0415
         from pyarrow import parquet as pq  # noqa: PLC0415
     except ImportError:
@@ -42,7 +42,7 @@ def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64
         limits = {"thrift_string_size_limit": _MAX_THRIFT, "thrift_container_size_limit": _MAX_THRIFT}
         with pq.ParquetFile(pa.BufferReader(body), **limits) as file:
             known, names = file.metadata, _checked(pa, file, max_rows, max_decoded)
-        # Left as they are in the file: a text that is there once is not multiplied by the rows that refer to it.
+        # Columns stay dictionary-encoded: a text that is stored once is not multiplied by the rows that refer to it.
         with pq.ParquetFile(pa.BufferReader(body), metadata=known, read_dictionary=names) as file:
             rows: list[CsvRow] = []
             for batch in file.iter_batches(batch_size=4096, columns=names, use_threads=False):
@@ -107,7 +107,7 @@ def _number(pa: Any, column: Any) -> Any:  # noqa: ANN401
 
 
 def _texts(pa: Any, column: Any) -> list[str]:  # noqa: ANN401
-    # Arrow writes each number as short as its own type allows, so that 81.2 of 32 bits is not 81.19999694824219.
+    # Arrow writes the shortest text of the number's own type: 81.2 in 32 bits does not become 81.19999694824219.
     return [text or "" for text in column.cast(pa.string()).to_pylist()]
 
 
@@ -119,7 +119,7 @@ def _times(pa: Any, column: Any) -> Iterator[str]:  # noqa: ANN401
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         raise InvalidDataset(f"the column time must be timestamps or texts, not {kind}")
     zoned = getattr(kind, "tz", None) is not None
-    # A cast that would lose a fraction of a microsecond is refused by Arrow; a fraction of a second later, by us.
+    # Arrow refuses a cast that loses fractions of a microsecond; fractions of a second are refused when parsed.
     instants = column.cast(pa.timestamp("us", "UTC" if zoned else None)).cast(pa.int64()).to_pylist()
     for micros in instants:
         if micros is None:

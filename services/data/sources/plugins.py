@@ -1,4 +1,4 @@
-"""Types of sources that other packages bring, by the entry point group ``diem.sources``: type name to class."""
+"""Find types of sources in other packages: entry point group ``diem.sources``, type name to class."""
 
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -13,19 +13,19 @@ GROUP: Final = "diem.sources"
 
 
 class SourceType(Protocol):
-    """What an entry point names: a class that makes sources from tables of its own kind."""
+    """The target of an entry point: a class that makes sources from tables of its own model."""
 
     Config: type[SourceTable]
     """The model of its ``[[source]]`` table."""
 
     def __call__(self, config: Any, clock: Clock, /) -> Source:  # noqa: ANN401  # of Config
-        """Make one source; faults of the configuration are ValueErrors."""
+        """Make one source; raises ValueError for faults of the configuration."""
         ...
 
 
 @dataclass(eq=False)
 class BadPlugin(ConfigurationError):
-    """A type of source that is installed but cannot be used."""
+    """An installed type of source that cannot be used."""
 
     template = "the type of source {kind!r} cannot be used: {reason}"
 
@@ -34,10 +34,10 @@ class BadPlugin(ConfigurationError):
 
 
 def find(kind: str) -> SourceType | None:
-    """The installed type of that name, loaded; None when there is none. Only what is asked for is ever loaded.
+    """Load and return the installed type of a name; None when there is none. Other types are not loaded.
 
     Raises:
-        BadPlugin: two packages have it, it cannot be imported, or it has no Config.
+        BadPlugin: two packages have the type, it cannot be imported, or it has no Config.
     """
     points = entry_points(group=GROUP, name=kind)
     if not points:
@@ -58,5 +58,5 @@ def find(kind: str) -> SourceType | None:
 
 
 def installed() -> list[str]:
-    """The names of all types that packages bring, not loaded."""
+    """Return the names of all installed types, without loading them."""
     return sorted({point.name for point in entry_points(group=GROUP)})

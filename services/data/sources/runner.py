@@ -1,4 +1,4 @@
-"""Create the configured sources, refuse two for one endpoint, and keep each running independently."""
+"""Create the configured sources, refuse overlapping claims, and keep each source running independently."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ from services.data.sources.tables import DirectoryConfig, HttpConfig, Simulation
 
 @dataclass(eq=False)
 class ClaimedTwice(ConfigurationError):
-    """Two sources would overwrite each other's data."""
+    """Two sources with overlapping claims: they would overwrite each other's data."""
 
     template = "the endpoint {endpoint} is claimed by two sources: {first!r} and {second!r}"
 
@@ -45,12 +45,12 @@ class Claims:
         self._endpoints: dict[str, str] = {}
         self._prefixes: dict[str, str] = {}
         claims = [(claim, source.name) for source in sources for claim in source.claims]
-        # Prefixes first, so that each endpoint meets every prefix it may lie below.
+        # Prefixes first, so that each endpoint is compared with every prefix it may lie below.
         for claim, name in sorted(claims, key=lambda item: (not item[0].below, item[0].endpoint)):
             self._add(claim, name)
 
     def owner_of(self, endpoint: str) -> str | None:
-        """The name of the source that keeps ``endpoint``; None when it is free for the API."""
+        """Return the name of the source that claims ``endpoint``; None when it is writable through the API."""
         return self._endpoints.get(endpoint) or self._prefix_owner(endpoint)
 
     def _prefix_owner(self, endpoint: str) -> str | None:
@@ -75,7 +75,7 @@ RESTART_WITHIN_S: Final = 10.0
 MAX_TITLE: Final = 200
 MAX_AREA: Final = 64
 MAX_QUANTITY: Final = 32
-"""Characters for which the store's tables have room."""
+"""Most characters that fit into the columns of the store's tables."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -84,7 +84,7 @@ class SourceRunner:
     """Runs all sources of a process.
 
     Raises:
-        ClaimedTwice: two of them want the same endpoint.
+        ClaimedTwice: two of them claim the same endpoint.
     """
 
     def __init__(self, sources: Sequence[Source], types: Mapping[str, str] | None = None) -> None:
@@ -98,7 +98,7 @@ class SourceRunner:
         """Create the sources of a configuration.
 
         Raises:
-            ConfigurationError: one of them, or its type, cannot be used.
+            ConfigurationError: a source, or its type, cannot be used.
         """
         return cls([_make(one, clock) for one in config.source], {one.name: one.type for one in config.source})
 
@@ -109,7 +109,7 @@ class SourceRunner:
                 tasks.create_task(_supervise(source, self._sink_of(source.name, sink)))
 
     def _sink_of(self, name: str, sink: Sink) -> Sink:
-        """Return a sink that accepts only what a source claimed, and counts its endpoints."""
+        """Return a sink that accepts only datasets of claimed endpoints, and counts the endpoints."""
 
         async def put(datasets: Sequence[Dataset], *, source: str) -> object:
             for dataset in datasets:
@@ -135,14 +135,14 @@ class SourceRunner:
         return {"name": source.name, "type": self._types.get(source.name, ""), **health, "endpoints": kept}
 
     def samples(self) -> Iterable[metrics.Sample]:
-        """The sources' metrics."""
+        """Return the sources' metrics."""
         for source in self._sources:
             yield metrics.SOURCE_POLLS.sample(source.health.successes, source.name)
             yield metrics.SOURCE_FAILURES.sample(source.health.failures, source.name)
 
 
 def check_storable(dataset: Dataset) -> None:
-    """Refuse what a database refuses: there it would fail with everything else of its transaction.
+    """Refuse a dataset that the database would refuse, failing all other writes of the transaction.
 
     Raises:
         InvalidDataset: its name is none, or its title, area or quantity is too long or no text.
@@ -194,8 +194,7 @@ async def _supervise(source: Source, sink: Sink) -> None:
         except (Exception, asyncio.CancelledError) as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            # A defect of one source, who may have awaited what it had cancelled: it starts over, and the others never
-            # notice.
+            # A defect of one source, or a CancelledError of a task that it awaited: restart it; the others go on.
             _logger.exception("source stopped", source=source.name)
             source.health.failed(f"internal: {type(error).__name__}", fault=Fault.INTERNAL)
         await asyncio.sleep(random.uniform(0, RESTART_WITHIN_S))  # noqa: S311  # jitter, not a secret

@@ -1,4 +1,4 @@
-"""The seam of every source: what it claims, how it is doing, and how it hands on what it found."""
+"""The seam of sources: claims, health, and the sink that stores their datasets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,32 +14,32 @@ from services.data.datasets import Dataset
 from services.data.errors import StoreUnavailable
 
 MAX_ERROR: Final = 300
-"""Characters of an error that are kept: what failed may have written it."""
+"""Characters of an error's text that are kept: the failing side may have written it."""
 
 _logger = structlog.get_logger(__name__)
 
 
 class Claim(NamedTuple):
-    """What a source keeps: one endpoint, or everything below a prefix (``/meteo`` claims ``/meteo/GR``)."""
+    """The endpoints that only one source writes: one, or all below a prefix (``/meteo`` claims ``/meteo/GR``)."""
 
     endpoint: str
     below: bool = False
 
     def covers(self, endpoint: str) -> bool:
-        """Whether ``endpoint`` is claimed."""
+        """Return whether ``endpoint`` is claimed."""
         return endpoint.startswith(self.endpoint + "/") if self.below else endpoint == self.endpoint
 
 
 class Sink(Protocol):
-    """Where a source puts datasets: committed when it returns, unchanged ones included."""
+    """Stores the datasets of a source."""
 
     async def __call__(self, datasets: Sequence[Dataset], *, source: str) -> object:
-        """Store datasets; raises DataError when they were refused or the store cannot commit."""
+        """Store datasets; return once they are committed. Raises DataError: they were refused, or cannot be stored."""
         ...
 
 
 class Fault(StrEnum):
-    """What everybody may know of a source that fails. The text of an error may have names of files and hosts."""
+    """Public description of a failing source: the text of an error may contain names of files and hosts."""
 
     UNREACHABLE = "it cannot be reached or read"
     INVALID = "what it has is not valid"
@@ -50,7 +50,7 @@ class Fault(StrEnum):
 
 @dataclass(slots=True)
 class Health:
-    """How a source is doing; says so in the log once per change of state."""
+    """State of a source: counts, last success and last error; a change between ok and failing is logged once."""
 
     name: str
     clock: Clock
@@ -59,10 +59,10 @@ class Health:
     successes: int = 0
     failures: int = 0
     fault: Fault | None = None
-    """What is wrong, in words for everybody; None when nothing is."""
+    """The public description of :attr:`error`; None without one."""
 
     def succeeded(self) -> None:
-        """A poll ended well, whether or not there was news."""
+        """Record a successful poll, with or without new data."""
         self.successes += 1
         self.last_success_ms = self.clock.wall_ms()
         if self.error is not None:
@@ -70,9 +70,9 @@ class Health:
             self.error = self.fault = None
 
     def failed(self, error: str, *, times: int = 1, fault: Fault = Fault.OTHER) -> None:
-        """A poll failed: the last good data stays. ``times`` is 0 for a fault that only goes on.
+        """Record a failed poll; the stored data stays. ``times`` is 0 for a continuing fault.
 
-        ``error`` is for the log and the internal status, ``fault`` for everybody.
+        ``error`` is for the log and the internal status, ``fault`` is public.
         """
         self.failures += times
         error = error[:MAX_ERROR]
@@ -82,7 +82,7 @@ class Health:
         self.fault = fault
 
     def status(self) -> dict[str, Any]:
-        """The source's entry in the process's status."""
+        """Return the source's entry in the process's status."""
         return {
             "name": self.name,
             "ok": self.error is None and self.last_success_ms is not None,
@@ -92,35 +92,35 @@ class Health:
         }
 
     def public_status(self) -> dict[str, Any]:
-        """The same for everybody: with words of ours for the error."""
+        """Return the entry for the public status, with the fault instead of the error's text."""
         return {**self.status(), "error": None if self.fault is None else self.fault.value}
 
 
 def fault_of(error: Exception) -> Fault:
-    """What everybody may know of an error."""
+    """Return the public description of an error."""
     if isinstance(error, StoreUnavailable):
         return Fault.STORE
     return Fault.INVALID if isinstance(error, DiemError) else Fault.UNREACHABLE
 
 
 class Source(Protocol):
-    """Keeps its claimed endpoints up to date while :meth:`run` runs."""
+    """Keeps the claimed endpoints up to date while :meth:`run` runs."""
 
     @property
     def name(self) -> str:
-        """Its name in the configuration, the catalogue, logs and metrics."""
+        """Name in configuration, catalogue, logs and metrics."""
         ...
 
     @property
     def claims(self) -> Sequence[Claim]:
-        """All that it will ever write."""
+        """All endpoints that the source may write."""
         ...
 
     @property
     def health(self) -> Health:
-        """How it is doing."""
+        """State of the source."""
         ...
 
     async def run(self, sink: Sink) -> None:
-        """Work until cancelled; faults of the input are for :attr:`health`, not raised."""
+        """Work until cancelled; faults of the input are recorded in :attr:`health`, not raised."""
         ...

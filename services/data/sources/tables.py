@@ -1,4 +1,4 @@
-"""Schema of ``[[source]]`` in diem.toml, by type; every field with its limits."""
+"""Schema of the ``[[source]]`` tables in diem.toml, one model per type."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ def _endpoint(name: str) -> str:
 def _url(text: str) -> str:
     try:
         parts = urlsplit(text)
-        # What is no port may be part of a password with a character that should have been encoded, as / is %2F.
+        # An invalid port may be part of a password with a character that should have been percent-encoded.
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
@@ -52,20 +52,20 @@ Title = Annotated[str, Field(max_length=200)]
 
 
 class Table(BaseModel):
-    """A table whose fields are all known and of the type that they are said to be."""
+    """A table that refuses unknown fields and converts no types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class SourceTable(Table):
-    """What every source has; the base of each type's own table, those of plug-ins included."""
+    """The fields of every source: base of each type's table, those of plug-ins included."""
 
     type: str
     name: Name
 
 
 class EndpointTable(Table):
-    """``[source.endpoints."/name"]``: what is different for one of several endpoints."""
+    """``[source.endpoints."/name"]``: fields that differ for one of several endpoints."""
 
     unit: Unit | None = None
     resolution: Duration | None = None
@@ -75,7 +75,7 @@ class EndpointTable(Table):
 
 
 class DataTable(SourceTable):
-    """A source of datasets. Exactly one of ``endpoint`` (one dataset) and ``prefix`` (several) says whose they are."""
+    """A source of datasets, for exactly one of ``endpoint`` (one dataset) and ``prefix`` (several)."""
 
     endpoint: Endpoint | None = Field(default=None, description="The endpoint of a single dataset.")
     prefix: Endpoint | None = Field(default=None, description="Endpoints below it.")
@@ -114,18 +114,18 @@ class DataTable(SourceTable):
 
     @property
     def claims(self) -> Sequence[Claim]:
-        """What such a source keeps: its endpoint, or all below its prefix."""
+        """The configured endpoint, or everything below the prefix."""
         if self.endpoint is not None:
             return [Claim(self.endpoint)]
         return [Claim(str(self.prefix), below=True)]
 
     def describe(self, endpoint: str) -> EndpointDeclaration:
-        """What the configuration says of an endpoint."""
+        """Return the declaration of an endpoint: its own fields over the common ones."""
         own = self.endpoints.get(endpoint)
         return self._common if own is None else self._common._replace(**own.model_dump(exclude_none=True))
 
     def declared(self, endpoint: str | None) -> Declared:
-        """How a body is to be read; ``endpoint`` is None when it names its endpoints itself."""
+        """Return the declarations for a body; ``endpoint`` is None when the body names its endpoints."""
         clock = LocalClock(self.zone)
         if endpoint is not None:
             return Declared(endpoint, self.describe(endpoint), clock=clock)
@@ -137,7 +137,7 @@ class DataTable(SourceTable):
 
 
 class HttpConfig(DataTable):
-    """A URL that is polled; below a ``prefix`` the data itself names the endpoints."""
+    """A polled URL; with ``prefix``, the data names the endpoints."""
 
     type: Literal["http"]
     url: Url
@@ -154,14 +154,14 @@ class HttpConfig(DataTable):
     @field_validator("at")
     @classmethod
     def _instead_of_every(cls, times: list[str], info: ValidationInfo) -> list[str]:
-        # Validated only when it is given; 10 seconds is what every is when it is not.
+        # Runs only when ``at`` is given: ``every`` other than its default was then given, too.
         if times and info.data.get("every") != cls.model_fields["every"].default:
             raise ValueError("every and at exclude each other")
         return times
 
 
 class DirectoryConfig(DataTable):
-    """A directory of CSV and Parquet files: ``file`` is ``endpoint``, or each file is ``prefix``/its name's stem."""
+    """A directory of CSV and Parquet files: ``file`` is ``endpoint``, or each file is ``prefix``/stem of its name."""
 
     type: Literal["directory"]
     path: Annotated[str, AfterValidator(_beside_the_file)] = Field(

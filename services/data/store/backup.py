@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.protocol.update import iso
 from services.data.errors import DataError
-from services.data.store.backup_file import ROWS, BackupWriter, Header, check, rows
+from services.data.store.backup_file import ROWS_PER_BATCH, BackupWriter, Header, check, rows
 from services.data.store.database import ERRORS, database_at, reason
 from services.data.store.tables import (
     API_KEYS,
@@ -26,13 +26,13 @@ from services.data.store.tables import (
 )
 
 TIMEOUT_S: Final = 3600.0
-"""Of the one transaction; nobody waits for it but who has asked for it."""
+"""Time-out of the single transaction; only the operator waits for it."""
 
 
 async def backup(url: str, path: Path, now_ms: int) -> tuple[Header, int]:
     """Write a consistent snapshot of the store, which may be in use; return its header and number of endpoints.
 
-    The file gets its name once all of it is on the disk. Only its owner may read it: it has digests of keys.
+    The file gets its name once it is completely on the disk. Only its owner may read it: it contains digests of keys.
 
     Raises:
         DataError: there is no store, it cannot be read, or the file cannot be written.
@@ -46,7 +46,7 @@ async def backup(url: str, path: Path, now_ms: int) -> tuple[Header, int]:
             if "store" not in tables:
                 raise DataError(f"there is no store in {database.display_name}")
             header = await _header(connection, tables, now_ms)
-            # A name of its own and no file that is there: another backup to the same path may be on its way.
+            # A new file with a unique name: another backup to the same path may be under way.
             descriptor, name = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
             part = Path(name)
             counts = await _write(descriptor, connection, header, tables)
@@ -61,7 +61,7 @@ async def backup(url: str, path: Path, now_ms: int) -> tuple[Header, int]:
 
 
 def tables_of(connection: Connection) -> dict[str, Table]:
-    """The store's tables as they are, which may be those of an earlier release; a schema may have tables of others."""
+    """Return the store's tables as found, possibly of an earlier release; foreign tables of the schema are left out."""
     found = MetaData()
     found.reflect(connection, only=lambda name, _found: name in METADATA.tables)
     return {str(table.name): table for table in found.sorted_tables}
@@ -80,7 +80,7 @@ async def _write(
         for name, table in tables.items():
             file.table(name, [column.name for column in table.c])
             found = await connection.stream(
-                select(table).order_by(*table.primary_key).execution_options(yield_per=ROWS)
+                select(table).order_by(*table.primary_key).execution_options(yield_per=ROWS_PER_BATCH)
             )
             async for row in found:
                 file.row(list(row))
@@ -89,7 +89,7 @@ async def _write(
 
 
 _KEY_LIMITS: Final = ("name", "plan", "revoked_ms")
-"""Columns of a key that may have changed since the backup was made."""
+"""Columns of a key that may have changed since the backup."""
 _LIMIT_KEY: Final = (
     update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values({n: bindparam(n) for n in _KEY_LIMITS})
 )
@@ -109,24 +109,24 @@ class Restored(NamedTuple):
     store: str
     endpoints: int
     version: int
-    """The least version of an endpoint."""
+    """The lowest version of an endpoint."""
     keys: int = 0
-    """Valid API keys that were not in the replaced store: some may have been revoked since the backup."""
+    """Valid API keys that the replaced store did not have: some may have been revoked since the backup."""
     created: str = ""
-    """When the backup was made."""
+    """Time of the backup."""
 
 
 class NotEmpty(DataError):
-    """A restore would replace data or API keys."""
+    """A restore would replace existing data or API keys."""
 
     code = "store_not_empty"
 
 
 class _ReplacedStore(NamedTuple):
-    """The store that is replaced, as far as the new one depends on it."""
+    """The part of the replaced store that the new one depends on."""
 
     version: int = 0
-    """The greatest."""
+    """The greatest version of an endpoint."""
     keys: tuple[dict[str, Any], ...] = ()
     """Rows of API keys."""
 
@@ -134,19 +134,19 @@ class _ReplacedStore(NamedTuple):
 async def restore(url: str, path: Path, now_ms: int, *, replace: bool = False, least_version: int = 0) -> Restored:
     """Restore a backup in one transaction, as a new store: with another id, and a new version of every endpoint.
 
-    An API key that is revoked in the store that is replaced stays revoked, and has the plan that it has there.
+    An API key that is revoked in the replaced store stays revoked, and keeps its name and plan there.
 
     Args:
-        url: the store's; nobody may have it open.
+        url: the store's database; no process may have it open.
         path: the backup.
-        now_ms: the time.
-        replace: whether what is there may be replaced.
-        least_version: versions are greater than this, and than those that are replaced.
+        now_ms: the current time.
+        replace: whether existing data may be replaced.
+        least_version: restored versions are greater than this, and than the replaced ones.
 
     Raises:
-        BadBackup: nothing was changed.
-        NotEmpty: there are endpoints or API keys, and they are not to be replaced.
-        StoreInUse: a Data Service runs.
+        BadBackup: the file is no complete backup; nothing was changed.
+        NotEmpty: there are endpoints or API keys, and ``replace`` is false.
+        StoreInUse: a Data Service has the store open.
         DataError: the database cannot be used.
     """
     header = check(path)
@@ -168,7 +168,7 @@ async def restore(url: str, path: Path, now_ms: int, *, replace: bool = False, l
 
 
 def _clear(connection: Connection, name: str, replace: bool) -> _ReplacedStore:
-    """Remove the existing store; return what must be known of it."""
+    """Remove the existing store; return the part of it that the new one depends on."""
     if inspect(connection).has_table("endpoints") and not replace:
         count = connection.execute(select(func.count()).select_from(ENDPOINTS)).scalar_one()
         if count:
@@ -188,7 +188,7 @@ def _clear(connection: Connection, name: str, replace: bool) -> _ReplacedStore:
 
 
 def _load(connection: Connection, path: Path, revision: str) -> None:
-    """Create the tables of the backup, fill them, and migrate them to this release."""
+    """Create the tables of the backup's revision, fill them, and migrate them to this release."""
     upgrade(connection, revision)
     tables = tables_of(connection)
     for name, some in rows(path):
@@ -198,9 +198,9 @@ def _load(connection: Connection, path: Path, revision: str) -> None:
 
 
 def _revoke(connection: Connection, before: tuple[dict[str, Any], ...]) -> int:
-    """Apply plans and revocations of the replaced store; return how many valid keys it did not have.
+    """Apply plans and revocations of the replaced store; return the number of valid keys that it did not have.
 
-    Keys that were revoked stay, also those that this backup does not have: another one may have them.
+    Revoked keys are kept even if this backup does not have them: a later restore of another one may.
     """
     restored = {key.id: key for key in connection.execute(select(API_KEYS))}
     for key in before:
@@ -216,7 +216,7 @@ def _revoke(connection: Connection, before: tuple[dict[str, Any], ...]) -> int:
 
 
 async def _renew(connection: AsyncConnection, floor: int, now_ms: int) -> Restored:
-    """Make it another store (docs/protocol.md section 0): positions, cursors and versions of before mean nothing."""
+    """Make the database a new store (docs/protocol.md section 0): earlier positions, cursors and versions are void."""
     store = str(uuid.uuid4())
     await connection.execute(_KEEP_ALL)
     sequence = (await connection.execute(select(STORE.c.sequence))).scalar_one()
@@ -225,8 +225,8 @@ async def _renew(connection: AsyncConnection, floor: int, now_ms: int) -> Restor
         {"name": name, "sequence": sequence + number, "version": max(version + 1, floor), "changed_ms": now_ms}
         for number, (name, version) in enumerate(found, 1)
     ]
-    for start in range(0, len(renewed), ROWS):
-        await connection.execute(_RENEW, renewed[start : start + ROWS])
+    for start in range(0, len(renewed), ROWS_PER_BATCH):
+        await connection.execute(_RENEW, renewed[start : start + ROWS_PER_BATCH])
     await connection.execute(PUBLISHER.delete())
     await connection.execute(update(STORE).values(store_id=store, sequence=sequence + len(renewed)))
     return Restored(store, len(renewed), floor)

@@ -1,7 +1,7 @@
-"""The file of a backup: all tables of a store in a form that is of no database.
+"""The file format of backups: all tables of a store, independent of its database.
 
-It is gzip of lines of JSON: what it is of (:class:`Header`), then each table's name and columns followed by its rows,
-and at the end the number of rows with a digest of all that is before. Bytes are ``{"b64": "..."}``.
+Gzipped lines of JSON: the :class:`Header`; each table's name and columns, followed by its rows; finally the row counts,
+with a digest of all lines before. Bytes are ``{"b64": "..."}``.
 """
 
 import base64
@@ -20,23 +20,23 @@ from diem import __version__
 from services.data.errors import DataError
 
 FORMAT: Final = "diem.backup/1"
-ROWS: Final = 200
-"""Rows in memory at a time: with the largest datasets, 13 MB."""
+ROWS_PER_BATCH: Final = 200
+"""Rows in memory at a time: 13 MB with the largest datasets."""
 
 
 class Header(NamedTuple):
-    """What a backup is of."""
+    """The store that a backup was made of, and when."""
 
     store: str
     sequence: int
     revision: str
-    """Of the tables."""
+    """Revision of the tables."""
     created: str
 
 
 @dataclass(eq=False)
 class BadBackup(DataError):
-    """A file that is no backup, or not all of one."""
+    """A file that is no backup, or an incomplete one."""
 
     template = "{path} is no complete backup: {reason}"
     code = "bad_backup"
@@ -46,15 +46,15 @@ class BadBackup(DataError):
 
 
 class BackupWriter:
-    """Writes one to an open file, which it closes; without :meth:`finish` it is none.
+    """Writes a backup to an open file and closes the file; complete only after :meth:`finish`.
 
     Raises:
-        OSError: from every method, as when the disk is full.
+        OSError: from every method, for example when the disk is full.
     """
 
     def __init__(self, descriptor: int, header: Header) -> None:
         self.counts: dict[str, int] = {}
-        """Rows of each table."""
+        """Number of rows by table."""
         self._raw = open(descriptor, "wb")  # noqa: SIM115  # closed by __exit__
         self._file = gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=6)
         self._digest = blake2b(digest_size=16)
@@ -71,18 +71,18 @@ class BackupWriter:
             self._raw.close()
 
     def table(self, name: str, columns: list[str]) -> None:
-        """The rows that follow are of this table."""
+        """Begin a table; the following rows are its."""
         self._table = name
         self.counts[name] = 0
         self._write_line({"table": name, "columns": columns})
 
     def row(self, values: list[Any]) -> None:
-        """One row: numbers, texts, bytes, None."""
+        """Write one row: numbers, texts, bytes, None."""
         self._write_line(values)
         self.counts[self._table] += 1
 
     def finish(self) -> None:
-        """Say that this is all; it is on the disk then."""
+        """Write counts and digest; when this returns, the backup is on the disk."""
         self._write_line({"rows": self.counts, "digest": self._digest.hexdigest()})
         self._file.close()
         self._raw.flush()
@@ -101,10 +101,10 @@ def _bytes(value: object) -> dict[str, str]:
 
 
 def check(path: Path) -> Header:
-    """What a backup is of, once all of it was read.
+    """Read a whole backup and return its header.
 
     Raises:
-        BadBackup: it is none, or some of it is missing or changed.
+        BadBackup: the file is no backup, or part of it is missing or changed.
     """
     counts: dict[str, int] = {}
     table = ""
@@ -123,7 +123,7 @@ def check(path: Path) -> Header:
 
 
 def rows(path: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The rows of a backup that is complete: the name of their table, and up to :data:`ROWS` of them by columns."""
+    """Yield the rows of a complete backup: table name, and up to :data:`ROWS_PER_BATCH` rows as dictionaries."""
     lines = _lines(path)
     next(lines)
     table, columns = "", list[str]()
@@ -134,7 +134,7 @@ def rows(path: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             yield table, [dict(zip(columns, map(_value, row), strict=True)) for row in line]
 
 
-def _read_header(path: Path, first: Any) -> Header:  # noqa: ANN401  # whatever the file has
+def _read_header(path: Path, first: Any) -> Header:  # noqa: ANN401  # any JSON value
     if not isinstance(first, dict) or first.get("format") != FORMAT:
         raise BadBackup(path, f"it does not begin with {FORMAT}")
     if not first.keys() >= set(Header._fields):
@@ -143,7 +143,7 @@ def _read_header(path: Path, first: Any) -> Header:  # noqa: ANN401  # whatever 
 
 
 def _lines(path: Path) -> Iterator[Any]:
-    """The lines as values; the digest of the last one is compared."""
+    """Yield the lines as values; a wrong digest in the last one raises BadBackup."""
     digest = blake2b(digest_size=16)
     try:
         with gzip.open(path, "rb") as file:
@@ -160,17 +160,17 @@ def _lines(path: Path) -> Iterator[Any]:
 
 
 def _runs(lines: Iterator[Any]) -> Iterator[Any]:
-    """Objects by themselves, rows in lists of up to :data:`ROWS`."""
+    """Yield objects one by one, and rows in lists of up to :data:`ROWS_PER_BATCH`."""
     run: list[Any] = []
     for line in lines:
         if isinstance(line, list):
             run.append(line)
-        if run and (len(run) == ROWS or not isinstance(line, list)):
+        if run and (len(run) == ROWS_PER_BATCH or not isinstance(line, list)):
             yield run
             run = []
         if not isinstance(line, list):
             yield line
 
 
-def _value(value: Any) -> Any:  # noqa: ANN401  # any that a column may have
+def _value(value: Any) -> Any:  # noqa: ANN401  # any value of a column
     return base64.b64decode(value["b64"]) if isinstance(value, dict) else value

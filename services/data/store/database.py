@@ -1,4 +1,4 @@
-"""Interface of a database to the store. What differs is in ``sqlite`` and ``postgres``."""
+"""Interface of the store to its database; ``sqlite`` and ``postgres`` implement it."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
@@ -10,73 +10,73 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.data.errors import DataError
 
 ERRORS: Final = (SQLAlchemyError, OSError)
-"""How a database says that it cannot now."""
+"""Exceptions of a database that is temporarily unable to read or commit."""
 EXPECTED: Final = "sqlite:///path/to/file or postgresql://user:password@host:port/database"
 
 
 class Database(Protocol):
-    """One database. One process at a time writes to it; what is read is what was committed."""
+    """One database, written by one process at a time; reads see committed data only."""
 
     @property
     def display_name(self) -> str:
-        """Where it is, for people: never with a password."""
+        """Location for messages, without a password."""
         ...
 
     async def lock(self) -> None:
-        """Have the database for this process alone, until :meth:`close` or the process's end, however it ends.
+        """Acquire exclusive ownership for this process, until :meth:`close` or the end of the process, even by a kill.
 
         Raises:
-            StoreInUse: another process has it.
-            DataError: it cannot be used at all.
+            StoreInUse: another process owns the database.
+            DataError: the database cannot be used.
         """
         ...
 
     def writing(self, *, long_running: bool = False) -> AbstractAsyncContextManager[AsyncConnection]:
-        """The writer's connection, for one transaction, which the caller commits; it is on the disk then.
+        """Return the writer's connection for one transaction. The caller commits; committed data is on the disk.
 
-        A transaction waits no longer than the time-out that the database was opened with, unless it is one
-        ``long_running``, such as a migration. After an error the next one begins on a new connection.
+        A transaction is bounded by the time-out that the database was opened with, unless it is ``long_running``, such
+        as a migration. After an error, the next transaction uses a new connection.
 
         Raises:
-            StoreInUse: this process has lost the database: another one has it, or it was replaced.
-            SQLAlchemyError, OSError: it cannot be written now.
+            StoreInUse: another process owns the database, or it was replaced.
+            SQLAlchemyError, OSError: the database cannot be written now.
         """
         ...
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """A connection for single statements, each on the last committed state; writes never hold them up."""
+        """Return a connection for single statements, each on the last committed state; writes never block them."""
         ...
 
     async def check(self) -> None:
-        """See whether the database is still there and this process's own. Raises as :meth:`writing` does."""
+        """Check that the database is reachable and still owned by this process. Raises as :meth:`writing` does."""
         ...
 
     def snapshot(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """A connection on which every statement reads the same state: the one committed when the first was."""
+        """Return a connection whose statements all read one state: that committed at the first statement."""
         ...
 
     async def close(self) -> None:
-        """Close all connections, and let the next process have the database."""
+        """Close all connections and release the ownership."""
         ...
 
 
 def database_at(text: str, timeout_s: float) -> Database:
-    """The database that a URL names; nothing is connected yet.
+    """Return the database of a URL, without connecting.
 
     Args:
         text: the URL.
-        timeout_s: how long a transaction may take and wait for locks.
+        timeout_s: time that a transaction may take, waiting for locks included.
 
     Raises:
-        DataError: the URL is of no database that we have, or its driver is missing.
+        DataError: the URL is invalid or of an unsupported database, or the driver is missing.
     """
     try:
         url = make_url(text)
         backend = url.get_backend_name()
     except ArgumentError:
-        # Not from the error: its text may have the password.
+        # Without the cause: its text may contain the password.
         raise DataError(f"the database URL cannot be read: expected {EXPECTED}") from None
-    # Each driver only where it is used: an import costs memory for ever.
+    # Only the driver in use is imported: an import costs memory for the life of the process.
     if backend == "sqlite" and url.database and url.database != ":memory:":
         from services.data.store.sqlite import SqliteDatabase  # noqa: PLC0415
 
@@ -97,9 +97,9 @@ def _postgres(url: URL, timeout_s: float) -> Database:
 
 
 def reason(error: Exception) -> str:
-    """What is wrong, in one line without statements and parameters, which are neither for clients nor for logs."""
+    """Describe an error in one line, without statements and parameters: these belong neither to clients nor in logs."""
     if isinstance(error, DBAPIError):
-        # SQLAlchemy puts the name of the driver's class before the driver's own text.
+        # From the driver: SQLAlchemy prefixes the text with the name of the driver's class.
         text = str(error.orig.__cause__ or error.orig) if error.orig is not None else ""
     else:
         text = str(error) if isinstance(error, OSError) else ""

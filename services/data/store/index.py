@@ -14,7 +14,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class EndpointHead(NamedTuple):
-    """An endpoint without its data; the columns of the table ``endpoints`` by their names."""
+    """An endpoint without its data: the columns of table ``endpoints``, by name."""
 
     endpoint: str
     sequence: int
@@ -36,13 +36,13 @@ class EndpointHead(NamedTuple):
 
 
 class StoreIndex:
-    """Heads and changes as committed, in commit order. Bounded by the endpoints that the store may hold."""
+    """Heads and changes in commit order. Bounded by the number of endpoints that the store may hold."""
 
     def __init__(self) -> None:
         self.heads: dict[str, EndpointHead] = {}
         self.changes = ChangeMap()
         self.revision = 0
-        """Changes whenever a head does, also where the feed has no change."""
+        """Incremented with every change of a head, even one that is no change for the feed."""
         self.version = 0
         """The greatest version of all endpoints."""
         self._names: list[str] = []
@@ -52,7 +52,7 @@ class StoreIndex:
     def names(self) -> Sequence[str]:
         """Return all names, sorted; the returned list does not change."""
         if len(self._names) < len(self.heads):
-            # Heads are never removed, so those that are new are the last: two runs, which is nearly sorted.
+            # Heads are never removed, so new ones are last: sorting two sorted runs is cheap.
             self._names = sorted([*self._names, *islice(self.heads, len(self._names), None)])
         return self._names
 
@@ -62,10 +62,9 @@ class StoreIndex:
         return lambda: self._listeners.remove(listener)
 
     def apply(self, heads: Iterable[EndpointHead]) -> int:
-        """Apply committed heads, in ascending order of sequence; return how many are changes.
+        """Apply committed heads, in ascending order of sequence; return the number of changes for the feed.
 
-        One whose sequence the map has already, as after a commit of which the answer was lost or for a new title,
-        is no change for the feed.
+        A head whose sequence was applied before, as with a new title only, is no change for the feed.
         """
         count = 0
         self.revision += 1
@@ -83,6 +82,6 @@ class StoreIndex:
                 try:
                     listener()
                 except Exception:
-                    # What is committed is answered as committed, even if a listener fails.
+                    # The write is committed and must be answered so, even if a listener fails.
                     _logger.exception("a listener to changes failed")
         return count

@@ -1,8 +1,8 @@
-"""Everything that is particular to PostgreSQL: time-outs, durability, and that one session writes to a database.
+"""PostgreSQL: time-outs, durability, and the advisory lock that gives one session the database.
 
-The writer's session holds an advisory lock for as long as it lives, and every transaction runs on that session: who has
-lost the session, and with it the lock, cannot commit. So connect to the server itself, or through a pooler that gives
-sessions and not transactions.
+The writer's session holds the lock as long as it lives, and every transaction runs on that session: a process that has
+lost the session, and with it the lock, cannot commit. Therefore the URL names the server itself, or a pooler in session
+mode.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from services.data.errors import StoreInUse
 
 READERS: Final = 4
-LOCK_WITHIN_S: Final = 1.0
+LOCK_TIMEOUT_S: Final = 1.0
+"""Time to wait for the lock of a killed process, whose session the server has yet to end."""
 LONG_RUNNING_S: Final = 600.0
 LOCK: Final = 0x4449454D
 """First half of the advisory lock's key; the second is the schema, so that a database may have several stores."""
@@ -32,14 +33,14 @@ _HOLDER: Final = text(
 _LONG_RUNNING: Final = text(f"SET LOCAL statement_timeout = {int(LONG_RUNNING_S * 1000)}")
 _LOCKED: Final = "diem.locked"
 _KEEPALIVE: Final = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
-"""A session whose machine has vanished ends, and lets go of the lock, within 11 s."""
+"""A session whose machine has vanished ends, and releases the lock, within 11 s."""
 
 
 class PostgresDatabase:
-    """A database of a PostgreSQL server, in the schema that the user's search path begins with."""
+    """A database of a PostgreSQL server, in the first schema of the user's search path."""
 
     def __init__(self, url: URL, timeout_s: float) -> None:
-        # The name and value that libpq, and so every other tool, has for it.
+        # Named ``sslmode`` in URLs, as in libpq and the tools based on it; asyncpg calls it ``ssl``.
         mode = url.query.get("sslmode")
         url = url.difference_update_query(["sslmode"])
         if mode is not None:
@@ -48,7 +49,7 @@ class PostgresDatabase:
         self.display_name = where.render_as_string()
         self._timeout_s = timeout_s
         self._session: int | None = None
-        """The server's process for the session that had the lock last."""
+        """Process id, at the server, of the session that held the lock last."""
         self._url = driver = url.set(drivername="postgresql+asyncpg")
         self._writer = _engine(driver, timeout_s, {"synchronous_commit": "on", **_KEEPALIVE}, pool_size=1)
         self._reader = _engine(
@@ -61,11 +62,11 @@ class PostgresDatabase:
         )
 
     async def lock(self) -> None:
-        """Open the writer's session and take the lock.
+        """Open the writer's session and acquire the lock.
 
-        The session of a process that was killed lives on until the server notices: it is waited for, for a second.
+        Waits up to a second for the session of a killed process, which lives until the server notices.
         """
-        deadline = time.monotonic() + LOCK_WITHIN_S
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
         while True:
             try:
                 return await self.check()
@@ -76,7 +77,7 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def writing(self, *, long_running: bool = False) -> AsyncIterator[AsyncConnection]:
-        """The session that holds the lock; a new one takes it first."""
+        """Return the session that holds the lock; a new session acquires it first."""
         limit_s = max(LONG_RUNNING_S, self._timeout_s) if long_running else self._timeout_s
         with _driver_errors():
             try:
@@ -90,7 +91,7 @@ class PostgresDatabase:
                         await _rollback(connection)
                         raise
                     except BaseException:
-                        # In the middle of something: what the session does next is not known.
+                        # Cancelled during a statement: the state of the session is unknown.
                         await _terminate(connection)
                         raise
             except TimeoutError:
@@ -104,29 +105,29 @@ class PostgresDatabase:
         if not is_acquired:
             holder = (await connection.execute(_HOLDER, {"half": LOCK})).scalar_one_or_none()
             if self._session is not None and holder in {None, self._session}:
-                # A server that hangs does not see that a session has ended. Nobody else has the lock meanwhile.
+                # A hanging server has not noticed the end of this process's session; no other process has the lock.
                 raise ConnectionError("the database has not ended the last session yet")
             raise StoreInUse(f"the store {self.display_name} is in use by another process")
-        # The lock is the session's and not the transaction's.
+        # The lock belongs to the session, not to the transaction.
         await connection.commit()
         raw.info[_LOCKED] = True
         self._session = session
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """One of the readers' connections."""
+        """Return one of the readers' connections."""
         with _driver_errors():
             async with asyncio.timeout(self._timeout_s), self._reader.connect() as connection:
                 yield connection
 
     async def check(self) -> None:
-        """See whether the session and its lock are still there; else take the lock again."""
+        """Check the session and its lock; a new session acquires the lock again."""
         async with self.writing() as connection:
             await connection.execute(text("SELECT 1"))
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """A session of its own in one transaction, which sees what was committed when it began."""
+        """Return a new session in one transaction, which reads the state committed at its beginning."""
         server_settings = {"default_transaction_read_only": "on"}
         engine = _engine(self._url, self._timeout_s, server_settings, pool_size=1, isolation_level="REPEATABLE READ")
         try:
@@ -137,13 +138,13 @@ class PostgresDatabase:
             await engine.dispose()
 
     async def close(self) -> None:
-        """Close the connections; the lock goes with the writer's."""
+        """Close the connections; the lock is released with the writer's session."""
         await self._writer.dispose()
         await self._reader.dispose()
 
 
 def _engine(url: URL, timeout_s: float, server_settings: dict[str, str], **options: Any) -> AsyncEngine:  # noqa: ANN401
-    # The server gives up first, and says why; what is left of the time is for saying so.
+    # The server's time-out is shorter, so that its error, with the reason, arrives before the client's.
     ms = str(max(1, int(timeout_s * 800)))
     settings = {"application_name": "diem", "statement_timeout": ms, "lock_timeout": ms, **server_settings}
     settings["idle_in_transaction_session_timeout"] = str(int(timeout_s * 2000))
@@ -152,12 +153,12 @@ def _engine(url: URL, timeout_s: float, server_settings: dict[str, str], **optio
 
 
 async def _rollback(connection: AsyncConnection) -> None:
-    """Go back, and keep the session with its lock: a stand-by shall not take over because a statement failed."""
+    """Roll back and keep the session with its lock: a stand-by must not take over because a statement failed."""
     if connection.invalidated or connection.closed:
         return
     try:
         await connection.rollback()
-    except Exception:  # noqa: BLE001  # the session has ended meanwhile: what went wrong first is what is to be said
+    except Exception:  # noqa: BLE001  # the session has ended meanwhile; the first error is the one to report
         await _terminate(connection)
     except BaseException:
         await _terminate(connection)
@@ -169,14 +170,14 @@ async def _terminate(connection: AsyncConnection) -> None:
         return
     driver = (await connection.get_raw_connection()).driver_connection
     if isinstance(driver, asyncpg.Connection):
-        # Not closed in good order: a server that does not answer would hold that up too.
+        # Terminated, not closed: closing would wait for a server that does not answer.
         driver.terminate()
     await connection.invalidate()
 
 
 @contextmanager
 def _driver_errors() -> Iterator[None]:
-    """What the driver raises while it connects, outside of what SQLAlchemy translates, as an OSError."""
+    """Raise the driver's errors while it connects, which SQLAlchemy does not translate, as OSError."""
     try:
         yield
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:

@@ -7,9 +7,10 @@ from sqlalchemy import CompoundSelect, Row, Select, bindparam, desc, func, selec
 
 from diem.process.clock import Clock
 from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint, VersionNotKept
+from services.data.limits import HistoryLimits
 from services.data.store.database import ERRORS, Database
 from services.data.store.index import StoreIndex
-from services.data.store.retention import HistoryLimits, StoredVersion
+from services.data.store.retention import StoredVersion
 from services.data.store.tables import ENDPOINTS, HISTORY
 from services.data.store.write_plan import WritePlan
 
@@ -29,14 +30,14 @@ class Cache:
         return len(self._items)
 
     def get(self, endpoint: str) -> StoredVersion | None:
-        """Return what is cached for an endpoint."""
+        """Return the cached dataset of an endpoint; None if there is none."""
         found = self._items.get(endpoint)
         if found is not None:
             self._items.move_to_end(endpoint)
         return found
 
     def put(self, endpoint: str, stored: StoredVersion) -> None:
-        """Cache a dataset, unless a later one is there."""
+        """Cache a dataset, unless the same version or a later one is cached."""
         before = self._items.get(endpoint)
         if before is not None:
             if before.version >= stored.version:
@@ -65,7 +66,7 @@ _VERSIONS: Final = [
 
 def _retained(current: Select[Any], old: Select[Any]) -> CompoundSelect[Any]:
     """Select the retained versions, newest first, without those that are overdue for deletion."""
-    # One statement, so that a change meanwhile makes no version be missed.
+    # One statement, so that a concurrent commit cannot hide a version.
     listed = union_all(current, old.where(HISTORY.c.changed_ms >= bindparam("oldest")))
     return listed.order_by(desc("version")).limit(bindparam("at_most"))
 
@@ -129,7 +130,7 @@ class Reader:
         return [StoredVersion._make(row) for row in await self._rows(_HISTORY, {"name": endpoint, **self._limits()})]
 
     async def count(self, endpoint: str) -> int:
-        """Return how many :meth:`versions` there are: fewer with time.
+        """Return the number of :meth:`versions`, which falls as versions expire.
 
         Raises:
             StoreUnavailable: the database cannot be read.
@@ -141,7 +142,7 @@ class Reader:
         """Return one version of an endpoint's dataset: the current one, or one of :meth:`versions`.
 
         Raises:
-            UnknownEndpoint, VersionNotKept: there is no such endpoint, or not this version of it.
+            UnknownEndpoint, VersionNotKept: the endpoint does not exist, or this version is not retained.
             EndpointDeleted: this version is a deletion.
             StoreUnavailable: the database cannot be read.
         """
@@ -166,8 +167,8 @@ class Reader:
             raise StoreUnavailable("the store cannot be read now") from error
 
     def committed(self, planned: WritePlan) -> None:
-        """Update what is cached of the committed endpoints."""
-        # Only what somebody reads: a cache of everything that is written would evict what is read.
+        """Update the cached datasets among the committed ones."""
+        # Only those: caching everything written would evict what is read.
         for endpoint, head in planned.heads.items():
             if endpoint not in self._cache:
                 continue

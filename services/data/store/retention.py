@@ -1,28 +1,27 @@
 """Retention: delete old versions by number and by age, and old idempotent replies, in batches beside the writes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.data.limits import DAY_MS, MAX_KEYS, HistoryLimits
 from services.data.store.tables import HISTORY, REQUESTS
 from services.data.store.write_plan import WritePlan
 
 SLACK: Final = 8
-"""Old versions beyond its number that an endpoint may have for a while: so many share one deletion."""
+"""Old versions that an endpoint may have beyond its limit, so that one statement deletes several."""
 BATCH: Final = 32
-"""Endpoints that must have too many before any is pruned; at most four times as many are pruned at once."""
+"""Endpoints over :data:`SLACK` before any is pruned; at most four times as many are pruned at once."""
 OVERDUE: Final = 2 * SLACK
-"""Old versions beyond its number with which one endpoint is pruned alone: a store may have few endpoints."""
-EXPIRED: Final = 500
-"""Versions that are deleted at once because of their age."""
-DAY_MS: Final = 24 * 3600 * 1000
+"""Old versions beyond its limit with which even a single endpoint is pruned: a store may have few endpoints."""
+EXPIRED_PER_STATEMENT: Final = 500
+"""Expired versions deleted by one statement, at most."""
 
 
 class StoredVersion(NamedTuple):
-    """One version of an endpoint, current or old. ``content`` is its canonical JSON, empty where it was deleted."""
+    """One version of an endpoint, current or old. ``content`` is its canonical JSON, empty for a deletion."""
 
     version: int
     changed_ms: int
@@ -30,31 +29,11 @@ class StoredVersion(NamedTuple):
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryLimits:
-    """How many versions of an endpoint are retained, the current one included, and for how long after acceptance.
-
-    A Data Service's own values are in ``services/data/settings.py``; the defaults here are those of a store in a test.
-    """
-
-    versions: int = 24
-    days: float = 7.0
-
-    @property
-    def old(self) -> int:
-        """Versions beside the current one."""
-        return self.versions - 1
-
-    def oldest_ms(self, now_ms: int) -> int:
-        """Return the time before which versions are not retained."""
-        return now_ms - int(self.days * DAY_MS)
-
-
 FORGET_EVERY: Final = 64
-"""Groups between two deletions of expired Idempotency-Keys and old versions."""
+"""Groups of writes between two deletions of expired idempotency keys and versions."""
 EXPIRE_EVERY: Final = 100
-"""Old versions between two deletions of expired ones; with those of one more group, as many as one deletes."""
-KEY_LIFETIME_MS: Final = 24 * 3600 * 1000
+"""Versions that become old between two deletions of expired ones; plus one group, as many as one statement deletes."""
+KEY_LIFETIME_MS: Final = DAY_MS
 
 _PRUNE: Final = delete(HISTORY).where(
     HISTORY.c.endpoint == bindparam("name"),
@@ -66,8 +45,13 @@ _PRUNE: Final = delete(HISTORY).where(
     .offset(bindparam("keep"))
     .scalar_subquery(),
 )
-_OLDEST: Final = select(HISTORY.c.sequence, HISTORY.c.changed_ms).order_by(HISTORY.c.sequence).limit(EXPIRED).subquery()
-# One by one: of "all up to a number" PostgreSQL expects a third of the table, and plans for that.
+_OLDEST: Final = (
+    select(HISTORY.c.sequence, HISTORY.c.changed_ms)
+    .order_by(HISTORY.c.sequence)
+    .limit(EXPIRED_PER_STATEMENT)
+    .subquery()
+)
+# By a list of sequences: for "all up to a number" PostgreSQL estimates a third of the table, and plans for that.
 _EXPIRE: Final = delete(HISTORY).where(
     HISTORY.c.sequence.in_(select(_OLDEST.c.sequence).where(_OLDEST.c.changed_ms < bindparam("before")))
 )
@@ -85,17 +69,17 @@ _FORGET: Final = delete(REQUESTS).where(
 
 
 class Retention:
-    """Counts the old versions of each endpoint, and deletes, with each group that is written, those that are due.
+    """Counts the old versions of each endpoint, and deletes excess and expired ones in the transactions of writes.
 
-    Bounded by the endpoints of the store. A count may be too great (age has removed some), never too small.
+    Bounded by the endpoints of the store. A count may be too high (expired versions are not subtracted), never too low.
 
     Args:
         limits: of the history.
-        counts: old versions of each endpoint at the start.
-        max_keys: idempotency keys that are retained.
+        counts: number of old versions by endpoint at the start.
+        max_keys: idempotency keys that are remembered.
     """
 
-    def __init__(self, limits: HistoryLimits, counts: Mapping[str, int], max_keys: int = 20_000) -> None:
+    def __init__(self, limits: HistoryLimits, counts: Mapping[str, int], max_keys: int = MAX_KEYS) -> None:
         self._limits = limits
         self._max_keys = max_keys
         self._counts: dict[str, int] = {}
@@ -107,7 +91,7 @@ class Retention:
             self._count(endpoint, count)
 
     async def delete_due(self, connection: AsyncConnection, planned: WritePlan, now_ms: int) -> None:
-        """Delete what is due in the transaction of a plan; note its endpoints there, for :meth:`committed`."""
+        """Delete what is due in the transaction of a plan; record the pruned endpoints in the plan."""
         if planned.heads and (due := self.due()):
             planned.pruned = due
             await prune(connection, due, self._limits.old)
@@ -122,23 +106,23 @@ class Retention:
             await forget_requests(connection, before_ms=now_ms - KEY_LIFETIME_MS, at_most=self._max_keys)
 
     def committed(self, planned: WritePlan) -> None:
-        """Count the versions that a commit, and commits missed before it, moved into the history or deleted."""
-        self.pruned(planned.pruned)
+        """Update the counts after a commit: versions moved into the history, by missed commits too, and pruned ones."""
+        self.reset_counts(planned.pruned)
         if self._limits.old:
             superseded = [head.endpoint for head, _ in planned.superseded]
-            self.added([*planned.replaced, *superseded, *(head.endpoint for head in planned.missed)])
+            self.add([*planned.replaced, *superseded, *(head.endpoint for head in planned.missed)])
 
-    def added(self, endpoints: Iterable[str]) -> None:
+    def add(self, endpoints: Iterable[str]) -> None:
         """Count one more old version of each endpoint."""
         for endpoint in endpoints:
             self._count(endpoint, self._counts.get(endpoint, 0) + 1)
 
     def due(self) -> list[str]:
-        """Return endpoints whose oldest versions are to be deleted now; none until it is worth a statement."""
+        """Return the endpoints to prune now; empty until enough of them share a statement, or one is overdue."""
         return list(self._due)[: 4 * BATCH] if len(self._due) >= BATCH or self._overdue else []
 
-    def pruned(self, endpoints: Iterable[str]) -> None:
-        """Set the counts of endpoints to their limit."""
+    def reset_counts(self, endpoints: Iterable[str]) -> None:
+        """Reset the counts of pruned endpoints to the limit."""
         for endpoint in endpoints:
             self._due.pop(endpoint, None)
             self._overdue.discard(endpoint)
@@ -153,7 +137,7 @@ class Retention:
 
 
 async def forget_requests(connection: AsyncConnection, *, before_ms: int, at_most: int) -> None:
-    """Forget answered requests that are older than ``before_ms``, and the oldest beyond ``at_most``."""
+    """Delete replies to idempotent requests from before ``before_ms``, and the oldest beyond ``at_most``."""
     await connection.execute(_FORGET, {"before": before_ms, "at_most": at_most})
 
 
@@ -169,5 +153,5 @@ async def prune(connection: AsyncConnection, endpoints: Sequence[str], keep: int
 
 
 async def expire(connection: AsyncConnection, before_ms: int) -> None:
-    """Delete old versions that were accepted before then: some of the oldest, if there are many."""
+    """Delete old versions accepted before ``before_ms``: at most :data:`EXPIRED_PER_STATEMENT`, the oldest first."""
     await connection.execute(_EXPIRE, {"before": before_ms})

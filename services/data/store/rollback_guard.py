@@ -1,4 +1,4 @@
-"""Rollback guard: how far a store has come, kept outside of its database, so that an older copy is noticed."""
+"""Rollback guard: a high-water mark kept outside of the database, which detects an older copy of the store."""
 
 import asyncio
 import os
@@ -11,12 +11,12 @@ import structlog
 from services.data.store.index import StoreIndex
 
 MARK_FILE: Final = "store.mark"
-"""Its name in the state directory."""
+"""Name of the mark's file in the state directory."""
 MARK_EVERY_S: Final = 1.0
 
 
 class HighWaterMark(NamedTuple):
-    """A store has had this sequence, and versions up to this one."""
+    """The greatest sequence and version that a store has committed."""
 
     store: str
     sequence: int
@@ -24,14 +24,14 @@ class HighWaterMark(NamedTuple):
 
 
 class MarkFile:
-    """The file of a mark. It never says more than was committed; a lost or damaged one says nothing."""
+    """The file of a high-water mark, never ahead of the store; a missing or damaged file counts as none."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._failed = False
 
     def read(self) -> HighWaterMark | None:
-        """What was last written."""
+        """Return the stored mark; None if it is missing or damaged."""
         try:
             read = orjson.loads(self._path.read_bytes())
             return HighWaterMark(str(read["store"]), int(read["sequence"]), int(read["version"]))
@@ -39,7 +39,7 @@ class MarkFile:
             return None
 
     def write(self, mark: HighWaterMark) -> bool:
-        """Replace it; returns whether that was possible. A disk that is full costs the mark, not the service."""
+        """Replace the mark; return whether this succeeded. A full disk costs the mark, not the service."""
         part = self._path.with_name(f".{self._path.name}.part")
         try:
             with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
@@ -55,12 +55,12 @@ class MarkFile:
 
 
 class RollbackGuard:
-    """Keeps the mark of one store, and knows whether the store is an older copy of itself.
+    """Keeps the mark of one store, and reports if the store is an older copy of itself.
 
     Args:
-        file: where the mark is; None for nowhere.
+        file: of the mark; None keeps none.
         store: the store's id.
-        index: how far it is.
+        index: the store's sequence and version.
     """
 
     def __init__(self, file: MarkFile | None, store: str, index: StoreIndex) -> None:
@@ -74,12 +74,12 @@ class RollbackGuard:
             self.went_back(known.sequence)
 
     def went_back(self, position: int) -> None:
-        """The store has been at ``position``, which it has not reached."""
+        """Mark the store as an older copy: it was once at ``position``, beyond its sequence."""
         self._older_than = max(position, self._older_than or 0)
 
     @property
     def failure(self) -> str | None:
-        """That it is an older copy; None when it is not."""
+        """Why the store cannot be used: it is an older copy; None when it is not."""
         if self._older_than is None:
             return None
         return (
@@ -88,14 +88,14 @@ class RollbackGuard:
         )
 
     async def run(self) -> None:
-        """Write it every second."""
+        """Write the mark every second until cancelled."""
         while True:
             self.write()
             await asyncio.sleep(MARK_EVERY_S)
 
     def write(self) -> None:
-        """Write it, if the store is further than it was."""
-        # Not over one that is further: it is what proves that this is an older copy.
+        """Write the mark if the store has new changes."""
+        # Never over a mark that is ahead: it proves that this is an older copy.
         sequence = self._index.changes.sequence
         if self._file is not None and self._older_than is None and sequence != self._marked:
             written = self._file.write(HighWaterMark(self._store, sequence, self._index.version))

@@ -1,4 +1,4 @@
-"""Everything that is particular to SQLite: how connections are opened, and that one process has the file."""
+"""SQLite: connections, private files, and the lock file that gives one process the database."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ READERS = 4
 
 
 class SqliteDatabase:
-    """A file. The kernel knows which process has it, by a lock file beside it."""
+    """A database file, owned by the process that holds the lock file beside it."""
 
     def __init__(self, url: URL, timeout_s: float) -> None:
         self.path = Path(str(url.database))
@@ -30,43 +30,43 @@ class SqliteDatabase:
         self._file: tuple[int, int] | None = None
 
     async def lock(self) -> None:
-        """Take the lock file, and the files of the database for this user alone."""
+        """Acquire the lock file, and make the database's files private."""
         self._lock = FileLock(self.path)
         _make_private(self.path)
 
     async def check(self) -> None:
-        """See whether the file that is open is still the one with this name."""
+        """Check that the path still names the open file."""
         try:
             status = self.path.stat()
             found = (status.st_dev, status.st_ino)
         except FileNotFoundError:
             found = None
         if self._file is not None and found != self._file:
-            # What is written now goes to a file that nobody will find.
+            # Writes would go to a file without a name.
             raise StoreReplaced(f"the file {self.display_name} is another one")
         self._file = found
 
     @asynccontextmanager
     async def writing(self, *, long_running: bool = False) -> AsyncIterator[AsyncConnection]:  # noqa: ARG002  # no limit
-        """The writer's connection: its transaction has the write lock from the first statement."""
+        """Return the writer's connection; its transaction holds the write lock from the first statement."""
         await self.check()
         async with self._writer.connect() as connection:
             try:
                 yield connection
             except BaseException:
-                # Whatever state SQLite left it in.
+                # The state in which SQLite left it is unknown.
                 await connection.invalidate()
                 raise
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """One of the readers' connections."""
+        """Return one of the readers' connections."""
         async with self._reader.connect() as connection:
             yield connection
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """A reader's connection within a transaction: the write-ahead log keeps the state that it began with."""
+        """Return a reader's connection in a transaction: the write-ahead log keeps the state at its beginning."""
         if not self.path.exists():
             raise DataError(f"there is no file {self.display_name}")
         async with self._reader.connect() as connection:
@@ -77,7 +77,7 @@ class SqliteDatabase:
                 await connection.exec_driver_sql("ROLLBACK")
 
     async def close(self) -> None:
-        """Close the connections, then let go of the lock."""
+        """Close the connections, then release the lock."""
         await self._writer.dispose()
         await self._reader.dispose()
         if self._lock is not None:
@@ -86,16 +86,16 @@ class SqliteDatabase:
 
 
 def writer_engine(url: URL, busy_timeout_s: float) -> AsyncEngine:
-    """The engine of the one writer: a transaction has the write lock from its first statement.
+    """Make the engine of the only writer: a transaction holds the write lock from its first statement.
 
     A commit is on the disk when it returns (write-ahead log, synchronous FULL). A statement waits up to
-    ``busy_timeout_s`` for a lock that another process holds, in the connection's own thread.
+    ``busy_timeout_s`` for a lock of another process, in the connection's own thread.
     """
     engine = create_async_engine(url, connect_args={"timeout": busy_timeout_s}, pool_size=1, max_overflow=0)
 
     @event.listens_for(engine.sync_engine, "connect")
     def _connect(connection: Any, _record: object) -> None:  # noqa: ANN401  # the driver's adapted connection
-        # The driver's own transactions begin too late, at the first write; ours begin below.
+        # The driver would begin transactions only at the first write; see ``_begin``.
         connection.isolation_level = None
         _pragmas(connection, "journal_mode=WAL", "synchronous=FULL", "journal_size_limit=67108864", "cache_size=-8192")
 
@@ -107,7 +107,7 @@ def writer_engine(url: URL, busy_timeout_s: float) -> AsyncEngine:
 
 
 def reader_engine(url: URL, busy_timeout_s: float) -> AsyncEngine:
-    """The engine of reads: single statements, each on the last committed state; writes never hold them up."""
+    """Make the engine of readers: single statements, each on the last committed state; writes never block them."""
     engine = create_async_engine(
         url,
         connect_args={"timeout": busy_timeout_s},
@@ -132,11 +132,12 @@ def _pragmas(connection: Any, *pragmas: str) -> None:  # noqa: ANN401
 
 
 def _make_private(database: Path) -> None:
-    """Take the rights of others away, also from the files of an earlier release.
+    """Remove the rights of group and others, also from files of an earlier release.
 
-    It has data that not everybody may read, and digests of keys. SQLite gives its other files the rights of the first.
+    The database contains data that is not public, and digests of keys. SQLite creates its other files with the rights
+    of the database file.
     """
-    # What cannot be done here SQLite cannot do either, and then says why; files of another user stay as they are.
+    # Errors are ignored: SQLite meets the same ones and reports them; files of another user stay as they are.
     with suppress(OSError):
         database.touch(0o600, exist_ok=False)
     for path in (database, *(database.with_name(database.name + end) for end in ("-wal", "-shm"))):
@@ -146,11 +147,11 @@ def _make_private(database: Path) -> None:
 
 
 class FileLock:
-    """Says that this process has the store; the kernel lets go of it when the process ends, however it ends.
+    """Exclusive lock of this process on a store; the kernel releases it when the process ends, even by a kill.
 
     Raises:
-        StoreInUse: another process has it.
-        DataError: the directory cannot be made or written.
+        StoreInUse: another process holds the lock.
+        DataError: the directory cannot be created or written.
     """
 
     def __init__(self, database: Path) -> None:
@@ -167,5 +168,5 @@ class FileLock:
             raise StoreInUse(f"the store {database} is in use by another process") from None
 
     def release(self) -> None:
-        """Let the next process have the store."""
+        """Release the lock."""
         os.close(self._descriptor)

@@ -1,10 +1,10 @@
-"""The store as the rest of the service sees it: open it, write through the writer, read what is committed."""
+"""The store as used by the rest of the service: open it, write through its writer, read committed data."""
 
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diem.fanout.change_map import ChangeMap
 from diem.process.clock import Clock, SystemClock
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
+from services.data.limits import StoreLimits
 from services.data.store.database import ERRORS, Database, database_at, reason
 from services.data.store.index import StoreIndex
 from services.data.store.reader import Reader
@@ -21,28 +22,28 @@ from services.data.store.retention import Retention, count_old
 from services.data.store.rollback_guard import MarkFile, RollbackGuard
 from services.data.store.tables import STORE, Cursor, read_cursor, upgrade
 from services.data.store.transaction import changed_since
-from services.data.store.writer import RETRY_AFTER_S, Writer, WriterLimits
+from services.data.store.writer import RETRY_AFTER_S, Writer
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """State of a store when it was opened."""
+    """Contents of a store at opening."""
 
     store: str
-    """Its id."""
+    """The store's id."""
     index: StoreIndex
     cursor: Cursor | None
     old_versions: Mapping[str, int]
-    """Their number by endpoint."""
+    """Number of old versions by endpoint."""
 
 
 async def load(database: Database) -> Loaded:
-    """Claim a database, make or migrate its tables, and read every endpoint's head. The caller closes it.
+    """Lock a database, create or migrate its tables, and read every endpoint's head. The caller closes the database.
 
     Raises:
-        StoreInUse: another process has it open.
-        StoreUnavailable: its disk is full or it is locked.
-        DataError: it cannot be used.
+        StoreInUse: another process has the store open.
+        StoreUnavailable: the disk is full or the database is locked.
+        DataError: the database cannot be used.
     """
     index = StoreIndex()
     try:
@@ -65,20 +66,11 @@ async def load(database: Database) -> Loaded:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
-    """How long a commit may wait for a lock, how much is cached, and the writer's bounds."""
-
-    busy_timeout_s: float = 5.0
-    cache_bytes: int = 32 * 1024 * 1024
-    writer: WriterLimits = field(default_factory=WriterLimits)
-
-
 class Store:
-    """Endpoints, their versions and data. Make one with :meth:`open` and use it within :meth:`serving`.
+    """Endpoints, their versions and data. Open one with :meth:`open` and use it within :meth:`serving`.
 
-    :attr:`index` has what is in memory, :attr:`reads` and :attr:`writer` use the database. The store is what a feed is
-    served from (``source``, ``changes``, ``went_back``; docs/protocol.md section 2) and what the publisher publishes.
+    :attr:`index` is in memory, :attr:`reader` and :attr:`writer` use the database. The store is a ``FeedSource``
+    (``source``, ``changes``, ``went_back``; docs/protocol.md section 2) and the ``PublishedStore`` of the publisher.
     """
 
     def __init__(
@@ -86,13 +78,13 @@ class Store:
     ) -> None:
         self.id = loaded.store
         self.cursor = loaded.cursor
-        """How far the publisher is, as last passed to :meth:`keep_cursor`."""
+        """The publisher's cursor, as last passed to :meth:`keep_cursor`."""
         self.index = loaded.index
         self._database = database
         history = limits.writer.history
-        self.reads = Reader(database, self.index, clock, history=history, cache_bytes=limits.cache_bytes)
+        self.reader = Reader(database, self.index, clock, history=history, cache_bytes=limits.cache_bytes)
         retention = Retention(history, loaded.old_versions, limits.writer.max_keys)
-        self.writer = Writer(database, self.index, clock, limits.writer, retention=retention, observers=[self.reads])
+        self.writer = Writer(database, self.index, clock, limits.writer, retention=retention, observers=[self.reader])
         self._writing: asyncio.Task[None] | None = None
         self._rollback_guard = RollbackGuard(mark, self.id, self.index)
 
@@ -100,17 +92,17 @@ class Store:
     async def open(
         cls, url: str, *, clock: Clock | None = None, limits: StoreLimits | None = None, mark: Path | None = None
     ) -> Self:
-        """Open the database, make or migrate its tables, and read every endpoint's head.
+        """Open the database, create or migrate its tables, and read every endpoint's head.
 
         Args:
             url: of the database.
-            clock: what versions are made from.
-            limits: the store's bounds.
-            mark: a file, not with the database, that tells an older copy of the database from the store itself.
+            clock: the source of versions.
+            limits: the store's limits.
+            mark: file of the high-water mark, not beside the database; it detects an older copy of the database.
 
         Raises:
-            StoreInUse: another process has it open.
-            StoreUnavailable: its disk is full or it is locked.
+            StoreInUse: another process has the store open.
+            StoreUnavailable: the disk is full or the database is locked.
             DataError: the URL or the database cannot be used.
         """
         limits = limits or StoreLimits()
@@ -139,18 +131,18 @@ class Store:
                 self._rollback_guard.write()
                 await self._database.close()
 
-    async def lost(self) -> None:
-        """Return when writing has ended in good order.
+    async def wait_writer(self) -> None:
+        """Wait until the writer has ended.
 
         Raises:
-            StoreInUse: another process has the store now: it cannot be served from here any more.
+            StoreInUse: another process has the store now, or it was replaced; it can no longer be served from here.
         """
         if self._writing is not None:
             await asyncio.shield(self._writing)
 
     @property
     def source(self) -> str:
-        """The store's id: positions in its feed belong to it."""
+        """The store's id, to which positions in its feed belong."""
         return self.id
 
     @property
@@ -159,11 +151,11 @@ class Store:
         return self.index.changes
 
     def went_back(self, position: int) -> None:
-        """Mark the store as an older copy of itself: a reader had read it up to ``position``."""
+        """Mark the store as an older copy of itself: a reader has read it up to ``position``."""
         self._rollback_guard.went_back(position)
 
     def keep_cursor(self, cursor: Cursor) -> None:
-        """Store how far the publisher is, with one of the next commits; a lost one is made up by sending again."""
+        """Store the publisher's cursor with one of the next commits; a lost cursor only causes a resend."""
         self.cursor = cursor
         self.writer.keep_cursor(cursor)
 
@@ -176,7 +168,7 @@ class Store:
         """Run and commit ``work``, which changes no endpoint, between the writer's transactions.
 
         Raises:
-            StoreUnavailable: the store cannot commit now; whether it has is not known.
+            StoreUnavailable: the store cannot commit now; whether ``work`` was committed is unknown.
         """
         try:
             async with self._database.writing() as connection:

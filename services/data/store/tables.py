@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 METADATA: Final = MetaData()
 REVISION: Final = "0004"
-"""The migration whose outcome these tables are."""
-# As Alembic makes it; not one of the tables of the store.
+"""The latest migration, which results in these tables."""
+# Alembic's own table, not one of the store.
 _ALEMBIC_VERSION: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 
 STORE: Final = Table(
     "store",
     METADATA,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    # Made once: readers of the feed tell by it that their positions belong to this store.
+    # Never changes: readers of the feed know by it that their positions belong to this store.
     Column("store_id", String(64), nullable=False),
     # The one counter of changes. Its row is locked until commit: a database sequence would hand out numbers that
     # become visible out of order, and a cursor would skip some (docs/protocol.md section 0).
@@ -54,7 +54,7 @@ ENDPOINTS: Final = Table(
     Column("endpoint", String(256), primary_key=True),
     Column("sequence", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
-    # 0 or 1, as diem.protocol.update has it; the row of a deleted endpoint stays, because its version must.
+    # UPDATE or GONE of diem.protocol.update; the row of a deleted endpoint stays, to keep its version.
     Column("kind", SmallInteger, nullable=False),
     Column("changed_ms", BigInteger, nullable=False),
     Column("unit", String(16), nullable=False),
@@ -62,11 +62,11 @@ ENDPOINTS: Final = Table(
     Column("title", String(200), nullable=False),
     # The source that wrote the data; empty for the API.
     Column("source", String(64), nullable=False),
-    # Empty where they are not known.
+    # Empty: unknown.
     Column("area", String(64), nullable=False),
     Column("quantity", String(32), nullable=False),
     Column("digest", LargeBinary, nullable=False),
-    # The canonical JSON; empty when the endpoint is gone. Last, so that reading the rest does not read it.
+    # The canonical JSON; empty when the endpoint is deleted. Last, so that reads of other columns skip it.
     Column("content", LargeBinary, nullable=False),
     Index("ix_endpoints_sequence", "sequence", unique=True),
 )
@@ -74,8 +74,8 @@ ENDPOINTS: Final = Table(
 HISTORY: Final = Table(
     "history",
     METADATA,
-    # Of the change that made the version: rows are in the order of acceptance. In SQLite it is the row's own number,
-    # so that rows are appended.
+    # Of the change that made the version: rows are in the order of acceptance. In SQLite it is the rowid, so that rows
+    # are appended.
     Column("sequence", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
     Column("endpoint", String(256), nullable=False),
     Column("version", BigInteger, nullable=False),
@@ -89,7 +89,7 @@ PUBLISHER: Final = Table(
     "publisher",
     METADATA,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    # The log that the cursor belongs to: cluster and topic, by their ids.
+    # The log that the cursor belongs to: ids of cluster and topics.
     Column("source", String(255), nullable=False),
     Column("sequence", BigInteger, nullable=False),
 )
@@ -104,14 +104,14 @@ REQUESTS: Final = Table(
     Index("ix_requests_created_ms", "created_ms"),
 )
 
-# Of services.data.access: API keys, and how many requests of a day each may have had.
+# Of services.data.access: API keys, and the requests reserved for each and day.
 API_KEYS: Final = Table(
     "api_keys",
     METADATA,
     Column("id", String(8), primary_key=True),
     Column("name", String(100), nullable=False),
     Column("plan", String(32), nullable=False),
-    # SHA-256 of the secret, which is nowhere.
+    # SHA-256 of the secret, which is not stored.
     Column("digest", LargeBinary, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("revoked_ms", BigInteger, nullable=True),
@@ -123,26 +123,26 @@ KEY_DAYS: Final = Table(
     Column("key_id", String(8), primary_key=True),
     # Days since 1970 (UTC).
     Column("day", Integer, primary_key=True, autoincrement=False),
-    # Reserved, which is never less than what was answered.
+    # Reserved requests: never fewer than the answered ones.
     Column("requests", BigInteger, nullable=False),
 )
 
 
 class Cursor(NamedTuple):
-    """The changes up to ``sequence`` are in the log whose id is ``source``; another log may have none of them."""
+    """Position of the publisher: changes up to ``sequence`` are in the log with the id ``source``, and only there."""
 
     source: str
     sequence: int
 
 
 async def read_cursor(connection: AsyncConnection) -> Cursor | None:
-    """Return how far the publisher was; None when there was none."""
+    """Return the publisher's cursor; None when nothing was published yet."""
     row = (await connection.execute(select(PUBLISHER.c.source, PUBLISHER.c.sequence))).one_or_none()
     return None if row is None else Cursor(*row)
 
 
 async def write_cursor(connection: AsyncConnection, cursor: Cursor) -> None:
-    """Store how far the publisher is; the caller commits."""
+    """Store the publisher's cursor; the caller commits."""
     updated = await connection.execute(update(PUBLISHER).values(cursor._asdict()))
     if not updated.rowcount:
         await connection.execute(insert(PUBLISHER), {"id": 1, **cursor._asdict()})
@@ -152,19 +152,19 @@ _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
 
 def revision_of(connection: Connection) -> str | None:
-    """The revision of the tables; None when there are none."""
+    """Return the revision of the tables; None when there are none."""
     if not inspect(connection).has_table(_ALEMBIC_VERSION.name):
         return None
     return connection.execute(select(_ALEMBIC_VERSION.c.version_num)).scalar_one_or_none()
 
 
 def check_known(connection: Connection) -> None:
-    """Raises DataError: the database is of a later release."""
+    """Check that this release knows the tables; raises DataError when they are of a later one."""
     _check_known(_config(connection), revision_of(connection))
 
 
 def upgrade(connection: Connection, revision: str = "head") -> None:
-    """Run the migrations that the database has not seen, up to a revision, within the transaction of ``connection``.
+    """Run the outstanding migrations up to a revision, within the transaction of ``connection``.
 
     An empty database gets the tables of this release at once; a test compares them with what the migrations make.
 
@@ -188,7 +188,7 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
 
 
 def downgrade(connection: Connection, revision: str) -> None:
-    """Take migrations back to a ``revision``, within the transaction of ``connection``; ``base`` removes everything."""
+    """Revert migrations down to ``revision``, within the transaction of ``connection``; ``base`` removes all tables."""
     from alembic import command  # noqa: PLC0415
 
     command.downgrade(_config(connection), revision)

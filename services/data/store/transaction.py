@@ -1,4 +1,4 @@
-"""A group of writes as one transaction: read what they touch, plan, write, commit."""
+"""Execute a group of writes in one transaction: read the rows they touch, plan, write."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,7 +12,7 @@ from services.data.store.tables import ENDPOINTS, HISTORY, REQUESTS, STORE
 from services.data.store.write_plan import Basis, IdempotentReply, Write, WritePlan, plan
 
 _HEADS: Final = [ENDPOINTS.c[name] for name in EndpointHead._fields]
-# FOR UPDATE is PostgreSQL's lock of the counter; SQLite's transaction has the lock from its beginning.
+# FOR UPDATE locks the counter in PostgreSQL; in SQLite the transaction holds the write lock from its beginning.
 _COUNTER: Final = select(STORE.c.sequence).with_for_update()
 _TOUCHED: Final = select(*_HEADS).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True)))
 _CHANGED_SINCE: Final = (
@@ -28,7 +28,7 @@ _UPDATE: Final = (
     .values({column.name: bindparam(column.name) for column in ENDPOINTS.c if column.name != "endpoint"})
 )
 _OLD: Final = [column.name for column in HISTORY.c]
-# Within the database: what is replaced is there already.
+# Within the database, which has the replaced rows already.
 _REPLACED: Final = insert(HISTORY).from_select(
     _OLD,
     select(*(ENDPOINTS.c[name] for name in _OLD)).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True))),
@@ -56,20 +56,19 @@ async def execute(
     """Execute ``writes`` on a connection with an open transaction; the caller commits.
 
     Args:
-        connection: its transaction will be committed, or rolled back as a whole, by the caller.
+        connection: the caller commits its transaction, or rolls it back as a whole.
         writes: the group; the plan has the outcome of each.
         known: the sequence up to which the caller has applied changes.
-        count: endpoints that the store holds.
-        max_endpoints: how many it may hold.
+        count: number of endpoints in the store.
+        max_endpoints: most endpoints that the store may hold.
         now_ms: the time of acceptance.
-        history: whether versions that are replaced are kept.
+        history: whether replaced versions are retained.
 
     Returns:
-        The plan that was written, with the heads beyond ``known`` that were committed without the caller's knowledge
-        (a commit whose answer was lost).
+        The executed plan, with the heads beyond ``known`` of earlier commits whose answer was lost (``missed``).
 
     Raises:
-        StoreReplaced: the store is behind ``known``.
+        StoreReplaced: the store's sequence is below ``known``.
     """
     sequence = await _lock_counter(connection, known)
     missed = await changed_since(connection, known) if sequence > known else []
@@ -93,7 +92,7 @@ async def execute(
 
 
 async def _lock_counter(connection: AsyncConnection, known: int) -> int:
-    """Lock the counter and return it. Raises StoreReplaced: it is behind ``known``."""
+    """Lock the counter and return it; raises StoreReplaced when it is below ``known``."""
     sequence: int = (await connection.execute(_COUNTER)).scalar_one()
     if sequence < known:
         raise StoreReplaced(f"the store was at {known} and is at {sequence}")

@@ -1,4 +1,4 @@
-"""Decides what a group of writes does to the store: versions, sequences, answers and refusals. Pure."""
+"""Plan the effects of a group of writes: versions, sequences, answers and refusals. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class IdempotencyKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One request: datasets to store, or an endpoint to delete. All of it happens, or none."""
+    """One atomic request: datasets to store, or an endpoint to delete."""
 
     datasets: Sequence[Dataset] = ()
     delete: str = ""
@@ -45,12 +45,12 @@ class Write:
 
     @property
     def endpoints(self) -> list[str]:
-        """Endpoints that the write affects."""
+        """The affected endpoints."""
         return [self.delete] if self.delete else [dataset.endpoint for dataset in self.datasets]
 
 
 class IdempotentReply(NamedTuple):
-    """An answered request: its digest, and the answer."""
+    """Digest and answer of an answered request."""
 
     digest: bytes
     answer: bytes
@@ -62,41 +62,41 @@ class WritePlan:
 
     sequence: int
     began: int
-    """The counter before."""
+    """The counter before the group."""
     outcomes: list[list[Accepted] | DataError] = field(default_factory=list)
     heads: dict[str, EndpointHead] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
     requests: dict[str, IdempotentReply] = field(default_factory=dict)
     replaced: list[str] = field(default_factory=list)
-    """Endpoints whose version in the store is replaced: it goes into the history."""
+    """Endpoints whose stored version is replaced and moves into the history."""
     superseded: list[tuple[EndpointHead, bytes]] = field(default_factory=list)
-    """Versions with their contents that were accepted here and replaced here: history from the first."""
+    """Versions accepted and replaced within the group, with their contents; they go into the history directly."""
     unchanged: int = 0
     missed: list[EndpointHead] = field(default_factory=list)
-    """Heads committed before without the writer's knowledge: the answer to that commit was lost."""
+    """Heads of an earlier commit whose answer was lost."""
     pruned: list[str] = field(default_factory=list)
     """Endpoints whose oldest versions are deleted in the same transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The store within the transaction, as far as a plan depends on it."""
+    """The state of the store in the transaction, as far as a plan depends on it."""
 
     heads: Mapping[str, EndpointHead]
-    """Of all endpoints that the writes touch."""
+    """Heads of the endpoints that the writes touch."""
     replies: Mapping[str, IdempotentReply]
     """Replies to earlier requests with the writes' idempotency keys."""
     sequence: int
     """The counter."""
     count: int
-    """Endpoints that the store holds, gone ones included."""
+    """Number of endpoints in the store, deleted ones included."""
     max_endpoints: int
     now_ms: int
     """The time of acceptance."""
 
 
 def plan(writes: Sequence[Write], basis: Basis) -> WritePlan:
-    """Decide on writes in their order, each separately: a refused one does not affect the others."""
+    """Plan writes in order, each separately: a refused one does not affect the others."""
     result = WritePlan(basis.sequence, basis.sequence)
     for write in writes:
         try:
@@ -141,7 +141,7 @@ def _check(write: Write, current: Mapping[str, EndpointHead | None]) -> None:
 
 def _put(so_far: WritePlan, write: Write, dataset: Dataset, basis: Basis) -> Accepted:
     endpoint, now_ms = dataset.endpoint, basis.now_ms
-    # As it is now: one write of a source may have an endpoint twice.
+    # The current head: one write of a source may contain an endpoint twice.
     head = so_far.heads.get(endpoint) or basis.heads.get(endpoint)
     title, area, quantity = described = _described(dataset, head)
     if head is not None and not head.gone and head.digest == dataset.digest:
@@ -187,10 +187,10 @@ def _delete(so_far: WritePlan, write: Write, head: EndpointHead | None, now_ms: 
 
 
 def _described(dataset: Dataset, head: EndpointHead | None) -> tuple[str, str, str]:
-    """Return title, area and quantity; empty ones stay as they are known."""
+    """Return title, area and quantity; empty ones keep their stored values."""
     given = dataset.title, dataset.area, dataset.quantity
     known = (head.title, head.area, head.quantity) if head else ("", "", "")
-    # PostgreSQL has no text with a zero character.
+    # PostgreSQL cannot store NUL characters in text.
     title, area, quantity = (new.replace("\0", "") or old for new, old in zip(given, known, strict=True))
     return title, area, quantity
 

@@ -1,28 +1,30 @@
-"""The one writer: queue writes up to a bound, commit them in groups, and answer each."""
+"""The only writer of the store: queue writes up to a bound, commit them in groups, and answer each."""
 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
 
+from diem.process.backoff import wait
 from diem.process.clock import Clock
 from services.data.datasets import Dataset
-from services.data.errors import DataError, StoreInUse, StoreUnavailable
+from services.data.errors import StoreInUse, StoreUnavailable
+from services.data.limits import WriterLimits
 from services.data.store import transaction
 from services.data.store.database import ERRORS, Database, reason
 from services.data.store.index import StoreIndex
-from services.data.store.retention import HistoryLimits, Retention
+from services.data.store.retention import Retention
 from services.data.store.tables import Cursor, write_cursor
 from services.data.store.write_plan import Accepted, IdempotencyKey, Write, WritePlan
 
 MAX_GROUP: Final = 400
-"""Endpoints in one transaction: enough to share a commit, few enough that it does not take long."""
+"""Most endpoints in one transaction: enough to share a commit, few enough for a short transaction."""
 RETRY_AFTER_S: Final = 2
 CHECK_EVERY_S: Final = 2.0
-"""Interval at which an idle writer checks that the database is still there and its own."""
+"""Interval at which an idle writer checks that the database is reachable and owned by this process."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -35,11 +37,11 @@ class PendingWrite:
     size: int
     answer: asyncio.Future[list[Accepted]]
 
-    def settle(self, outcome: list[Accepted] | DataError) -> None:
-        """Answer the write, unless its client has gone away."""
+    def settle(self, outcome: list[Accepted] | Exception) -> None:
+        """Answer the write, unless its client has disconnected."""
         if self.answer.done():
             return
-        if isinstance(outcome, DataError):
+        if isinstance(outcome, Exception):
             self.answer.set_exception(outcome)
         else:
             self.answer.set_result(outcome)
@@ -55,34 +57,22 @@ class WriterCounts:
     failures: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WriterLimits:
-    """The bounds of the queue (beyond them: 503) and of what the store holds."""
-
-    queued_requests: int = 256
-    queued_bytes: int = 32 * 1024 * 1024
-    max_endpoints: int = 50_000
-    max_keys: int = 20_000
-    probe_every_s: float = 1.0
-    history: HistoryLimits = field(default_factory=HistoryLimits)
-
-
 class CommitObserver(Protocol):
-    """Is called with every committed plan, after the index has applied it."""
+    """Called with every committed plan, after the index has applied it."""
 
     def committed(self, planned: WritePlan) -> None:
-        """Update what depends on committed rows. Must not block or raise."""
+        """Update state that depends on committed rows. Must not block or raise."""
         ...
 
 
 class Writer:
     """Queues writes with :meth:`submit`, commits them in :meth:`run`; nothing else writes endpoints to the store.
 
-    When the store cannot commit, every waiting write gets :class:`StoreUnavailable` and nothing of any is stored. The
-    writer then probes the store once a second, so that writes succeed again as soon as its disk or lock is back.
+    When the store cannot commit, all waiting writes are refused with :class:`StoreUnavailable`, and nothing of them is
+    stored. The writer then probes the store once a second, so that writes succeed again as soon as disk or lock allows.
 
     Args:
-        database: claimed by this process.
+        database: owned by this process.
         index: applies every commit first, which sends it to readers of the feed.
         clock: the time of acceptance.
         limits: bounds of queue and store.
@@ -111,23 +101,25 @@ class Writer:
         self._observers = (retention, *observers)
         self._queue: deque[PendingWrite] = deque()
         self._queued_bytes = 0
+        self._group: list[PendingWrite] = []
+        """The writes of the current transaction, or of the last one."""
         self._cursor: Cursor | None = None
         self._wake = asyncio.Event()
         self._closing = False
 
     def __len__(self) -> int:
-        """Queued writes."""
+        """Return the number of queued writes."""
         return len(self._queue)
 
     async def put(
         self, datasets: Sequence[Dataset], *, source: str = "", key: IdempotencyKey | None = None
     ) -> list[Accepted]:
-        """Store datasets, all or none; return, once committed, one answer for each.
+        """Store datasets, all or none; return one answer for each, once they are committed.
 
-        An endpoint whose content has not changed keeps its version (``changed`` is false).
+        An endpoint with unchanged content keeps its version (``changed`` is false).
 
         Raises:
-            WrongUnit, IdempotencyKeyReused, TooManyEndpoints: refused.
+            WrongUnit, IdempotencyKeyReused, TooManyEndpoints: the write was refused.
             StoreUnavailable: the store cannot commit now; nothing was stored.
         """
         return await self.submit(Write(datasets=datasets, source=source, key=key))
@@ -136,7 +128,7 @@ class Writer:
         """Delete an endpoint; the deletion is a change with a version of its own.
 
         Raises:
-            UnknownEndpoint, EndpointDeleted: there is nothing to delete.
+            UnknownEndpoint, EndpointDeleted: the endpoint does not exist.
             IdempotencyKeyReused, StoreUnavailable: as :meth:`put`.
         """
         (accepted,) = await self.submit(Write(delete=endpoint, key=key))
@@ -146,8 +138,8 @@ class Writer:
         """Queue a write and wait for its commit.
 
         Raises:
-            DataError: it was refused; nothing of it is stored.
-            StoreUnavailable: too many wait, or the store cannot commit.
+            DataError: the write was refused; nothing of it is stored.
+            StoreUnavailable: too many writes are queued, or the store cannot commit.
         """
         if self._closing:
             raise StoreUnavailable("the service is stopping", RETRY_AFTER_S)
@@ -162,33 +154,53 @@ class Writer:
         return await pending.answer
 
     async def run(self) -> None:
-        """Commit until :meth:`close`; what is queued by then is still committed.
+        """Commit until :meth:`close`; writes queued by then are still committed.
 
         Raises:
-            StoreInUse: another process has the database now, or it was replaced (``StoreReplaced``). Nothing more is
-                committed or accepted.
+            StoreInUse: another process owns the database now, or it was replaced (``StoreReplaced``). No more writes
+                are committed or accepted.
         """
         try:
             await self._run()
         except StoreInUse as error:
             self._closing, self.failure = True, str(error)
-            for pending in self._drain():
-                pending.settle(StoreUnavailable(str(error), RETRY_AFTER_S))
+            self._refuse_all(StoreUnavailable(str(error), RETRY_AFTER_S))
             raise
 
     async def _run(self) -> None:
         while self._queue or not self._closing or (self._cursor is not None and self.failure is None):
-            group = self._next_group()
-            if group:
-                await self._commit(group)
-            elif self._cursor is not None and self.failure is None:
-                await self._commit_cursor(self._cursor)
-            elif self.failure is not None:
-                await self._wait(self._limits.probe_every_s)
-                if not self._queue and not self._closing:
-                    await self._probe()
-            elif await self._idle():
-                await self._check_database()
+            self._group = group = self._next_group()
+            try:
+                if group:
+                    await self._commit(group)
+                else:
+                    await self._maintain()
+            except StoreInUse:
+                raise
+            except ERRORS as error:
+                refusal = self._fail(error)
+                if group:
+                    # Those queued meanwhile have waited as long for the same disk or lock.
+                    self._refuse_all(refusal)
+            except Exception as error:
+                if not group:
+                    raise
+                _logger.exception("writes failed")
+                for pending in group:
+                    pending.settle(error)
+
+    async def _maintain(self) -> None:
+        """While no write is queued: commit the cursor, else wait for writes and probe or check the database."""
+        if self._cursor is not None and self.failure is None:
+            await self._commit_cursor(self._cursor)
+        elif self.failure is not None:
+            await self._wait(self._limits.probe_every_s)
+            if not self._queue and not self._closing:
+                await self._probe()
+        else:
+            await self._wait(CHECK_EVERY_S)
+            if not self._queue and not self._closing and self._cursor is None:
+                await self._database.check()
 
     def keep_cursor(self, cursor: Cursor) -> None:
         """Write the publisher's cursor with the next group, or by itself when there is none."""
@@ -208,57 +220,35 @@ class Writer:
             pending = self._queue.popleft()
             self._queued_bytes -= pending.size
             if pending.answer.done():
-                continue  # its client has gone away before anything was done
+                continue  # its client has disconnected
             room -= len(pending.write.endpoints)
             group.append(pending)
         return group
 
-    def _drain(self) -> list[PendingWrite]:
-        drained, self._queue, self._queued_bytes = list(self._queue), deque(), 0
-        return drained
+    def _refuse_all(self, refusal: StoreUnavailable) -> None:
+        """Refuse the writes of the current transaction and those queued."""
+        for pending in (*self._group, *self._queue):
+            pending.settle(refusal)
+        self._queue.clear()
+        self._queued_bytes = 0
 
-    async def _idle(self) -> bool:
-        """Wait for work; return True when there is none and the database is to be checked."""
-        await self._wait(CHECK_EVERY_S)
-        return not self._queue and not self._closing and self._cursor is None
-
-    async def _wait(self, seconds: float | None) -> None:
+    async def _wait(self, seconds: float) -> None:
         if self._queue or self._closing or (self._cursor is not None and self.failure is None):
             return
         self._wake.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+        await wait(self._wake, seconds)
 
     async def _commit(self, group: list[PendingWrite]) -> None:
-        try:
-            planned = await self._transact([pending.write for pending in group])
-        except StoreInUse as error:
-            for pending in group:
-                pending.settle(StoreUnavailable(str(error), RETRY_AFTER_S))
-            raise
-        except ERRORS as error:
-            refusal = self._fail(error)
-            # Whoever came meanwhile has waited as long for the same disk or lock.
-            for pending in (*group, *self._drain()):
-                pending.settle(refusal)
-        except Exception as error:
-            _logger.exception("writes failed")
-            for pending in group:
-                if not pending.answer.done():
-                    pending.answer.set_exception(error)
-        else:
-            for pending, outcome in zip(group, planned.outcomes, strict=True):
-                pending.settle(outcome)
+        """Commit a group in one transaction, apply it to the index, call the observers, and answer each write.
 
-    async def _transact(self, writes: list[Write]) -> WritePlan:
+        Raises:
+            StoreInUse, SQLAlchemyError, OSError: the transaction failed; nothing is answered yet.
+        """
         now_ms = self._clock.wall_ms()
         async with self._database.writing() as connection:
             planned = await transaction.execute(
                 connection,
-                writes,
+                [pending.write for pending in group],
                 known=self._index.changes.sequence,
                 count=len(self._index.heads),
                 max_endpoints=self._limits.max_endpoints,
@@ -280,39 +270,26 @@ class Writer:
         self.counts.unchanged += planned.unchanged
         for observer in self._observers:
             observer.committed(planned)
-        return planned
+        for pending, outcome in zip(group, planned.outcomes, strict=True):
+            pending.settle(outcome)
 
     async def _commit_cursor(self, cursor: Cursor) -> None:
-        try:
-            async with self._database.writing() as connection:
-                await write_cursor(connection, cursor)
-                await connection.commit()
-        except ERRORS as error:
-            self._fail(error)
-        else:
-            self._cursor_written(cursor)
+        async with self._database.writing() as connection:
+            await write_cursor(connection, cursor)
+            await connection.commit()
+        self._cursor_written(cursor)
 
     def _cursor_written(self, cursor: Cursor | None) -> None:
-        # A later one may have come meanwhile.
+        # A later cursor may have arrived meanwhile.
         if self._cursor is cursor:
             self._cursor = None
 
-    async def _check_database(self) -> None:
-        try:
-            await self._database.check()
-        except ERRORS as error:
-            self._fail(error)
-
     async def _probe(self) -> None:
-        try:
-            async with self._database.writing() as connection:
-                missed = await transaction.probe(connection, self._index.changes.sequence)
-                await connection.commit()
-        except ERRORS as error:
-            self._fail(error)
-        else:
-            self._recover()
-            self._index.apply(missed)
+        async with self._database.writing() as connection:
+            missed = await transaction.probe(connection, self._index.changes.sequence)
+            await connection.commit()
+        self._recover()
+        self._index.apply(missed)
 
     def _recover(self) -> None:
         if self.failure is not None:

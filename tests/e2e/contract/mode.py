@@ -29,13 +29,13 @@ class Raw:
         self.named: set[str] = set()
         self._ids = itertools.count(1)
 
-    async def say(self, kind: str, endpoints: Any) -> int:
+    async def send(self, kind: str, endpoints: Any) -> int:
         self.named |= set(endpoints)
         number = next(self._ids)
         await self.connection.send(orjson.dumps({"type": kind, "id": number, "endpoints": endpoints}), text=True)
         return number
 
-    async def hear(self, within: float = PATIENCE_S) -> dict[str, Any]:
+    async def receive(self, within: float = PATIENCE_S) -> dict[str, Any]:
         async with asyncio.timeout(within):
             while True:
                 message: dict[str, Any] = orjson.loads(await self.connection.recv())
@@ -45,7 +45,7 @@ class Raw:
 
     async def answer(self, number: int) -> dict[str, Any]:
         """The next message, which answers the request of that number."""
-        message = await self.hear()
+        message = await self.receive()
         assert message.get("id") == number, message
         return message
 
@@ -53,17 +53,17 @@ class Raw:
         """The update of that version; older ones of the endpoint may come before it."""
         async with asyncio.timeout(within):
             while True:
-                message = await self.hear(within)
+                message = await self.receive(within)
                 assert message["type"] == "update", message
                 if message["endpoint"] == endpoint and message["version"] == version:
                     return message
                 assert message["version"] < version
 
-    async def hears_nothing(self, seconds: float = 0.3, but: int | None = None) -> bool:
+    async def receives_nothing(self, seconds: float = 0.3, but: int | None = None) -> bool:
         """Whether nothing comes for a while, except for repetitions of the version ``but``."""
         try:
             async with asyncio.timeout(seconds):
-                while (await self.hear()).get("version") == but and but is not None:
+                while (await self.receive()).get("version") == but and but is not None:
                     pass
         except TimeoutError:
             return True
@@ -147,7 +147,7 @@ class ModeUnderTest:
     async def _takes(url: str, endpoint: str) -> bool:
         async with _dial(url) as connection:
             asking = Raw(connection)
-            answer = await asking.answer(await asking.say("subscribe", {endpoint: None}))
+            answer = await asking.answer(await asking.send("subscribe", {endpoint: None}))
         return endpoint in answer["endpoints"]
 
     async def together(self, count: int) -> list[str]:

@@ -22,7 +22,7 @@ async def test_subscribed_says_the_retained_version_and_each_later_update_follow
     (name,) = mode.fresh()
     version = (await mode.put(name))[name]
     async with mode.raw(name) as client:
-        answer = await client.answer(await client.say("subscribe", {name: None}))
+        answer = await client.answer(await client.send("subscribe", {name: None}))
         assert answer["type"] == "subscribed"
         assert answer["endpoints"][name] in {version, None}, "None: it is still on its way"
         assert "rejected" not in answer
@@ -36,13 +36,13 @@ async def test_who_holds_the_retained_version_is_told_nothing_before_the_next(mo
     (name,) = mode.fresh()
     version = (await mode.put(name))[name]
     async with mode.raw(name) as first:
-        await first.answer(await first.say("subscribe", {name: None}))
+        await first.answer(await first.send("subscribe", {name: None}))
         await first.update(name, version)
         async with mode.raw(name) as second:
-            answer = await second.answer(await second.say("subscribe", {name: version}))
+            answer = await second.answer(await second.send("subscribe", {name: version}))
             assert answer["endpoints"][name] in {version, None}
             # Another server or proxy than the first one's may just be getting it: a repeat is legal, and no news.
-            assert await second.hears_nothing(but=version)
+            assert await second.receives_nothing(but=version)
             later = (await mode.put(name))[name]
             await second.update(name, later)
 
@@ -50,7 +50,7 @@ async def test_who_holds_the_retained_version_is_told_nothing_before_the_next(mo
 async def test_an_endpoint_that_does_not_exist_yet_is_registered(mode: ModeUnderTest) -> None:
     (name,) = mode.fresh()
     async with mode.raw(name) as client:
-        answer = await client.answer(await client.say("subscribe", {name: None}))
+        answer = await client.answer(await client.send("subscribe", {name: None}))
         assert answer["endpoints"] == {name: None}
         version = (await mode.put(name))[name]
         await client.update(name, version)
@@ -60,7 +60,7 @@ async def test_a_deletion_is_an_update_with_gone_and_what_comes_back_is_told(mod
     (name,) = mode.fresh()
     version = (await mode.put(name))[name]
     async with mode.raw(name) as client:
-        await client.answer(await client.say("subscribe", {name: None}))
+        await client.answer(await client.send("subscribe", {name: None}))
         await client.update(name, version)
         gone = await mode.delete(name)
         assert (await client.update(name, gone))["gone"] is True
@@ -71,11 +71,11 @@ async def test_a_deletion_is_an_update_with_gone_and_what_comes_back_is_told(mod
 async def test_after_unsubscribed_nothing_comes(mode: ModeUnderTest) -> None:
     kept, left = await mode.together(2)
     async with mode.raw(kept) as client:
-        number = await client.say("subscribe", {kept: None, left: None})
+        number = await client.send("subscribe", {kept: None, left: None})
         named: set[str] = set()
         while named != {kept, left}:
             named |= set((await client.answer(number))["endpoints"])
-        assert await client.answer(await client.say("unsubscribe", [left])) == {
+        assert await client.answer(await client.send("unsubscribe", [left])) == {
             "type": "unsubscribed",
             "id": number + 1,
             "endpoints": [left],
@@ -84,22 +84,22 @@ async def test_after_unsubscribed_nothing_comes(mode: ModeUnderTest) -> None:
             client.named.discard(left)
         await mode.put(left)
         version = (await mode.put(kept))[kept]
-        assert (await client.hear())["version"] == version
-        assert await client.hears_nothing()
+        assert (await client.receive())["version"] == version
+        assert await client.receives_nothing()
 
 
 async def test_a_duplicate_subscribe_takes_the_new_known_version(mode: ModeUnderTest) -> None:
     (name,) = mode.fresh()
     version = (await mode.put(name))[name]
     async with mode.raw(name) as client:
-        await client.answer(await client.say("subscribe", {name: None}))
+        await client.answer(await client.send("subscribe", {name: None}))
         await client.update(name, version)
-        await client.answer(await client.say("subscribe", {name: version}))
-        await client.answer(await client.say("subscribe", {name: None}))
+        await client.answer(await client.send("subscribe", {name: version}))
+        await client.answer(await client.send("subscribe", {name: None}))
         await client.update(name, version)
         later = (await mode.put(name))[name]
         await client.update(name, later)
-        assert await client.hears_nothing(), "subscribed three times, told once"
+        assert await client.receives_nothing(), "subscribed three times, told once"
 
 
 async def test_bad_input_has_its_stated_answers_and_the_connection_stays(mode: ModeUnderTest) -> None:
@@ -107,11 +107,11 @@ async def test_bad_input_has_its_stated_answers_and_the_connection_stays(mode: M
     async with mode.raw(name) as client:
         for sent, code in ((b"no json", "bad_json"), (b'{"type":"sing","id":7}', "bad_message")):
             await client.connection.send(sent, text=True)
-            message = await client.hear()
+            message = await client.receive()
             assert (message["type"], message["code"]) == ("error", code)
-        number = await client.say("subscribe", dict.fromkeys([f"/too/many/{index}" for index in range(101)]))
+        number = await client.send("subscribe", dict.fromkeys([f"/too/many/{index}" for index in range(101)]))
         assert (await client.answer(number))["code"] == "too_many"
-        number = await client.say("subscribe", {name: None, "bad name": None, "/..": None})
+        number = await client.send("subscribe", {name: None, "bad name": None, "/..": None})
         registered, rejected = set[str](), dict[str, str]()
         while registered | rejected.keys() != {name, "bad name", "/.."}:
             answer = await client.answer(number)
@@ -144,7 +144,7 @@ async def test_after_a_burst_everybody_is_at_the_latest_versions(mode: ModeUnder
 async def test_a_client_that_does_not_read_holds_nobody_up_and_ends_at_the_latest(mode: ModeUnderTest) -> None:
     names = await mode.together(30)
     async with mode.raw(names[0], slow=True) as slow, mode.client() as other:
-        number = await slow.say("subscribe", dict.fromkeys(names))
+        number = await slow.send("subscribe", dict.fromkeys(names))
         answered: set[str] = set()
         while answered != set(names):
             answered |= set((await slow.answer(number))["endpoints"])
@@ -159,7 +159,7 @@ async def test_a_client_that_does_not_read_holds_nobody_up_and_ends_at_the_lates
         await told(other, latest)
         behind = dict(latest)
         while behind:
-            message = await slow.hear()
+            message = await slow.receive()
             if message["version"] == behind.get(message["endpoint"]):
                 del behind[message["endpoint"]]
 

@@ -8,6 +8,6 @@ from tests.support.databases import Databases
 
 @pytest.fixture
 def any_database(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> Databases:
-    """The test runs once with its store in SQLite and once in PostgreSQL."""
+    """Run the test once with its store in SQLite and once in PostgreSQL."""
     monkeypatch.setitem(process.DEFAULTS, "DATABASE_URL", databases.url())
     return databases

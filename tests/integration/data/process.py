@@ -1,4 +1,4 @@
-"""A Data Service in a process of its own, on free ports, and what a test says to it."""
+"""A Data Service in a process of its own, on free ports, and clients of its interfaces."""
 
 import asyncio
 import contextlib
@@ -17,12 +17,12 @@ from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 DEFAULTS = {"PORT": "0", "INTERNAL_PORT": "0"}
-"""``DIEM_DATA_*`` of every process that does not say otherwise."""
+"""``DIEM_DATA_*`` of every process, unless overridden."""
 HOUR = "2026-01-01T00:00:00Z"
 
 
 class DataProcess:
-    """One process; its standard error is read, because its log says which ports it found."""
+    """One process; its log on standard error is read for its ports."""
 
     def __init__(self, child: asyncio.subprocess.Process, state_dir: Path) -> None:
         self.child = child
@@ -41,7 +41,7 @@ class DataProcess:
                     self.serving.set_result(event)
 
     async def ready(self) -> None:
-        """Wait until it serves."""
+        """Wait until the process serves."""
         # Its log ends with it, so a process that ends early is not waited for.
         waited: list[asyncio.Future[Any]] = [self.serving, self._reading]
         await asyncio.wait(waited, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
@@ -99,7 +99,7 @@ async def start(state_dir: Path, *, config: str = "", **settings: str) -> DataPr
 
 @contextlib.asynccontextmanager
 async def serving(state_dir: Path, *, config: str = "", **settings: str) -> AsyncIterator[DataProcess]:
-    """A Data Service that serves; it is ended, if it still runs, at the end."""
+    """Start a Data Service and wait until it serves; kill it at the end if it still runs."""
     process = await start(state_dir, config=config, **settings)
     try:
         await process.ready()
@@ -109,7 +109,7 @@ async def serving(state_dir: Path, *, config: str = "", **settings: str) -> Asyn
 
 
 def bulk(values: dict[str, float]) -> dict[str, Any]:
-    """The body of a bulk PUT of one-point datasets."""
+    """Return the body of a bulk PUT of one-point datasets."""
     return {
         "datasets": [
             {"endpoint": name, "unit": "MW", "resolution": "PT1H", "points": [{"time": HOUR, "value": value}]}
@@ -119,7 +119,7 @@ def bulk(values: dict[str, float]) -> dict[str, Any]:
 
 
 async def until(http: httpx.AsyncClient, url: str, status: int, **request: Any) -> None:
-    """Ask until the answer has a status."""
+    """Repeat a GET until the answer has a status."""
     async with asyncio.timeout(PATIENCE_S):
         while (await http.get(url, **request)).status_code != status:  # another process changes it
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Invariant I1: what was accepted is there after a kill -9 in the middle of writing."""
+"""Invariant I1: accepted writes survive a kill -9 in the middle of writing."""
 
 import asyncio
 import contextlib

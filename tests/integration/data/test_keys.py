@@ -1,4 +1,4 @@
-"""API keys against the real process: quotas exact under concurrency and kills, revocation, the command line, events."""
+"""API keys against a real process: exact quotas under concurrency and kills, revocation, command line, events."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ import pytest
 
 from diem.protocol.traffic import Type, decode
 from tests.integration.data.process import ROOT, DataProcess, bulk, serving, until
-from tests.support.days import wait_for_room_in_the_day
+from tests.support.day_boundary import wait_for_room_in_the_day
 from tests.support.patience import PATIENCE_S
 
 CLIENTS = 50
@@ -50,7 +50,7 @@ def reader(process: DataProcess, key: str) -> httpx.AsyncClient:
 
 
 async def statuses(process: DataProcess, key: str, clients: int, times: int) -> Counter[int]:
-    """The answers to so many clients at once, with a connection each."""
+    """Return the answers to concurrent clients with a connection each."""
 
     async def one() -> list[int]:
         async with reader(process, key) as http:
@@ -89,7 +89,7 @@ async def test_fifty_clients_at_once_get_exactly_the_quota_of_the_day_over_an_or
 
 
 @pytest.mark.usefixtures("any_database")
-async def test_a_kill_gives_no_more_than_the_quota_of_the_day(tmp_path: Path) -> None:
+async def test_a_kill_never_exceeds_the_daily_quota(tmp_path: Path) -> None:
     key, answered = "", 0
 
     async def read(process: DataProcess) -> None:
@@ -124,7 +124,7 @@ async def test_a_kill_gives_no_more_than_the_quota_of_the_day(tmp_path: Path) ->
     assert PER_DAY - kills * (CLIENTS + 2 * PER_DAY // 50 + CLIENTS) <= answered <= PER_DAY
 
 
-async def test_a_revoked_key_is_refused_by_the_time_it_is_revoked(tmp_path: Path) -> None:
+async def test_a_key_is_refused_once_its_revocation_is_answered(tmp_path: Path) -> None:
     async with serving(tmp_path / "state", config=PLANS) as process:
         key = await create(process, "dam")
         stopped = asyncio.Event()
@@ -181,15 +181,15 @@ async def test_keys_from_the_command_line(tmp_path: Path) -> None:
             assert (code, out, err) == (1, "", f"diem: the Data Service refuses: {said}\n")
         secrets = [key.rpartition("_")[2], made["key"].rpartition("_")[2]]
         await process.end()
-    told = "\n".join(process.log)
-    assert "key created" in told
+    logged = "\n".join(process.log)
+    assert "key created" in logged
     for secret in secrets:
-        assert secret not in told + listed
+        assert secret not in logged + listed
         for file in state.iterdir():
             assert secret.encode() not in file.read_bytes()
 
 
-async def test_usage_is_in_metrics_and_in_events_of_the_traffic(tmp_path: Path) -> None:
+async def test_usage_is_in_metrics_and_traffic_events(tmp_path: Path) -> None:
     state = tmp_path / "state"
     config = PLANS + '[[plan]]\nname = "anonymous"\nper_minute = 2\n'
     async with serving(state, config=config, DIEM_TRAFFIC_SINK="files") as process:

@@ -1,4 +1,4 @@
-"""What only PostgreSQL can do to a Data Service: sessions that end, locks of others, a server that hangs or is away."""
+"""Faults that only PostgreSQL has: terminated sessions, foreign locks, a hanging or unreachable server."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def database(postgres: Cluster) -> Iterator[str]:
 
 @asynccontextmanager
 async def session(cluster: Cluster, database: str) -> AsyncIterator[Any]:
-    """A session of somebody else."""
+    """A foreign session."""
     connection = await asyncpg.connect(cluster.url(database))
     try:
         yield connection
@@ -87,9 +87,7 @@ async def test_a_locked_table_is_503_for_writes_alone_and_passes(
         assert (await http.put("/v1/data", json=bulk({"/a": 2}))).json()["accepted"][0]["changed"]
 
 
-async def test_a_session_that_was_ended_is_made_anew_with_the_lock(
-    postgres: Cluster, database: str, tmp_path: Path
-) -> None:
+async def test_a_terminated_session_is_reopened_with_its_lock(postgres: Cluster, database: str, tmp_path: Path) -> None:
     async with serving(tmp_path, DATABASE_URL=postgres.url(database)) as process, client(process) as http:
         versions = [(await http.put("/v1/data", json=bulk({"/a": 1}))).json()["accepted"][0]["version"]]
         for value in (2, 3, 4):
@@ -103,7 +101,7 @@ async def test_a_session_that_was_ended_is_made_anew_with_the_lock(
         await until(http, "/v1/data/a", 200, params={"version": versions[-2]})
 
 
-async def test_a_session_of_its_own_that_hangs_is_503_and_not_another_process(
+async def test_a_hanging_session_of_this_process_is_an_outage_and_not_another_owner(
     postgres: Cluster, database: str, tmp_path: Path
 ) -> None:
     async with (
@@ -138,7 +136,7 @@ async def test_a_process_that_lost_the_lock_to_another_one_ends(
                 await asyncio.sleep(0.02)
         postgres.sql(f"SELECT pg_terminate_backend(pid) FROM {LOCKS} AND granted", database)
         await waiting
-        # Nobody writes: it finds out by itself.
+        # Detected without a write.
         assert await asyncio.wait_for(process.child.wait(), PATIENCE_S) == 1
         await process.end()
         assert process.log[-1].endswith(" is in use by another process")
@@ -176,7 +174,7 @@ def own_cluster() -> Iterator[Cluster]:
         pytest.skip(str(error))
 
 
-async def test_a_server_that_is_away_or_hangs_is_503_in_time_and_comes_back(
+async def test_an_unreachable_or_hanging_server_is_503_in_time_and_recovers(
     own_cluster: Cluster, tmp_path: Path
 ) -> None:
     url = own_cluster.url(own_cluster.new_database())
@@ -189,7 +187,7 @@ async def test_a_server_that_is_away_or_hangs_is_503_in_time_and_comes_back(
         await until(http, f"{process.internal}/readyz", 200)
         (second,) = (await http.put("/v1/data", json=bulk({"/a": 3}))).json()["accepted"]
         assert second["version"] > first["version"]
-        # A server all of whose processes hang answers nothing, not even a time-out.
+        # A server whose processes all hang sends no answers, not even of a time-out.
         hanging = _tree(own_cluster.pid)
         for pid in hanging:
             os.kill(pid, signal.SIGSTOP)
@@ -217,7 +215,7 @@ def _tree(pid: int) -> list[int]:
     return [pid, *map(int, children)]
 
 
-async def test_what_was_given_more_time_than_a_migration_has_it(
+async def test_a_long_busy_timeout_applies_to_migrations(
     postgres: Cluster, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LONG_RUNNING_S", 0.1)
@@ -228,7 +226,7 @@ async def test_what_was_given_more_time_than_a_migration_has_it(
 
 
 @pytest.mark.parametrize("change", ["password", "database", "port"])
-async def test_a_url_that_leads_nowhere_ends_the_start_with_one_line_without_the_password(
+async def test_an_unreachable_database_ends_the_start_with_one_line_without_the_password(
     postgres: Cluster, database: str, tmp_path: Path, change: str
 ) -> None:
     url = postgres.url(database)

@@ -1,4 +1,4 @@
-"""The process as a whole: start, feed, health, an orderly end, and faults in one line."""
+"""The whole process: start, feed, health, orderly end, and faults in one line."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ def _feed(process: DataProcess) -> connect:
     return connect(url, subprotocols=[websockets.Subprotocol(feed.SUBPROTOCOL)], additional_headers=process.shared)
 
 
-async def test_a_committed_change_is_in_the_feed_at_once(tmp_path: Path) -> None:
+async def test_a_committed_change_is_sent_on_the_feed_at_once(tmp_path: Path) -> None:
     async with (
         serving(tmp_path / "state") as process,
         httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http,
@@ -58,7 +58,7 @@ async def test_a_committed_change_is_in_the_feed_at_once(tmp_path: Path) -> None
         assert (record.endpoint, record.version) == (b"/b", accepted["version"])
 
 
-async def test_a_store_that_was_restored_from_an_old_copy_is_not_ready(tmp_path: Path) -> None:
+async def test_a_store_replaced_by_an_old_copy_is_not_ready(tmp_path: Path) -> None:
     async with (
         serving(tmp_path / "state") as process,
         httpx.AsyncClient(timeout=PATIENCE_S) as http,
@@ -99,7 +99,7 @@ async def test_health_status_and_metrics(tmp_path: Path) -> None:
 
 
 async def _refused(port: int) -> None:
-    """Wait until nobody listens any more."""
+    """Wait until no socket listens."""
     with contextlib.suppress(ConnectionRefusedError):
         async with asyncio.timeout(PATIENCE_S):
             while True:
@@ -108,7 +108,7 @@ async def _refused(port: int) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def test_a_stop_finishes_what_has_begun(tmp_path: Path) -> None:
+async def test_a_stop_completes_requests_under_way(tmp_path: Path) -> None:
     async with serving(tmp_path / "state") as process:
         body = orjson.dumps(bulk({"/a": 1}))
         port = process.serving.result()["port"]
@@ -118,7 +118,7 @@ async def test_a_stop_finishes_what_has_begun(tmp_path: Path) -> None:
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
         )
         writer.write(head.encode() + body[:10])
-        # It says so when it reads the body: the request has begun.
+        # 100 Continue is sent when the body is read: the request has begun.
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         ending = asyncio.create_task(process.end(signal.SIGTERM))
         await _refused(port)
@@ -166,7 +166,7 @@ async def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.
     await running
 
 
-async def test_a_stand_by_takes_over_when_the_process_that_has_the_store_is_killed(tmp_path: Path) -> None:
+async def test_a_standby_takes_over_when_the_owner_of_the_store_is_killed(tmp_path: Path) -> None:
     async with serving(tmp_path) as first:
         async with httpx.AsyncClient(base_url=first.url, headers=first.write, timeout=PATIENCE_S) as http:
             assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
@@ -183,7 +183,7 @@ async def test_a_stand_by_takes_over_when_the_process_that_has_the_store_is_kill
             await second.end(signal.SIGKILL)
 
 
-async def test_a_stand_by_that_never_got_the_store_stops_when_asked(tmp_path: Path) -> None:
+async def test_a_standby_that_never_got_the_store_stops_on_request(tmp_path: Path) -> None:
     async with serving(tmp_path):
         second = await start(tmp_path, STANDBY="true")
         async with asyncio.timeout(PATIENCE_S):

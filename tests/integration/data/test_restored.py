@@ -1,4 +1,4 @@
-"""The real process: backed up while it serves, restored as a new store, and not ready on a copy that was put back."""
+"""Backup and restore with a real process: backed up while serving, restored as a new store, refused as an old copy."""
 
 import shutil
 from pathlib import Path
@@ -25,7 +25,7 @@ async def store_of(process: DataProcess) -> dict[str, object]:
 
 
 def keep_copy(databases: Databases) -> None:
-    """As a snapshot of the disk, or pg_dump, would."""
+    """Copy the database as a snapshot of the disk, or pg_dump, would."""
     if databases.cluster is None:
         shutil.copytree(databases.file().parent, databases.file("copy").parent)
     else:
@@ -42,7 +42,7 @@ def put_copy_back(databases: Databases) -> None:
         databases.cluster.sql(f"ALTER DATABASE {name}_old RENAME TO {name}")
 
 
-async def test_a_copy_that_was_put_back_is_not_ready_until_it_is_made_a_new_store(
+async def test_an_older_copy_is_not_ready_until_it_is_restored_as_a_new_store(
     databases: Databases, tmp_path: Path
 ) -> None:
     state, url = tmp_path / "state", databases.url()
@@ -75,14 +75,14 @@ async def test_a_copy_that_was_put_back_is_not_ready_until_it_is_made_a_new_stor
         assert (await store_of(process))["store"] != before["store"]
 
 
-async def test_a_file_that_is_put_back_under_a_running_process_ends_it(tmp_path: Path) -> None:
+async def test_replacing_the_file_under_a_running_process_ends_it(tmp_path: Path) -> None:
     live, copy = tmp_path / "data.db", tmp_path / "copy.db"
     async with serving(tmp_path / "state", DATABASE_URL=f"sqlite:///{live}") as process:
         async with client(process) as http:
             assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
         shutil.copy(live, copy)
         copy.replace(live)
-        # Nobody writes: it finds out by itself, before what it writes goes to a file that has no name any more.
+        # Detected without a write, before any goes to a file without a name.
         assert await process.child.wait() == 1
         await process.end()
         assert process.log[-1].endswith(f"the file {live} is another one: it was replaced while it was in use")

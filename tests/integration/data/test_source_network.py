@@ -1,4 +1,4 @@
-"""The HTTP source on real connections: TLS, connections that are kept, and what is read of them."""
+"""The HTTP source on real connections: TLS, reuse, and the budget of reads."""
 
 import asyncio
 import ssl
@@ -12,7 +12,7 @@ import pytest
 from diem.process.clock import ManualClock
 from services.data.datasets import Dataset
 from services.data.sources import fetch
-from services.data.sources.fetch import READ, BoundedTransport, ReadBudget, make_client
+from services.data.sources.fetch import READ_BYTES, BoundedTransport, ReadBudget, make_client
 from services.data.sources.http import HttpSource
 from services.data.sources.tables import HttpConfig
 
@@ -20,7 +20,7 @@ BODY = b"time,value\n2026-01-01T00:00:00Z,1\n"
 
 
 class Server:
-    """Answers on one connection as often as it is asked; counts both."""
+    """Answers any number of requests on one connection; counts connections and requests."""
 
     def __init__(self, certificate: Path | None = None) -> None:
         self.connections = self.requests = self.port = 0
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.xdist_group("source-network")
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of 127.0.0.1 that nobody but this test trusts, with its key."""
+    """A certificate of 127.0.0.1 that only this test trusts, with its key."""
     directory = tmp_path_factory.mktemp("tls")
     key, cert, both = (directory / name for name in ("key.pem", "cert.pem", "both.pem"))
     name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -72,7 +72,7 @@ async def served(request: pytest.FixtureRequest, certificate: Path) -> AsyncIter
 
 
 async def _polls(server: Server, scheme: str, times: int) -> tuple[HttpSource, list[Dataset]]:
-    """Poll as often, on the source's own connections, with another body each time."""
+    """Poll ``times`` times, on the source's own connections, with a new body each time."""
     table = {"type": "http", "name": "x", "url": f"{scheme}://127.0.0.1:{server.port}/", "max_bytes": 100_000}
     more = {"endpoint": "/a", "unit": "MW", "resolution": "PT1H"}
     source = HttpSource(HttpConfig.model_validate({**table, **more}), ManualClock())
@@ -81,7 +81,7 @@ async def _polls(server: Server, scheme: str, times: int) -> tuple[HttpSource, l
     async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
         stored.extend(datasets)
 
-    async with make_client(5.0, BoundedTransport(source._allowance)) as client:
+    async with make_client(5.0, BoundedTransport(source._budget)) as client:
         for _ in range(times):
             await source.poll(client, sink)
             server.body += b"\n"
@@ -89,7 +89,7 @@ async def _polls(server: Server, scheme: str, times: int) -> tuple[HttpSource, l
 
 
 @pytest.mark.parametrize("served", ["http", "https"], indirect=True)
-async def test_a_connection_is_kept_and_each_poll_may_read_as_much_as_the_first(
+async def test_a_connection_is_reused_and_each_poll_has_the_full_budget(
     served: Server, certificate: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     scheme = request.node.callspec.params["served"]
@@ -102,28 +102,28 @@ async def test_a_connection_is_kept_and_each_poll_may_read_as_much_as_the_first(
 
 
 @pytest.mark.parametrize("served", ["https"], indirect=True)
-async def test_a_server_that_nobody_vouches_for_is_not_believed(served: Server) -> None:
+async def test_an_untrusted_certificate_is_refused(served: Server) -> None:
     source, stored = await _polls(served, "https", 1)
     assert "CERTIFICATE_VERIFY_FAILED" in str(source.health.error)
     assert (stored, served.requests) == ([], 0)
 
 
 @pytest.mark.parametrize("served", ["http"], indirect=True)
-async def test_no_more_is_read_than_is_allowed_and_little_at_a_time(served: Server) -> None:
-    served.body = b"x" * 10 * READ
-    allowance = ReadBudget()
+async def test_reads_are_small_and_bounded_by_the_budget(served: Server) -> None:
+    served.body = b"x" * 10 * READ_BYTES
+    budget = ReadBudget()
     reads: list[int] = []
-    take = allowance.consume
+    consume = budget.consume
 
     def counted(count: int) -> None:
         reads.append(count)
-        take(count)
+        consume(count)
 
-    allowance.consume = counted  # type: ignore[method-assign]  # to see what it is told
-    async with httpx.AsyncClient(transport=BoundedTransport(allowance), trust_env=False) as client:
-        allowance.left = 11 * READ
-        assert len((await client.get(f"http://127.0.0.1:{served.port}/")).content) == 10 * READ
-        assert max(reads) <= READ
-        allowance.left = 9 * READ
+    budget.consume = counted  # type: ignore[method-assign]
+    async with httpx.AsyncClient(transport=BoundedTransport(budget), trust_env=False) as client:
+        budget.left = 11 * READ_BYTES
+        assert len((await client.get(f"http://127.0.0.1:{served.port}/")).content) == 10 * READ_BYTES
+        assert max(reads) <= READ_BYTES
+        budget.left = 9 * READ_BYTES
         with pytest.raises(httpx.RemoteProtocolError, match="longer than it may be"):
             await client.get(f"http://127.0.0.1:{served.port}/")

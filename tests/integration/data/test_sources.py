@@ -1,4 +1,4 @@
-"""A real HTTP server as a source: its file changes, it dies, it talks nonsense, and comes back."""
+"""A real HTTP server as a source, through changes, a crash, invalid data and recovery."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -98,7 +98,7 @@ async def _until_ok(process: DataProcess, http: httpx.AsyncClient, name: str, *,
             await asyncio.sleep(0.02)
 
 
-async def test_a_source_is_followed_through_changes_nonsense_and_outage(
+async def test_a_source_is_followed_through_changes_invalid_data_and_outage(
     process: DataProcess, upstream: Upstream
 ) -> None:
     async with httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) as http:
@@ -129,7 +129,7 @@ async def test_a_source_is_followed_through_changes_nonsense_and_outage(
     assert len([line for line in process.log if '"source fails"' in line and '"prices"' in line]) <= 2
 
 
-async def test_what_a_source_keeps_cannot_be_put_and_everything_else_can(process: DataProcess) -> None:
+async def test_endpoints_of_a_source_cannot_be_written_and_others_can(process: DataProcess) -> None:
     body = {"unit": "EUR/MWh", "resolution": "PT1H", "points": [{"time": HOUR, "value": 1}]}
     async with httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http:
         owned = await http.put("/v1/data/prices", json=body)

@@ -1,4 +1,4 @@
-"""Sources against a hostile server: every way ends in bounded time and memory, and the good sources go on."""
+"""Sources against a hostile server: bounded time and memory in every case, and other sources go on."""
 
 import asyncio
 import contextlib
@@ -15,17 +15,18 @@ from tests.support.patience import PATIENCE_S
 
 CHANGES = 8
 TIMES = 3
-"""How often every way is gone through at least."""
+"""Least number of polls of every hostile case."""
 GROWTH_MIB = 96
 """What the process may need more at its peak: bodies of 256 KiB as text, bytes and objects, and two threads' heaps.
 
 One bomb alone is without an end, and the first chunk of it is 32 MiB when it is decoded at once.
 """
 
+TIMED_OUT = "no complete answer in time"
 EXPECTED = {
-    "silent": "no complete answer in time",
-    "slow": "no complete answer in time",
-    "slow-headers": "no complete answer in time",
+    "silent": TIMED_OUT,
+    "slow": TIMED_OUT,
+    "slow-headers": TIMED_OUT,
     "endless": "the body has more than 262144 bytes",
     "huge-length": "the body has more than 262144 bytes",
     "bomb-of-crumbs": "more than 200 times larger",
@@ -72,9 +73,16 @@ async def hostile() -> AsyncIterator[Hostile]:
         yield server
 
 
+def _timeout_s(way: str) -> float:
+    """Return a long time-out for a case that must meet another bound, even on a slow machine; else a short one."""
+    return 3.0 if EXPECTED.get(way, TIMED_OUT) == TIMED_OUT else 30.0
+
+
 def _config(hostile: Hostile, files: Path, ways: Collection[str]) -> str:
     targets = {"flood": 'prefix = "/flood"'}
-    sources = [_source(hostile.port, name, targets.get(name, f'endpoint = "/bad/{name}"'), 3.0) for name in ways]
+    sources = [
+        _source(hostile.port, name, targets.get(name, f'endpoint = "/bad/{name}"'), _timeout_s(name)) for name in ways
+    ]
     # The enemies want the processor, too.
     sources += [_source(hostile.port, name, f'endpoint = "/{name}"', 30.0) for name in ("good", "moved")]
     directory = f"""
@@ -110,7 +118,7 @@ async def _until_value(http: httpx.AsyncClient, endpoint: str, value: float) -> 
 
 
 async def _follow(process: DataProcess, hostile: Hostile, files: Path, values: Iterable[int]) -> None:
-    """Change what is good, again and again, and wait until each change is there."""
+    """Change the good sources repeatedly, and wait until each change is stored."""
     async with httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) as http:
         for value in values:
             hostile.good = csv(value)
@@ -121,11 +129,13 @@ async def _follow(process: DataProcess, hostile: Hostile, files: Path, values: I
 
 
 def _unseen(seen: dict[str, set[str]]) -> dict[str, set[str]]:
-    """What was said by those sources that have not said yet what they should."""
+    """Return the errors of the sources that have not reported the expected one yet."""
     return {name: seen[name] for name, text in EXPECTED.items() if not any(text in one for one in seen[name])}
 
 
-async def test_every_way_is_bounded_in_time_and_memory_and_the_good_go_on(hostile: Hostile, tmp_path: Path) -> None:
+async def test_every_hostile_source_is_bounded_in_time_and_memory_and_others_go_on(
+    hostile: Hostile, tmp_path: Path
+) -> None:
     files = tmp_path / "files"
     files.mkdir()
     async with serving(tmp_path / "alone", config=_config(hostile, files, ())) as process:
@@ -138,7 +148,6 @@ async def test_every_way_is_bounded_in_time_and_memory_and_the_good_go_on(hostil
             sources: dict[str, dict[str, Any]] = {}
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE_S):
-                    # On a slow machine any of them may once in a while be too late instead.
                     while not sources or _unseen(seen) or any(sources[name]["failures"] < TIMES for name in seen):
                         sources = await _sources(process, http)
                         for name in hostile.ways:
@@ -151,7 +160,7 @@ async def test_every_way_is_bounded_in_time_and_memory_and_the_good_go_on(hostil
             assert [name for name in hostile.ways if sources[name]["ok"]] == []
             good = [sources[name] for name in ("good", "moved", "files")]
             assert [source for source in good if not source["ok"] or source["failures"]] == []
-            # Nothing of theirs was stored, nobody else was asked, and nothing they planted was sent back.
+            # None of their data was stored, no other server was contacted, and nothing that they planted was sent back.
             listed = [entry["endpoint"] for entry in (await http.get("/v1/endpoints")).json()["endpoints"]]
             assert listed == ["/files/file", "/good", "/moved"]
             assert hostile.strangers == 0

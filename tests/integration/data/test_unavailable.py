@@ -1,4 +1,4 @@
-"""A full disk and a locked database: 503, nothing half-applied, reads go on, and it recovers by itself."""
+"""A full disk and a locked database: 503, nothing half-applied, reads continue, and the store recovers by itself."""
 
 import asyncio
 import contextlib
@@ -50,13 +50,13 @@ async def test_a_locked_database_is_503_for_writes_alone_and_passes(process: Dat
                 assert "locked" in answer.json()["detail"]
             await until(http, f"{process.internal}/readyz", 503)
             assert (await http.get("/v1/data/a")).json()["points"] == [{"time": HOUR, "value": 1}]
-        # Nobody writes meanwhile: it finds out by itself.
+        # Detected without a write.
         await until(http, f"{process.internal}/readyz", 200)
         assert (await http.get("/v1/data/new0")).status_code == 404
         assert (await http.put("/v1/data", json=bulk({"/a": 2}))).json()["accepted"][0]["changed"]
 
 
-async def test_a_lock_that_is_let_go_in_time_only_delays(process: DataProcess) -> None:
+async def test_a_lock_released_in_time_only_delays(process: DataProcess) -> None:
     async with httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http:
         with _lock(process.state_dir / "data.db"):
             waiting = asyncio.create_task(http.put("/v1/data", json=bulk({"/a": 1})))

@@ -1,4 +1,4 @@
-"""Runs `diem` as its users do: as a program, in a state directory of its own."""
+"""`diem` as a user runs it: as a program, in a state directory of its own."""
 
 import asyncio
 import json
@@ -20,19 +20,19 @@ ROOT = Path(__file__).parents[3]
 
 
 def report_of(status: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
-    """What a process says of itself: nothing, when it did not answer in time just now."""
+    """Return the report of a process; empty if it did not answer in time."""
     report: dict[str, Any] = status[name]["report"] or {}
     return report
 
 
 def fine(status: dict[str, dict[str, Any]]) -> bool:
-    """Whether every process is live, or ready where it knows nothing of being live."""
+    """Return whether every process is live, or ready if it does not report liveness."""
     reports = [entry["report"] or {} for entry in status.values()]
     return all(report.get("ready") and report.get("live", True) for report in reports)
 
 
 def environment() -> dict[str, str]:
-    """Return the environment without settings of whoever runs the tests, from a checkout or not."""
+    """Return the environment without DIEM's settings, in a checkout or not."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DIEM_") or "FACTOR" in name}
     return {**kept, "PYTHONPATH": str(ROOT)}
 
@@ -49,7 +49,7 @@ async def eventually(condition: Callable[[], bool], seconds: float = PATIENCE_S)
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process runs, and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -57,7 +57,7 @@ def alive(pid: int) -> bool:
 
 
 async def diem(*arguments: str, cwd: Path, stdin: bytes = b"") -> tuple[int, str, str]:
-    """Run a command to its end: exit code, standard output, standard error."""
+    """Run a command to its end; return exit code, standard output and standard error."""
     process = await asyncio.create_subprocess_exec(
         *DIEM, *arguments, cwd=cwd, env=environment(), stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
@@ -68,7 +68,7 @@ async def diem(*arguments: str, cwd: Path, stdin: bytes = b"") -> tuple[int, str
 
 
 class Running:
-    """One `diem up` that is ready."""
+    """A `diem up` that is ready."""
 
     def __init__(self, cwd: Path, process: Process) -> None:
         self.cwd = cwd
@@ -88,19 +88,19 @@ class Running:
         return {entry["name"]: entry["pid"] for entry in self.described()["processes"] if entry["pid"]}
 
     async def follow(self) -> None:
-        """Keep what it prints."""
+        """Collect its output."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             self.output.append(line.decode().rstrip())
 
     async def status(self) -> dict[str, dict[str, Any]]:
-        """Return what `diem status --json` says of each process."""
+        """Return the processes of `diem status --json` by name."""
         code, out, err = await diem("status", "--json", cwd=self.cwd)
         assert code == 0, err
         return {entry["name"]: entry for entry in json.loads(out)["processes"]}
 
     async def until_status(self, condition: Callable[[dict[str, dict[str, Any]]], bool]) -> dict[str, dict[str, Any]]:
-        """Wait until what the processes say fulfils `condition`.
+        """Wait until the status fulfils `condition`.
 
         It asks as the command does, without a process for each time.
         """

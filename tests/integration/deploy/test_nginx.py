@@ -1,4 +1,4 @@
-"""A real nginx with our configuration, before servers that record every byte they are sent."""
+"""A real nginx with our configuration, in front of servers that record every byte."""
 
 import asyncio
 import contextlib
@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.nginx import program
-from deploy.nginx.config import NginxPlan, render
-from deploy.nginx.program import NoNginx
+from deploy import nginx
+from deploy.nginx import NginxPlan, NoNginx, render
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
@@ -24,7 +23,7 @@ FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 
 
 class Backend:
-    """Answers every request with one answer, and echoes what follows a 101."""
+    """Server with a fixed response, which echoes the data after a 101."""
 
     def __init__(self, answer: bytes | Callable[[bytes], bytes]) -> None:
         self.answer = answer
@@ -70,7 +69,7 @@ async def backend(answer: bytes | Callable[[bytes], bytes] = SWITCHING, port: in
 
 @contextlib.contextmanager
 def unused(count: int) -> Iterator[list[int]]:
-    """Ports that refuse connections, and that nobody else can take meanwhile."""
+    """Reserve ports that refuse connections."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -101,18 +100,18 @@ class Nginx:
 
 def found() -> str:
     try:
-        return program.find()
+        return nginx.find()
     except NoNginx as error:
         pytest.skip(str(error))
 
 
 @contextlib.asynccontextmanager
-async def nginx(tmp_path: Path, data: int, *slots: int, **differences: int) -> AsyncIterator[Nginx]:
+async def running_nginx(tmp_path: Path, data: int, *slots: int, **differences: int) -> AsyncIterator[Nginx]:
     directory, port, log = tmp_path / "state" / "nginx", free_port(), tmp_path / "nginx.log"
-    program.write(directory, render(NginxPlan(directory, port, data, slots, workers=2, **differences)))
+    nginx.write(directory, render(NginxPlan(directory, port, data, slots, workers=2, **differences)))
     directory.parent.chmod(0o700)
     with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(*program.argv(found(), directory), stdout=output, stderr=output)
+        process = await asyncio.create_subprocess_exec(*nginx.argv(found(), directory), stdout=output, stderr=output)
     running = Nginx(port, log)
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -138,16 +137,18 @@ def field(head: str, name: str) -> list[str]:
 
 def test_nginx_accepts_the_configuration_with_every_slot(tmp_path: Path) -> None:
     directory = tmp_path / 'a "quoted" directory' / "nginx"
-    program.write(
-        directory, render(NginxPlan(directory, free_port(), 8080, tuple(range(8101, 8165)), open_files=20_000))
-    )
-    tested = subprocess.run([*program.argv(found(), directory), "-t"], capture_output=True, text=True, check=False)
+    nginx.write(directory, render(NginxPlan(directory, free_port(), 8080, tuple(range(8101, 8165)), open_files=20_000)))
+    tested = subprocess.run([*nginx.argv(found(), directory), "-t"], capture_output=True, text=True, check=False)
     assert tested.returncode == 0, tested.stderr
     assert "warn" not in tested.stderr
 
 
 async def test_upgrade_reaches_a_server_and_bytes_flow_both_ways(tmp_path: Path) -> None:
-    async with backend() as server, nginx(tmp_path, 1, server.port) as front, front.connected() as (reader, writer):
+    async with (
+        backend() as server,
+        running_nginx(tmp_path, 1, server.port) as front,
+        front.connected() as (reader, writer),
+    ):
         writer.write(f"GET /ws HTTP/1.1\r\nHost: localhost:{front.port}\r\n{UPGRADE}\r\n".encode())
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
         writer.write(b"hello")
@@ -156,8 +157,8 @@ async def test_upgrade_reaches_a_server_and_bytes_flow_both_ways(tmp_path: Path)
         assert field(server.heads[0], "Host") == [f"localhost:{front.port}"]
 
 
-async def test_upgrade_is_not_passed_on_elsewhere(tmp_path: Path) -> None:
-    async with backend() as server, backend(OK) as data, nginx(tmp_path, data.port, server.port) as front:
+async def test_upgrade_is_not_forwarded_outside_the_websocket_path(tmp_path: Path) -> None:
+    async with backend() as server, backend(OK) as data, running_nginx(tmp_path, data.port, server.port) as front:
         for path in ("/", "/v1/data", "/ws/", "/ws/feed", "/WS"):
             data.received.clear()
             assert status(await front.get(path, UPGRADE)) == 200
@@ -166,12 +167,12 @@ async def test_upgrade_is_not_passed_on_elsewhere(tmp_path: Path) -> None:
         assert server.received == []
 
 
-async def test_request_behind_a_refused_upgrade_does_not_go_through_to_the_server(tmp_path: Path) -> None:
+async def test_request_after_a_refused_upgrade_does_not_reach_the_server(tmp_path: Path) -> None:
     smuggled = "GET /feed HTTP/1.1\r\nHost: localhost\r\n\r\n"
     async with (
         backend(WRONG_VERSION) as server,
         backend(OK) as data,
-        nginx(tmp_path, data.port, server.port) as front,
+        running_nginx(tmp_path, data.port, server.port) as front,
         front.connected() as (reader, writer),
     ):
         data.received.clear()
@@ -184,11 +185,13 @@ async def test_request_behind_a_refused_upgrade_does_not_go_through_to_the_serve
         assert data.heads[0].startswith("GET /feed ")
 
 
-async def test_unused_slots_are_passed_over_and_clients_spread_over_the_others(tmp_path: Path) -> None:
+async def test_clients_are_balanced_over_the_used_slots(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         alive = [await stack.enter_async_context(backend()) for _ in range(2)]
         dead = stack.enter_context(unused(6))
-        front = await stack.enter_async_context(nginx(tmp_path, 1, *dead[:3], alive[0].port, *dead[3:], alive[1].port))
+        front = await stack.enter_async_context(
+            running_nginx(tmp_path, 1, *dead[:3], alive[0].port, *dead[3:], alive[1].port)
+        )
         await connect_all(stack, front, 50)
         counts = [len(server.received) for server in alive]
         assert sum(counts) == 50
@@ -196,40 +199,42 @@ async def test_unused_slots_are_passed_over_and_clients_spread_over_the_others(t
 
 
 async def connect_all(stack: contextlib.AsyncExitStack, front: Nginx, count: int) -> None:
-    """Open clients that stay, one after another."""
+    """Open long-lived clients, one after another."""
     for _ in range(count):
         reader, writer = await stack.enter_async_context(front.connected())
         writer.write(f"GET /ws HTTP/1.1\r\nHost: localhost\r\n{UPGRADE}\r\n".encode())
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
 
 
-async def test_server_that_comes_later_takes_its_share_of_clients_at_once(tmp_path: Path) -> None:
+async def test_later_server_gets_its_share_of_clients_at_once(tmp_path: Path) -> None:
     later = free_port()
     async with contextlib.AsyncExitStack() as stack:
         first = await stack.enter_async_context(backend())
-        front = await stack.enter_async_context(nginx(tmp_path, 1, later, first.port))
+        front = await stack.enter_async_context(running_nginx(tmp_path, 1, later, first.port))
         await connect_all(stack, front, 10)
         second = await stack.enter_async_context(backend(port=later))
         await connect_all(stack, front, 10)
         assert (len(first.received), len(second.received)) == (10, 10)
 
 
-async def test_server_that_was_full_takes_clients_again_at_once(tmp_path: Path) -> None:
+async def test_server_gets_clients_again_as_soon_as_it_is_not_full(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(backend(FULL))
-        front = await stack.enter_async_context(nginx(tmp_path, 1, server.port, *stack.enter_context(unused(7))))
+        front = await stack.enter_async_context(
+            running_nginx(tmp_path, 1, server.port, *stack.enter_context(unused(7)))
+        )
         assert status(await front.get("/ws", UPGRADE)) in {502, 503}
         server.answer = SWITCHING
         await connect_all(stack, front, 20)
 
 
-async def test_full_server_is_passed_over(tmp_path: Path) -> None:
-    async with backend(FULL) as full, backend() as free, nginx(tmp_path, 1, full.port, free.port) as front:
+async def test_full_server_is_skipped(tmp_path: Path) -> None:
+    async with backend(FULL) as full, backend() as free, running_nginx(tmp_path, 1, full.port, free.port) as front:
         assert {status(await front.get("/ws", UPGRADE)) for _ in range(10)} == {101}
         assert full.received
 
 
-async def test_what_a_client_says_of_its_address_is_overwritten(tmp_path: Path) -> None:
+async def test_forwarded_address_of_a_client_is_overwritten(tmp_path: Path) -> None:
     claims = (
         "X-Forwarded-For: 10.9.8.7",
         "X-Forwarded-For: 10.9.8.6",
@@ -237,7 +242,7 @@ async def test_what_a_client_says_of_its_address_is_overwritten(tmp_path: Path) 
         "Forwarded: for=1.2.3.4",
     )
     spoofed = "".join(f"{claim}\r\n" for claim in claims)
-    async with backend() as server, backend(OK) as data, nginx(tmp_path, data.port, server.port) as front:
+    async with backend() as server, backend(OK) as data, running_nginx(tmp_path, data.port, server.port) as front:
         data.received.clear()
         await front.get("/ws", UPGRADE + spoofed)
         await front.get("/v1/endpoints", spoofed)
@@ -248,7 +253,11 @@ async def test_what_a_client_says_of_its_address_is_overwritten(tmp_path: Path) 
 
 
 async def test_connection_beyond_the_limit_of_an_address_gets_429_until_another_one_ends(tmp_path: Path) -> None:
-    async with backend() as server, nginx(tmp_path, 1, server.port) as front, contextlib.AsyncExitStack() as stack:
+    async with (
+        backend() as server,
+        running_nginx(tmp_path, 1, server.port) as front,
+        contextlib.AsyncExitStack() as stack,
+    ):
         for _ in range(50):
             reader, writer = await stack.enter_async_context(front.connected())
             writer.write(f"GET /ws HTTP/1.1\r\nHost: localhost\r\n{UPGRADE}\r\n".encode())
@@ -260,8 +269,8 @@ async def test_connection_beyond_the_limit_of_an_address_gets_429_until_another_
                 await asyncio.sleep(0.02)
 
 
-async def test_address_that_connects_too_quickly_gets_429(tmp_path: Path) -> None:
-    async with backend() as server, nginx(tmp_path, 1, server.port, connects_per_s=1) as front:
+async def test_address_with_too_many_new_connections_gets_429(tmp_path: Path) -> None:
+    async with backend() as server, running_nginx(tmp_path, 1, server.port, connects_per_s=1) as front:
         answers = Counter([status(await front.get("/ws", UPGRADE)) for _ in range(10)])
         assert answers[101] >= 3
         assert answers[429] >= 4
@@ -273,7 +282,7 @@ async def test_address_that_connects_too_quickly_gets_429(tmp_path: Path) -> Non
      ("/v1/data/a", 256 * 1024, 413), ("/ws", 4096, 413)],
 )  # fmt: skip
 async def test_bodies_are_bounded_and_never_touch_the_disk(tmp_path: Path, path: str, size: int, expected: int) -> None:
-    async with backend(OK) as server, backend(OK) as data, nginx(tmp_path, data.port, server.port) as front:
+    async with backend(OK) as server, backend(OK) as data, running_nginx(tmp_path, data.port, server.port) as front:
         async with front.connected() as (reader, writer):
             writer.write(f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode())
             with contextlib.suppress(ConnectionError):
@@ -287,12 +296,12 @@ async def test_bodies_are_bounded_and_never_touch_the_disk(tmp_path: Path, path:
 
 async def test_query_of_a_request_is_not_logged_even_when_every_server_is_gone(tmp_path: Path) -> None:
     with unused(3) as dead:
-        async with nginx(tmp_path, *dead) as front:
+        async with running_nginx(tmp_path, *dead) as front:
             assert status(await front.get("/ws?token=secret", UPGRADE)) == 502
             assert status(await front.get("/page?token=secret")) == 502
             assert "secret" not in front.log.read_text()
 
 
 async def test_header_that_is_too_large_is_refused(tmp_path: Path) -> None:
-    async with backend(OK) as data, nginx(tmp_path, data.port, 1) as front:
+    async with backend(OK) as data, running_nginx(tmp_path, data.port, 1) as front:
         assert status(await front.get("/", f"X-Large: {'x' * 10_000}\r\n")) == 400

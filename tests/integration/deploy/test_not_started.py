@@ -14,7 +14,7 @@ from diem.process.ports import PortReservations
 
 
 async def failure(tmp_path: Path, script: str) -> ProcessNotStarted:
-    """Run `diem up` with children that do what a shell script says, until it gives up."""
+    """Run `diem up` with a shell script as its children, until it gives up."""
     options = Options(Mode.SINGLE, tmp_path, drain_seconds=0.0)
     wanted = slots(Mode.SINGLE, sizes(Mode.SINGLE))
     state = StateDir(tmp_path)
@@ -26,21 +26,19 @@ async def failure(tmp_path: Path, script: str) -> ProcessNotStarted:
     return caught.value
 
 
-async def test_process_that_keeps_dying_is_given_up_with_its_last_line(tmp_path: Path) -> None:
+async def test_start_fails_with_the_last_line_of_a_process_that_keeps_dying(tmp_path: Path) -> None:
     error = await failure(tmp_path, "echo 'diem: the port is taken' >&2; exit 1")
     assert "does not start: exit 1: the port is taken" in str(error)
     assert not isinstance(error, Misconfigured)
 
 
-async def test_process_with_a_wrong_configuration_is_given_up_at_once(tmp_path: Path) -> None:
+async def test_start_fails_at_once_on_an_invalid_configuration(tmp_path: Path) -> None:
     error = await failure(tmp_path, "echo 'diem: DIEM_X: no such setting' >&2; exit 2")
     assert isinstance(error, Misconfigured)
     assert "does not start: DIEM_X: no such setting (see " in str(error)
 
 
-async def test_process_that_is_never_ready_is_given_up_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_start_fails_when_a_process_never_becomes_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "READY_WITHIN_S", 0.2)
     error = await failure(tmp_path, "exec cat")
     assert "data does not start: it does not become ready" in str(error)

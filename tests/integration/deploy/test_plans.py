@@ -1,4 +1,4 @@
-"""Plans as a person makes, applies and takes them back: by commands alone, while a client goes on being served."""
+"""Make, apply and roll back plans by commands alone, while a client is served."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,8 @@ import pytest
 from diem.links.client import PartitionedClient
 from diem.protocol.traffic import Type
 from tests.integration.data.process import bulk
+from tests.integration.deploy.clients import NAME, Client, put
 from tests.integration.deploy.running import DIEM, Running, diem, environment, fine, up
-from tests.integration.deploy.visiting import NAME, Client, put
 from tests.support.patience import PATIENCE_S
 from tests.support.traffic import MINUTE, write
 from tests.unit.deploy.planning.recorded_traffic import MINUTES, events
@@ -26,7 +26,7 @@ MOVE_S = 3
 
 
 @pytest.mark.takes(60)
-async def test_plan_is_made_applied_and_taken_back_by_commands(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
+async def test_commands_make_apply_and_roll_back_a_plan(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
     options = (*on_kafka, "--partitions", "12", "--mode", "z-client", "--servers", "2", "--traffic", "off")
     quick = f"metadata:DIEM_METADATA_MOVE_SECONDS={MOVE_S}"
     async with up(tmp_path, *options, "--set", quick) as running:
@@ -35,15 +35,15 @@ async def test_plan_is_made_applied_and_taken_back_by_commands(tmp_path: Path, o
             await publish(running, record(tmp_path / ".diem" / "traffic" / "in"))
             await client.sees(await put(running, 1))
             before = await homes(running)
-            planned = json.loads(await said(tmp_path, "plan", "--window", f"{MINUTES}m", "--json"))
+            planned = json.loads(await output_of(tmp_path, "plan", "--window", f"{MINUTES}m", "--json"))
             assert planned["pays"], planned["why"]
             assert planned["submitted"]
             name = planned["plan"]
             figures = planned["report"]["servers"]["2"]
             assert figures["plan"]["connections"] < figures["current"]["connections"]
-            assert f"{name}  ready" in await said(tmp_path, "plans")
+            assert f"{name}  ready" in await output_of(tmp_path, "plans")
 
-            # Nobody is asked where there is no terminal.
+            # Without a terminal there is no question.
             code, _, err = await diem("apply", name, cwd=tmp_path)
             assert (code, "say --yes" in err) == (2, True)
             applying = await begun(tmp_path, "apply", planned["file"], "--yes")
@@ -63,12 +63,12 @@ async def test_plan_is_made_applied_and_taken_back_by_commands(tmp_path: Path, o
             taking_back.send_signal(signal.SIGINT)
             await until(taking_back, f"{name} goes on without this command: `diem rollback {name}`")
             assert await taking_back.wait() == 0
-            assert f"{name} is rolled back" in await said(tmp_path, "rollback")
+            assert f"{name} is rolled back" in await output_of(tmp_path, "rollback")
             assert await homes(running) == before
             await client.sees(await put(running, 3))
 
 
-async def test_loop_does_nothing_where_it_has_nothing_to_learn_from_and_says_so(tmp_path: Path) -> None:
+async def test_autoplan_without_traffic_does_nothing_and_reports_it(tmp_path: Path) -> None:
     code, out, _ = await diem("autoplan", "--once", "--no-spark", cwd=tmp_path)
     assert code == 1
     assert "failed: diem plan: diem is not up in" in out
@@ -85,7 +85,7 @@ async def test_loop_does_nothing_where_it_has_nothing_to_learn_from_and_says_so(
 
 
 def record(folder: Path) -> list[str]:
-    """Record clients of pairs of endpoints, and some that have ours and another one; return the names but ours."""
+    """Record clients of pairs of endpoints, and some with our endpoint and another one; return the other names."""
     recorded = events()
     life_begin = recorded[0].time
     ours: list[Any] = []
@@ -102,7 +102,7 @@ def record(folder: Path) -> list[str]:
 
 
 async def publish(running: Running, names: list[str]) -> None:
-    """Store a dataset for each: what nobody has published is not moved."""
+    """Store a dataset for each name: unpublished names are not moved."""
     key = (running.cwd / ".diem" / "write.key").read_text().strip()
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
         url = f"{running.described()['urls']['page']}v1/data"
@@ -112,7 +112,7 @@ async def publish(running: Running, names: list[str]) -> None:
 
 
 async def homes(running: Running) -> dict[str, list[int | None]]:
-    """The entries of the map, as the metadata service has them."""
+    """Return the entries of the metadata service's map."""
     status = await running.status()
     key = (running.cwd / ".diem" / "internal.key").read_text().strip()
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
@@ -123,22 +123,22 @@ async def homes(running: Running) -> dict[str, list[int | None]]:
     return entries
 
 
-async def said(cwd: Path, *arguments: str) -> str:
-    """What a command says that does it."""
+async def output_of(cwd: Path, *arguments: str) -> str:
+    """Return the output of a successful command."""
     code, out, err = await diem(*arguments, cwd=cwd)
     assert code == 0, err
     return out
 
 
 async def begun(cwd: Path, *arguments: str) -> asyncio.subprocess.Process:
-    """A command that runs; what it says on standard error is with the rest."""
+    """Start a command; standard error is merged into its output."""
     return await asyncio.create_subprocess_exec(
         *DIEM, *arguments, cwd=cwd, env=environment(), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
     )
 
 
 async def until(process: asyncio.subprocess.Process, text: str) -> list[str]:
-    """The lines that a command says until one has a text."""
+    """Return the output lines of a command up to one with a text."""
     assert process.stdout is not None
     lines: list[str] = []
     async with asyncio.timeout(2 * PATIENCE_S):
@@ -151,7 +151,7 @@ async def until(process: asyncio.subprocess.Process, text: str) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def subscribed(running: Running) -> AsyncIterator[Client]:
-    """A client that asks where its endpoint is, and goes along when that moves."""
+    """Run a client that locates its endpoint, and follows it when it moves."""
     urls = running.described()["urls"]
     origin = urls["page"].rstrip("/").replace("127.0.0.1", "localhost")
     made = Client()

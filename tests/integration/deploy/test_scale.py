@@ -1,4 +1,4 @@
-"""Servers behind nginx: clients that stay, clients that move, and what nginx leaves alone."""
+"""Servers behind nginx are added and removed, while other clients stay connected."""
 
 import os
 import signal
@@ -7,15 +7,15 @@ from pathlib import Path
 import httpx
 
 from diem.process.ports import is_free
+from tests.integration.deploy.clients import children_of, clients, put, put_when_possible, scale
 from tests.integration.deploy.running import alive, diem, eventually, fine, report_of, up
-from tests.integration.deploy.visiting import children_of, clients, put, put_when_possible, scale
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
 
 pytestmark = needs_nginx
 
 
-async def test_servers_come_and_go_while_clients_of_the_others_stay(tmp_path: Path) -> None:
+async def test_scaling_does_not_disconnect_clients_of_other_servers(tmp_path: Path) -> None:
     async with up(tmp_path, "--mode", "x-broadcast", "--servers", "2") as running:
         nginx = running.pids()["nginx"]
         async with clients(running, 2) as (one, other):
@@ -41,7 +41,7 @@ async def test_servers_come_and_go_while_clients_of_the_others_stay(tmp_path: Pa
         assert not any("died" in line for line in running.output)
 
 
-async def test_number_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+async def test_invalid_number_of_servers_is_a_one_line_error(tmp_path: Path) -> None:
     async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1", "--max-servers", "2"):
         code, out, err = await diem("scale", "3", cwd=tmp_path)
         assert (code, out) == (1, "")
@@ -87,7 +87,7 @@ async def test_all_to_all_runs_several_servers_too(tmp_path: Path) -> None:
         await eventually(lambda: all(version in client.versions for client in both))
 
 
-async def test_page_and_data_are_reached_through_nginx_and_nothing_internal_is(tmp_path: Path) -> None:
+async def test_nginx_exposes_page_and_data_and_nothing_internal(tmp_path: Path) -> None:
     async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1") as running:
         described = running.described()
         page = described["urls"]["page"].replace("127.0.0.1", "localhost")
@@ -104,7 +104,7 @@ async def test_page_and_data_are_reached_through_nginx_and_nothing_internal_is(t
             assert spoofed.status_code in {400, 403, 421}
 
 
-async def test_setting_for_one_process_reaches_that_one_alone(tmp_path: Path) -> None:
+async def test_setting_for_one_process_reaches_only_that_process(tmp_path: Path) -> None:
     setting = "websocket-2:DIEM_WEBSOCKET_FEED_URL=ws://127.0.0.1:9/feed"
     code, out, err = await diem(
         *("up", "--free-ports", "--mode", "x-broadcast", "--set", "websocket-2:DIEM_NONSENSE=1", "--quiet"),
@@ -115,5 +115,5 @@ async def test_setting_for_one_process_reaches_that_one_alone(tmp_path: Path) ->
     assert "websocket-2 does not start: DIEM_NONSENSE: no such setting" in err
     async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1", "--set", setting) as running:
         code, _, err = await diem("scale", "2", "--time-factor", "0.1", cwd=tmp_path)
-        assert (code, err) == (1, "diem: the running diem did not do it: not as asked after 6 s: websocket-2\n")
+        assert (code, err) == (1, "diem: the running diem did not do it: not done after 6 s: websocket-2\n")
         await running.until_status(lambda s: bool(report_of(s, "websocket-1").get("live")))

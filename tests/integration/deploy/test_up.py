@@ -23,9 +23,7 @@ DECLARED = ("--unit", "MW", "--resolution", "PT1H")
 @pytest.mark.parametrize(
     "mode", ["single", *(pytest.param(m, marks=needs_nginx) for m in ("all-to-all", "x-broadcast"))]
 )
-async def test_every_process_of_a_mode_starts_is_restarted_when_killed_and_stops_in_order(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_processes_of_a_mode_start_restart_when_killed_and_stop_in_order(tmp_path: Path, mode: str) -> None:
     async with up(tmp_path, "--mode", mode) as running:
         before = running.pids()
         assert list(before) == MODES[mode]
@@ -66,7 +64,7 @@ async def test_children_end_within_two_seconds_of_a_killed_diem_up_and_the_next_
         assert await running.status()
 
 
-async def test_data_that_is_put_is_watched_and_the_name_need_not_be_there_before(tmp_path: Path) -> None:
+async def test_watch_prints_updates_of_an_endpoint_that_did_not_exist(tmp_path: Path) -> None:
     async with up(tmp_path):
         watching = await asyncio.create_subprocess_exec(
             *DIEM,
@@ -110,14 +108,14 @@ async def test_data_that_is_put_is_watched_and_the_name_need_not_be_there_before
         assert (code, "/my/endpoint was not read (410)" in err) == (1, True)
 
 
-async def test_second_up_names_the_first(tmp_path: Path) -> None:
+async def test_second_up_reports_the_pid_of_the_first(tmp_path: Path) -> None:
     async with up(tmp_path) as running:
         code, _, err = await diem("up", cwd=tmp_path)
         assert code == 1
         assert f"diem is already up in {tmp_path}/.diem (process {running.process.pid})" in err
 
 
-async def test_wrong_configuration_of_a_process_ends_up_with_its_one_line(tmp_path: Path) -> None:
+async def test_invalid_configuration_of_a_process_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "diem.toml").write_text("[[source]\n")
     # After a while, on a slow machine 5 s, the processes that are not ready would be named as well.
     late = ("--time-factor", "20")
@@ -128,7 +126,7 @@ async def test_wrong_configuration_of_a_process_ends_up_with_its_one_line(tmp_pa
     assert "diem.toml" in err
 
 
-async def test_port_that_is_asked_for_and_taken_ends_up_with_one_line(tmp_path: Path) -> None:
+async def test_requested_port_in_use_is_a_one_line_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, _, err = await diem("up", "--free-ports", "--port", str(port), cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Mode x as a user starts it: Data Service, Kafka, bridges, servers and nginx, all of them real."""
+"""Mode x as a user starts it, with real Data Service, Kafka, bridges, servers and nginx."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from deploy.kafka.program import KafkaProgram
+from tests.integration.deploy.clients import children_of, clients, put, scale
 from tests.integration.deploy.running import Running, alive, diem, eventually, fine, up
-from tests.integration.deploy.visiting import children_of, clients, put, scale
 from tests.support.nginx import needs_nginx
 
 pytestmark = [needs_nginx, pytest.mark.usefixtures("kafka_program")]
@@ -16,9 +16,7 @@ pytestmark = [needs_nginx, pytest.mark.usefixtures("kafka_program")]
 BASE = {"kafka-1", "data", "nginx"}
 
 
-async def test_everything_starts_takes_more_and_fewer_servers_and_stops_in_order(
-    tmp_path: Path, kafka_program: KafkaProgram
-) -> None:
+async def test_mode_x_starts_scales_up_and_down_and_stops_in_order(tmp_path: Path, kafka_program: KafkaProgram) -> None:
     async with up(tmp_path, "--mode", "x", "--servers", "2") as running:
         names = ["kafka-1", "data", "bridge-1", "bridge-2", "nginx", "websocket-1", "websocket-2"]
         assert list(running.pids()) == names
@@ -45,7 +43,7 @@ async def test_everything_starts_takes_more_and_fewer_servers_and_stops_in_order
 
 
 @pytest.mark.takes(25)
-async def test_whatever_is_killed_comes_back_and_what_was_written_meanwhile_arrives(tmp_path: Path) -> None:
+async def test_killed_processes_recover_and_updates_written_meanwhile_arrive(tmp_path: Path) -> None:
     async with up(tmp_path, "--mode", "x", "--servers", "1") as running, clients(running, 1) as (client,):
         for value, name in enumerate(("bridge-1", "websocket-1", "kafka-1", "data")):
             await running.until_status(fine)
@@ -58,7 +56,7 @@ async def test_whatever_is_killed_comes_back_and_what_was_written_meanwhile_arri
             await client.sees(version)
 
 
-async def test_killed_diem_up_takes_everything_along_and_the_next_one_goes_on_with_the_data(tmp_path: Path) -> None:
+async def test_children_end_with_a_killed_diem_up_and_the_next_one_keeps_the_data(tmp_path: Path) -> None:
     async with up(tmp_path, "--mode", "x", "--servers", "1") as running:
         version = await put(running, 1)
         pids = [*running.pids().values(), *children_of(running.pids()["nginx"])]
@@ -74,7 +72,7 @@ async def test_killed_diem_up_takes_everything_along_and_the_next_one_goes_on_wi
 
 
 @pytest.mark.takes(25)
-async def test_three_brokers_outlive_the_loss_of_one(tmp_path: Path) -> None:
+async def test_three_brokers_survive_the_loss_of_one(tmp_path: Path) -> None:
     async with (
         up(tmp_path, "--mode", "x", "--servers", "1", "--brokers", "3") as running,
         clients(running, 1) as (client,),

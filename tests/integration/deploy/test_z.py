@@ -1,4 +1,4 @@
-"""The partitioned modes as a user starts them, every process a real one."""
+"""The partitioned modes as a user starts them, with real processes."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from deploy.system.description import with_children
+from tests.integration.deploy.clients import NAME, Client, clients, clients_at, put, scale
 from tests.integration.deploy.running import Running, alive, eventually, fine, report_of, up
-from tests.integration.deploy.visiting import NAME, Client, clients, put, scale, visit
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
 
@@ -23,7 +23,7 @@ def inside(composite: str) -> list[str]:
 
 
 async def everything(running: Running) -> dict[str, dict[str, Any]]:
-    """What runs, with the children of composites."""
+    """Return the running processes, including the children of composites."""
     return dict(with_children((await running.status()).values()))
 
 
@@ -32,7 +32,7 @@ async def pids(running: Running) -> list[int]:
 
 
 async def stop(running: Running) -> None:
-    """End it with Ctrl-C; nothing is left behind, and nothing had to be killed."""
+    """Stop the system with Ctrl-C, and check that nothing is left and nothing was killed."""
     last = await pids(running)
     running.process.send_signal(signal.SIGINT)
     await eventually(lambda: running.process.returncode is not None)
@@ -75,7 +75,7 @@ async def test_unmodified_clients_are_served_through_the_proxy(tmp_path: Path, o
         await stop(running)
 
 
-async def test_composite_is_one_process_for_clients_and_keeps_its_number_of_pairs(
+async def test_composite_serves_clients_and_keeps_its_number_of_pairs(
     tmp_path: Path, on_kafka: tuple[str, ...]
 ) -> None:
     async with up(tmp_path, *on_kafka, "--mode", "z-composite", "--servers", "1") as running:
@@ -97,9 +97,7 @@ async def test_composite_is_one_process_for_clients_and_keeps_its_number_of_pair
         await stop(running)
 
 
-async def test_killed_diem_up_takes_the_children_of_its_composite_along(
-    tmp_path: Path, on_kafka: tuple[str, ...]
-) -> None:
+async def test_children_of_a_composite_end_with_a_killed_diem_up(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
     async with up(tmp_path, *on_kafka, "--mode", "z-composite", "--servers", "1") as running:
         last = await pids(running)
         running.process.kill()
@@ -131,11 +129,11 @@ async def test_composites_are_clones_behind_nginx(tmp_path: Path, on_kafka: tupl
 
 @contextlib.asynccontextmanager
 async def located(running: Running, clone: int) -> AsyncIterator[Client]:
-    """A client at the server of a clone that has the endpoint, as the metadata service says."""
+    """Connect a client to the owner of the endpoint in a clone."""
     urls = running.described()["urls"]
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
         reply = await http.post(f"{urls['metadata'][0]}/locate", json={"endpoints": [NAME], "clone": clone})
     owner = reply.json()["endpoints"][NAME]["owner"]
     assert owner in urls["websocket"]
-    async with visit(running, [owner]) as (client,):
+    async with clients_at(running, [owner]) as (client,):
         yield client

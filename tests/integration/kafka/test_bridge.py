@@ -73,7 +73,7 @@ async def becomes(running: RunningBridge, within: float = PATIENCE_S, **expected
             await asyncio.sleep(0.05)
 
 
-async def test_every_partition_catches_up_once_the_empty_ones_too_and_a_beat_follows(
+async def test_every_partition_even_an_empty_one_catches_up_once_and_a_heartbeat_follows(
     topic: UpdatesTopic, running: RunningBridge
 ) -> None:
     await topic.put("/a")
@@ -93,7 +93,7 @@ async def test_every_partition_catches_up_once_the_empty_ones_too_and_a_beat_fol
     }  # fmt: skip
 
 
-async def test_positions_are_committed_and_are_never_where_reading_starts(
+async def test_positions_are_committed_and_reading_never_starts_from_them(
     topic: UpdatesTopic, running: RunningBridge
 ) -> None:
     await topic.put(*(f"/{n}" for n in range(50)))
@@ -115,7 +115,7 @@ async def test_positions_are_committed_and_are_never_where_reading_starts(
         assert again.records == 50
 
 
-async def test_a_reader_goes_on_at_its_positions_and_a_name_it_does_not_know_starts_at_the_beginning(
+async def test_a_reader_resumes_at_its_positions_and_reads_unknown_streams_from_their_beginning(
     topic: UpdatesTopic, running: RunningBridge
 ) -> None:
     await topic.put(*(f"/{n}" for n in range(50)))
@@ -170,7 +170,7 @@ async def test_second_reader_replaces_the_first(topic: UpdatesTopic, running: Ru
             await until(lambda: second.names == {"/a"} and len(second.heartbeats) >= 2)
 
 
-async def test_a_record_that_is_no_update_is_answered_with_a_resync_and_passed_within_a_second(
+async def test_a_malformed_record_causes_a_resync_and_is_passed_within_a_second(
     topic: UpdatesTopic, running: RunningBridge
 ) -> None:
     recorder = FeedRecorder()
@@ -228,13 +228,13 @@ async def test_without_a_reader_nothing_is_consumed(topic: UpdatesTopic, running
         await until(lambda: recorder.heartbeats)
     await becomes(running, reader=False, lag=None)
     await topic.put("/a")
-    await asyncio.sleep(1.5)  # longer than a poll and a look
+    await asyncio.sleep(1.5)  # longer than a poll and a tick
     assert _metrics((await running.get("/metrics")).text)["diem_updates_received_total"] == 0
     async with running.reading(recorder):
         await until(lambda: recorder.names == {"/a"})
 
 
-async def test_nothing_is_read_for_a_reader_that_does_not_and_it_gets_everything_later(
+async def test_nothing_is_consumed_for_a_blocked_reader_and_it_gets_everything_later(
     topic: UpdatesTopic, running: RunningBridge
 ) -> None:
     names = [f"/{n}".ljust(250, "x") for n in range(40_000)]
@@ -258,7 +258,7 @@ async def test_nothing_is_read_for_a_reader_that_does_not_and_it_gets_everything
 
 
 async def until_still(running: RunningBridge) -> None:
-    """Until the position has not moved for half a second."""
+    """Wait until the position has not moved for half a second."""
     seen: list[int] = []
     async with asyncio.timeout(PATIENCE_S):
         while len(seen) < 6 or len(set(seen[-6:])) > 1 or not seen[-1]:
@@ -266,7 +266,7 @@ async def until_still(running: RunningBridge) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_a_silent_reader_is_given_up(topic: UpdatesTopic, running: RunningBridge) -> None:
+async def test_a_silent_reader_is_disconnected(topic: UpdatesTopic, running: RunningBridge) -> None:
     async with raw(running) as connection:
         await connection.send(orjson.dumps({"type": "resume", "source": None, "positions": {}}), text=True)
         await connection.recv()
@@ -276,7 +276,7 @@ async def test_a_silent_reader_is_given_up(topic: UpdatesTopic, running: Running
         connection.transport.abort()
 
 
-async def test_an_offset_out_of_range_closes_the_link_and_the_reader_comes_back(
+async def test_an_offset_out_of_range_closes_the_link_and_the_reader_reconnects(
     topic: UpdatesTopic, running: RunningBridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polls = iter([OffsetOutOfRangeError({TopicPartition(topic.name, 0): 5})])
@@ -295,7 +295,7 @@ async def test_an_offset_out_of_range_closes_the_link_and_the_reader_comes_back(
         assert (await running.status())["recreated"] == 0
 
 
-async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_noticing_more_than_silence(
+async def test_a_stalled_consumer_is_replaced_and_the_reader_misses_heartbeats_only(
     topic: UpdatesTopic, running: RunningBridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck: list[AIOKafkaConsumer] = []
@@ -329,14 +329,16 @@ async def test_a_consumer_that_stands_still_is_replaced_without_the_reader_notic
         await until(lambda: recorder.names == {"/a", "/b"})
         assert time.monotonic() - stood[0] >= 3.0
         silent = stood[0] + 2.5 + stalled.seconds
-        assert not [at for at in recorder.heartbeats if silent < at < stood[0] + 4.0], "a standstill does not beat"
+        assert not [at for at in recorder.heartbeats if silent < at < stood[0] + 4.0], (
+            "a stalled consumer sends no heartbeats"
+        )
         assert (await running.status())["recreated"] == 1
         assert recorder.records == 2, "it goes on where the last one stopped"
         assert reader.connects == 1
         assert len(recorder.caught_up_names()) == 5
 
 
-async def test_a_consumer_that_is_given_up_while_it_opens_leaves_no_connection_behind(
+async def test_a_consumer_abandoned_while_it_opens_leaves_no_connection(
     kafka_options: KafkaOptions,
 ) -> None:
     port = int(kafka_options.bootstrap_servers.rpartition(":")[2])
@@ -362,7 +364,7 @@ async def test_a_consumer_that_is_given_up_while_it_opens_leaves_no_connection_b
 
 
 @pytest.mark.takes(28)
-async def test_a_bridge_without_kafka_is_up_says_why_it_is_not_ready_and_serves_once_the_topic_is_there(
+async def test_a_bridge_without_kafka_reports_why_it_is_not_ready_and_serves_once_the_topic_exists(
     kafka_program: Any, kafka_options: KafkaOptions, tmp_path: Path
 ) -> None:
     cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
@@ -412,7 +414,7 @@ async def _says(running: RunningBridge, why_not: str) -> None:
 
 
 async def _through_an_outage(cluster: LocalCluster, topic: UpdatesTopic, recorder: FeedRecorder) -> None:
-    """Beats end with the broker, stopped or dead, and come back with it; so do updates."""
+    """Heartbeats end with the broker, stopped or dead, and return with it; so do updates."""
     os.kill(cluster.pid(1), signal.SIGSTOP)
     stopped = time.monotonic()
     async with stalls() as stalled:
@@ -433,11 +435,11 @@ async def _through_an_outage(cluster: LocalCluster, topic: UpdatesTopic, recorde
     await until(lambda: recorder.names == {"/a", "/b"} and max(recorder.heartbeats) - killed > 6)
 
 
-async def test_a_reader_that_nobody_serves_any_more_is_sent_away(
+async def test_a_reader_whose_session_has_ended_is_disconnected(
     topic: UpdatesTopic, running: RunningBridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def ended(self: session.FeedSession) -> None:
-        """As if its task had ended for a reason that nobody thought of."""
+        """Fail as a task with an unforeseen error would."""
 
     monkeypatch.setattr(session.FeedSession, "run", ended)
     async with raw(running) as connection:
@@ -449,7 +451,7 @@ async def test_a_reader_that_nobody_serves_any_more_is_sent_away(
         assert caught.value.rcvd.code == 1012
 
 
-async def test_beats_follow_the_publishers_marks(
+async def test_heartbeats_follow_the_publishers_watermarks(
     topic: UpdatesTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def mark() -> None:

@@ -1,4 +1,4 @@
-"""What the bridge takes out of aiokafka's fetcher, held against what the client itself returns."""
+"""The bridge's poll of aiokafka's fetcher, compared with the client's own getmany."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from tests.support.patience import PATIENCE_S
 Seen = dict[str, list[tuple[int, bytes | None, bytes | None]]]
 
 
-async def taken(consumer: AIOKafkaConsumer, ends: dict[str, int], starts: dict[str, int]) -> Seen:
+async def polled(consumer: AIOKafkaConsumer, ends: dict[str, int], starts: dict[str, int]) -> Seen:
     seen: Seen = {name: [] for name in ends}
     position = dict(starts)
     async with asyncio.timeout(PATIENCE_S):
@@ -46,11 +46,11 @@ async def both(options: KafkaOptions, starts: dict[str, int], ends: dict[str, in
     async with consuming(options, "g-ours", len(starts)) as ours, consuming(options, "g-theirs", len(starts)) as theirs:
         assign(ours, starts)
         assign(theirs, starts)
-        return await taken(ours, ends, starts), await returned(theirs, ends)
+        return await polled(ours, ends, starts), await returned(theirs, ends)
 
 
 async def _fill(topic: UpdatesTopic, **producer: Any) -> dict[str, int]:
-    """Values of every kind in every partition; returns the ends of the partitions."""
+    """Write values of every kind to every partition; return the ends of the partitions."""
     options = topic.options
     ends = {f"{topic.name}/{number}": 0 for number in range(topic.partitions)}
     async with AIOKafkaProducer(**options.client_arguments(), linger_ms=20, **producer) as writer:
@@ -73,9 +73,7 @@ async def _fill(topic: UpdatesTopic, **producer: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
-async def test_every_record_is_taken_as_the_client_returns_it(
-    kafka_options: KafkaOptions, compression: str | None
-) -> None:
+async def test_poll_returns_the_records_of_getmany(kafka_options: KafkaOptions, compression: str | None) -> None:
     async with updates_topic(kafka_options) as topic:
         ends = await _fill(topic, compression_type=compression)
         ours, theirs = await both(kafka_options, dict.fromkeys(ends, 0), ends)
@@ -83,7 +81,7 @@ async def test_every_record_is_taken_as_the_client_returns_it(
         assert sum(map(len, ours.values())) == 2000
 
 
-async def test_a_start_in_the_middle_of_a_batch_takes_what_is_from_there_on(kafka_options: KafkaOptions) -> None:
+async def test_a_start_within_a_batch_returns_the_records_from_there_on(kafka_options: KafkaOptions) -> None:
     async with updates_topic(kafka_options) as topic:
         ends = await _fill(topic)
         ours, theirs = await both(kafka_options, dict.fromkeys(ends, 123), ends)
@@ -91,7 +89,7 @@ async def test_a_start_in_the_middle_of_a_batch_takes_what_is_from_there_on(kafk
         assert all(records[0][0] == 123 for records in ours.values())
 
 
-async def test_the_markers_of_transactions_move_the_position_and_are_no_records(kafka_options: KafkaOptions) -> None:
+async def test_transaction_markers_advance_the_position_and_are_not_records(kafka_options: KafkaOptions) -> None:
     async with updates_topic(kafka_options, partitions=1) as topic:
         arguments = kafka_options.client_arguments()
         async with AIOKafkaProducer(**arguments, transactional_id=kafka_options.topic_prefix) as writer:
@@ -113,7 +111,7 @@ async def test_an_offset_out_of_range_is_an_error_and_not_a_new_start(kafka_opti
                     assert not await poll(consumer, 0.5)
 
 
-async def test_a_batch_with_a_wrong_checksum_is_an_error_after_all_that_is_before_it(
+async def test_a_batch_with_a_wrong_checksum_is_an_error_after_the_batches_before_it(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with updates_topic(kafka_options, partitions=2) as topic, consuming(kafka_options, "g", 2) as consumer:
@@ -144,7 +142,7 @@ async def test_a_batch_with_a_wrong_checksum_is_an_error_after_all_that_is_befor
 
 
 class Spoilt:
-    """Batches of which one does not have the checksum that it says."""
+    """Batches of which one has a wrong checksum."""
 
     def __init__(self, batches: Any, bad: int) -> None:
         self._batches, self._left = batches, bad

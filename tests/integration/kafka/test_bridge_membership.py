@@ -1,4 +1,4 @@
-"""A bridge's place in its group, against a real broker: joining, staying whatever happens, leaving."""
+"""A bridge's membership of its group, against a real broker: joining, staying through faults, leaving."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def owner(number: int) -> Owner:
 
 @contextlib.asynccontextmanager
 async def member(options: KafkaOptions, number: int) -> AsyncIterator[Membership]:
-    """A place in the group, held; at the end it leaves."""
+    """Run a membership that is acquired; at the end it leaves."""
     membership = Membership(options, options.names.z_group(1), owner(number))
     running = asyncio.create_task(membership.run())
     membership.acquire(lambda _names: None)
@@ -60,7 +60,7 @@ def inside(membership: Membership) -> Any:
     return consumer._coordinator
 
 
-async def test_a_member_tells_everybody_who_it_is_and_what_it_owns(options: KafkaOptions) -> None:
+async def test_the_group_shows_the_urls_and_partitions_of_a_member(options: KafkaOptions) -> None:
     async with member(options, 2) as second, member(options, 1) as first:
         await until(lambda: (first.assigned, second.assigned) == (LOW, HIGH))
         async with admin_client(options) as admin:
@@ -114,14 +114,12 @@ def _cancel_coordination(coordinator: Any) -> None:
 
 
 def _park(coordinator: Any) -> None:
-    """As an error does of which the library wants its user to take note."""
+    """Fail like an error that the library keeps for its user to retrieve."""
     coordinator._pending_exception = RuntimeError("parked")
 
 
 @pytest.mark.parametrize("fault", [_cancel_coordination, _park])
-async def test_a_member_whose_tasks_do_nothing_any_more_is_replaced(
-    options: KafkaOptions, fault: Callable[[Any], None]
-) -> None:
+async def test_a_member_whose_tasks_are_stuck_is_replaced(options: KafkaOptions, fault: Callable[[Any], None]) -> None:
     async with member(options, 1) as first, member(options, 2) as broken:
         await until(lambda: (first.assigned, broken.assigned) == (LOW, HIGH))
         coordinator, assignments = inside(broken), (first.assignments, broken.assignments)
@@ -131,21 +129,21 @@ async def test_a_member_whose_tasks_do_nothing_any_more_is_replaced(
         assert (broken.assigned, broken.fault, first.assignments) == (HIGH, None, assignments[0])
 
 
-async def test_two_members_of_one_name_say_so_and_do_not_spin(options: KafkaOptions) -> None:
+async def test_two_members_of_one_name_report_it_and_back_off(options: KafkaOptions) -> None:
     faults: set[str | None] = set()
     async with member(options, 1) as one, member(options, 1) as other:
         await until(lambda: one.assigned == other.assigned == ALL)
         before, began = one.assignments + other.assignments, time.monotonic()
 
-        def said() -> bool:
+        def is_logged() -> bool:
             faults.update((one.fault, other.fault))
             return any(fault and "another bridge" in fault for fault in faults)
 
-        await until(said)
+        await until(is_logged)
         assert one.assignments + other.assignments - before <= 2 + 2 * (time.monotonic() - began)
 
 
-async def test_a_member_of_a_cluster_that_goes_away_keeps_what_it_has_and_leaves_in_time(
+async def test_a_member_keeps_its_assignment_during_an_outage_and_leaves_in_time(
     kafka_program: KafkaProgram, tmp_path: Path
 ) -> None:
     cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
@@ -178,7 +176,7 @@ async def test_a_member_of_a_cluster_that_goes_away_keeps_what_it_has_and_leaves
         await cluster.stop()
 
 
-async def test_who_joins_while_no_broker_answers_stops_at_once() -> None:
+async def test_a_member_that_joins_while_no_broker_answers_stops_at_once() -> None:
     options = KafkaOptions("127.0.0.1:1", topic_prefix="x.")
     async with stalls() as stalled, member(options, 1) as nobody:
         await until(lambda: nobody.fault is not None)
@@ -187,8 +185,8 @@ async def test_who_joins_while_no_broker_answers_stops_at_once() -> None:
     assert time.monotonic() - began < 3.0 * FACTOR + stalled.seconds
 
 
-async def test_a_commit_in_the_middle_of_a_join_does_not_make_the_next_one(options: KafkaOptions) -> None:
-    """It would be refused when the join is just over, which the library takes as a reason to join again."""
+async def test_a_commit_during_a_join_does_not_cause_another_join(options: KafkaOptions) -> None:
+    """A commit refused just after the join would make the library join again."""
     async with member(options, 1) as leader:
         await until(lambda: leader.assigned == ALL)
         coordinator = inside(leader)

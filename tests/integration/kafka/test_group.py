@@ -1,4 +1,4 @@
-"""Bridges that share out the partitions of a topic among them, against a real broker (docs/protocol.md section 3)."""
+"""Bridges that divide the partitions of a topic, against a real broker (docs/protocol.md section 3)."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.map_writer import ensure_map, write_map
 from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
-from diem.protocol.feed import partition_of_name
+from diem.protocol.feed import partition_of_stream
 from diem.protocol.partition_map import HEAD_KEY, HOT, START_KEY, Entry, Head, encode_entry
 from tests.support.bridge import (
     FeedRecorder,
@@ -35,18 +35,18 @@ from tests.support.bridge import (
 from tests.support.patience import FACTOR, PATIENCE_S
 
 SESSION = 10.0
-"""Seconds after which the group gives up a bridge that it does not hear."""
+"""Session timeout of a member in seconds."""
 REBALANCED_WITHIN = 0.7 * SESSION * FACTOR
-"""Seconds from a bridge's leave until the others have its partitions. They hear of it with their next heartbeat, so it
-is one or two; were it the session that ends, it would be ten."""
+"""Seconds from a bridge's leave until the others have its partitions: one or two, because members learn of it at their
+next heartbeat; ten if only the session's end removed it."""
 PARTITIONS = 6
 SESSION_S = 10.0
-"""How long the group waits for a member that is silent."""
+"""Session timeout of a silent member."""
 ALL = set(range(PARTITIONS))
 
 
 class Server(FeedRecorder):
-    """The reader of one bridge, and what it was given of the names that it has now, as a server remembers it."""
+    """The reader of one bridge, which keeps the offsets of its current streams like a server."""
 
     def __init__(self, resume: feed.Resume | None = None) -> None:
         super().__init__()
@@ -60,14 +60,14 @@ class Server(FeedRecorder):
 
     def hello(self, message: feed.Hello) -> None:
         super().hello(message)
-        numbers = (partition_of_name(name) for name in message.names)
+        numbers = (partition_of_stream(name) for name in message.names)
         self.offsets = {number: self.offsets.get(number, []) for number in numbers if number is not None}
 
     def batch(self, batch: feed.Batch) -> None:
         # Raises for a name that the last hello did not announce: the link is closed then, as a server does it.
         super().batch(batch)
         name, _, records = self.batches[-1]
-        number = partition_of_name(name)
+        number = partition_of_stream(name)
         if number is not None:
             self.offsets[number] += [record[0] for record in records]
 
@@ -81,7 +81,7 @@ class Server(FeedRecorder):
 
     @property
     def urls(self) -> dict[str, str]:
-        """The owners as told last."""
+        """The owners sent last."""
         return dict(next((each.owners for each in reversed(self.control) if isinstance(each, feed.Owners)), {}))
 
 
@@ -106,7 +106,7 @@ async def pair(
     opener: Opener = running_bridge,
     resume: feed.Resume | None = None,
 ) -> AsyncIterator[Pair]:
-    """A bridge of the group and its server; at the end the bridge is asked to stop (a process is killed)."""
+    """Run a bridge of the group and its server; at the end the bridge is stopped (a process is killed)."""
     async with opener(directory, topic.options, **place(number)) as bridge:
         server = Server(resume)
         async with bridge.reading(server) as reader:
@@ -114,7 +114,7 @@ async def pair(
 
 
 class Writer:
-    """Writes one new endpoint after the other, so that no two records of a partition are ever conflated."""
+    """Writes new endpoints only, so that no two records of a partition are conflated."""
 
     def __init__(self, topic: UpdatesTopic) -> None:
         self._topic = topic
@@ -134,7 +134,7 @@ class Writer:
         await asyncio.wait([self._task])
 
     async def all_arrives(self, *servers: Server, within: float = PATIENCE_S) -> None:
-        """Every server gets each record of its partitions exactly once and in order, from the log's beginning on."""
+        """Check that servers have every record of their partitions once, in order, from the logs' beginnings."""
         await self.stop()
         for server in servers:
             expected = {number: list(range(self.written[number])) for number in (*server.owned, HOT)}
@@ -144,7 +144,7 @@ class Writer:
 
 
 async def share(*shares: tuple[Pair, set[int]], within: float = PATIENCE_S) -> float:
-    """Wait until the servers own what they should; returns the seconds that it took."""
+    """Wait until the servers own their partitions; return the seconds that it took."""
     began = time.monotonic()
     with contextlib.suppress(TimeoutError):
         await until(lambda: all(each.server.owned == owned for each, owned in shares), within)
@@ -200,7 +200,7 @@ async def test_bridges_share_the_partitions_in_ranges_and_nothing_is_lost_or_rep
     assert status["recreated"] == 0, "one consumer reads on through all rebalances"
 
 
-async def test_a_reader_goes_on_where_it_was_in_the_first_assignment_and_later_ones_begin_at_the_beginning(
+async def test_positions_of_a_reader_hold_for_the_first_assignment_and_later_ones_start_at_the_beginning(
     topic: UpdatesTopic, tmp_path: Path
 ) -> None:
     await topic.put(*(f"/{n}" for n in range(60)))
@@ -221,7 +221,7 @@ async def test_a_reader_goes_on_where_it_was_in_the_first_assignment_and_later_o
 
 
 @pytest.mark.takes(25)
-async def test_a_bridge_stays_in_its_group_while_its_link_is_only_cut_and_leaves_when_it_stays_away(
+async def test_a_bridge_stays_in_its_group_for_a_short_loss_of_its_reader_and_leaves_after_a_long_one(
     topic: UpdatesTopic, writer: Writer, tmp_path: Path
 ) -> None:
     async with (
@@ -248,7 +248,7 @@ async def test_a_bridge_stays_in_its_group_while_its_link_is_only_cut_and_leaves
 
 
 @pytest.mark.takes(50)
-async def test_a_bridge_that_is_killed_and_back_at_once_moves_nobody(
+async def test_a_bridge_that_is_killed_and_restarted_at_once_causes_no_rebalance(
     topic: UpdatesTopic, writer: Writer, tmp_path: Path
 ) -> None:
     async with pair(tmp_path, topic, 1) as first:
@@ -269,7 +269,7 @@ async def test_a_bridge_that_is_killed_and_back_at_once_moves_nobody(
         assert (before["assignments"], before["generation"]) == (after["assignments"], after["generation"])
 
 
-async def test_a_bridge_that_stood_still_for_longer_than_its_session_gets_its_partitions_back(
+async def test_a_bridge_stopped_for_longer_than_its_session_gets_its_partitions_back(
     topic: UpdatesTopic, writer: Writer, tmp_path: Path
 ) -> None:
     async with pair(tmp_path, topic, 1) as first, pair(tmp_path, topic, 2, opener=bridge_process) as zombie:
@@ -285,7 +285,7 @@ async def test_a_bridge_that_stood_still_for_longer_than_its_session_gets_its_pa
         await writer.all_arrives(first.server, zombie.server)
 
 
-async def test_a_server_gets_the_partition_map_from_its_start_on_each_link_and_what_is_new(
+async def test_a_server_gets_the_whole_partition_map_on_each_link_and_then_its_changes(
     topic: UpdatesTopic, tmp_path: Path
 ) -> None:
     options, name = topic.options, f"{topic.options.names.partition_map}/0"
@@ -316,7 +316,7 @@ async def test_a_server_gets_the_partition_map_from_its_start_on_each_link_and_w
         assert (await bridge.status())["epoch"] == 1
 
 
-async def test_every_server_is_told_who_owns_each_partition(topic: UpdatesTopic, tmp_path: Path) -> None:
+async def test_every_server_gets_the_owner_of_each_partition(topic: UpdatesTopic, tmp_path: Path) -> None:
     def told(**owners: str) -> dict[str, str]:
         return {f"{topic.name}/{number[1:]}": f"ws://{url}/ws" for number, url in owners.items()}
 
@@ -328,7 +328,7 @@ async def test_every_server_is_told_who_owns_each_partition(topic: UpdatesTopic,
         await until(lambda: first.server.urls == alone)
 
 
-async def test_there_is_a_beat_when_all_that_a_bridge_owns_is_caught_up_with_and_none_while_it_owns_nothing_yet(
+async def test_heartbeats_need_an_assignment_that_has_caught_up(
     topic: UpdatesTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joining = asyncio.Event()
@@ -348,7 +348,7 @@ async def test_there_is_a_beat_when_all_that_a_bridge_owns_is_caught_up_with_and
         assert set(first.server.caught_up_names()) == set(first.server.hellos[0].names)
 
 
-async def test_more_partitions_are_shared_out_anew(topic: UpdatesTopic, tmp_path: Path) -> None:
+async def test_more_partitions_cause_a_rebalance(topic: UpdatesTopic, tmp_path: Path) -> None:
     async with pair(tmp_path, topic, 1) as first, pair(tmp_path, topic, 2) as second:
         await share((first, {0, 1, 2}), (second, {3, 4, 5}))
         await topic.grow(8)
@@ -357,7 +357,9 @@ async def test_more_partitions_are_shared_out_anew(topic: UpdatesTopic, tmp_path
         await until(lambda: second.server.resynced == ["/new"])
 
 
-async def test_a_topic_that_is_replaced_is_shared_out_and_read_anew(topic: UpdatesTopic, tmp_path: Path) -> None:
+async def test_a_replaced_topic_is_assigned_again_and_read_from_its_beginning(
+    topic: UpdatesTopic, tmp_path: Path
+) -> None:
     await topic.put(*(f"/old/{n}" for n in range(20)))
     async with pair(tmp_path, topic, 1) as first, pair(tmp_path, topic, 2) as second:
         await share((first, {0, 1, 2}), (second, {3, 4, 5}))
@@ -371,10 +373,8 @@ async def test_a_topic_that_is_replaced_is_shared_out_and_read_anew(topic: Updat
         assert first.server.state.source == second.server.state.source != source
 
 
-async def test_a_bridge_that_is_back_with_other_urls_has_everybody_told_of_them(
-    topic: UpdatesTopic, tmp_path: Path
-) -> None:
-    """Kafka keeps what a static member said of itself when it joined first."""
+async def test_a_bridge_that_returns_with_other_urls_publishes_them(topic: UpdatesTopic, tmp_path: Path) -> None:
+    """Kafka keeps the client id with which a static member joined first."""
     async with pair(tmp_path, topic, 1, opener=bridge_process) as killed:
         await share((killed, ALL))
     server = Server()

@@ -55,13 +55,13 @@ async def heard(socket: ClientConnection, within: float = PATIENCE_S) -> dict[st
 
 
 def owners_among(*having: Member) -> dict[str, str]:
-    """The owner that each name has by what the members themselves say."""
+    """The owner of each stream by the members' own assignments."""
     owner = {part: each.server.public for each in having for part in each.partitions}
     return {name: owner[partition_of(name.encode(), PARTITIONS)] for name in NAMES}
 
 
 async def stable_in_kafka(options: KafkaOptions, count: int) -> None:
-    """Wait until the group itself is stable with so many members."""
+    """Wait until the group is stable with this number of members."""
     async with admin_client(options, 60) as admin:
         while True:
             found = await read_assignment(admin, options.names.z_group(1), options.names.updates)
@@ -71,12 +71,12 @@ async def stable_in_kafka(options: KafkaOptions, count: int) -> None:
 
 
 async def until_known(running: Running, count: int) -> float:
-    """Wait until so many members are known; returns the seconds that it took, without those in which nothing ran."""
+    """Wait until this number of members is known; return the seconds that it took, without pauses of the machine."""
     async with stalls() as stalled:
         return await running.until_stable(count) - stalled.seconds
 
 
-async def test_owners_are_what_the_members_of_the_group_have(options: KafkaOptions, tmp_path: Path) -> None:
+async def test_owners_are_those_of_the_members_assignments(options: KafkaOptions, tmp_path: Path) -> None:
     async with members(options, 1, 2) as both, serving(tmp_path, options) as running:
         await running.until_stable(2)
         answer = await running.locate(*NAMES, "/hot", "bad")
@@ -122,7 +122,7 @@ async def test_a_member_that_is_killed_is_replaced_when_its_session_is_over(
         assert set(before.values()) == {stays.server.public, dies.server.public}
 
 
-async def test_while_a_group_rebalances_the_last_assignment_is_told(options: KafkaOptions, tmp_path: Path) -> None:
+async def test_during_a_rebalance_the_last_assignment_is_served(options: KafkaOptions, tmp_path: Path) -> None:
     async with serving(tmp_path, options) as running, members(options, 1, static=True):
         silent = Member(options, 2, static=True)
         await silent.join()
@@ -139,9 +139,7 @@ async def test_while_a_group_rebalances_the_last_assignment_is_told(options: Kaf
         await third.leave()
 
 
-async def test_without_kafka_it_goes_on_answering_and_says_that_it_is_not_live(
-    kafka_program: KafkaProgram, tmp_path: Path
-) -> None:
+async def test_without_kafka_answers_continue_and_are_not_live(kafka_program: KafkaProgram, tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
     await cluster.start()
     options = KafkaOptions(cluster.bootstrap_servers, topic_prefix="down.", partitions=PARTITIONS, replication=1)
@@ -181,7 +179,7 @@ async def test_a_clone_is_chosen_once_and_kept(options: KafkaOptions, tmp_path: 
         assert (await running.locate("/e/1", clone=3))["clone"] in (1, 2)
 
 
-async def test_several_instances_agree_and_the_end_of_one_is_nothing_to_clients_of_the_other(
+async def test_several_instances_agree_and_the_end_of_one_does_not_affect_clients_of_the_other(
     options: KafkaOptions, tmp_path: Path
 ) -> None:
     async with members(options, 1, 2), serving(tmp_path, options) as stays:
@@ -195,7 +193,7 @@ async def test_several_instances_agree_and_the_end_of_one_is_nothing_to_clients_
         assert (await stays.locate(*NAMES, "/hot"))["endpoints"] == one["endpoints"]
 
 
-async def test_proxies_hear_of_everything_with_internal_urls(options: KafkaOptions, tmp_path: Path) -> None:
+async def test_proxies_get_every_change_with_internal_urls(options: KafkaOptions, tmp_path: Path) -> None:
     async with members(options, 1) as [first], serving(tmp_path, options) as running:
         await running.until_stable(1)
         async with listening(running) as socket:
@@ -232,7 +230,7 @@ async def test_internal_urls_are_on_the_internal_listener_only(options: KafkaOpt
         assert answer.status_code == 404
 
 
-async def test_without_a_map_the_status_says_what_is_missing(kafka_options: KafkaOptions, tmp_path: Path) -> None:
+async def test_without_a_map_the_status_has_the_reason(kafka_options: KafkaOptions, tmp_path: Path) -> None:
     async with serving(tmp_path, kafka_options) as running:
         missing = f"topic {kafka_options.names.partition_map} does not exist"
         await running.until_status(lambda status: status["live"] and status["failure"] == missing)
@@ -249,7 +247,7 @@ async def test_before_the_first_assignment_there_is_no_answer(options: KafkaOpti
         assert not (await running.status())["ready"]
 
 
-async def test_members_that_are_none_of_ours_are_counted_and_own_nothing(options: KafkaOptions, tmp_path: Path) -> None:
+async def test_foreign_members_are_counted_and_own_nothing(options: KafkaOptions, tmp_path: Path) -> None:
     async with members(options, 1) as [ours], members(options, 2, named="somebody else"):
         await stable_in_kafka(options, 1)
         async with admin_client(options) as admin:
@@ -265,7 +263,7 @@ async def test_members_that_are_none_of_ours_are_counted_and_own_nothing(options
             assert (await running.status())["clones"]["1"]["foreign"] == 1
 
 
-async def test_a_group_that_nobody_is_in_is_unknown(options: KafkaOptions) -> None:
+async def test_a_group_without_members_is_unknown(options: KafkaOptions) -> None:
     async with admin_client(options) as admin:
         found = await read_assignment(admin, "t.nobody", options.names.updates)
     assert found == CloneGroup().clone
@@ -284,8 +282,8 @@ async def test_a_cluster_that_is_away_is_one_error(kafka_program: KafkaProgram, 
         await cluster.stop()
 
 
-async def test_kafka_shows_the_first_client_id_of_a_static_member_for_ever(options: KafkaOptions) -> None:
-    """What bridges must know: after a restart with other URLs they leave and join again, or nobody learns of them."""
+async def test_kafka_keeps_the_first_client_id_of_a_static_member(options: KafkaOptions) -> None:
+    """The reason why bridges with other URLs leave and join again after a restart: otherwise nobody learns of them."""
     group, topic = options.names.z_group(1), options.names.updates
     first = Member(options, 1, static=True)
     await first.join()
@@ -298,7 +296,9 @@ async def test_kafka_shows_the_first_client_id_of_a_static_member_for_ever(optio
     assert found.members == {"b001": first.server}
 
 
-async def test_pages_of_the_site_may_ask_and_others_may_not(options: KafkaOptions, tmp_path: Path) -> None:
+async def test_requests_of_allowed_origins_are_accepted_and_others_refused(
+    options: KafkaOptions, tmp_path: Path
+) -> None:
     async with members(options, 1), serving(tmp_path, options) as running:
         await running.until_stable(1)
         answer = await running.ask("/e/1", Origin=ORIGIN)

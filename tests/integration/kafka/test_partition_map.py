@@ -1,4 +1,4 @@
-"""The partition map in a real broker: written whole or not at all, read from the start, followed, and made again."""
+"""The partition map in a real broker: written atomically, read from the beginning, followed, and recreated."""
 
 import asyncio
 import contextlib
@@ -78,14 +78,14 @@ async def test_the_first_map_has_epoch_0_and_the_hot_endpoints(kafka_options: Ka
     }
 
 
-async def test_a_map_that_stands_is_left_as_it_is(kafka_options: KafkaOptions) -> None:
+async def test_an_existing_map_is_left_unchanged(kafka_options: KafkaOptions) -> None:
     first = await ensure_map(kafka_options, 4, ["/hot"])
     known = PartitionMap(Head(4, 9), {})
     assert await ensure_map(kafka_options, 3, ["/other"], known) == first
     assert await read_map(kafka_options) == first
 
 
-async def test_a_map_that_somebody_else_has_just_written_stands(
+async def test_a_map_that_another_writer_has_just_written_is_kept(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await ensure_map(kafka_options, 4)
@@ -135,7 +135,7 @@ async def test_only_what_was_committed_is_read(kafka_options: KafkaOptions) -> N
     assert await read_map(kafka_options) == PartitionMap(Head(4, 1), {}), "nor by one that was taken back"
 
 
-async def test_a_writer_that_was_overtaken_writes_nothing(kafka_options: KafkaOptions) -> None:
+async def test_a_fenced_writer_writes_nothing(kafka_options: KafkaOptions) -> None:
     first = await ensure_map(kafka_options, 4)
     topic = kafka_options.names.partition_map
     async with writer(kafka_options, kafka_options.names.map_writer) as late:
@@ -150,10 +150,10 @@ async def test_a_writer_that_was_overtaken_writes_nothing(kafka_options: KafkaOp
     assert await read_map(kafka_options) == PartitionMap(Head(4, 1), {})
 
 
-async def test_a_reader_starts_over_with_another_topic(
+async def test_a_reader_starts_over_with_a_replaced_topic(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(map_reader, "POLL_EVERY_S", 0.2)
+    monkeypatch.setattr(map_reader, "CHECK_EVERY_S", 0.2)
     await ensure_map(kafka_options, 4)
     await write_map(kafka_options, {b"/a": encode_entry(Entry(1))}, Head(4, 5))
     async with following(kafka_options) as reader:
@@ -169,7 +169,7 @@ async def test_a_reader_starts_over_with_another_topic(
         assert reader.source not in {None, before}
 
 
-async def test_a_topic_of_updates_that_is_made_anew_has_the_partitions_of_the_map(
+async def test_a_recreated_updates_topic_has_the_partitions_of_the_map(
     kafka_options: KafkaOptions,
 ) -> None:
     options = replace(kafka_options, partitions=None)
@@ -190,7 +190,7 @@ async def test_a_map_topic_with_two_partitions_is_refused(kafka_options: KafkaOp
                 await ensure(kafka_options)
 
 
-async def test_without_kafka_reading_and_writing_say_so() -> None:
+async def test_without_kafka_reading_and_writing_fail_with_one_error() -> None:
     options = KafkaOptions("127.0.0.1:1")
     with pytest.raises(KafkaUnavailable, match=r"127\.0\.0\.1:1"):
         await read_map(options)

@@ -1,4 +1,4 @@
-"""Plans applied by the metadata service through a real Kafka, with the publisher that follows them."""
+"""Plans applied by the metadata service in a real Kafka, with the publisher that follows them."""
 
 import asyncio
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def store() -> MemoryStore:
 
 
 def rotated(partitions: int = PARTITIONS, *, epoch: int = 0) -> Plan:
-    """Every endpoint but the last, which gets hot, to the next partition."""
+    """A plan that moves every endpoint to the next partition, and makes the last one hot."""
     homes = {name: (partition_of(name.encode(), PARTITIONS) + 1) % partitions for name in NAMES} | {NAMES[-1]: HOT}
     return Plan(epoch=epoch, partitions=partitions, homes=homes)
 
@@ -69,7 +69,7 @@ def by_hash() -> Mapping[str, int]:
     return {name: partition_of(name.encode(), PARTITIONS) for name in NAMES}
 
 
-async def test_a_plan_is_applied_and_taken_back(options: KafkaOptions, store: MemoryStore, tmp_path: Path) -> None:
+async def test_a_plan_is_applied_and_rolled_back(options: KafkaOptions, store: MemoryStore, tmp_path: Path) -> None:
     plan = rotated()
     async with (
         publishing(store, options) as publisher,
@@ -102,7 +102,7 @@ async def test_a_plan_is_applied_and_taken_back(options: KafkaOptions, store: Me
         assert not map_.entries, "the hash has them again"
 
 
-async def test_names_that_nobody_has_published_leave_the_map(
+async def test_unpublished_names_are_removed_from_the_map(
     options: KafkaOptions, store: MemoryStore, tmp_path: Path
 ) -> None:
     invented = {
@@ -155,7 +155,7 @@ async def test_a_topic_gets_the_partitions_that_a_plan_needs(
 
 
 @pytest.mark.parametrize("phase", [Phase.PREPARE, Phase.MOVE, Phase.RETIRE])
-async def test_a_service_that_dies_in_any_phase_is_followed_by_one_that_goes_on(
+async def test_a_service_that_dies_in_any_phase_is_succeeded_by_one_that_continues(
     options: KafkaOptions, store: MemoryStore, tmp_path: Path, phase: Phase
 ) -> None:
     plan = rotated()
@@ -181,7 +181,7 @@ async def test_a_service_that_dies_in_any_phase_is_followed_by_one_that_goes_on(
 
 
 @pytest.mark.parametrize("phase", [Phase.PREPARE, Phase.MOVE])
-async def test_a_plan_on_its_way_is_taken_back_from_where_it_is(
+async def test_a_plan_in_progress_is_rolled_back_from_its_phase(
     options: KafkaOptions, store: MemoryStore, tmp_path: Path, phase: Phase
 ) -> None:
     plan = rotated()
@@ -229,7 +229,7 @@ async def test_two_instances_drive_one_move_together(options: KafkaOptions, stor
         assert map_.head.epoch == 4, "every step was taken once"
 
 
-async def test_what_cannot_be_done_is_refused_with_the_reason(options: KafkaOptions, tmp_path: Path) -> None:
+async def test_invalid_plans_are_refused_with_the_reason(options: KafkaOptions, tmp_path: Path) -> None:
     plan = rotated()
     async with (
         members(options, 1),

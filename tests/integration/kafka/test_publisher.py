@@ -1,4 +1,4 @@
-"""The publisher against a real broker: the topic ends up with the latest update of every endpoint, whatever happens."""
+"""The publisher against a real broker: through all faults, the topic gets the latest update of every endpoint."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ from tests.support.published import START, MemoryStore, everything, places, publ
 
 
 async def last_in_log(options: KafkaOptions) -> dict[bytes, int]:
-    """The version of the last record of every key: what compaction would keep; each is where its hash says."""
+    """Return the version of the last record of every key, as after compaction; check its partition by the hash."""
     found: dict[bytes, int] = {}
     log = await everything(options)
     partitions = len(log) - 1
@@ -72,7 +72,7 @@ async def test_everything_reaches_its_partition_and_changes_follow(kafka_options
         assert publisher.status()["published"] == 102
 
 
-async def test_every_partition_is_marked_while_all_that_was_accepted_is_in_it(
+async def test_every_partition_gets_watermarks_while_it_has_everything_accepted(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "WATERMARK_EVERY_S", 0.2)
@@ -96,7 +96,7 @@ async def test_every_partition_is_marked_while_all_that_was_accepted_is_in_it(
         assert publisher.status()["foreign"] == 0, "marks are our own"
 
 
-async def test_the_next_publisher_goes_on_at_the_cursor_and_repeats_the_rest_slowly(
+async def test_the_next_publisher_continues_at_the_cursor_and_repeats_the_rest_slowly(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = MemoryStore()
@@ -127,7 +127,7 @@ async def test_a_topic_that_was_recreated_gets_everything_at_once(
         await until_log_is(store, kafka_options)
 
 
-async def test_a_late_record_of_somebody_else_does_not_stay_the_last_one(
+async def test_a_late_foreign_record_is_superseded(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "CHECK_EVERY_S", 0.5)
@@ -148,7 +148,7 @@ async def test_a_late_record_of_somebody_else_does_not_stay_the_last_one(
         await until_log_is(store, kafka_options)
 
 
-async def test_a_new_store_on_a_topic_with_records_is_warned_of(kafka_options: KafkaOptions) -> None:
+async def test_a_new_store_on_a_topic_with_records_logs_a_warning(kafka_options: KafkaOptions) -> None:
     old, new = MemoryStore(), MemoryStore()
     old.put("/e/1")
     with structlog.testing.capture_logs() as said:
@@ -163,8 +163,8 @@ async def test_a_new_store_on_a_topic_with_records_is_warned_of(kafka_options: K
 
 @pytest.fixture
 def _any_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong topic ends the process also where Kafka needs long for its first answer."""
-    monkeypatch.setattr(publisher_module, "REFUSE_WITHIN_S", PATIENCE_S)
+    """A wrong topic ends the process even if Kafka takes long for its first answer."""
+    monkeypatch.setattr(publisher_module, "STARTUP_S", PATIENCE_S)
 
 
 @pytest.mark.usefixtures("_any_start")
@@ -177,13 +177,13 @@ async def test_a_topic_that_would_lose_updates_is_refused(kafka_options: KafkaOp
 
 
 async def alter(options: KafkaOptions, **changes: str) -> None:
-    """Give the updates topic its settings anew, but for ``changes``, as its operator may while a publisher runs."""
+    """Set the settings of the updates topic, with ``changes``, as an operator may while a publisher runs."""
     config = {**updates_spec(options, 1).config, **{name.replace("_", "."): value for name, value in changes.items()}}
     async with admin_client(options) as admin:
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, options.names.updates, config)])
 
 
-async def test_a_topic_that_is_altered_to_lose_updates_gets_none_until_it_is_put_right_and_then_all(
+async def test_a_topic_altered_to_lose_updates_gets_none_until_it_is_corrected_and_then_all(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("CHECK_EVERY_S", "TOPIC_CHECK_EVERY_S"):
@@ -206,7 +206,7 @@ async def test_a_topic_that_is_altered_to_lose_updates_gets_none_until_it_is_put
 
 
 @pytest.mark.usefixtures("_any_start")
-async def test_a_topic_that_was_altered_before_the_start_gets_everything_when_it_is_put_right(
+async def test_a_topic_altered_before_the_start_gets_everything_when_it_is_corrected(
     kafka_options: KafkaOptions,
 ) -> None:
     store = MemoryStore()
@@ -233,7 +233,7 @@ async def test_another_number_of_partitions_than_configured_is_refused(kafka_opt
             await Publisher(MemoryStore(), replace(kafka_options, partitions=5)).run()
 
 
-async def test_without_kafka_it_waits_and_says_so() -> None:
+async def test_without_kafka_the_publisher_waits_and_reports_it() -> None:
     store = MemoryStore()
     store.put("/a")
     async with publishing(store, KafkaOptions("127.0.0.1:1")) as publisher:
@@ -267,7 +267,7 @@ async def test_more_partitions_are_noticed_and_left_empty_until_the_map_uses_the
     assert [(line["partitions"], line["used"]) for line in said if "more partitions" in line["event"]] == [(8, 4)]
 
 
-async def test_what_it_was_asked_to_end_it_ends_while_brokers_are_away(kafka_options: KafkaOptions) -> None:
+async def test_the_publisher_stops_in_time_while_brokers_are_away(kafka_options: KafkaOptions) -> None:
     publisher = Publisher(MemoryStore(), replace(kafka_options, bootstrap_servers="127.0.0.1:1"))
     task = asyncio.create_task(publisher.run())
     await until(lambda: publisher.failure and "127.0.0.1:1" in publisher.failure)
@@ -280,7 +280,7 @@ async def test_what_it_was_asked_to_end_it_ends_while_brokers_are_away(kafka_opt
 @pytest.mark.parametrize(
     "change", [{"compression.type": "zstd"}, {"max.message.bytes": "1000"}], ids=["compression", "size"]
 )
-async def test_a_topic_that_cannot_take_its_batches_as_they_are_is_refused(
+async def test_a_topic_that_recompresses_batches_is_refused(
     kafka_options: KafkaOptions, change: dict[str, str]
 ) -> None:
     spec = updates_spec(kafka_options, 1)
@@ -301,7 +301,7 @@ async def test_hot_endpoints_are_in_the_hot_topic_and_nowhere_else(kafka_options
     assert await read_map(kafka_options) == PartitionMap(Head(4, 0, Phase.STABLE), {b"/hot": Entry(HOT)})
 
 
-async def test_what_is_configured_to_be_hot_changes_no_map_that_is_there(kafka_options: KafkaOptions) -> None:
+async def test_configured_hot_endpoints_do_not_change_an_existing_map(kafka_options: KafkaOptions) -> None:
     first = await ensure_map(kafka_options, 4, ["/first"])
     store = MemoryStore()
     store.put("/first", "/second")
@@ -314,7 +314,7 @@ async def test_what_is_configured_to_be_hot_changes_no_map_that_is_there(kafka_o
     assert await read_map(kafka_options) == first
 
 
-async def test_a_newer_map_brings_the_current_update_to_where_the_endpoint_is_now(kafka_options: KafkaOptions) -> None:
+async def test_a_newer_map_has_the_current_update_written_to_the_new_partition(kafka_options: KafkaOptions) -> None:
     store = MemoryStore()
     store.put("/a", "/b", "/a")
     home = partition_of(b"/a", 4)
@@ -352,7 +352,7 @@ async def until_acknowledged(options: KafkaOptions, epoch: int, within: float = 
         await asyncio.sleep(0.05)
 
 
-async def test_a_move_is_acknowledged_when_its_targets_have_what_is_current_and_when_nothing_is_left_behind(
+async def test_a_move_is_acknowledged_when_targets_are_current_and_when_homes_are_empty(
     kafka_options: KafkaOptions,
 ) -> None:
     store = MemoryStore()
@@ -372,7 +372,7 @@ async def test_a_move_is_acknowledged_when_its_targets_have_what_is_current_and_
         assert await places(kafka_options, "/e/3") == {target: START + 41}
 
 
-async def test_a_publisher_that_dies_before_it_acknowledged_is_followed_by_one_that_writes_again_and_does(
+async def test_the_successor_of_a_publisher_that_died_before_the_acknowledgement_writes_again_and_acknowledges(
     kafka_options: KafkaOptions,
 ) -> None:
     store = MemoryStore()
@@ -386,7 +386,7 @@ async def test_a_publisher_that_dies_before_it_acknowledged_is_followed_by_one_t
         assert await places(kafka_options, "/a") == {home: START + 1, (home + 1) % 4: START + 1}
 
 
-async def test_a_map_that_was_deleted_is_made_again_as_it_was(
+async def test_a_deleted_map_is_written_again_unchanged(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "TOPIC_CHECK_EVERY_S", 0.2)
@@ -430,7 +430,7 @@ async def test_a_hot_topic_that_was_recreated_gets_everything_at_once(
     assert not [line for line in said if "never published" in line["event"]]
 
 
-async def test_a_topic_with_fewer_partitions_than_the_map_is_refused_with_what_to_do(
+async def test_a_topic_with_fewer_partitions_than_the_map_is_refused_with_the_remedy(
     kafka_options: KafkaOptions,
 ) -> None:
     await ensure(kafka_options)

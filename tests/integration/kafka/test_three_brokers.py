@@ -39,7 +39,7 @@ async def three_brokers(
         yield cluster
 
 
-async def test_two_of_three_go_on_without_a_killed_one(three_brokers: LocalCluster) -> None:
+async def test_two_of_three_brokers_continue_without_a_killed_one(three_brokers: LocalCluster) -> None:
     servers = three_brokers.bootstrap_servers
     await create(servers, replication=3)
     await produce(servers, b"before")
@@ -93,7 +93,7 @@ async def leader_of_most(options: KafkaOptions) -> int:
     return max(set(leaders), key=leaders.count)
 
 
-async def test_updates_pass_by_a_broker_that_hangs(three_brokers: LocalCluster, tmp_path: Path) -> None:
+async def test_updates_continue_while_a_broker_hangs(three_brokers: LocalCluster, tmp_path: Path) -> None:
     where = KafkaOptions(three_brokers.bootstrap_servers, topic_prefix="h.", partitions=6, replication=3)
     names = [f"/e/{n}" for n in range(60)]
     store = MemoryStore()

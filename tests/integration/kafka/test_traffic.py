@@ -25,7 +25,7 @@ from tests.support.small import small_system
 
 
 async def in_topic(options: KafkaOptions, least: int) -> dict[bytes, int]:
-    """Value -> partition of everything in the topic, when there are so many."""
+    """Return value -> partition of all records, once the topic has this number."""
     consumer = AIOKafkaConsumer(auto_offset_reset="earliest", **options.client_arguments())
     await consumer.start()
     found: dict[bytes, int] = {}
@@ -49,7 +49,7 @@ async def written(options: KafkaOptions, *batches: Collection[bytes]) -> None:
         await sink.close()
 
 
-async def test_the_topic_is_made_when_it_is_missing_and_taken_as_it_is(kafka_options: KafkaOptions) -> None:
+async def test_a_missing_topic_is_created_and_an_existing_one_accepted(kafka_options: KafkaOptions) -> None:
     name = kafka_options.names.traffic
     await written(kafka_options, [b"1"], [b"2"], [])
     assert set(await in_topic(kafka_options, 2)) == {b"1", b"2"}
@@ -74,7 +74,7 @@ async def test_a_batch_of_the_longest_events_is_written(kafka_options: KafkaOpti
     assert set(await in_topic(kafka_options, 9)) == set(events)
 
 
-async def test_a_topic_that_is_deleted_is_made_again(kafka_options: KafkaOptions) -> None:
+async def test_a_deleted_topic_is_created_again(kafka_options: KafkaOptions) -> None:
     sink = KafkaSink(kafka_options, "websocket-1")
     await sink.write([b"before"])
     async with admin_client(kafka_options) as admin:
@@ -95,7 +95,7 @@ async def test_a_topic_that_is_deleted_is_made_again(kafka_options: KafkaOptions
         await sink.close()
 
 
-async def test_without_brokers_events_are_kept_by_whoever_has_them() -> None:
+async def test_without_brokers_events_stay_with_the_caller() -> None:
     sink = KafkaSink(KafkaOptions(f"127.0.0.1:{free_port()}"), "websocket-1")
     with pytest.raises(SinkUnavailable) as missing:
         await sink.write([b"1"])
@@ -127,7 +127,7 @@ async def test_a_server_records_in_kafka(
     ]
 
 
-async def test_clients_notice_nothing_of_a_kafka_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_of_kafka_does_not_affect_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SharedKey.create(tmp_path / "traffic.salt")
     monkeypatch.setenv("DIEM_TRAFFIC_SINK", "kafka")
     monkeypatch.setenv("DIEM_TRAFFIC_SALT_FILE", str(tmp_path / "traffic.salt"))
@@ -135,10 +135,10 @@ async def test_clients_notice_nothing_of_a_kafka_that_is_away(tmp_path: Path, mo
     async with small_system(tmp_path) as system, system.client() as client:
         await client.ask(subscribe("/a"))
         version = system.feed.put("/a")
-        assert (await client.hear())["version"] == version
+        assert (await client.receive())["version"] == version
 
 
-async def test_what_is_recorded_while_the_broker_is_dead_arrives_when_it_is_back(
+async def test_events_recorded_while_the_broker_is_dead_arrive_when_it_returns(
     kafka_program: KafkaProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "kafka").mkdir()
@@ -155,7 +155,7 @@ async def test_what_is_recorded_while_the_broker_is_dead_arrives_when_it_is_back
             cluster.kill(1)
             await client.ask(subscribe("/meanwhile"))
             version = system.feed.put("/meanwhile")
-            assert (await client.hear())["version"] == version
+            assert (await client.receive())["version"] == version
             await cluster.restart(1)
             await client.ask(subscribe("/after"))
             found: set[tuple[str, ...]] = set()

@@ -1,4 +1,4 @@
-"""One JVM for all tests that do not kill theirs."""
+"""One JVM for all tests, except those that kill it."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A session with the connector to Kafka; its test is skipped where it cannot be had, and fails where it must be."""
+    """A session with the connector to Kafka; without Spark, tests are skipped, or fail where Spark is required."""
     try:
         options = SparkOptions(
             tmp_path_factory.mktemp("spark"), memory="768m", jars=JARS.prepare(), java=java.find(), shuffle_partitions=2

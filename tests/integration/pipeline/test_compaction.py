@@ -1,4 +1,4 @@
-"""The files of past days become one, and every line stays where it is: once."""
+"""The files of past days are merged into one, and every line stays exactly once."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DAY = date(2026, 1, 1)
-"""Of what is generated."""
+"""Day of the generated events."""
 LATER = date(2026, 1, 2)
 LATEST = date(2999, 1, 1)
-"""For what was quarantined just now, too."""
+"""Later than the day of lines quarantined during the test."""
 
 
-class Read:
-    """A source of which files are read one by one, each in a batch of its own."""
+class FileTraffic:
+    """A source whose files are read one by one, each in a batch of its own."""
 
     def __init__(self, spark: "SparkSession", folder: Path) -> None:
         self.spark, self.warehouse = spark, Warehouse(folder / "a warehouse")
@@ -52,8 +52,8 @@ class Read:
 
 
 @pytest.fixture(autouse=True)
-def hasty(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Spark compacts its log every third batch, and three files are many."""
+def low_thresholds(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have Spark compact its log every third batch, and compact a day from three files on."""
     monkeypatch.setattr(compaction, "MIN_FILES", 3)
     interval = "spark.sql.streaming.fileSink.log.compactInterval"
     spark.conf.set(interval, 3)
@@ -67,44 +67,44 @@ def no_earlier_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_earlier_compaction")
-def test_files_of_past_days_become_one_and_nothing_else_changes(
+def test_files_of_past_days_are_merged_and_rows_stay_the_same(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = [event for event, _ in generated(4, clients=10)]
-    read = Read(spark, tmp_path)
-    read.read(events[:300], 2)
-    assert compact(spark, read.sink, LATER) == 0, "Spark has not compacted its log yet"
-    read.read(events[300:], 2)
-    before, rows = data_files(read.sink), tables.events(spark, read.warehouse).collect()
-    assert compact(spark, read.sink, DAY) == 0, "the day is not over"
-    fewer = compact(spark, read.sink, LATER)
-    after = data_files(read.sink)
+    traffic = FileTraffic(spark, tmp_path)
+    traffic.read(events[:300], 2)
+    assert compact(spark, traffic.sink, LATER) == 0, "Spark has not compacted its log yet"
+    traffic.read(events[300:], 2)
+    before, rows = data_files(traffic.sink), tables.events(spark, traffic.warehouse).collect()
+    assert compact(spark, traffic.sink, DAY) == 0, "the day is not over"
+    fewer = compact(spark, traffic.sink, LATER)
+    after = data_files(traffic.sink)
     assert len(before) - len(after) == fewer > 1
-    assert sorted(tables.events(spark, read.warehouse).collect()) == sorted(rows)
-    assert (read.ids(), read.bad()) == (Counter(event.id for event in events), 4)
-    assert all(file.exists() for file in before), "somebody may be reading them"
-    assert compact(spark, read.sink, LATER) == 0, "once is enough"
+    assert sorted(tables.events(spark, traffic.warehouse).collect()) == sorted(rows)
+    assert (traffic.ids(), traffic.bad()) == (Counter(event.id for event in events), 4)
+    assert all(file.exists() for file in before), "a query may be reading them"
+    assert compact(spark, traffic.sink, LATER) == 0, "a second run changes nothing"
 
-    # Spark goes on with its log, over its next compaction, and what it reads late is of the same day.
-    read.read(events[:40], 3)
-    assert read.ids() == Counter(event.id for event in (*events, *events[:40]))
-    compact(spark, read.sink, LATER)
-    assert read.ids() == Counter(event.id for event in (*events, *events[:40]))
-    monkeypatch.setattr(compaction, "KEPT_S", -1.0)
-    compact(spark, read.sink, LATER)
-    assert sorted(read.sink.glob("table=*/day=*/*.parquet")) == data_files(read.sink)
-    assert (sum(read.ids().values()), read.bad()) == (len(events) + 40, 7)
+    # Spark continues its log, beyond its next compaction; late lines are of the same day.
+    traffic.read(events[:40], 3)
+    assert traffic.ids() == Counter(event.id for event in (*events, *events[:40]))
+    compact(spark, traffic.sink, LATER)
+    assert traffic.ids() == Counter(event.id for event in (*events, *events[:40]))
+    monkeypatch.setattr(compaction, "REMOVAL_DELAY_S", -1.0)
+    compact(spark, traffic.sink, LATER)
+    assert sorted(traffic.sink.glob("table=*/day=*/*.parquet")) == data_files(traffic.sink)
+    assert (sum(traffic.ids().values()), traffic.bad()) == (len(events) + 40, 7)
 
 
 @pytest.mark.usefixtures("no_earlier_compaction")
 @pytest.mark.parametrize("dies_in", ["_merge_files", "_replace_log", "_sync"])
-def test_a_compaction_that_was_cut_short_has_changed_nothing(
+def test_an_interrupted_compaction_changes_nothing(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str
 ) -> None:
     events = [event for event, _ in generated(5, clients=5)]
-    read = Read(spark, tmp_path)
-    read.read(events, 3)
-    before, whole, calls = data_files(read.sink), getattr(compaction, dies_in), 0
+    traffic = FileTraffic(spark, tmp_path)
+    traffic.read(events, 3)
+    before, whole, calls = data_files(traffic.sink), getattr(compaction, dies_in), 0
 
     def cut(*arguments: object) -> object:
         nonlocal calls
@@ -115,21 +115,21 @@ def test_a_compaction_that_was_cut_short_has_changed_nothing(
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(compaction, dies_in, cut)
-        compact(spark, read.sink, LATEST)
-    assert data_files(read.sink) == before
-    assert read.ids() == Counter(event.id for event in events)
-    assert compact(spark, read.sink, LATEST) > 0
-    assert read.ids() == Counter(event.id for event in events)
+        compact(spark, traffic.sink, LATEST)
+    assert data_files(traffic.sink) == before
+    assert traffic.ids() == Counter(event.id for event in events)
+    assert compact(spark, traffic.sink, LATEST) > 0
+    assert traffic.ids() == Counter(event.id for event in events)
 
 
 @pytest.mark.usefixtures("no_earlier_compaction")
-def test_tables_that_were_moved_are_compacted_where_they_are(spark: "SparkSession", tmp_path: Path) -> None:
+def test_moved_tables_are_compacted_in_their_new_folder(spark: "SparkSession", tmp_path: Path) -> None:
     events = [event for event, _ in generated(6, clients=5)]
-    read = Read(spark, tmp_path)
-    read.read(events, 3)
+    traffic = FileTraffic(spark, tmp_path)
+    traffic.read(events, 3)
     moved = Warehouse(tmp_path / "moved")
-    read.warehouse.root.rename(moved.root)
-    assert compact(spark, moved.sink(read.source.name), LATER) > 0
+    traffic.warehouse.root.rename(moved.root)
+    assert compact(spark, moved.sink(traffic.source.name), LATER) > 0
     found = Counter(row["id"] for row in tables.events(spark, moved).select("id").collect())
     assert found == Counter(event.id for event in events)
 
@@ -137,47 +137,47 @@ def test_tables_that_were_moved_are_compacted_where_they_are(spark: "SparkSessio
 def test_past_days_are_compacted_before_a_source_is_read(spark: "SparkSession", tmp_path: Path) -> None:
     assert datetime.now(UTC).date() > DAY
     events = [event for event, _ in generated(7, clients=5)]
-    read = Read(spark, tmp_path)
-    read.read(events[::2], 3)
-    assert last_compact(read.sink) is not None
-    assert len(data_files(read.sink, EVENTS)) == 3
-    read.read(events[1::2], 1)
-    assert len(data_files(read.sink, EVENTS)) == 2
-    assert read.ids() == Counter(event.id for event in events)
+    traffic = FileTraffic(spark, tmp_path)
+    traffic.read(events[::2], 3)
+    assert last_compact(traffic.sink) is not None
+    assert len(data_files(traffic.sink, EVENTS)) == 3
+    traffic.read(events[1::2], 1)
+    assert len(data_files(traffic.sink, EVENTS)) == 2
+    assert traffic.ids() == Counter(event.id for event in events)
 
 
-class Enough(Exception):  # it is no error
-    """The test has seen what it wanted."""
+class Enough(Exception):  # not an error
+    """The test has seen what it needs."""
 
 
-def test_who_follows_a_source_compacts_when_a_day_is_over(
+def test_a_follower_compacts_at_the_end_of_a_day(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = [event for event, _ in generated(8, clients=5)]
-    read, today, days, batches = Read(spark, tmp_path), [DAY], list[date](), list[CommittedBatch]()
+    traffic, today, days, batches = FileTraffic(spark, tmp_path), [DAY], list[date](), list[CommittedBatch]()
 
     def on_batch(batch: CommittedBatch) -> None:
         batches.append(batch)
         if len(batches) == 2:
             raise Enough
         today[0] = LATER
-        write(read.source.folder, "later.jsonl", events[1::2])
+        write(traffic.source.folder, "later.jsonl", events[1::2])
 
     monkeypatch.setattr(module, "compact", lambda _spark, _sink, day: days.append(day))
     monkeypatch.setattr(module, "_today", lambda: today[0])
-    write(read.source.folder, "first.jsonl", events[::2])
+    write(traffic.source.folder, "first.jsonl", events[::2])
     with pytest.raises(Enough):
-        ingest(spark, read.source, read.warehouse, on_batch, follow_s=0.1)
+        ingest(spark, traffic.source, traffic.warehouse, on_batch, follow_s=0.1)
     assert days == [DAY, LATER]
-    assert read.ids() == Counter(event.id for event in events)
+    assert traffic.ids() == Counter(event.id for event in events)
 
 
-def test_traffic_is_read_whatever_is_wrong_with_files_of_past_days(spark: "SparkSession", tmp_path: Path) -> None:
+def test_faulty_files_of_past_days_do_not_keep_traffic_from_being_read(spark: "SparkSession", tmp_path: Path) -> None:
     events = [event for event, _ in generated(9, clients=5)]
-    read = Read(spark, tmp_path)
-    read.read(events[::2], 3)
-    data_files(read.sink, EVENTS)[0].unlink()
+    traffic = FileTraffic(spark, tmp_path)
+    traffic.read(events[::2], 3)
+    data_files(traffic.sink, EVENTS)[0].unlink()
     with structlog.testing.capture_logs() as logs:
-        read.read(events[1::2], 1)
-    assert [line["event"] for line in logs] == ["the files of past days stay as they are"]
-    assert len(data_files(read.sink, EVENTS)) == 4
+        traffic.read(events[1::2], 1)
+    assert [line["event"] for line in logs] == ["the files of past days cannot be compacted"]
+    assert len(data_files(traffic.sink, EVENTS)) == 4

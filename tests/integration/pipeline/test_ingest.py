@@ -1,4 +1,4 @@
-"""Lines become rows of the two tables: each once, whatever is repeated."""
+"""Lines become rows of the two tables, each exactly once."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
+from diem.errors import DiemError
 from metadata.jobs import tables
 from metadata.jobs.ingest import CommittedBatch, ingest
 from metadata.jobs.sink_log import data_files, last_committed, read_files
 from metadata.jobs.sources import FileSource
 from metadata.jobs.statistics import last_window
-from metadata.jobs.warehouse import EVENTS, QUARANTINE, SourceInUse, Warehouse, status
+from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse, status
 from tests.support.traffic import generated, write
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ BAD = {
 }
 
 
-def test_each_line_is_in_one_of_the_tables_once(spark: "SparkSession", tmp_path: Path) -> None:
+def test_each_line_is_in_exactly_one_table_once(spark: "SparkSession", tmp_path: Path) -> None:
     warehouse, source = Warehouse(tmp_path / "a warehouse"), FileSource(tmp_path / "in", files_per_batch=2)
     events = [event for event, _ in generated(2, clients=20)]
     parts = [events[n::5] for n in range(5)]
@@ -57,7 +58,7 @@ def test_each_line_is_in_one_of_the_tables_once(spark: "SparkSession", tmp_path:
         row = quarantined[line.decode("utf-8", "replace")[:4096]]
         assert reason in row["reason"]
         assert row["source"].endswith("/in/1.jsonl")
-    # What others read, from the list of files.
+    # The same rows are in the committed files.
     sink = warehouse.sink(source.name)
     names = [name for file in data_files(sink, EVENTS) for name in pq.read_table(file)["id"].to_pylist()]
     assert sorted(names) == sorted(event.id for event in events)
@@ -70,13 +71,13 @@ def test_each_line_is_in_one_of_the_tables_once(spark: "SparkSession", tmp_path:
     assert last_window(spark, warehouse, 1000).end == max(event.time for event in events) + 1
 
 
-def test_source_is_read_by_one_pipeline_at_a_time(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_source_is_locked_against_other_pipelines(spark: "SparkSession", tmp_path: Path) -> None:
     warehouse, source = Warehouse(tmp_path / "warehouse"), FileSource(tmp_path / "in")
-    with warehouse.lock(source.name), pytest.raises(SourceInUse):
+    with warehouse.lock(source.name), pytest.raises(DiemError, match="stop it first"):
         ingest(spark, source, warehouse)
 
 
-def test_tables_may_be_moved_with_their_folder(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_moved_warehouse_is_read_and_continued(spark: "SparkSession", tmp_path: Path) -> None:
     before, now = tmp_path / "before", tmp_path / "now"
     source = FileSource(tmp_path / "in")
     events = [event for event, _ in generated(3, clients=5)]

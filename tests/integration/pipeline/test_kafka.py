@@ -1,4 +1,4 @@
-"""Traffic that is in a topic: read once, by whoever may, and how much of it is left."""
+"""Traffic in a topic: ingested once, and its lag."""
 
 import asyncio
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure_traffic
 from diem.protocol.traffic import encode
@@ -14,7 +15,7 @@ from metadata.jobs import tables
 from metadata.jobs.ingest import ingest
 from metadata.jobs.sink_log import read_offsets
 from metadata.jobs.sources import SourceLag
-from metadata.jobs.traffic_topic import NoTrafficTopic, kafka_source, unread_records
+from metadata.jobs.traffic_topic import kafka_source, unread_records
 from metadata.jobs.warehouse import Warehouse
 from tests.support.traffic import generated
 
@@ -31,10 +32,10 @@ async def send(options: KafkaOptions, values: list[bytes]) -> None:
         await producer.stop()
 
 
-async def test_records_are_read_once_and_what_is_left_is_known(
+async def test_records_are_ingested_once_and_the_lag_is_known(
     spark: "SparkSession", kafka_options: KafkaOptions, tmp_path: Path
 ) -> None:
-    with pytest.raises(NoTrafficTopic):
+    with pytest.raises(DiemError, match="there is no topic"):
         await kafka_source(kafka_options)
     await ensure_traffic(kafka_options)
     events = [event for event, _ in generated(4, clients=10)]

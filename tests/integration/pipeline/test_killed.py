@@ -1,4 +1,4 @@
-"""The JVM is killed in the middle of batches; what others read is each event once."""
+"""The JVM is killed in the middle of batches; readers of the tables still see each event once."""
 
 import subprocess
 import sys
@@ -18,13 +18,13 @@ from tests.support.patience import PATIENCE_S
 from tests.support.traffic import BEGIN, Life, write
 
 WITHIN_S = 10 * PATIENCE_S
-"""Spark's JVM takes 25 s of CPU time until its second batch, of which a busy machine gives it a fifth."""
+"""The JVM needs 25 s of CPU time until its second batch; a busy machine gives it a fifth of the time."""
 FILES, LINES = 210, 20
 """Three batches."""
 
 
 class Pipeline:
-    """`diem pipeline run` on files, in a process of its own."""
+    """``diem pipeline run`` on files, in a process of its own."""
 
     def __init__(self, directory: Path) -> None:
         self.folder = directory / "in"
@@ -35,7 +35,7 @@ class Pipeline:
         self._argv = [sys.executable, "-m", "deploy", "pipeline", "run", *where, "--no-statistics", "--memory", "512m"]
 
     def run(self, kill_after: int | None = None) -> tuple[int, str]:
-        """Run it to its end, or kill it in the middle of the batch after `kill_after`; returns the code and the log."""
+        """Run to the end, or kill the JVM within the batch after ``kill_after``; return the code and the log."""
         with self._log.open("wb") as log, subprocess.Popen(self._argv, stdout=log, stderr=log) as process:
             deadline = time.monotonic() + WITHIN_S
             while process.poll() is None and kill_after is not None:
@@ -48,12 +48,12 @@ class Pipeline:
         return code, self._log.read_text()
 
     def uncounted(self) -> set[Path]:
-        """Files of batches that were not committed."""
+        """Files of uncommitted batches."""
         sink = self.warehouse.sink(self.name)
         return set(sink.rglob("*.parquet")) - set(data_files(sink))
 
     def _kill(self, parent: int) -> bool:
-        """Kill the JVM, unless the batch has been committed since we looked: then it goes on."""
+        """Kill the JVM, unless the batch has been committed in the meantime: then continue."""
         for child in psutil.Process(parent).children(recursive=True):
             # Spark's Python workers come and go.
             with suppress(psutil.NoSuchProcess):
@@ -67,7 +67,7 @@ class Pipeline:
 
 
 @pytest.mark.takes(60)
-def test_each_event_counts_once_after_the_jvm_was_killed_in_mid_batch_twice(tmp_path: Path) -> None:
+def test_each_event_counts_once_after_the_jvm_was_killed_twice_in_mid_batch(tmp_path: Path) -> None:
     pipeline, life = Pipeline(tmp_path), Life("websocket-1", 0xA, BEGIN, BEGIN)
     for number in range(FILES):
         events = [life.event(Type.CONNECT, BEGIN, 1, number) for _ in range(LINES)]

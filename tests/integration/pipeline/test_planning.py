@@ -1,4 +1,4 @@
-"""Plans on Spark are those without it, to the last bit."""
+"""Plans computed on Spark equal those without it, to the last bit."""
 
 import random
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from metadata.placement.planner import plan
 from metadata.statistics.window import Window
 from tests.integration.pipeline.test_windows import table
 from tests.support.traffic import BEGIN, MINUTE, generated
-from tests.unit.metadata.placement.made import random_instance, sets_of
+from tests.unit.metadata.placement.instances import random_instance, sets_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ K = 5
 
 @pytest.fixture(scope="module")
 def made() -> Instance:
-    """Weights are so large that they are counted in a greater unit."""
+    """An instance with weights so large that they are converted to the planner's unit."""
     small = random_instance(3, ENDPOINTS, 300)
     heavy = np.random.default_rng(1).integers(1, 1 << 33, small.weight.size)
     assert replace(small, weight=heavy).shift > 1
@@ -44,7 +44,7 @@ def made() -> Instance:
 
 @contextmanager
 def opened(spark: "SparkSession", made: Instance, count: int) -> Iterator[BlockFiles]:
-    """The sets of an instance, in ``count`` blocks; half of them twice, with half their weight."""
+    """The sets of an instance in ``count`` blocks; half of them twice, with half their weight."""
     rows = [
         (pins, part)
         for pins, weight in sets_of(made)
@@ -57,7 +57,7 @@ def opened(spark: "SparkSession", made: Instance, count: int) -> Iterator[BlockF
 
 
 def results(backend: Backend) -> list[bytes]:
-    """Of every function of a backend."""
+    """Return the results of every function of a backend."""
     rng = np.random.default_rng(7)
     part = rng.integers(-1, K, ENDPOINTS).astype(np.int32)
     near = part.copy()
@@ -83,7 +83,9 @@ def results(backend: Backend) -> list[bytes]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_spark_and_numpy_agree_to_the_last_bit(spark: "SparkSession", made: Instance, count: int) -> None:
+def test_the_spark_backend_equals_the_numpy_backend_to_the_last_bit(
+    spark: "SparkSession", made: Instance, count: int
+) -> None:
     expected = results(NumpyBackend(made.blocks(3), ENDPOINTS))
     with opened(spark, made, count) as files:
         instance, backend = bind_instance(made, files)
@@ -91,7 +93,7 @@ def test_spark_and_numpy_agree_to_the_last_bit(spark: "SparkSession", made: Inst
         assert results(backend) == expected
 
 
-def test_sets_of_single_subscriptions_are_those_of_their_clients(spark: "SparkSession", made: Instance) -> None:
+def test_single_subscriptions_become_the_sets_of_their_clients(spark: "SparkSession", made: Instance) -> None:
     light = [(pins, weight % 9 + 1) for pins, weight in sets_of(made)]
     clients = [(f"client-{client:x}", pins, weight) for client, (pins, weight) in enumerate(light + light[:50])]
     rows = [(client, pin, weight) for client, pins, weight in clients for pin in pins for _ in range(1 + pin % 2)]
@@ -111,7 +113,7 @@ def _sets(pins: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> Iterator[
         yield tuple(each.tolist()), weight
 
 
-def test_no_sets_are_no_obstacle(spark: "SparkSession", made: Instance) -> None:
+def test_an_instance_without_sets_can_be_planned(spark: "SparkSession", made: Instance) -> None:
     part = np.zeros(ENDPOINTS, np.int32)
     with block_files(spark, 2) as files:
         store_sets(spark.createDataFrame([], "endpoints array<int>, weight long"), files, ENDPOINTS)
@@ -121,14 +123,14 @@ def test_no_sets_are_no_obstacle(spark: "SparkSession", made: Instance) -> None:
         assert backend.contract(part, 1).sizes.size == 0
 
 
-def test_statistics_planned_on_spark_are_as_events_planned_without(
+def test_a_plan_from_statistics_on_spark_equals_that_from_events_without(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrivals, window = generated(1), Window(BEGIN, BEGIN + 90 * MINUTE)
     kept = CachedFrames()
     folder = write(statistics(table(spark, arrivals), window, kept), window, tmp_path / "window")
     kept.free()
-    options = PlanOptions(servers=(2,), least_partitions=2, epsilon=0.3, hot_budget=0.0, reference=True)
+    options = PlanOptions(servers=(2,), current_partitions=2, epsilon=0.3, hot_budget=0.0, reference=True)
     expected = plan(from_events((encode(event) for event, _ in arrivals), window), options, COSTS)
 
     found = plan_in_session(spark, folder, options, COSTS, None, blocks=2)

@@ -1,4 +1,4 @@
-"""The usage report in Spark is what the reference computes, through the same tables as all other traffic."""
+"""The usage report in Spark equals that of the reference, from the same tables as all other traffic."""
 
 import random
 from datetime import date
@@ -24,7 +24,7 @@ FIRST, LAST = date(2026, 1, 2), date(2026, 1, 3)
 
 
 def accesses(seed: int, number: int) -> list[TrafficEvent]:
-    """Events of five days, of two lives of a Data Service; the last minutes of days are among them."""
+    """Events of five days and two incarnations of a Data Service, including the last minutes of days."""
     chance = random.Random(seed)
     events: list[TrafficEvent] = []
     for n in range(number):
@@ -46,7 +46,7 @@ def accesses(seed: int, number: int) -> list[TrafficEvent]:
     return events
 
 
-def test_the_report_is_what_the_reference_says_whatever_comes_twice(spark: "SparkSession", tmp_path: Path) -> None:
+def test_the_report_equals_the_reference_despite_repeated_events(spark: "SparkSession", tmp_path: Path) -> None:
     warehouse, source = Warehouse(tmp_path / "warehouse"), FileSource(tmp_path / "in", files_per_batch=1)
     events = [*accesses(1, 400), *(event for event, _ in generated(2, clients=5))]
     random.Random(3).shuffle(events)
@@ -73,7 +73,7 @@ def test_the_report_is_what_the_reference_says_whatever_comes_twice(spark: "Spar
         "answered int64",
         "refused int64",
     ]
-    # What comes late counts when the report is made again; the report is no source of traffic.
+    # Late events count when the report is computed again; the report is not a source of traffic.
     late = accesses(4, 1)[0]._replace(id="0000000000ff-1", since=BEGIN + DAY, until=BEGIN + DAY + 60_000)
     write(source.folder, "2.jsonl", [late])
     ingest(spark, source, warehouse)
@@ -82,5 +82,5 @@ def test_the_report_is_what_the_reference_says_whatever_comes_twice(spark: "Spar
     assert warehouse.sources() == [source.name]
 
 
-def test_a_report_of_nothing_has_no_rows(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_report_without_events_has_no_rows(spark: "SparkSession", tmp_path: Path) -> None:
     assert read_report(report(spark, Warehouse(tmp_path / "warehouse"), FIRST, LAST)) == []

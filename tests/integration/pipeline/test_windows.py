@@ -1,4 +1,4 @@
-"""The statistics that Spark computes are those of the reference, to the last bit."""
+"""The statistics computed by Spark equal those of the reference, to the last bit."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ def moment(ms: int) -> datetime:
 
 
 def table(spark: "SparkSession", arrivals: list[Arrival]) -> "DataFrame":
-    """The table `events`, as `ingest` writes it."""
+    """The table ``events``, as ``ingest`` writes it."""
     made = []
     for event, at in arrivals:
         is_counts = event.type == "counts"
@@ -52,7 +52,7 @@ def table(spark: "SparkSession", arrivals: list[Arrival]) -> "DataFrame":
 
 
 def accesses(sequence_number: int) -> list[TrafficEvent]:
-    """What is asked of a Data Service: events, but of no client."""
+    """Accesses to a Data Service: events without a client."""
     asked = (Accessed("abcd1234", "free", "/e1", 3, 1),)
     ends = [BEGIN + (20 + n) * MINUTE for n in range(sequence_number)]
     return [
@@ -62,22 +62,22 @@ def accesses(sequence_number: int) -> list[TrafficEvent]:
 
 
 def twin(minutes: int) -> list[TrafficEvent]:
-    """What a second process of the name of the first says, and one that is as short as a restart."""
+    """Counts of a second process with the name of the first, and of one whose overlap is as short as a restart."""
     two, short = Life("proxy-1", 0xC2, BEGIN, BEGIN), Life("websocket-2", 0xB2, BEGIN, BEGIN)
     ends = [BEGIN + n * MINUTE + 500 for n in range(1, minutes)]
     said = [short.counts(BEGIN + 40 * MINUTE - each, BEGIN + 40 * MINUTE, e1=(5, 5)) for each in (1000, 2000)]
     return [*(two.counts(end - MINUTE, end, e1=(7, 0)) for end in ends), *said]
 
 
-def test_windows_are_those_of_the_reference(spark: "SparkSession", tmp_path: Path) -> None:
+def test_statistics_in_spark_equal_the_reference(spark: "SparkSession", tmp_path: Path) -> None:
     arrivals = [*generated(1), *(Arrival(event, event.time) for event in (*accesses(20), *twin(60)))]
     events, warehouse = table(spark, arrivals).persist(), Warehouse(tmp_path)
     windows = (Window(BEGIN + 30 * MINUTE + 17, BEGIN + 50 * MINUTE), Window(BEGIN - MINUTE, BEGIN))
     for window in windows:
         expected = reference.statistics(arrivals, window)
-        kept = CachedFrames()
-        folder = write(statistics(events, window, kept), window, warehouse.statistics / window.name)
-        kept.free()
+        cache = CachedFrames()
+        folder = write(statistics(events, window, cache), window, warehouse.statistics / window.name)
+        cache.free()
         for name in ("endpoints", "sets", "pairs", "waste"):
             read = [tuple(row.values()) for row in pq.read_table(folder / f"{name}.parquet").to_pylist()]
             if name == "sets":
@@ -85,7 +85,7 @@ def test_windows_are_those_of_the_reference(spark: "SparkSession", tmp_path: Pat
             assert read == [tuple(row) for row in getattr(expected, name)], (name, window)
         assert read_window(folder) == window_json(window, expected.summary)
     events.unpersist()
-    # All that may go wrong did.
+    # The input covers all irregular cases.
     summary = reference.statistics(arrivals, windows[0]).summary
     assert min(summary.duplicates, summary.late, summary.unended, summary.sets) > 5
     named = {name for event, _ in arrivals for name in event.endpoints}

@@ -1,6 +1,6 @@
-"""A group of real servers that share out partitions, the watch of a metadata service, and a real proxy before them.
+"""A group of real servers that divide the partitions, the watch of a metadata service, and a real proxy.
 
-Bridges and metadata service are in memory; every socket is real, and all runs on the test's own event loop.
+Bridges and metadata service are in memory; every socket is real, and everything runs on the event loop of the test.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ def feed_name(partition: int) -> str:
 
 
 class Bridge:
-    """What one server reads (an ``End``): its partitions, the hot one, and the map."""
+    """What one server reads (a ``ChannelHandler``): its partitions, the hot one, and the map."""
 
     subprotocol = feed.SUBPROTOCOL
     accepting = True
@@ -51,7 +51,7 @@ class Bridge:
         self.port = free_port()
         ready = lambda: None  # noqa: E731
         self.listener = InternalListener(
-            "127.0.0.1", self.port, key=key, ready=ready, status=dict, ends={"/feed": self}, sockets=group.sockets
+            "127.0.0.1", self.port, key=key, ready=ready, status=dict, channels={"/feed": self}, sockets=group.sockets
         )
 
     @property
@@ -59,7 +59,7 @@ class Bridge:
         return [*(feed_name(partition) for partition in sorted(self.partitions)), feed_name(HOT), MAP]
 
     def opened(self, connection: InternalConnection) -> None:
-        """It speaks first."""
+        """Do nothing: the server sends first."""
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
         assert read_resume(connection, data, first=True) is not None
@@ -90,7 +90,7 @@ class Bridge:
             for partition in sorted(gained):
                 self.replay(link, partition)
 
-    def say_owners(self) -> None:
+    def send_owners(self) -> None:
         owners = {feed_name(number): self.group.owner(number).public for number in self.group.assigned}
         for link in self.links:
             link.send_text(feed.encode(feed.Owners(owners)))
@@ -113,8 +113,8 @@ class Bridge:
         self.links.pop(connection, None)
 
 
-class WatchEnd:
-    """The internal watch of a metadata service (an ``End``)."""
+class WatchHandler:
+    """The internal watch of a metadata service (a ``ChannelHandler``)."""
 
     subprotocol = "diem.watch.v1"
     accepting = True
@@ -134,7 +134,7 @@ class WatchEnd:
             key=self.key,
             ready=lambda: None,
             status=dict,
-            ends={"/watch": self},
+            channels={"/watch": self},
             sockets=self.sockets,
         )
         await self.listener.start()
@@ -145,7 +145,7 @@ class WatchEnd:
         for link in list(self.links):
             link.abort()
 
-    def tell(self, snapshot: Snapshot) -> None:
+    def publish(self, snapshot: Snapshot) -> None:
         self.text = assignment.encode(snapshot)
         for link in self.links:
             link.send_text(self.text)
@@ -166,7 +166,7 @@ class WatchEnd:
 
 
 class Group:
-    """Servers ``0..n``, whose partitions are given out by :meth:`assign`."""
+    """Servers from 0 on; :meth:`assign` divides the partitions among them."""
 
     def __init__(
         self, directory: Path, servers: int, hot: tuple[str, ...], partitions: int, sockets: Path | None
@@ -179,7 +179,7 @@ class Group:
         self.offset = 0
         self.assigned = {number: number % servers for number in range(partitions)}
         self.bridges = [Bridge(self, self.key) for _ in range(servers)]
-        self.watch = WatchEnd(self.key, sockets)
+        self.watch = WatchHandler(self.key, sockets)
         self.owners = [self._owner(number) for number in range(1, servers + 1)]
         self.lives = [Lifecycle(1.0) for _ in self.owners]
         self.running: dict[int, asyncio.Task[None]] = {}
@@ -201,22 +201,22 @@ class Group:
         return self.assigned[self.map.home(name.encode())]
 
     def names(self, server: int, count: int = 1) -> list[str]:
-        """Endpoints that a server owns now."""
+        """Return endpoints that a server owns."""
         found = (f"/e/{n}" for n in range(1000))
         return [name for name in found if self.server_of(name) == server][:count]
 
     def put(self, *names: str, gone: bool = False) -> int:
-        """Change endpoints, in one batch for each bridge; returns the last version."""
-        fresh = []
+        """Update endpoints, in one batch for each bridge; return the last version."""
+        changes = []
         for name in names:
             self.offset += 1
             version = START + self.offset
             value = encode(name, version, version, gone=gone)
-            fresh.append(Change(self.offset, name.encode(), version, int(gone), value))
-        self.changes.update({change.endpoint: change for change in fresh})
+            changes.append(Change(self.offset, name.encode(), version, int(gone), value))
+        self.changes.update({change.endpoint: change for change in changes})
         for bridge in self.bridges:
-            bridge.put(fresh)
-        return fresh[-1].version
+            bridge.put(changes)
+        return changes[-1].version
 
     def resync(self, *names: str) -> None:
         for bridge in self.bridges:
@@ -224,19 +224,19 @@ class Group:
                 link.send_text(feed.encode(feed.Resync(names)))
 
     def assign(self, assigned: dict[int, int]) -> None:
-        """Partition -> server; bridges follow at once, the metadata service when told to :meth:`tell`."""
+        """Partition -> server; bridges follow at once, the metadata service when :meth:`publish_snapshot` is called."""
         self.assigned = assigned
         for number, bridge in enumerate(self.bridges):
             bridge.assign({partition for partition, server in assigned.items() if server == number})
-            bridge.say_owners()
+            bridge.send_owners()
 
     def snapshot(self) -> Snapshot:
         members = {owner.server: owner for owner in self.owners}
         owners = {number: self.owners[server].server for number, server in self.assigned.items()}
         return Snapshot(self.map, {1: Clone(STABLE, members, owners)})
 
-    def tell(self) -> None:
-        self.watch.tell(self.snapshot())
+    def publish_snapshot(self) -> None:
+        self.watch.publish(self.snapshot())
 
     async def start_server(self, number: int) -> None:
         owner = self.owners[number]
@@ -255,7 +255,7 @@ class Group:
         await answers(_port(owner.internal))
 
     async def stop_server(self, number: int) -> None:
-        """As SIGTERM does."""
+        """Stop a server, as SIGTERM does."""
         self.lives[number].stop("test")
         await self.running.pop(number)
 
@@ -266,7 +266,7 @@ class Group:
         await self.watch.start()
         for number in range(len(self.owners)):
             await self.start_server(number)
-            self.bridges[number].say_owners()
+            self.bridges[number].send_owners()
 
     async def heartbeat(self) -> None:
         while True:
@@ -275,15 +275,15 @@ class Group:
             await asyncio.sleep(0.3)
 
 
-class Listener(Client):
-    """A client that can put back what it has heard."""
+class BufferedClient(Client):
+    """A client whose received messages can be put back."""
 
     def __init__(self, connection: ClientConnection) -> None:
         super().__init__(connection)
-        self.kept: list[dict[str, Any]] = []
+        self.buffered: list[dict[str, Any]] = []
 
-    async def hear(self, *, status: bool = False, within: float = PATIENCE_S) -> dict[str, Any]:
-        return self.kept.pop(0) if self.kept else await super().hear(status=status, within=within)
+    async def receive(self, *, status: bool = False, within: float = PATIENCE_S) -> dict[str, Any]:
+        return self.buffered.pop(0) if self.buffered else await super().receive(status=status, within=within)
 
 
 class System:
@@ -296,12 +296,12 @@ class System:
         self.url = f"ws://127.0.0.1:{settings.port}/ws"
 
     @contextlib.asynccontextmanager
-    async def client(self, **options: Any) -> AsyncIterator[Listener]:
+    async def client(self, **options: Any) -> AsyncIterator[BufferedClient]:
         options.setdefault("subprotocols", [Subprotocol("diem.v1.json")])
         options.setdefault("origin", Origin(f"http://localhost:{self.settings.page_port}"))
         async with connect(self.url, proxy=None, compression=None, **options) as connection:
-            client = Listener(connection)
-            assert (await client.hear())["type"] == "welcome"
+            client = BufferedClient(connection)
+            assert (await client.receive())["type"] == "welcome"
             yield client
 
     async def status(self) -> dict[str, Any]:
@@ -319,7 +319,7 @@ async def proxied(
     servers: int = 2,
     hot: tuple[str, ...] = (),
     partitions: int = 4,
-    told: bool = True,
+    snapshot: bool = True,
     sockets: bool = True,
     **settings: Any,
 ) -> AsyncIterator[System]:
@@ -340,13 +340,13 @@ async def proxied(
     )
     async with asyncio.TaskGroup() as tasks:
         await group.run(tasks)
-        if told:
-            group.tell()
-        beating = tasks.create_task(group.heartbeat())
+        if snapshot:
+            group.publish_snapshot()
+        heartbeats = tasks.create_task(group.heartbeat())
         tasks.create_task(proxy.main(system.settings, system.life))
         try:
             await answers(system.settings.internal_port, "/livez")
-            if told:
+            if snapshot:
                 await answers(system.settings.internal_port)
                 await asyncio.wait_for(_connected(system), PATIENCE_S)
             yield system
@@ -354,7 +354,7 @@ async def proxied(
             system.life.stop("test is over")
             for life in group.lives:
                 life.stop("test is over")
-            beating.cancel()
+            heartbeats.cancel()
             group.watch.stop()
             for bridge in group.bridges:
                 bridge.listener.stop()

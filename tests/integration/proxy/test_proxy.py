@@ -1,4 +1,4 @@
-"""Unmodified clients before a real proxy, real servers behind it: both modes keep the contract of one server."""
+"""Unmodified clients of a real proxy with real servers: both modes keep the contract of a single server."""
 
 import asyncio
 import socket
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from diem.links import local
-from tests.integration.proxy.group import Listener, System, proxied
+from diem.links import unix_sockets
+from tests.integration.proxy.group import BufferedClient, System, proxied
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
 
@@ -25,37 +25,39 @@ def unsubscribe(*names: str, id_: int = 2) -> dict[str, Any]:
     return {"type": "unsubscribe", "id": id_, "endpoints": list(names)}
 
 
-async def subscribed(client: Listener, *names: str, known: int | None = None, id_: int = 1) -> dict[str, int | None]:
-    """Subscribe, and put the parts of the answer together."""
-    await client.say(subscribe(*names, known=known, id_=id_))
+async def subscribed(
+    client: BufferedClient, *names: str, known: int | None = None, id_: int = 1
+) -> dict[str, int | None]:
+    """Subscribe, and merge the parts of the answer."""
+    await client.send(subscribe(*names, known=known, id_=id_))
     found: dict[str, int | None] = {}
     between = []
     while len(found) < len(names):
-        message = await client.hear()
+        message = await client.receive()
         if message["type"] == "subscribed":
             assert message["id"] == id_
             found |= message["endpoints"]
         else:
             between.append(message)
-    client.kept += between
+    client.buffered += between
     return found
 
 
-async def updates(client: Listener, *names: str) -> dict[str, int]:
-    """The newest version of each, after at least one of each."""
+async def updates(client: BufferedClient, *names: str) -> dict[str, int]:
+    """Return the latest version of each endpoint, after at least one update of each."""
     found: dict[str, int] = {}
     while set(names) - set(found):
-        message = await client.hear()
+        message = await client.receive()
         if message["type"] == "update":
             found[message["endpoint"]] = message["version"]
     return found
 
 
-async def reach(client: Listener, name: str, version: int) -> None:
+async def reach(client: BufferedClient, name: str, version: int) -> None:
     """Wait until an endpoint is at a version."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            message = await client.hear()
+            message = await client.receive()
             if message["type"] == "update" and message["endpoint"] == name and message["version"] == version:
                 return
 
@@ -66,11 +68,11 @@ async def until(condition: Callable[[], Awaitable[Any]], within: float = PATIENC
             await asyncio.sleep(0.05)
 
 
-async def told(client: Listener, *, live: bool, name: str, within: float = PATIENCE_S) -> None:
+async def partial_status(client: BufferedClient, *, live: bool, name: str, within: float = PATIENCE_S) -> None:
     """Wait for a status of one endpoint."""
     async with asyncio.timeout(within):
         while True:
-            message = await client.hear(status=True, within=within)
+            message = await client.receive(status=True, within=within)
             if message["type"] == "status" and message["live"] is live and name in message.get("endpoints", ()):
                 return
 
@@ -86,35 +88,35 @@ async def test_subscriptions_at_two_servers_over_one_connection(tmp_path: Path, 
         assert await updates(client, a, b) == {a: version - 1, b: version}
         status = await system.status()
         assert status["upstreams"] == (2 if mode == "shared" else 4)
-        await client.say(unsubscribe(a))
-        assert await client.hear() == {"type": "unsubscribed", "id": 2, "endpoints": [a]}
+        await client.send(unsubscribe(a))
+        assert await client.receive() == {"type": "unsubscribed", "id": 2, "endpoints": [a]}
         system.group.put(a)
         version = system.group.put(b)
         assert await updates(client, b) == {b: version}
 
 
 @both
-async def test_what_a_client_knows_is_not_told_again_and_gone_is_handed_on(tmp_path: Path, mode: str) -> None:
+async def test_known_version_is_not_sent_again_and_gone_is_forwarded(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode) as system, system.client() as client:
         (name,) = system.group.names(0)
         version = system.group.put(name)
         if mode == "passthrough":
             assert await subscribed(client, name, known=version) == {name: version}
-            assert await client.hears_nothing()
+            assert await client.receives_nothing()
         async with system.client() as other:
             assert await subscribed(other, name) == {name: version}
             assert await updates(other, name) == {name: version}
-            await client.say(subscribe(name, known=version, id_=3))
-            assert (await client.hear())["endpoints"] == {name: version}
-            assert await client.hears_nothing()
+            await client.send(subscribe(name, known=version, id_=3))
+            assert (await client.receive())["endpoints"] == {name: version}
+            assert await client.receives_nothing()
             gone = system.group.put(name, gone=True)
             for one in (client, other):
-                message = await one.hear()
+                message = await one.receive()
                 assert (message["version"], message["gone"]) == (gone, True)
 
 
 @both
-async def test_a_client_that_knows_less_is_told_what_the_proxy_retains(tmp_path: Path, mode: str) -> None:
+async def test_client_with_an_older_version_is_sent_the_retained_update(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode) as system, system.client() as first, system.client() as second:
         (name,) = system.group.names(0)
         version = system.group.put(name)
@@ -124,7 +126,7 @@ async def test_a_client_that_knows_less_is_told_what_the_proxy_retains(tmp_path:
 
 
 @both
-async def test_bad_names_and_too_many_are_refused_at_the_proxy(tmp_path: Path, mode: str) -> None:
+async def test_bad_names_and_names_over_the_limit_are_refused_by_the_proxy(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode, subscriptions=2) as system, system.client() as client:
         a, b, c = system.group.names(0, 3)
         answer = await client.ask(subscribe(a, "bad name", b, c))
@@ -139,14 +141,14 @@ async def test_bad_names_and_too_many_are_refused_at_the_proxy(tmp_path: Path, m
 
 
 @both
-async def test_resync_is_handed_on_to_subscribers_only(tmp_path: Path, mode: str) -> None:
+async def test_resync_is_forwarded_to_subscribers_only(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode) as system, system.client() as client, system.client() as other:
         a, b = system.group.names(0, 2)
         await subscribed(client, a)
         await subscribed(other, b)
         system.group.resync(a)
-        assert await client.hear() == {"type": "resync", "endpoints": [a]}
-        assert await other.hears_nothing()
+        assert await client.receive() == {"type": "resync", "endpoints": [a]}
+        assert await other.receives_nothing()
 
 
 @both
@@ -156,13 +158,13 @@ async def test_endpoints_follow_their_partition_to_another_server(tmp_path: Path
         (name,) = group.names(0)
         await subscribed(client, name)
         group.assign(dict.fromkeys(group.assigned, 1))
-        group.tell()
+        group.publish_snapshot()
         await until(lambda: _subscriptions(system, 1, 1))
         await reach(client, name, group.put(name))
 
 
 @both
-async def test_the_hint_of_a_server_is_followed_before_the_metadata_service_knows(tmp_path: Path, mode: str) -> None:
+async def test_redirect_of_a_server_is_followed_before_the_next_snapshot(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode) as system:
         group = system.group
         (name,) = group.names(0)
@@ -177,28 +179,26 @@ async def _subscriptions(system: System, server: int, count: int) -> bool:
 
 
 @both
-async def test_a_lost_server_makes_only_its_endpoints_stale_and_they_recover(tmp_path: Path, mode: str) -> None:
+async def test_only_endpoints_of_a_lost_server_are_stale_and_they_recover(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode) as system, system.client() as client, system.client() as other:
         group = system.group
         (a,), (b,) = group.names(0), group.names(1)
         await subscribed(client, a, b)
         await subscribed(other, b)
         await group.stop_server(0)
-        await told(client, live=False, name=a)
+        await partial_status(client, live=False, name=a)
         version = group.put(a, b)
         assert await updates(client, b) == {b: version}
         assert await updates(other, b) == {b: version}
         await group.start_server(0)
-        await told(client, live=True, name=a)
+        await partial_status(client, live=True, name=a)
         await reach(client, a, group.put(a))
         assert not (await system.status())["stale"]
-        assert await other.hears_nothing()
+        assert await other.receives_nothing()
 
 
 @both
-async def test_a_subscription_at_a_server_that_is_away_is_answered_with_null_and_stale(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_subscription_at_a_stopped_server_is_answered_with_null_and_stale(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode) as system, system.client() as client, stalls() as stalled:
         group = system.group
         (a,), (b,) = group.names(0), group.names(1)
@@ -208,14 +208,14 @@ async def test_a_subscription_at_a_server_that_is_away_is_answered_with_null_and
         assert await subscribed(client, b) == {b: version}
         assert asyncio.get_running_loop().time() - started < 2 * FACTOR + stalled.seconds
         assert await subscribed(client, a, id_=4) == {a: None}
-        await told(client, live=False, name=a)
+        await partial_status(client, live=False, name=a)
         assert 2.5 < asyncio.get_running_loop().time() - started < 6 * FACTOR + stalled.seconds
         await group.start_server(0)
         await reach(client, a, version - 1)
 
 
 @both
-async def test_a_hot_endpoint_leaves_a_server_that_is_away(tmp_path: Path, mode: str) -> None:
+async def test_hot_endpoint_moves_away_from_a_stopped_server(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode, hot=("/hot",)) as system, system.client() as client:
         group = system.group
         await subscribed(client, "/hot")
@@ -226,7 +226,7 @@ async def test_a_hot_endpoint_leaves_a_server_that_is_away(tmp_path: Path, mode:
 
 
 @both
-async def test_without_the_metadata_service_everything_goes_on(tmp_path: Path, mode: str) -> None:
+async def test_updates_and_subscriptions_continue_without_the_metadata_service(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode) as system:
         group = system.group
         group.watch.stop()
@@ -244,14 +244,14 @@ async def _metadata(system: System, *, connected: bool) -> bool:
     return (await system.status())["metadata"] is connected
 
 
-async def test_before_the_first_snapshot_clients_are_refused(tmp_path: Path) -> None:
-    async with proxied(tmp_path, told=False) as system:
+async def test_clients_are_refused_before_the_first_snapshot(tmp_path: Path) -> None:
+    async with proxied(tmp_path, snapshot=False) as system:
         await until(lambda: _metadata(system, connected=True))
         with pytest.raises(InvalidStatus) as refused:
             async with system.client():
                 pass
         assert refused.value.response.status_code == 503
-        system.group.tell()
+        system.group.publish_snapshot()
         await until(lambda: _ready(system))
         async with system.client() as client:
             assert await subscribed(client, "/a") == {"/a": None}
@@ -263,8 +263,8 @@ async def _ready(system: System) -> bool:
 
 @both
 async def test_servers_outside_of_the_allow_list_are_never_dialled(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode, told=False, allowed=["127.0.0.0/8:1"]) as system:
-        system.group.tell()
+    async with proxied(tmp_path, mode, snapshot=False, allowed=["127.0.0.0/8:1"]) as system:
+        system.group.publish_snapshot()
         await until(lambda: _ready(system))
         status = await system.status()
         assert (status["servers"], status["servers_refused"]) == ([], 2)
@@ -276,7 +276,7 @@ async def test_servers_outside_of_the_allow_list_are_never_dialled(tmp_path: Pat
 
 
 @both
-async def test_when_clients_have_left_nothing_stays(tmp_path: Path, mode: str) -> None:
+async def test_subscriptions_and_links_end_with_their_clients(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode) as system:
         names = [*system.group.names(0, 3), *system.group.names(1, 3)]
         async with system.client() as one, system.client() as two:
@@ -291,7 +291,7 @@ async def test_when_clients_have_left_nothing_stays(tmp_path: Path, mode: str) -
 
 @both
 @pytest.mark.parametrize("sockets", [True, False], ids=["unix", "tcp"])
-async def test_a_client_that_does_not_read_gets_the_newest_when_it_does(
+async def test_blocked_client_gets_the_latest_versions_when_it_reads_again(
     tmp_path: Path, mode: str, sockets: bool
 ) -> None:
     sock = socket.socket()
@@ -311,7 +311,7 @@ async def test_a_client_that_does_not_read_gets_the_newest_when_it_does(
             found: dict[str, int] = {}
             received = 0
             while set(found.values()) != set(range(last - 19, last + 1)):
-                message = await client.hear()
+                message = await client.receive()
                 if message["type"] == "update":
                     assert message["version"] > found.get(message["endpoint"], 0)
                     found[message["endpoint"]] = message["version"]
@@ -320,18 +320,18 @@ async def test_a_client_that_does_not_read_gets_the_newest_when_it_does(
 
 
 @both
-async def test_links_within_the_machine_take_unix_sockets(
+async def test_links_within_the_machine_use_unix_sockets(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: set[Path | None] = set()
 
-    def unix_socket(directory: Path | None, host: str, port: int) -> Path | None:
+    def find_socket(directory: Path | None, host: str, port: int) -> Path | None:
         path = find(directory, host, port)
         tried.add(path)
         return path
 
-    find = local.unix_socket
-    monkeypatch.setattr(local, "unix_socket", unix_socket)
+    find = unix_sockets.find_socket
+    monkeypatch.setattr(unix_sockets, "find_socket", find_socket)
     async with proxied(tmp_path, mode) as system:
         async with system.client() as client:
             await subscribed(client, *system.group.names(0), *system.group.names(1))
@@ -343,18 +343,18 @@ async def test_links_within_the_machine_take_unix_sockets(
 
 
 @both
-async def test_a_proxy_that_stops_lets_its_clients_go_with_1012(tmp_path: Path, mode: str) -> None:
+async def test_stopping_proxy_closes_its_clients_with_1012(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode) as system, system.client() as client:
         await subscribed(client, *system.group.names(0))
         system.life.stop("test")
         with pytest.raises(ConnectionClosed) as closed:
             while True:
-                await client.hear()
+                await client.receive()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1012
 
 
-async def test_passthrough_refuses_what_needs_more_links_than_allowed(tmp_path: Path) -> None:
+async def test_passthrough_refuses_a_request_that_needs_more_links_than_allowed(tmp_path: Path) -> None:
     async with proxied(tmp_path, "passthrough", upstreams=1) as system, system.client() as client:
         (a,), (b,) = system.group.names(0), system.group.names(1)
         await subscribed(client, a)

@@ -1,4 +1,4 @@
-"""What real servers and proxies record of real clients, in files."""
+"""Traffic of real clients, recorded by real servers and proxies in files."""
 
 import asyncio
 import re
@@ -9,8 +9,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
-from diem.links.client import UpdatesClient
-from diem.links.client.base import Timing
+from diem.links.client import Timing, UpdatesClient
 from diem.process.auth import SharedKey
 from diem.protocol.traffic import Counted, TrafficEvent, Type, decode
 from tests.integration.proxy.group import proxied
@@ -21,7 +20,7 @@ from tests.support.small import small_system
 
 @pytest.fixture(autouse=True)
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every process of the test records; returns the folder of the files."""
+    """Have every process of the test record traffic; return the folder of the files."""
     SharedKey.create(tmp_path / "traffic.salt")
     monkeypatch.setenv("DIEM_TRAFFIC_SINK", "files")
     monkeypatch.setenv("DIEM_TRAFFIC_DIR", str(tmp_path / "traffic"))
@@ -30,13 +29,13 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def events(folder: Path, edge: str) -> list[TrafficEvent]:
-    """Everything of a process that has ended, in its order."""
+    """Return all events of a process that has ended, in order."""
     files = sorted(folder.glob(f"{edge}-*.jsonl"), key=lambda path: int(path.stem.rpartition("-")[2]))
     assert not list(folder.glob(f".{edge}-*"))
     return [decode(line) for file in files for line in file.read_bytes().splitlines()]
 
 
-def story(found: list[TrafficEvent]) -> list[tuple[str, frozenset[str]]]:
+def lifecycle(found: list[TrafficEvent]) -> list[tuple[str, frozenset[str]]]:
     return [(event.type, frozenset(event.endpoints)) for event in found if event.type is not Type.COUNTS]
 
 
@@ -55,16 +54,16 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_server_records_what_its_clients_really_subscribed_to(tmp_path: Path, recorded: Path) -> None:
+async def test_a_server_records_the_subscriptions_that_took_effect(tmp_path: Path, recorded: Path) -> None:
     async with small_system(tmp_path) as system, system.client() as client:
         await client.ask(subscribe("/a", "/b"))
         await client.ask(subscribe("/b", "/c", id_=2))
         assert (await client.ask(subscribe("bad", id_=3)))["rejected"]
         await client.ask(unsubscribe("/a", "/a", "/nobody", id_=4))
         system.feed.put("/b", "/c", "/nobody")
-        assert {(await client.hear())["endpoint"] for _ in range(2)} == {"/b", "/c"}
+        assert {(await client.receive())["endpoint"] for _ in range(2)} == {"/b", "/c"}
     found = events(recorded, "websocket-1")
-    assert story(found) == [
+    assert lifecycle(found) == [
         ("connect", frozenset()),
         ("subscribe", {"/a", "/b"}),
         ("subscribe", {"/c"}),
@@ -75,9 +74,7 @@ async def test_a_server_records_what_its_clients_really_subscribed_to(tmp_path: 
     assert counted(found) == {"/b": Counted(1, 1), "/c": Counted(1, 1), "/nobody": Counted(1, 0)}
 
 
-async def test_the_connections_of_a_client_are_known_for_its_and_say_nothing_of_it(
-    tmp_path: Path, recorded: Path
-) -> None:
+async def test_connections_of_one_client_share_a_pseudonym_that_hides_its_name(tmp_path: Path, recorded: Path) -> None:
     name = "0123456789abcdef-my-page"
     async with small_system(tmp_path) as system:
         url = system.url
@@ -93,7 +90,7 @@ async def test_the_connections_of_a_client_are_known_for_its_and_say_nothing_of_
     assert not any(name.encode() in path.read_bytes() for path in recorded.iterdir())
 
 
-async def test_a_python_client_says_the_same_on_every_connection() -> None:
+async def test_a_python_client_sends_the_same_name_on_every_connection() -> None:
     paths: list[str] = []
 
     async def send_away(connection: ServerConnection) -> None:
@@ -103,7 +100,7 @@ async def test_a_python_client_says_the_same_on_every_connection() -> None:
 
     async with serve(send_away, "127.0.0.1", 0, subprotocols=[Subprotocol("diem.v1.json")]) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
-        for timing in (Timing(base=0.01, cap=0.01), Timing(base=0.01, cap=0.01)):
+        for timing in (Timing(base_s=0.01, cap_s=0.01), Timing(base_s=0.01, cap_s=0.01)):
             async with UpdatesClient(url, timing=timing):
                 seen = len(paths)
                 await until(lambda seen=seen: len(paths) >= seen + 2)  # type: ignore[misc]
@@ -111,7 +108,7 @@ async def test_a_python_client_says_the_same_on_every_connection() -> None:
     assert len(set(paths)) == 2
 
 
-async def test_all_clients_are_gone_when_a_server_stops(tmp_path: Path, recorded: Path) -> None:
+async def test_a_stopping_server_records_the_disconnect_of_every_client(tmp_path: Path, recorded: Path) -> None:
     async with small_system(tmp_path) as system:
         clients = [system.client() for _ in range(5)]
         for each in clients:
@@ -125,14 +122,16 @@ async def test_all_clients_are_gone_when_a_server_stops(tmp_path: Path, recorded
     assert len(set(ends)) == len(ends) == 5
 
 
-async def test_without_it_nothing_is_recorded(tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_recorded_with_the_sink_off(
+    tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DIEM_TRAFFIC_SINK", "off")
     async with small_system(tmp_path) as system, system.client() as client:
         await client.ask(subscribe("/a"))
     assert not recorded.exists()
 
 
-async def test_clients_notice_nothing_of_a_directory_that_cannot_be_written(
+async def test_an_unwritable_directory_does_not_affect_clients(
     tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -140,7 +139,7 @@ async def test_clients_notice_nothing_of_a_directory_that_cannot_be_written(
     async with small_system(tmp_path) as system, system.client() as client:
         assert (await client.ask(subscribe("/a")))["endpoints"] == {"/a": None}
         version = system.feed.put("/a")
-        assert (await client.hear())["version"] == version
+        assert (await client.receive())["version"] == version
 
 
 @both
@@ -159,20 +158,20 @@ async def test_a_proxy_records_clients_and_servers_record_counts(tmp_path: Path,
     found = events(recorded, "proxy-1")
     connections = {event.connection: None for event in found if event.connection}
     first, second_ = ([e for e in found if e.connection == connection] for connection in connections)
-    asked = [story([event]) for event in first if event.type is Type.SUBSCRIBE]
-    # Servers answer one by one, so the names of one request may come in several events.
+    asked = [lifecycle([event]) for event in first if event.type is Type.SUBSCRIBE]
+    # Servers answer separately, so the names of one request may be in several events.
     assert sorted(name for event in first if event.type is Type.SUBSCRIBE for name in event.endpoints) == sorted(
         [one, two]
     ), asked
-    assert [entry for entry in story(first) if entry[0] != "subscribe"] == [
+    assert [entry for entry in lifecycle(first) if entry[0] != "subscribe"] == [
         ("connect", frozenset()),
         ("unsubscribe", {two}),
         ("disconnect", frozenset()),
     ]
-    assert story(second_) == [("connect", frozenset()), ("subscribe", {one}), ("disconnect", frozenset())]
+    assert lifecycle(second_) == [("connect", frozenset()), ("subscribe", {one}), ("disconnect", frozenset())]
     assert len({event.client for event in found if event.client}) == 1
     servers = [events(recorded, f"websocket-{number}") for number in (1, 2)]
-    assert [story(each) for each in servers] == [[], []]
+    assert [lifecycle(each) for each in servers] == [[], []]
     assert counted(servers[0])[one] == Counted(1, 1)
     assert counted(servers[1])[two] == Counted(1, 1)
     shared = {one: Counted(1, 1), two: Counted(1, 1)}
@@ -188,18 +187,18 @@ async def test_an_endpoint_that_moves_to_another_server_stays_subscribed(
         async with system.client() as client:
             await subscribed(client, name)
             system.group.assign(dict.fromkeys(system.group.assigned, 1))
-            system.group.tell()
+            system.group.publish_snapshot()
             async with asyncio.timeout(PATIENCE_S):
                 while (await system.server_status(1))["subscriptions"] == 0:
                     await asyncio.sleep(0.02)
-    assert story(events(recorded, "proxy-1")) == [
+    assert lifecycle(events(recorded, "proxy-1")) == [
         ("connect", frozenset()),
         ("subscribe", {name}),
         ("disconnect", frozenset()),
     ]
 
 
-async def test_files_are_named_by_process_and_life(tmp_path: Path, recorded: Path) -> None:
+async def test_files_are_named_by_process_and_incarnation(tmp_path: Path, recorded: Path) -> None:
     for _ in range(2):
         async with small_system(tmp_path) as system, system.client() as client:
             await client.ask(subscribe("/a"))

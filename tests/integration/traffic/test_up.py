@@ -1,4 +1,4 @@
-"""`diem up` has traffic recorded, unless it is told not to; what a killed server had written is not lost."""
+"""``diem up`` records traffic by default; nothing that a killed server had written is lost."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.support.running import Running, running, until
 
 
 async def record(system: Running, *names: str, query: str = "") -> UpdatesClient:
-    """A client that was answered for these."""
+    """Return a client once its subscriptions to ``names`` are confirmed."""
     client = await UpdatesClient(system.websocket_urls[0] + query).__aenter__()
     await client.subscribe(dict.fromkeys(names))
     seen: set[str | None] = set()
@@ -21,7 +21,7 @@ async def record(system: Running, *names: str, query: str = "") -> UpdatesClient
     return client
 
 
-async def test_a_killed_server_leaves_what_it_has_written_and_the_next_one_completes_it(tmp_path: Path) -> None:
+async def test_the_file_of_a_killed_server_is_completed_by_the_next_one(tmp_path: Path) -> None:
     async with running(tmp_path) as system:
         folder = system.state_dir / "traffic" / "in"
         client = await record(system, "/a", "/b")
@@ -30,7 +30,7 @@ async def test_a_killed_server_leaves_what_it_has_written_and_the_next_one_compl
             file.write(b'{"type":"subscr')
         system.kill("websocket-1")
         (completed,) = await until(lambda: list(folder.glob("websocket-1-*.jsonl")))
-        # The client has found the next one.
+        # The client has reconnected to the new process.
         await until(lambda: [p for p in folder.glob(".websocket-1-*") if b'"/b"' in p.read_bytes()])
         await client.__aexit__(None, None, None)
     assert completed.name == hidden.name.removeprefix(".")
@@ -38,13 +38,13 @@ async def test_a_killed_server_leaves_what_it_has_written_and_the_next_one_compl
     assert [event.type for event in events[:2]] == [Type.CONNECT, Type.SUBSCRIBE]
     assert set(events[1].endpoints) == {"/a", "/b"}
     (last,) = [path for path in folder.iterdir() if path != completed]
-    lives = {decode(line).incarnation for line in last.read_bytes().splitlines()}
-    assert lives
-    assert events[0].incarnation not in lives
+    incarnations = {decode(line).incarnation for line in last.read_bytes().splitlines()}
+    assert incarnations
+    assert events[0].incarnation not in incarnations
     assert (system.state_dir / "traffic.salt").stat().st_mode & 0o777 == 0o600
 
 
-async def test_traffic_can_be_left_unrecorded(tmp_path: Path) -> None:
+async def test_nothing_is_recorded_with_traffic_off(tmp_path: Path) -> None:
     async with running(tmp_path, options=("--traffic", "off")) as system:
         client = await record(system, "/a")
         await client.__aexit__(None, None, None)
@@ -52,7 +52,7 @@ async def test_traffic_can_be_left_unrecorded(tmp_path: Path) -> None:
 
 
 @needs_nginx
-async def test_a_client_is_the_same_at_every_server_behind_nginx(tmp_path: Path) -> None:
+async def test_a_client_has_the_same_pseudonym_at_every_server_behind_nginx(tmp_path: Path) -> None:
     async with running(tmp_path, "x-broadcast", servers=2) as system:
         clients = [await record(system, "/a", query="?client=one-and-the-same") for _ in range(4)]
         for client in clients:

@@ -1,15 +1,15 @@
-"""The faults of the convergence runs: what each does to the system, and when it is over."""
+"""The faults of the convergence runs, by name."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from tests.load.injection import groups, kafka, links
-from tests.load.injection.learned import LEARNED, learned_plan
 from tests.load.injection.links import FEED, UPSTREAM
 from tests.load.injection.poison import poison
 from tests.load.injection.processes import kill, rescale, wipe
 from tests.load.injection.repartition import REPARTITIONS
 from tests.load.injection.scene import Inject, Scene
+from tests.load.injection.traffic_plan import LEARNED, learned_plan
 from tests.oracle.accounting import WIPE
 
 __all__ = [
@@ -60,7 +60,7 @@ FAULTS: Final[Mapping[str, Inject]] = {
     **REPARTITIONS,
     LEARNED: learned_plan,
 }
-"""Every fault by name; each returns when what it hit is back in service."""
+"""Every fault by name; each returns when the affected part is back in service."""
 
 CUTS: Final = frozenset({"cut-reset", "cut-black-hole"})
 """They need the relay before the feed."""

@@ -1,4 +1,4 @@
-"""One plan on the running system, under load: applied, held in a phase, taken back; endpoints change meanwhile."""
+"""One plan on the running system under load: applied, held in a phase, or rolled back, while endpoints change."""
 
 import asyncio
 import os
@@ -14,26 +14,26 @@ from diem.protocol.partition_map import PartitionMap, Phase
 from metadata.plans.plan import Plan
 from tests.load.bench import Goal
 from tests.load.injection.scene import Scene
-from tests.load.plans import Plans, drawn
+from tests.load.plans import Plans, draw_plan
 from tests.load.system import NotUp
 
 MOVE_SECONDS: Final = 3.0
-"""That MOVE lasts in these runs: long enough for a kill to fall into it."""
+"""Duration of MOVE in these runs: long enough for a kill to fall into it."""
 EARLY_SECONDS: Final = 0.8
-"""Before the end of MOVE, for RETIRE to find the publisher stopped."""
+"""Time before the end of MOVE at which the publisher is stopped, so that RETIRE waits for it."""
 ENDS_SECONDS: Final = MOVE_SECONDS + 5.0
-"""Within which a plan is applied, or taken back."""
+"""Time within which a plan is applied, or rolled back."""
 STOPPED_SECONDS: Final = 8.0
-"""For which the publisher is stopped at most until RETIRE begins: after 10 s no server would be live."""
+"""Longest stop of the publisher until RETIRE begins: after 10 s no server would be live."""
 CHANGED_SECONDS: Final = ((0.0, 0.5), (0.5, MOVE_SECONDS), (MOVE_SECONDS, MOVE_SECONDS + 0.6))
-"""After the start of a move, when quiet endpoints change: as many in each, so that some change in every phase."""
+"""Intervals after the start of a move in which quiet endpoints change, equally many in each: some in every phase."""
 PATIENCE_SECONDS: Final = 30.0
-"""Beyond these, for a plan that is late: so that the next fault finds none on its way."""
+"""Extra time for a late plan, so that none is in progress at the next fault."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One plan on the running system; what is found out about it are goals of the run."""
+    """One plan on the running system; its results are goals of the run."""
 
     kind: str
     scene: Scene
@@ -44,19 +44,19 @@ class Attempt:
     changes: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def apply(self, share: float = 1.0) -> int:
-        """Begin to move; returns how many endpoints. A share of those that are quiet changes in the meantime.
+        """Start to apply; return the number of endpoints that move. A share of the quiet ones changes meanwhile.
 
-        One of three does not: who subscribes to it has its update from where it was written before anybody moved.
+        One of three does not: its subscribers get the update that was written before the move.
         """
-        self._stir(0.0, share)
+        self._change_quiet(0.0, share)
         return int((await self.plans.apply(self.plan))["moves"])
 
     async def rollback(self, share: float) -> int:
-        """Take the plan back from where it is; returns how many endpoints move."""
-        self._stir(1.0 - share, 1.0)
+        """Start to roll back; return the number of endpoints that move."""
+        self._change_quiet(1.0 - share, 1.0)
         return int((await self.plans.rollback(self.plan))["moves"])
 
-    def _stir(self, first: float, last: float) -> None:
+    def _change_quiet(self, first: float, last: float) -> None:
         quiet = sorted(self.scene.writer.quiet & self.plan.homes.keys())
         changing = [name for number, name in enumerate(quiet) if number % 3]
         for name in changing[round(first * len(changing)) : round(last * len(changing))]:
@@ -67,8 +67,8 @@ class Attempt:
         await self.scene.writer.change([name])
 
     @asynccontextmanager
-    async def standing_in(self, phase: Phase, share: float = 1.0) -> AsyncIterator[None]:
-        """Applies the plan; inside it stands in the phase: what waits for the publisher finds it stopped."""
+    async def held_in(self, phase: Phase, share: float = 1.0) -> AsyncIterator[None]:
+        """Apply the plan and hold it in the phase, by stopping the publisher where the phase waits for it."""
         if phase is Phase.PREPARE:
             async with _publisher_stopped(self.scene):
                 await self.apply(share)
@@ -86,16 +86,16 @@ class Attempt:
             yield
 
     async def applied(self, start: float, within: float = ENDS_SECONDS) -> float:
-        """Wait until the plan is applied, and look whether everything is where it says; returns when it was."""
+        """Wait until the plan is applied, check all homes, and return the time."""
         end = await self.plans.until_state(self.plan, "applied", within + PATIENCE_SECONDS)
         map_ = await self.plans.map()
-        astray = sum(map_.home(name.encode()) != home for name, home in self.plan.homes.items())
+        misplaced = sum(map_.home(name.encode()) != home for name, home in self.plan.homes.items())
         self._found("the plan is applied", "s", within, end - start)
-        self._found("endpoints that are not where the plan has them", "", 0, astray)
+        self._found("endpoints that are not where the plan has them", "", 0, misplaced)
         return end
 
     async def restored(self, start: float) -> float:
-        """Wait until the plan is taken back, and look whether everything is where it was; returns when it was."""
+        """Wait until the plan is rolled back, check all homes, and return the time."""
         end = await self.plans.until_state(self.plan, "rolled_back", ENDS_SECONDS + PATIENCE_SECONDS)
         map_ = await self.plans.map()
         names = map(str.encode, self.scene.writer.endpoints)
@@ -110,23 +110,23 @@ class Attempt:
 
 
 @asynccontextmanager
-async def attempting(kind: str, scene: Scene, *, more: int = 0) -> AsyncIterator[Attempt]:
-    """A plan that follows from the map as it is now, handed in."""
+async def submitted_attempt(kind: str, scene: Scene, *, more: int = 0) -> AsyncIterator[Attempt]:
+    """Draw a plan for the current map and submit it."""
     plans, random = Plans(scene.system, scene.brokers.options), Random(f"{scene.seed} {kind}")
     before, owners = await plans.map(), await plans.owners()
-    plan = drawn(scene.writer.endpoints, before, owners, random, more=more)
+    plan = draw_plan(scene.writer.endpoints, before, owners, random, more=more)
     await plans.submit(plan)
     attempt = Attempt(kind, scene, plans, plan, before, random)
     try:
         yield attempt
     finally:
-        # Also after a failure: what was asked for may be accepted, and is to be remembered then.
+        # Also after a failure: pending changes may be accepted, and must be recorded then.
         await asyncio.gather(*attempt.changes)
 
 
 @asynccontextmanager
 async def _publisher_stopped(scene: Scene) -> AsyncIterator[None]:
-    """The Data Service stopped (SIGSTOP), unless it is killed meanwhile."""
+    """Stop the Data Service (SIGSTOP); it may be killed meanwhile."""
     pid = scene.system.process("data").pid
     if pid is None:
         raise NotUp("data does not run")

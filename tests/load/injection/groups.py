@@ -1,4 +1,4 @@
-"""Faults of servers that share out the endpoints: some are gone for good, many come and go, nobody knows the owners."""
+"""Faults of servers that share the endpoints: servers down, rebalance storms, no metadata service."""
 
 import asyncio
 import os
@@ -11,31 +11,31 @@ from websockets.typing import Subprotocol
 
 from diem.process.auth import SharedKey
 from services.composite.control import PATH, SUBPROTOCOL
-from tests.load.injection.held import Hold
+from tests.load.injection.keep_down import KeepDown
 from tests.load.injection.scene import Inject, Scene
 from tests.load.system import START_SECONDS, NotUp
 from tests.oracle.history import Fault
 
 TAKEN_OVER_SECONDS, LOCATED_SECONDS = 20.0, 25.0
-"""Within which others serve what a server had that is gone: a group gives up a bridge after 10 s. A client that looks
-for servers itself asks again only every 5 to 10 s."""
+"""Time within which others serve the endpoints of a lost server: a group gives up a bridge after 10 s, and a client
+that locates servers itself asks again only every 5 to 10 s."""
 WRITTEN_SECONDS = 3.0
-"""In which every endpoint changes: who has converged with that needs nobody who is gone."""
+"""Time in which every endpoint changes: clients that have converged since do not need the lost servers."""
 DOWN_SECONDS = 25.0
-"""How long a server is gone, at least; in a quick run only until everybody has converged without it."""
+"""Shortest time without a server; in a quick run only until all clients have converged without it."""
 UNKNOWN_SECONDS, UNKNOWN_QUICK_SECONDS = 30.0, 10.0
 STORM_SECONDS, STORM_QUICK_SECONDS = 60.0, 15.0
 EVERY_SECONDS = 5.0
 STOPPED_SECONDS = 12.0
 LOST_SHARE = 0.1
-"""Of the clients, that lose their connections while nobody says who has what; twice."""
+"""Share of the clients that lose their connections without a metadata service; twice."""
 
 
 def down(kind: str, *targets: str) -> Inject:
-    """Processes killed and kept down until :func:`up`; others have what they had within 20 s."""
+    """Kill processes and keep them down until :func:`up`; others take over within 20 s."""
 
     async def inject(scene: Scene) -> Fault:
-        hold = scene.held[kind] = Hold(scene.system, targets)
+        hold = scene.kept_down[kind] = KeepDown(scene.system, targets)
         heal = LOCATED_SECONDS if scene.system.mode == "z-client" else TAKEN_OVER_SECONDS
         await asyncio.sleep(WRITTEN_SECONDS)
         return Fault(kind, ", ".join(targets), hold.since, hold.since, heal=heal)
@@ -44,10 +44,10 @@ def down(kind: str, *targets: str) -> Inject:
 
 
 def up(kind: str, before: str) -> Inject:
-    """What was kept down lives again; over when it is ready."""
+    """Release processes that were kept down; over when they are ready."""
 
     async def inject(scene: Scene) -> Fault:
-        hold = scene.held.pop(before)
+        hold = scene.kept_down.pop(before)
         await asyncio.sleep(0 if scene.quick else hold.since + DOWN_SECONDS - monotonic())
         start = monotonic()
         return Fault(kind, before, start, await hold.release())
@@ -56,7 +56,7 @@ def up(kind: str, before: str) -> Inject:
 
 
 def scaled(kind: str, change: int) -> Inject:
-    """Servers, or composites, that join or leave for good. Nobody may notice."""
+    """Add or remove servers, or composites, for good. No client may notice."""
 
     async def inject(scene: Scene) -> Fault:
         start, before = monotonic(), int(scene.system.described()["servers"])
@@ -67,7 +67,7 @@ def scaled(kind: str, change: int) -> Inject:
 
 
 async def storm(scene: Scene) -> Fault:
-    """A server more, and one less, every 5 s: each a rebalance. Nobody may notice."""
+    """Add and remove a server every 5 s, each a rebalance. No client may notice."""
     start = monotonic()
     total = STORM_QUICK_SECONDS if scene.quick else STORM_SECONDS
     few = await _servers(scene)
@@ -80,18 +80,18 @@ async def storm(scene: Scene) -> Fault:
 
 
 async def metadata_down(scene: Scene) -> Fault:
-    """Nobody says who has what, while some clients have to connect again. Nobody else may notice."""
-    hold = Hold(scene.system, ("metadata",))
+    """Keep the metadata service down while some clients have to reconnect. No other client may notice."""
+    hold = KeepDown(scene.system, ("metadata",))
     total = UNKNOWN_QUICK_SECONDS if scene.quick else UNKNOWN_SECONDS
     for _ in range(2):
         await asyncio.sleep(total / 3)
-        await scene.crowd.drop(LOST_SHARE)
+        await scene.clients.drop(LOST_SHARE)
     await asyncio.sleep(total / 3)
     return Fault("metadata-down", "metadata", hold.since, await hold.release(), excuses=False)
 
 
 async def stop_server(scene: Scene) -> Fault:
-    """A server stopped (SIGSTOP): every link of its is a black hole."""
+    """Stop a server (SIGSTOP): all its links are black holes."""
     server = await scene.system.find("websocket-1")
     if server.pid is None:
         raise NotUp(f"{server.name} does not run")
@@ -105,7 +105,7 @@ async def stop_server(scene: Scene) -> Fault:
 
 
 async def _servers(scene: Scene) -> int:
-    """How many servers share out the endpoints: in mode xz, in the first composite."""
+    """Return the number of servers that share the endpoints; in mode xz, in the first composite."""
     if scene.system.mode != "xz":
         return int(scene.system.described()["servers"])
     children = await scene.system.children(scene.system.process("composite-1"))

@@ -18,23 +18,23 @@ STOPPED_SECONDS = 15.0
 DOWN_SECONDS, DOWN_QUICK_SECONDS = 60.0, 20.0
 TOLD_SECONDS = 15.0
 _TAKEN = {"200", "404", "410"}
-"""Answers that are no refusal: deleting what is gone already gets the last two."""
+"""Statuses of success: deleting a deleted endpoint gets the last two."""
 
 
 async def kill_leader(scene: Scene) -> Fault:
-    """The broker killed that leads most partitions of the updates topic."""
+    """Kill the broker that leads most partitions of the updates topic."""
     await scene.brokers.until_in_sync()
     return await _kill(scene, "kill-broker", await scene.brokers.leader_of_most())
 
 
 async def kill_controller(scene: Scene) -> Fault:
-    """The broker killed that was the first active controller."""
+    """Kill the broker that was the first active controller."""
     await scene.brokers.until_in_sync()
     return await _kill(scene, "kill-controller", scene.brokers.controller())
 
 
 async def stop_leader(scene: Scene) -> Fault:
-    """The broker stopped (SIGSTOP) that leads most partitions of the updates topic."""
+    """Stop the broker (SIGSTOP) that leads most partitions of the updates topic."""
     await scene.brokers.until_in_sync()
     target = await scene.brokers.leader_of_most()
     start, pid = monotonic(), scene.system.process(target).pid
@@ -49,7 +49,7 @@ async def stop_leader(scene: Scene) -> Fault:
 
 
 async def all_down(scene: Scene) -> Fault:
-    """Every broker killed, and again as often as it is started; over when the last of them takes connections."""
+    """Kill every broker as often as it is restarted; over when the last one accepts connections."""
     others, answers, start = _restarts(scene.system), Counter(scene.writer.statuses), monotonic()
     killed: dict[str, int] = {}
     while monotonic() < start + (DOWN_QUICK_SECONDS if scene.quick else DOWN_SECONDS):
@@ -86,7 +86,7 @@ async def all_down(scene: Scene) -> Fault:
 
 
 async def recreate_topic(scene: Scene) -> Fault:
-    """The updates topic deleted; over when the publisher has made it again."""
+    """Delete the updates topic; over when the publisher has recreated it."""
     before, start = await scene.brokers.topic(), monotonic()
     if before is None:
         raise NotUp("there is no updates topic")
@@ -101,7 +101,7 @@ async def recreate_topic(scene: Scene) -> Fault:
 
 
 def told(history: History, since: float) -> float | None:
-    """Seconds from ``since`` until the last client was told live:false; None when nobody was."""
+    """Return the seconds from ``since`` until the last client got live:false; None if none did."""
     first = [
         next(
             (event.time for event in events if event.time >= since and event.kind == Kind.STATUS and not event.code),

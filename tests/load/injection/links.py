@@ -1,4 +1,4 @@
-"""Faults of links that go through a relay: from a bridge to its server, and from whoever needs a server to it."""
+"""Faults of links through a relay: from a bridge to its server, and from clients or proxies to a server."""
 
 import asyncio
 from time import monotonic
@@ -11,12 +11,12 @@ from tests.oracle.history import Fault
 FEED = "bridge-1 to websocket-1"
 UPSTREAM = "links to websocket-1"
 HOLE_SECONDS = 12.0
-"""Longer than the 10 s without a beat after which a server says that it is not live."""
+"""Longer than the 10 s without a heartbeat after which a server reports that it is not live."""
 AGAIN_SECONDS = 15.0
 
 
 def reset(kind: str, target: str) -> Inject:
-    """The link reset on both sides; over when there is one again."""
+    """Reset the link on both sides; over when it is re-established."""
 
     async def inject(scene: Scene) -> Fault:
         relay, start = _relay(scene, target), monotonic()
@@ -32,7 +32,7 @@ def reset(kind: str, target: str) -> Inject:
 
 
 def black_hole(kind: str, target: str) -> Inject:
-    """Nothing passes, and nobody is told."""
+    """Drop all data without closing the link."""
 
     async def inject(scene: Scene) -> Fault:
         relay, start = _relay(scene, target), monotonic()

@@ -1,4 +1,4 @@
-"""Records that are no updates, written into partitions under load by a producer of their own (invariant I13)."""
+"""Records that are not updates, written under load by another producer (invariant I13)."""
 
 import asyncio
 import os
@@ -18,22 +18,22 @@ from tests.load.system import NotUp
 from tests.oracle.history import Event, Fault, History, Kind
 
 DELAY_SECONDS = 1.0
-"""How long a bad record may delay its partition."""
+"""Longest delay of a partition by a bad record."""
 PASSED_SECONDS = 20.0
 RESYNC_SECONDS = 5.0
 OVERSIZE_BYTES = 130_000
-"""Nearly what the topic takes."""
+"""Nearly the limit of the topic."""
 _FUTURE = 3_000_000_000_000
-"""A version that nobody accepted: whoever is told of it was told by a bad record."""
+"""A version that was never accepted: a client that gets it got it from a bad record."""
 
 Place = tuple[int, int]
 """Partition and offset."""
 
 
 def bad_records(endpoint: str, partition: int, other: str, other_version: int) -> list[Record]:
-    """One of every kind, most with the key of ``endpoint``; ``other`` lends one a value.
+    """Return one bad record of every kind, most with the key of ``endpoint``; one has a value of ``other``.
 
-    Without any key there is none: Kafka does not take one into a compacted topic.
+    None is without a key: Kafka rejects those in a compacted topic.
     """
     key, future = endpoint.encode(), encode(endpoint, _FUTURE, _FUTURE)
     values = [
@@ -47,7 +47,7 @@ def bad_records(endpoint: str, partition: int, other: str, other_version: int) -
 
 
 async def poison(scene: Scene) -> Fault:
-    """Bad records of every kind and a tombstone in two partitions; over when every bridge has passed them."""
+    """Write bad records of every kind and a tombstone to two partitions; over when every bridge has passed them."""
     topic = await scene.brokers.topic()
     if topic is None:
         raise NotUp("there is no updates topic")
@@ -86,7 +86,7 @@ async def poison(scene: Scene) -> Fault:
 
 
 def unresynced(history: History, endpoints: Iterable[str], since: float) -> int:
-    """Pairs of a subscribed client and one of the ``endpoints`` without a ``resync`` within 5 s of ``since``."""
+    """Count the pairs of subscribed client and endpoint without a ``resync`` within 5 s of ``since``."""
     return sum(_owed(events, endpoint, since) for events in history.clients.values() for endpoint in endpoints)
 
 
@@ -98,7 +98,7 @@ def _owed(events: list[Event], endpoint: str, since: float) -> bool:
         if event.time >= since and (event.kind == Kind.RESYNC and event.endpoint == endpoint):
             return False
         if event.kind == Kind.SUBSCRIBED and event.endpoint == endpoint:
-            # Who subscribes when it is over has missed nothing.
+            # A later subscriber has missed nothing.
             subscribed = subscribed or event.time < since
         elif event.kind == Kind.CLOSE or (event.endpoint == endpoint and event.kind == Kind.UNSUBSCRIBE):
             subscribed = False
@@ -110,7 +110,7 @@ def _counts(records: list[Record], tombstones: list[Record]) -> list[tuple[str, 
 
 
 async def _passed(scene: Scene, bridges: list[Process], wanted: list[dict[str, int]]) -> int:
-    """How many bridges have counted what they should, exactly; waits until all have."""
+    """Return the number of bridges with exactly the expected counts; waits until all have."""
     limit = monotonic() + PASSED_SECONDS
     while True:
         counted = [await scene.system.counted(bridge) for bridge in bridges]

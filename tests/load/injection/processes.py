@@ -1,4 +1,4 @@
-"""Faults of processes: killed, added, removed, and a store that is wiped."""
+"""Faults of processes: kill, add, remove, and wipe the store."""
 
 import asyncio
 from time import monotonic
@@ -8,13 +8,13 @@ from tests.oracle.accounting import WIPE
 from tests.oracle.history import Fault
 
 EMPTY_SECONDS = 4.0
-"""How long a wiped store stays empty, so that its readers catch up with nothing and give up what they held."""
+"""Time for which a wiped store stays empty, so that its readers drop what they held."""
 SCALED_SECONDS = 3.0
-"""How long there are more servers, or fewer."""
+"""Time with more servers, or fewer."""
 
 
 def kill(kind: str, target: str) -> Inject:
-    """A process killed; over when the next one is ready (nginx: when clients can connect again)."""
+    """Kill a process; over when its successor is ready (nginx: when clients can connect again)."""
 
     async def inject(scene: Scene) -> Fault:
         start = monotonic()
@@ -24,7 +24,7 @@ def kill(kind: str, target: str) -> Inject:
 
 
 async def wipe(scene: Scene) -> Fault:
-    """The store's files deleted, and the process killed."""
+    """Delete the store's files and kill the process."""
     start = monotonic()
     with scene.writer.held():
         # First the files, then the process: the next one, which is started at once, must not find them.
@@ -38,7 +38,7 @@ async def wipe(scene: Scene) -> Fault:
 
 
 def rescale(kind: str, change: int) -> Inject:
-    """Servers added or removed by ``diem scale``, and back again."""
+    """Add or remove servers by ``diem scale``, and undo it."""
 
     async def inject(scene: Scene) -> Fault:
         start, before = monotonic(), int(scene.system.described()["servers"])

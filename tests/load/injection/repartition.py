@@ -1,4 +1,4 @@
-"""Endpoints that move to other partitions under load: processes killed in each phase, plans taken back from each."""
+"""Moves of endpoints to other partitions under load, with kills and rollbacks in each phase."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -8,15 +8,15 @@ from typing import Final
 
 from diem.protocol.partition_map import Phase
 from tests.load.bench import Goal
-from tests.load.injection.attempt import ENDS_SECONDS, MOVE_SECONDS, attempting
+from tests.load.injection.attempt import ENDS_SECONDS, MOVE_SECONDS, submitted_attempt
 from tests.load.injection.scene import Inject, Scene
 from tests.oracle.history import Fault, History, Kind
 
 ENDS_KILLED_SECONDS, ENDS_GROWN_SECONDS = MOVE_SECONDS + 20.0, MOVE_SECONDS + 20.0
-"""Within which a plan is applied when a process is killed meanwhile, or when it needs more partitions: groups look for
-new ones every 5 to 10 s."""
+"""Time within which a plan is applied despite a kill, or with more partitions: groups check for new ones every 5 to
+10 s."""
 SOON_SECONDS: Final = MOVE_SECONDS - 0.5
-"""For which anybody may be behind then: who misses an update while endpoints move gets it when MOVE is over."""
+"""Allowed lag in a move: a client that misses an update while endpoints move gets it when MOVE ends."""
 PHASES: Final = (Phase.PREPARE, Phase.MOVE, Phase.RETIRE)
 TARGETS: Final = {
     "metadata": ("metadata",) * 3,
@@ -25,22 +25,22 @@ TARGETS: Final = {
     "server": ("websocket-1", "websocket-2", "websocket-1"),
     "proxy": ("proxy-1",) * 3,
 }
-"""What is killed in each of the phases."""
+"""Process to kill in each of the phases."""
 FELL_INTO_THE_PHASE: Final = "it fell into the phase"
 UNNOTICED: Final = {"metadata", "data"}
-"""Who carries no update to clients: nobody may notice."""
+"""Processes that carry no updates to clients: no client may notice."""
 MOVE: Final = "move-endpoints"
 GROWN: Final = "more-partitions"
-TAKEN_BACK: Final = "applied-rollback"
+ROLLED_BACK: Final = "applied-rollback"
 HOT_FIRST: Final = 12
-"""Endpoints that are hot at first."""
+"""Number of initially hot endpoints."""
 
 
 def move(kind: str, *, more: int = 0) -> Inject:
-    """A plan applied, and nothing else, though it may need ``more`` partitions: nobody may notice."""
+    """Apply a plan, which may need ``more`` partitions. No client may notice."""
 
     async def inject(scene: Scene) -> Fault:
-        async with attempting(kind, scene, more=more) as attempt:
+        async with submitted_attempt(kind, scene, more=more) as attempt:
             start = monotonic()
             moves = await attempt.apply()
             end = await attempt.applied(start, ENDS_GROWN_SECONDS if more else ENDS_SECONDS)
@@ -58,13 +58,13 @@ def move(kind: str, *, more: int = 0) -> Inject:
 
 
 def killed_in(phase: Phase, what: str) -> Inject:
-    """A process killed in a phase of a move; over when the next one is ready. The plan is applied all the same."""
+    """Kill a process in a phase of a move; over when its successor is ready. The plan is applied nevertheless."""
     kind, target = f"{phase}-kill-{what}", TARGETS[what][PHASES.index(phase)]
 
     async def inject(scene: Scene) -> Fault:
-        async with attempting(kind, scene) as attempt:
+        async with submitted_attempt(kind, scene) as attempt:
             began = monotonic()
-            async with attempt.standing_in(phase):
+            async with attempt.held_in(phase):
                 start = monotonic()
                 killed = await scene.system.kill(target)
                 during = (await attempt.plans.map()).head.phase
@@ -76,14 +76,14 @@ def killed_in(phase: Phase, what: str) -> Inject:
     return inject
 
 
-def taken_back_in(phase: Phase) -> Inject:
-    """A plan taken back while it is on its way. Nobody may notice."""
+def rolled_back_in(phase: Phase) -> Inject:
+    """Roll a plan back in a phase of its application. No client may notice."""
     kind = f"{phase}-rollback"
 
     async def inject(scene: Scene) -> Fault:
-        async with attempting(kind, scene) as attempt:
+        async with submitted_attempt(kind, scene) as attempt:
             start = monotonic()
-            async with attempt.standing_in(phase, 0.5):
+            async with attempt.held_in(phase, 0.5):
                 back, moves = monotonic(), await attempt.rollback(0.5)
             end = await attempt.restored(back)
         return Fault(kind, f"{moves} endpoints", start, end, excuses=False)
@@ -91,50 +91,50 @@ def taken_back_in(phase: Phase) -> Inject:
     return inject
 
 
-def taken_back() -> Inject:
-    """A plan taken back after it was applied. Nobody may notice."""
+def rolled_back() -> Inject:
+    """Roll a plan back after it was applied. No client may notice."""
 
     async def inject(scene: Scene) -> Fault:
-        async with attempting(TAKEN_BACK, scene) as attempt:
+        async with submitted_attempt(ROLLED_BACK, scene) as attempt:
             start = monotonic()
             await attempt.apply(0.5)
             await attempt.applied(start)
             back, moves = monotonic(), await attempt.rollback(0.5)
             end = await attempt.restored(back)
-        return Fault(TAKEN_BACK, f"{moves} endpoints", start, end, excuses=False)
+        return Fault(ROLLED_BACK, f"{moves} endpoints", start, end, excuses=False)
 
     return inject
 
 
-SMOOTH: Final = {MOVE, TAKEN_BACK} | {f"{phase}-{what}" for phase in PHASES for what in ("rollback", "kill-metadata")}
-"""Nothing that carries updates fails here, and nothing but the plan moves."""
+SMOOTH: Final = {MOVE, ROLLED_BACK} | {f"{phase}-{what}" for phase in PHASES for what in ("rollback", "kill-metadata")}
+"""Faults without a failure of a process that carries updates, and without other moves than the plan's."""
 REPARTITIONS: Final[dict[str, Inject]] = {
     MOVE: move(MOVE),
     GROWN: move(GROWN, more=2),
     **{f"{phase}-kill-{what}": killed_in(phase, what) for phase in PHASES for what in TARGETS},
-    **{f"{phase}-rollback": taken_back_in(phase) for phase in PHASES},
-    TAKEN_BACK: taken_back(),
+    **{f"{phase}-rollback": rolled_back_in(phase) for phase in PHASES},
+    ROLLED_BACK: rolled_back(),
 }
 """Every fault of a move, by name."""
 
 
 def repartitions(mode: str, seed: int, *, quick: bool = False) -> tuple[str, ...]:
-    """Those of a mode, in an order that kills each kind of process seldom; of a quick run a seeded few.
+    """Return the moves of a mode, ordered so that each kind of process is killed seldom; a seeded few if quick.
 
     Clients that have lost connections within the last minute wait longer before they dial again.
     """
     kinds = [what for what in TARGETS if what != "proxy" or mode == "z-proxy"]
     if not quick:
         each = [[f"{phase}-{what}" for what in (*[f"kill-{kind}" for kind in kinds], "rollback")] for phase in PHASES]
-        return (MOVE, *chain.from_iterable(each), TAKEN_BACK, GROWN)
+        return (MOVE, *chain.from_iterable(each), ROLLED_BACK, GROWN)
     random = Random(seed)
     phases = [*random.sample(PHASES, 3), *random.choices(PHASES, k=2)]
     kills = [f"{phase}-kill-{what}" for what, phase in zip(random.sample(kinds, len(kinds)), phases, strict=False)]
-    return (MOVE, *kills, f"{random.choice(PHASES)}-rollback", TAKEN_BACK)
+    return (MOVE, *kills, f"{random.choice(PHASES)}-rollback", ROLLED_BACK)
 
 
 def settings_of(names: Sequence[str], endpoints: Sequence[str]) -> list[str]:
-    """What ``diem up`` is told when there are faults of moves among ``names``."""
+    """Return the options of ``diem up`` if there are moves among ``names``."""
     if not REPARTITIONS.keys() & set(names):
         return []
     hot = [word for name in endpoints[:HOT_FIRST] for word in ("--hot", name)]
@@ -142,12 +142,12 @@ def settings_of(names: Sequence[str], endpoints: Sequence[str]) -> list[str]:
 
 
 def quiet_of(names: Sequence[str], endpoints: Sequence[str]) -> frozenset[str]:
-    """The endpoints that seldom change when there are faults of moves among ``names``: two of three."""
+    """Return the endpoints that seldom change, two of three, if there are moves among ``names``."""
     return frozenset(endpoints) - frozenset(endpoints[::3]) if REPARTITIONS.keys() & set(names) else frozenset()
 
 
 def lost(history: History, start: float, end: float) -> int:
-    """How many connections ended between two times while their clients had subscriptions there."""
+    """Count the connections with subscriptions that ended between two times."""
     found = 0
     for events in history.clients.values():
         held: dict[int, set[str]] = {}
@@ -155,7 +155,7 @@ def lost(history: History, start: float, end: float) -> int:
             if kind == Kind.SUBSCRIBED:
                 held.setdefault(link, set()).add(endpoint)
             elif kind in (Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBED, Kind.MOVED):
-                # Who unsubscribes does not say where: it is nowhere any more.
+                # An unsubscribe names no connection: it applies to all.
                 for names in [held.get(link, set())] if kind != Kind.UNSUBSCRIBE else held.values():
                     names.discard(endpoint)
             elif kind == Kind.CLOSE:
@@ -164,7 +164,7 @@ def lost(history: History, start: float, end: float) -> int:
 
 
 def moved(history: History, start: float, end: float) -> int:
-    """How often clients were told, between two times, that an endpoint is elsewhere."""
+    """Count the `moved` messages for endpoints between two times."""
     return sum(
         event.kind == Kind.MOVED and event.code == 1 and start <= event.time <= end
         for events in history.clients.values()

@@ -1,4 +1,4 @@
-"""What a fault has to do with: the running system, the writes, the link to cut, and what is found out about them."""
+"""What a fault acts on: the running system, the writer, the links to cut, and the results of the run."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.load.bench import Goal
 from tests.load.brokers import Brokers
-from tests.load.crowd import Crowd
-from tests.load.injection.held import Hold
+from tests.load.client_process import ClientProcess
+from tests.load.injection.keep_down import KeepDown
 from tests.load.relay import Relay
 from tests.load.system import System
 from tests.load.writes import Writer
@@ -16,28 +16,28 @@ from tests.oracle.history import Fault, History
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything of a run that a fault may need."""
+    """The parts of a run that faults use."""
 
     system: System
     writer: Writer
     brokers: Brokers
-    crowd: Crowd
+    clients: ClientProcess
     relay: Relay
     """In front of the feed of the first WebSocket server, if a fault of the run needs it."""
     upstream: Relay
     """In front of the first WebSocket server itself, if a fault of the run needs it."""
     seed: int = 0
     quick: bool = False
-    """Faults that last are shorter."""
-    held: dict[str, Hold] = field(default_factory=dict)
-    """What is kept down from one fault to the next."""
+    """Shorten long faults."""
+    kept_down: dict[str, KeepDown] = field(default_factory=dict)
+    """Processes that are kept down from one fault to a later one."""
     goals: list[Goal] = field(default_factory=list)
-    """What the faults have shown, besides what the oracle sees."""
+    """Results of the faults, besides those of the oracle."""
     figures: dict[str, Any] = field(default_factory=dict)
-    """What a bench file is to have of them."""
+    """Figures of the faults for the bench file."""
     later: list[Callable[[History], Goal]] = field(default_factory=list)
-    """What can be seen only in the recorded history."""
+    """Goals that are computed from the recorded history."""
 
 
 Inject = Callable[[Scene], Awaitable[Fault]]
-"""Injects a fault; returns when what it hit is back in service."""
+"""Inject a fault; return when the affected part is back in service."""

@@ -1,4 +1,4 @@
-"""aiokafka's consumer as the bridge uses it: commits, and stopping whatever the library makes of it."""
+"""aiokafka's consumer as the bridge uses it: commits, and stops in bounded time."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ from tests.support.patience import PATIENCE_S
 
 
 class Committing:
-    """Takes what a consumer would commit; the first attempts fail, and each waits for ``open``."""
+    """A consumer whose first commits fail, and which waits for ``open`` in each."""
 
     def __init__(self, failures: int = 0) -> None:
         self.open = asyncio.Event()

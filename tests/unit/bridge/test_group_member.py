@@ -12,6 +12,7 @@ from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 from bridge import group_member as module
 from bridge.group_member import Member, MemberLost, Membership
 from diem.kafka.config import KafkaOptions
+from diem.process import backoff
 from diem.protocol.assignment import Owner
 from tests.support.patience import PATIENCE_S
 
@@ -19,7 +20,7 @@ OWNER = Owner("b001", "ws://internal/ws", "ws://public/ws")
 
 
 class FakeMember:
-    """A member that is given a partition as soon as it joins."""
+    """A member that is assigned a partition as soon as it joins."""
 
     def __init__(self, world: "World", on_assigned: Callable[[frozenset[int]], None]) -> None:
         self._world = world
@@ -34,19 +35,19 @@ class FakeMember:
 
     async def leave(self) -> None:
         self._world.left += 1
-        if self._world.deaf:
+        if self._world.unresponsive:
             raise KafkaConnectionError
 
 
 class World:
-    """The group, as far as the membership sees it."""
+    """The group as the membership sees it."""
 
     def __init__(self) -> None:
         self.members: list[FakeMember] = []
         self.left = 0
         self.ended = 0
         self.faults: list[Exception] = []
-        self.deaf = False
+        self.unresponsive = False
 
     @contextlib.asynccontextmanager
     async def joining(
@@ -135,7 +136,7 @@ async def test_a_member_that_is_lost_is_replaced_without_leaving_and_its_partiti
     world: World, membership: Membership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Long enough to be looked at.
-    monkeypatch.setattr(module, "full_jitter", lambda *_: 0.2)
+    monkeypatch.setattr(backoff, "full_jitter", lambda *_: 0.2)
     owned: list[frozenset[int] | None] = []
     membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
@@ -154,8 +155,8 @@ async def test_any_fault_of_the_library_is_survived(world: World, membership: Me
     await until(lambda: len(world.members) == 3 and membership.joined)
 
 
-async def test_a_group_that_cannot_be_told_is_left_all_the_same(world: World, membership: Membership) -> None:
-    world.deaf = True
+async def test_a_group_is_left_even_if_the_coordinator_does_not_confirm(world: World, membership: Membership) -> None:
+    world.unresponsive = True
     membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
     membership.release()
@@ -174,7 +175,7 @@ async def test_another_topic_is_joined_for_anew(world: World, membership: Member
     assert (world.left, membership.assigned) == (1, frozenset({1}))
 
 
-async def test_a_member_whose_coordination_has_ended_says_why_and_leaves_no_exception_behind() -> None:
+async def test_a_member_whose_coordination_has_ended_is_lost_with_the_reason_and_no_unretrieved_exception() -> None:
     async def coordinate() -> None:
         raise GroupLoadInProgressError
 

@@ -71,13 +71,13 @@ def live() -> PartitionTable:
     return partitions
 
 
-def test_no_beat_before_everything_has_caught_up() -> None:
+def test_no_heartbeat_before_everything_has_caught_up() -> None:
     partitions = table({A: 10}, ends={A: 10, B: 5})
     partitions.pop_caught_up()
     assert not partitions.is_live(0.0)
 
 
-def test_no_beat_when_the_broker_of_one_partition_has_not_answered_for_three_seconds() -> None:
+def test_no_heartbeat_when_the_broker_of_one_partition_has_not_answered_for_three_seconds() -> None:
     partitions = live()
     partitions[A].observe(1, 10, 2.0)
     partitions[B].observe(1, 5, 2.0)
@@ -99,7 +99,7 @@ def test_an_answers_own_time_is_not_believed_only_that_it_is_another_answer() ->
     assert partitions.is_live(5.0), "nor does one that was set back bury a living one"
 
 
-def test_no_beat_while_what_was_there_a_second_ago_is_not_written_yet() -> None:
+def test_no_heartbeat_while_records_of_a_second_ago_are_not_written_yet() -> None:
     partitions = live()
     partitions[A].observe(1, 20, 1.0)
     assert partitions.is_live(1.0), "it has only just come"
@@ -116,7 +116,7 @@ def test_a_log_that_ends_before_what_was_read_has_gone_back() -> None:
     assert partitions.has_truncated_log
 
 
-def test_records_may_arrive_before_the_new_end_is_heard() -> None:
+def test_records_may_arrive_before_the_new_end_is_reported() -> None:
     partitions = live()
     partitions[A].advance(12, 1.0)
     assert (partitions.has_truncated_log, partitions.lag, partitions.positions) == (False, 0, {A: 12, B: 5})
@@ -155,7 +155,7 @@ def test_progress_is_not_a_stall_however_far_the_end_is() -> None:
         assert partitions.stalled(float(second)) == []
 
 
-def test_a_partition_that_nobody_answers_for_is_stalled_after_30_seconds() -> None:
+def test_a_partition_whose_broker_is_silent_is_stalled_after_30_seconds() -> None:
     partitions = live()
     idle(partitions, 40.0, ends={A: 10})
     assert partitions.stalled(STALLED_AFTER_S - 1) == []
@@ -181,7 +181,7 @@ def test_new_partitions_are_read_from_their_beginning_and_catch_up_by_themselves
     assert partitions.pop_caught_up() == ["t/2"]
 
 
-def test_a_publisher_that_stops_marking_any_partition_ends_the_beats() -> None:
+def test_heartbeats_end_when_watermarks_of_any_partition_stop() -> None:
     partitions = live()
     for name in (A, B):
         partitions[name].watermark_at = 0.0
@@ -194,7 +194,7 @@ def test_a_publisher_that_stops_marking_any_partition_ends_the_beats() -> None:
         assert partitions.is_live(now) == (now <= WATERMARK_WITHIN_S), "B was marked at 0 for the last time"
 
 
-def test_a_log_that_nobody_marks_is_alive_for_six_seconds() -> None:
+def test_a_log_without_watermarks_is_live_for_six_seconds() -> None:
     partitions = live()
     for now in (WATERMARK_WITHIN_S, WATERMARK_WITHIN_S + 1):
         for name, end in ((A, 10), (B, 5)):
@@ -220,7 +220,7 @@ def test_partition_without_leader_stops_heartbeats_and_no_other_partition() -> N
     assert partitions.is_live(1.0)
 
 
-def test_a_consumer_is_not_replaced_for_a_partition_that_nobody_leads() -> None:
+def test_a_consumer_is_not_replaced_for_a_partition_without_a_leader() -> None:
     partitions = live()
     now = STALLED_AFTER_S + 1
     partitions[A].observe(9, 10, now)

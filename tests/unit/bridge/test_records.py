@@ -46,7 +46,7 @@ def test_a_batch_has_the_name_the_next_offset_and_the_record_as_it_is() -> None:
     assert decoded(frames) == [update.Change(7, b"/a", V, update.UPDATE, record.value or b"")]
 
 
-def test_a_deletion_is_told_by_its_tail() -> None:
+def test_a_deletion_is_recognised_by_its_tail() -> None:
     frames, _, _ = taking(valid(0, "/a", V, gone=True), valid(1, "/b", V))
     assert [change.kind for change in decoded(frames)] == [update.GONE, update.UPDATE]
 
@@ -132,14 +132,14 @@ def test_a_record_whose_key_is_no_endpoint_is_passed_without_a_resync(key: bytes
     assert (heart.counts.bad, len(bad)) == (1, 1)
 
 
-def test_many_bad_endpoints_are_told_once_each_and_a_hundred_at_a_time() -> None:
+def test_many_bad_endpoints_are_resynced_once_each_and_a_hundred_at_a_time() -> None:
     frames, heart, _ = taking(*(Kafka(n, f"/{n % 250}".encode(), b"bad") for n in range(500)))
     told = [feed.decode(text) for text in frames.resyncs]
     assert [len(each.endpoints) for each in told if isinstance(each, feed.Resync)] == [100, 100, 50]
     assert heart.counts.bad == 500
 
 
-def test_names_known_to_be_good_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_valid_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_NAMES", 10)
     frames, heart, _ = taking(*(valid(n, f"/{n}", V) for n in range(35)))
     assert len(decoded(frames)) == 35
@@ -196,7 +196,7 @@ def test_a_record_without_a_key_is_named_too() -> None:
     assert (lines[0]["record_key_hex"], lines[0]["record_value_hex"]) == (None, "")
 
 
-def test_a_million_bad_records_are_a_few_lines_that_say_how_many_were_left_out() -> None:
+def test_a_million_bad_records_are_a_few_lines_with_the_number_of_suppressed_ones() -> None:
     clock = ManualClock()
     log = BadRecordLog(clock.monotonic)
     with capture_logs() as lines:

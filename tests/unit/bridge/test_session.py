@@ -22,7 +22,7 @@ A, B, HOT = "x.updates/0", "x.updates/1", "x.updates.hot/0"
 
 
 class Kafka:
-    """What a session sees of Kafka: the logs, and what it reads of them."""
+    """Kafka as a session sees it: logs, and scripted polls."""
 
     def __init__(self) -> None:
         self.ends = {A: 0, B: 5, HOT: 0}

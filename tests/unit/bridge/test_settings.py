@@ -16,7 +16,7 @@ def test_a_bridge_is_named_by_its_number(monkeypatch: pytest.MonkeyPatch) -> Non
     assert settings.clone is None
 
 
-def test_a_bridge_of_a_group_knows_what_it_tells_of_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bridge_of_a_group_has_the_urls_of_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIEM_BRIDGE_NUMBER", "12")
     monkeypatch.setenv("DIEM_BRIDGE_CLONE", "2")
     monkeypatch.setenv("DIEM_BRIDGE_SERVER_INTERNAL_URL", "ws://inside:9101/ws")

@@ -19,7 +19,7 @@ NAME = "x.partition-map/0"
 
 
 class Reader:
-    """What the topic holds, as the bridge's reader knows it."""
+    """The map reader of a bridge, with settable records."""
 
     def __init__(self) -> None:
         self.map = MapReader(KafkaOptions("nobody:1"))
@@ -30,7 +30,7 @@ class Reader:
 
 
 class Wire:
-    """A link, and what was written to it."""
+    """A link that records what is written to it."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, list[tuple[bytes, bytes]]]] = []
@@ -82,7 +82,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_nothing_is_said_before_the_map_is_known(reader: Reader, wire: Wire, feeding: MapFeed) -> None:
+async def test_nothing_is_sent_before_the_map_is_known(reader: Reader, wire: Wire, feeding: MapFeed) -> None:
     reader.put(b"/a", encode_entry(Entry(1)))
     feeding.on_change()
     await settled()
@@ -137,7 +137,7 @@ async def test_later_only_what_is_new_is_sent(reader: Reader, wire: Wire, feedin
     assert len(wire.said) == 1
 
 
-async def test_a_map_that_is_read_from_its_start_again_is_told_from_its_start_again(
+async def test_a_map_that_is_read_again_from_its_beginning_is_sent_again_from_its_beginning(
     reader: Reader, wire: Wire, feeding: MapFeed
 ) -> None:
     for n in range(3):

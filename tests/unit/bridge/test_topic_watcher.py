@@ -4,7 +4,7 @@ from diem.kafka.metadata import Cluster, Partition, Topic
 
 
 class Watched:
-    """A watcher, and how often the source or the streams have changed."""
+    """A watcher that counts changes of the source or the streams."""
 
     def __init__(self, *, with_map: bool = False) -> None:
         self.calls = 0
@@ -35,7 +35,7 @@ def test_the_source_is_the_cluster_and_the_topics_ids_and_every_partition_has_a_
     assert watched.calls == 1
 
 
-def test_the_source_is_another_one_when_any_of_the_topics_is() -> None:
+def test_the_source_changes_when_any_of_the_topics_is_replaced() -> None:
     watched = Watched(with_map=True)
     watched.update("one")
     assert watched.watcher.why_not == "topic x.partition-map does not exist"
@@ -46,7 +46,7 @@ def test_the_source_is_another_one_when_any_of_the_topics_is() -> None:
     assert watched.calls == 3
 
 
-def test_a_missing_topic_of_hot_updates_is_said_at_once() -> None:
+def test_a_missing_topic_of_hot_updates_is_reported_at_once() -> None:
     watched = Watched()
     watched.update("one", hot=None)
     assert (watched.watcher.source, watched.watcher.why_not) == (None, "topic x.updates.hot does not exist")
@@ -59,7 +59,7 @@ def test_another_topic_of_the_same_name_is_another_source() -> None:
     assert (watched.watcher.source, watched.watcher.partitions, watched.calls) == ("cluster/two/hot", 2, 2)
 
 
-def test_partitions_are_added_and_never_taken_away() -> None:
+def test_partitions_are_added_and_never_removed() -> None:
     watched = Watched()
     watched.update("one", partitions=2)
     watched.update("one", partitions=4)
@@ -67,14 +67,14 @@ def test_partitions_are_added_and_never_taken_away() -> None:
     assert (watched.watcher.partitions, watched.calls) == (4, 2)
 
 
-def test_a_topic_that_was_never_there_is_said_at_once() -> None:
+def test_a_topic_that_never_existed_is_reported_at_once() -> None:
     watched = Watched()
     watched.update(None)
     assert watched.watcher.why_not == "topic x.updates does not exist"
     assert watched.watcher.source is None
 
 
-def test_a_topic_is_gone_when_that_is_said_twice() -> None:
+def test_a_topic_is_gone_when_it_is_missing_twice() -> None:
     watched = Watched()
     watched.update("one")
     watched.update(None)

@@ -12,7 +12,7 @@ from deploy import cli
 
 @pytest.fixture
 def diem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
-    """Run it in this process; returns its exit code."""
+    """Return a function that runs the command in this process and returns its exit code."""
     for name in [name for name in os.environ if name.startswith("DIEM_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)

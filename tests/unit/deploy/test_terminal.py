@@ -19,7 +19,7 @@ def topology(mode: Mode) -> Topology:
     return compose(options, ports, Programs(("diem",)))
 
 
-def test_announcement_says_where_things_are_and_how_to_stop(capsys: pytest.CaptureFixture[str]) -> None:
+def test_announcement_has_addresses_and_commands(capsys: pytest.CaptureFixture[str]) -> None:
     Terminal().announce(single(), Path("/a state"), 1.26)
     out = capsys.readouterr().out
     assert "DIEM is up (single) after 1.3 s" in out
@@ -28,7 +28,7 @@ def test_announcement_says_where_things_are_and_how_to_stop(capsys: pytest.Captu
     assert "diem status --state-dir '/a state'" in out
 
 
-def test_announcement_names_nginx_and_not_what_is_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_announcement_has_nginx_instead_of_the_servers_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
     Terminal().announce(topology(Mode.X_BROADCAST), Path("/state"), 1.0)
     out = capsys.readouterr().out
     for part in ("http://localhost:8000/", "http://127.0.0.1:8000/v1", "ws://127.0.0.1:8000/ws"):
@@ -36,7 +36,7 @@ def test_announcement_names_nginx_and_not_what_is_behind_it(capsys: pytest.Captu
     assert "81" not in out
 
 
-def test_download_is_announced_once_and_only_when_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_download_is_announced_once_if_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     with Terminal().downloads():
         pass
     assert capsys.readouterr().out == ""
@@ -57,7 +57,7 @@ def test_progress_without_a_terminal_is_plain_lines(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "data is ready\n"
 
 
-def test_quiet_leaves_only_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_leaves_only_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     terminal = Terminal(quiet=True)
     terminal.info("fine")
     terminal.announce(single(), Path("/state"), 1.0)
@@ -68,12 +68,12 @@ def test_quiet_leaves_only_what_needs_attention(capsys: pytest.CaptureFixture[st
     assert (captured.out, captured.err) == ("", "websocket-1 died\n")
 
 
-def test_texts_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_are_printed_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
     Terminal().warn("[red]x[/] :smile: " + "y" * 300)
     assert capsys.readouterr().err == "[red]x[/] :smile: " + "y" * 300 + "\n"
 
 
-def test_a_reader_that_goes_away_ends_nothing() -> None:
+def test_closed_output_does_not_end_the_command() -> None:
     script = (
         "import sys; from deploy.terminal import plain_console\n"
         "console = plain_console()\n"
@@ -85,12 +85,12 @@ def test_a_reader_that_goes_away_ends_nothing() -> None:
     child.stdout.readline()
     child.stdout.close()
     assert child.stderr is not None
-    said = child.stderr.read()
+    output = child.stderr.read()
     child.stderr.close()
-    assert (child.wait(PATIENCE_S), said) == (7, b"")
+    assert (child.wait(PATIENCE_S), output) == (7, b"")
 
 
-def test_announcement_names_the_servers_that_run_and_where_to_ask_for_owners(
+def test_announcement_has_running_servers_and_the_metadata_service(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Terminal().announce(topology(Mode.Z_CLIENT), Path("/state"), 1.0)

@@ -1,4 +1,4 @@
-"""Which groups are read, and when: every second those of the own clones, and before a move begins those of all."""
+"""Which groups are read: those of the own clones, and while a move is prepared those of all clones."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +12,14 @@ from diem.protocol.assignment import client_id
 from diem.protocol.partition_map import Entry, Head, PartitionMap, Phase
 from metadata.assignments import Assignments
 from metadata.directory import Directory
-from tests.unit.metadata.made import server
+from tests.unit.metadata.snapshots import server
 
 OPTIONS = KafkaOptions("k:9092", topic_prefix="t.")
 PREPARED = PartitionMap(Head(2, 1, Phase.PREPARE), {b"/a": Entry(0, 2)})
 
 
 class Cluster:
-    """What Kafka says of its groups: each has one member, with so many partitions."""
+    """Groups in Kafka, each with one member that has this many partitions."""
 
     def __init__(self, **groups: int) -> None:
         self.groups = {name.replace("_", "-"): partitions for name, partitions in groups.items()}
@@ -38,8 +38,8 @@ class Cluster:
         partitions = ConsumerProtocolMemberAssignment(0, [("t.updates", list(range(self.groups[name])))], b"")
         member = ("id", client_id(server(1)), "/host", b"", partitions.encode())
         members = [member] if self.groups[name] else []
-        said = (0, group, "Stable" if members else "Empty", "consumer", "range", members)
-        return [SimpleNamespace(groups=[said])]
+        description = (0, group, "Stable" if members else "Empty", "consumer", "range", members)
+        return [SimpleNamespace(groups=[description])]
 
 
 class Clock:
@@ -60,7 +60,7 @@ def assignments(directory: Directory) -> Assignments:
     return Assignments(OPTIONS, directory, Clock())
 
 
-async def test_the_groups_of_all_clones_are_read_while_a_move_waits_for_their_partitions(
+async def test_the_groups_of_all_clones_are_read_while_a_move_is_prepared(
     directory: Directory, assignments: Assignments
 ) -> None:
     cluster: Any = Cluster(z_1=3, z_2=2, z_7=0, z_02=1, x_001=2, pipeline=0)
@@ -76,7 +76,7 @@ async def test_the_groups_of_all_clones_are_read_while_a_move_waits_for_their_pa
 
 
 @pytest.mark.parametrize("fault", [GroupLoadInProgressError(), NodeNotReadyError(), OSError("reset")])
-async def test_a_move_waits_while_it_cannot_be_said_which_clones_there_are(
+async def test_a_move_waits_while_the_groups_cannot_be_listed(
     directory: Directory, assignments: Assignments, fault: Exception
 ) -> None:
     cluster: Any = Cluster(z_1=3)

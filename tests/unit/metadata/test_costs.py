@@ -19,19 +19,19 @@ def written(folder: Path, document: Any) -> Path:
     return path
 
 
-def test_reads_the_three_figures_and_names_the_file_as_their_source(tmp_path: Path) -> None:
+def test_the_source_of_figures_that_are_read_is_their_file(tmp_path: Path) -> None:
     path = written(tmp_path, {"quick": False, "figures": {**GOOD, "update_us_se": 1.7}})
     assert read_costs(path) == Costs(5.0, 9.5, 1.5, str(path))
 
 
-def test_what_no_plan_depends_on_is_read_where_it_was_measured(tmp_path: Path) -> None:
+def test_figures_that_do_not_affect_plans_are_optional(tmp_path: Path) -> None:
     path = written(tmp_path, {"figures": {**GOOD, "write_us": 1300.0, "idle_us_per_s": 7000.0}})
     assert read_costs(path) == Costs(5.0, 9.5, 1.5, str(path), write_us=1300.0, idle_us_per_s=7000.0)
     with pytest.raises(BadCosts, match=r'"write_us" must be a number above 0'):
         read_costs(written(tmp_path, {"figures": {**GOOD, "write_us": None}}))
 
 
-def test_over_links_a_frame_costs_what_it_was_measured_to_cost_there(tmp_path: Path) -> None:
+def test_over_links_a_frame_has_the_cost_measured_there(tmp_path: Path) -> None:
     direct = read_costs(written(tmp_path, {"figures": {**GOOD, "link_delivery_us": 3.5}}))
     assert (direct.delivery_us, direct.over_links.delivery_us) == (9.5, 3.5)
     assert direct.over_links.moved_us == 3 * 3.5
@@ -40,7 +40,7 @@ def test_over_links_a_frame_costs_what_it_was_measured_to_cost_there(tmp_path: P
 
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("value", [None, "5", True, 0, -1, [5], float("nan"), float("inf")])
-def test_a_figure_that_is_no_number_above_zero_is_named(tmp_path: Path, name: str, value: Any) -> None:
+def test_a_figure_that_is_not_a_number_above_zero_is_named(tmp_path: Path, name: str, value: Any) -> None:
     path = written(tmp_path, {"figures": {**GOOD, name: value}})
     with pytest.raises(BadCosts) as caught:
         read_costs(path)
@@ -49,32 +49,32 @@ def test_a_figure_that_is_no_number_above_zero_is_named(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_figure_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
+def test_a_missing_figure_is_named(tmp_path: Path, name: str) -> None:
     figures = {other: value for other, value in GOOD.items() if other != name}
     with pytest.raises(BadCosts, match=name):
         read_costs(written(tmp_path, {"figures": figures}))
 
 
 @pytest.mark.parametrize("document", [[], 1, {}, {"figures": []}, GOOD])
-def test_a_file_of_something_else_says_what_is_missing(tmp_path: Path, document: Any) -> None:
+def test_a_document_without_figures_is_refused(tmp_path: Path, document: Any) -> None:
     with pytest.raises(BadCosts, match='"figures" is missing'):
         read_costs(written(tmp_path, document))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000])
-def test_a_file_that_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_json_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadCosts, match="it is not JSON"):
         read_costs(written(tmp_path, text))
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cost.json"
     path.write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(BadCosts, match="it is not JSON"):
         read_costs(path)
 
 
-def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(BadCosts, match="No such file"):
         read_costs(tmp_path / "none.json")
 
@@ -84,6 +84,6 @@ def test_the_default_is_usable_and_names_its_source() -> None:
     assert "bench-cost" in DEFAULT.source
 
 
-def test_needs_no_numpy() -> None:
+def test_costs_need_no_numpy() -> None:
     code = "import sys, metadata.costs; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

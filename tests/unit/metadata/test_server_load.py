@@ -1,5 +1,3 @@
-"""How many clients each server has: asked of those only that may see the shared key."""
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
@@ -22,21 +20,21 @@ HERE = [ip_network("127.0.0.0/8")]
 
 @contextlib.asynccontextmanager
 async def server(status: dict[str, Any]) -> AsyncIterator[tuple[str, list[int]]]:
-    """A server that says this; with its internal URL and a mark for every time it was asked."""
-    asked: list[int] = []
+    """A server with this status: its internal URL, and one entry for each time it was polled."""
+    polls: list[int] = []
 
-    def say() -> dict[str, Any]:
-        asked.append(1)
+    def poll() -> dict[str, Any]:
+        polls.append(1)
         return status
 
-    listener = InternalListener("127.0.0.1", 0, key=KEY, ready=lambda: None, status=say)
+    listener = InternalListener("127.0.0.1", 0, key=KEY, ready=lambda: None, status=poll)
     await listener.start()
-    yield f"ws://127.0.0.1:{listener.port}/ws", asked
+    yield f"ws://127.0.0.1:{listener.port}/ws", polls
     listener.stop()
 
 
 def directory(**internal: str) -> Directory:
-    """One group with servers of these internal URLs."""
+    """One group of servers with these internal URLs."""
     made = Directory([1])
     members = {name: Owner(name, url, f"ws://{name}/ws") for name, url in internal.items()}
     made.update_group(1, Clone(STABLE, members, {}), 0, 0.0)
@@ -60,7 +58,7 @@ async def until_known(made: ServerLoads, public: str, clients: int | None) -> No
             await asyncio.sleep(0.01)
 
 
-async def test_what_servers_say_is_known_by_their_public_url() -> None:
+async def test_loads_are_known_by_public_url() -> None:
     async with server({"clients": 7}) as (one, _), server({"clients": 0}) as (other, _):
         made = ServerLoads(directory(a=one, b=other), KEY, HERE)
         async with running(made):
@@ -69,17 +67,17 @@ async def test_what_servers_say_is_known_by_their_public_url() -> None:
 
 
 @pytest.mark.parametrize("status", [{}, {"clients": "7"}, {"clients": None}, {"clients": True}])
-async def test_a_server_that_does_not_say_is_not_known(status: dict[str, Any]) -> None:
-    async with server(status) as (silent, asked), server({"clients": 1}) as (other, _):
+async def test_the_load_of_a_server_without_a_valid_status_is_unknown(status: dict[str, Any]) -> None:
+    async with server(status) as (silent, polls), server({"clients": 1}) as (other, _):
         made = ServerLoads(directory(a=silent, b=other), KEY, HERE)
         async with running(made):
             await until_known(made, "ws://b/ws", 1)
-            assert asked
+            assert polls
             assert made.of("ws://a/ws") is None
 
 
 @pytest.mark.parametrize("url", ["ws://127.0.0.1:1/ws", "ws://no.such.host.invalid/ws", "nonsense", "ws://[::1/ws"])
-async def test_one_that_cannot_be_reached_does_not_hold_up_the_others(url: str) -> None:
+async def test_an_unreachable_server_does_not_delay_the_others(url: str) -> None:
     async with server({"clients": 1}) as (other, _):
         made = ServerLoads(directory(a=url, b=other), KEY, HERE)
         async with running(made):
@@ -87,16 +85,16 @@ async def test_one_that_cannot_be_reached_does_not_hold_up_the_others(url: str) 
             assert made.of("ws://a/ws") is None
 
 
-async def test_one_that_says_what_no_parser_can_take_does_not_end_the_others() -> None:
+async def test_an_unparsable_status_does_not_affect_the_others() -> None:
     deep = b"[" * 100_000
 
-    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(deep), deep))
         await writer.drain()
         writer.close()
 
-    hostile = await asyncio.start_server(say, "127.0.0.1", 0)
+    hostile = await asyncio.start_server(respond, "127.0.0.1", 0)
     url = f"ws://127.0.0.1:{hostile.sockets[0].getsockname()[1]}/ws"
     async with hostile, server({"clients": 1}) as (other, _):
         made = ServerLoads(directory(a=url, b=other), KEY, HERE)
@@ -105,18 +103,18 @@ async def test_one_that_says_what_no_parser_can_take_does_not_end_the_others() -
             assert made.of("ws://a/ws") is None
 
 
-async def test_the_key_is_not_shown_to_addresses_that_are_not_allowed() -> None:
-    async with server({"clients": 1}) as (url, asked):
+async def test_the_key_is_not_sent_to_addresses_that_are_not_allowed() -> None:
+    async with server({"clients": 1}) as (url, polls):
         made = ServerLoads(directory(a=url), KEY, [ip_network("192.0.2.0/24")])
         async with running(made):
             async with asyncio.timeout(PATIENCE_S):
                 while not made._refused:
                     await asyncio.sleep(0.01)
             assert made.of("ws://a/ws") is None
-        assert not asked
+        assert not polls
 
 
-async def test_a_client_that_was_sent_counts_until_the_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_redirected_client_counts_until_the_next_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     async with server({"clients": 1}) as (url, _):
         made = ServerLoads(directory(a=url), KEY, HERE)
         async with running(made):

@@ -1,5 +1,3 @@
-"""The internal side: the snapshot by GET and pushed."""
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
@@ -18,24 +16,24 @@ from metadata import snapshot_feed
 from metadata.directory import Directory
 from metadata.snapshot_feed import SUBPROTOCOL, SnapshotFeed
 from tests.support.patience import PATIENCE_S
-from tests.unit.metadata.made import a_map, clone, snapshot
+from tests.unit.metadata.snapshots import a_map, clone, snapshot
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
 
 
-class Served:
+class ServedFeed:
     def __init__(self) -> None:
         self.directory = Directory([1])
-        self.end = SnapshotFeed(self.directory)
-        self.directory.on_changed.append(self.end.changed)
+        self.feed = SnapshotFeed(self.directory)
+        self.directory.on_changed.append(self.feed.changed)
         self.listener = InternalListener(
             "127.0.0.1",
             0,
             key=KEY,
             ready=lambda: None,
             status=dict,
-            ends={"/watch": self.end},
-            pages={"/v1/partitions": self.end.page},
+            channels={"/watch": self.feed},
+            pages={"/v1/partitions": self.feed.page},
         )
 
     def fill(self) -> None:
@@ -54,31 +52,31 @@ class Served:
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[Served]:
-    made = Served()
+async def served() -> AsyncIterator[ServedFeed]:
+    made = ServedFeed()
     await made.listener.start()
     yield made
-    made.end.stop()
+    made.feed.stop()
     made.listener.stop()
 
 
-async def heard(socket: ClientConnection) -> Snapshot:
+async def next_snapshot(socket: ClientConnection) -> Snapshot:
     async with asyncio.timeout(PATIENCE_S):
         data = await socket.recv()
         assert isinstance(data, str)
         return decode(data.encode())
 
 
-async def test_the_snapshot_is_told_at_once_and_on_every_change(served: Served) -> None:
+async def test_the_snapshot_is_sent_at_once_and_after_every_change(served: ServedFeed) -> None:
     served.fill()
     async with served.watch() as socket:
-        assert await heard(socket) == snapshot(c1=clone(1))
+        assert await next_snapshot(socket) == snapshot(c1=clone(1))
         served.directory.update_group(1, clone(1, 2), 0, 0.0)
-        assert await heard(socket) == snapshot(c1=clone(1, 2))
+        assert await next_snapshot(socket) == snapshot(c1=clone(1, 2))
         assert decode((await served.get()).content) == snapshot(c1=clone(1, 2))
 
 
-async def test_before_there_is_one_callers_are_told_to_come_back(served: Served) -> None:
+async def test_without_a_snapshot_the_answer_is_503_with_retry_after(served: ServedFeed) -> None:
     answer = await served.get()
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
     assert "partition map" in answer.text
@@ -87,7 +85,7 @@ async def test_before_there_is_one_callers_are_told_to_come_back(served: Served)
     assert refused.value.response.status_code == 503
 
 
-async def test_it_needs_the_shared_key(served: Served) -> None:
+async def test_the_shared_key_is_required(served: ServedFeed) -> None:
     served.fill()
     assert (await served.get(None)).status_code == 401
     with pytest.raises(InvalidStatus) as refused:
@@ -95,7 +93,7 @@ async def test_it_needs_the_shared_key(served: Served) -> None:
     assert refused.value.response.status_code == 401
 
 
-async def test_links_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_links_is_bounded(served: ServedFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     served.fill()
     monkeypatch.setattr(snapshot_feed, "MAX_WATCHES", 1)
     async with served.watch():
@@ -104,44 +102,44 @@ async def test_links_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch
     assert refused.value.response.status_code == 503
 
 
-async def test_a_proxy_that_talks_is_sent_away(served: Served) -> None:
+async def test_a_link_that_sends_a_message_is_closed(served: ServedFeed) -> None:
     served.fill()
     async with served.watch() as socket:
-        await heard(socket)
+        await next_snapshot(socket)
         await socket.send("hello")
         with pytest.raises(ConnectionClosed) as closed:
-            await heard(socket)
+            await next_snapshot(socket)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 4500
 
 
-async def test_a_proxy_that_was_slow_gets_the_latest_only(served: Served) -> None:
+async def test_a_slow_link_gets_only_the_latest_snapshot(served: ServedFeed) -> None:
     names = {f"/{'x' * 200}/{number}".encode(): entry for number in range(2000) for entry in a_map().entries.values()}
     served.fill()
     async with served.watch(max_queue=1) as socket:
         socket.transport.pause_reading()
         epoch = 0
         async with asyncio.timeout(PATIENCE_S):
-            while not any(link.paused for link in served.end._links):
+            while not any(link.paused for link in served.feed._links):
                 epoch += 1
                 served.directory.update_map(a_map(epoch=epoch, entries=names))
                 await asyncio.sleep(0.01)
         for later in (1, 2):
             served.directory.update_map(a_map(epoch=epoch + later, entries=names))
         socket.transport.resume_reading()
-        told: list[int] = []
-        while not told or told[-1] < epoch + 2:
-            told.append((await heard(socket)).map.head.epoch)
-        assert epoch + 1 not in told
+        epochs: list[int] = []
+        while not epochs or epochs[-1] < epoch + 2:
+            epochs.append((await next_snapshot(socket)).map.head.epoch)
+        assert epoch + 1 not in epochs
 
 
-async def test_links_that_are_gone_are_forgotten(served: Served) -> None:
+async def test_closed_links_are_forgotten(served: ServedFeed) -> None:
     served.fill()
     async with served.watch() as socket:
-        await heard(socket)
-        assert len(served.end) == 1
+        await next_snapshot(socket)
+        assert len(served.feed) == 1
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE_S):
-            while len(served.end):
+            while len(served.feed):
                 await asyncio.sleep(0.01)
-    assert len(served.end) == 0
+    assert len(served.feed) == 0

@@ -1,11 +1,11 @@
-"""Which snapshots a proxy routes by when services of different age tell it theirs."""
+"""The snapshots that a proxy applies when the maps of metadata services differ in age."""
 
 from typing import cast
 
 import pytest
 
 from diem.links.edge import Admission, Edge, EdgeRules
-from diem.links.epochs import BELIEVE_AFTER_S
+from diem.links.epochs import ACCEPT_OLDER_AFTER_S
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Entry, Head, PartitionMap
 from proxy.proxy import Proxy
@@ -15,16 +15,16 @@ from tests.unit.proxy.world import PARTITIONS, Client, World, name_of
 MOVED = name_of(0)
 
 
-class NoLinks:
-    """As ``UpstreamPool``: the world has the links."""
+class FakePool:
+    """A fake ``UpstreamPool``: the world has the links."""
 
     open = ("ws://127.0.0.1:9101/ws",)
 
     def keep(self, urls: object) -> None: ...
 
 
-class Told:
-    """A world whose proxy is told snapshots: at epoch 0 an endpoint is in partition 0, later in 1."""
+class Harness:
+    """A world with a proxy that is sent snapshots: at epoch 0 an endpoint is in partition 0, later in 1."""
 
     def __init__(self) -> None:
         self.world = World().start()
@@ -32,12 +32,12 @@ class Told:
         self.proxy = Proxy(
             edge=edge,
             router=self.world.router,
-            pool=cast("UpstreamPool", NoLinks()),
+            pool=cast("UpstreamPool", FakePool()),
             service=self.world.shared,
             clock=self.world.clock,
         )
 
-    def tell(self, epoch: int, partitions: int = PARTITIONS) -> bool:
+    def apply(self, epoch: int, partitions: int = PARTITIONS) -> bool:
         snapshot = self.world.router.snapshot
         assert snapshot is not None
         entries = {MOVED.encode(): Entry(1)} if epoch else {}
@@ -48,53 +48,53 @@ class Told:
         snapshot = self.world.router.snapshot
         return snapshot.map.head.epoch if snapshot else None
 
-    def place(self) -> str | None:
+    def owner(self) -> str | None:
         return self.world.router.owner(MOVED)
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def harness() -> Harness:
+    return Harness()
 
 
-def test_an_older_map_of_another_service_moves_nobody_back(told: Told) -> None:
-    old, new = told.world.servers
-    assert told.tell(7)
-    assert told.place() == new
-    client = Client(told.world)
+def test_older_map_of_another_service_is_rejected(harness: Harness) -> None:
+    old, new = harness.world.servers
+    assert harness.apply(7)
+    assert harness.owner() == new
+    client = Client(harness.world)
     client.subscribe(MOVED)
-    assert not told.tell(0)
-    assert (told.place(), told.epoch) == (new, 7)
-    assert not any(kind == "subscribe" for kind, _, _ in told.world.servers[old].asked)
-    assert told.tell(8)
-    assert told.epoch == 8
+    assert not harness.apply(0)
+    assert (harness.owner(), harness.epoch) == (new, 7)
+    assert not any(kind == "subscribe" for kind, _, _ in harness.world.servers[old].requests)
+    assert harness.apply(8)
+    assert harness.epoch == 8
 
 
-def test_the_same_epoch_is_taken_again_because_owners_change(told: Told) -> None:
-    assert told.tell(7)
-    assert told.tell(7)
+def test_snapshot_of_the_same_epoch_is_applied_because_owners_change(harness: Harness) -> None:
+    assert harness.apply(7)
+    assert harness.apply(7)
 
 
-def test_with_another_number_of_partitions_it_is_another_map_and_no_older_one(told: Told) -> None:
-    assert told.tell(7)
-    assert told.tell(0, partitions=3)
-    assert told.epoch == 0
+def test_map_with_another_number_of_partitions_is_applied_whatever_its_epoch(harness: Harness) -> None:
+    assert harness.apply(7)
+    assert harness.apply(0, partitions=3)
+    assert harness.epoch == 0
 
 
-def test_when_nobody_knows_a_newer_map_for_long_the_older_one_is_believed(told: Told) -> None:
-    assert told.tell(7)
-    assert not told.tell(0)
-    told.world.clock.advance(BELIEVE_AFTER_S - 1)
-    assert not told.tell(0)
-    told.world.clock.advance(2)
-    assert told.tell(0)
-    assert told.epoch == 0
+def test_older_map_is_accepted_after_a_long_time_without_a_newer_one(harness: Harness) -> None:
+    assert harness.apply(7)
+    assert not harness.apply(0)
+    harness.world.clock.advance(ACCEPT_OLDER_AFTER_S - 1)
+    assert not harness.apply(0)
+    harness.world.clock.advance(2)
+    assert harness.apply(0)
+    assert harness.epoch == 0
 
 
-def test_the_time_of_believing_begins_anew_with_every_snapshot_that_is_taken(told: Told) -> None:
-    assert told.tell(7)
-    assert not told.tell(0)
-    told.world.clock.advance(BELIEVE_AFTER_S - 1)
-    assert told.tell(7)
-    told.world.clock.advance(2)
-    assert not told.tell(0)
+def test_waiting_time_for_an_older_map_restarts_with_every_applied_snapshot(harness: Harness) -> None:
+    assert harness.apply(7)
+    assert not harness.apply(0)
+    harness.world.clock.advance(ACCEPT_OLDER_AFTER_S - 1)
+    assert harness.apply(7)
+    harness.world.clock.advance(2)
+    assert not harness.apply(0)

@@ -1,4 +1,4 @@
-"""What the relocator decides, action by action."""
+"""The relocator: the actions that follow from each event."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.messages import StatusMessage, SubscribedReply
 from diem.protocol.partition_map import Head, PartitionMap
 from proxy.relocation import (
-    LEAVE_AFTER_S,
+    FAILOVER_AFTER_S,
     MAX_NAMES,
     STALE_AFTER_S,
     TICK_S,
@@ -20,7 +20,7 @@ from proxy.relocation import (
     SendUnsubscribe,
 )
 from proxy.routing import Router
-from proxy.settings import Allowed
+from proxy.settings import AllowList
 from tests.unit.proxy.world import name_of
 
 FIRST, SECOND = (Owner(f"b00{n}", f"ws://127.0.0.1:910{n}/ws", f"ws://127.0.0.1:810{n}/ws") for n in (1, 2))
@@ -28,12 +28,12 @@ A = name_of(0)
 
 
 class World:
-    """A relocator between two servers; partition 0 is the first one's."""
+    """A relocator between two servers; the first owns partition 0."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.open = {FIRST.internal, SECOND.internal}
-        self.router = Router(1, Allowed(["127.0.0.0/8"]))
+        self.router = Router(1, AllowList(["127.0.0.0/8"]))
         self.relocator = Relocator(self.router, self.open, self.clock.monotonic)
         self.assign(FIRST, SECOND)
 
@@ -43,7 +43,7 @@ class World:
         self.router.apply(Snapshot(PartitionMap(Head(2, 0)), {1: Clone(STABLE, members, assigned)}))
 
     def registered(self, names: Iterable[str], owner: Owner = FIRST) -> None:
-        """Subscribe, and have the server answer."""
+        """Subscribe, and apply the server's answer."""
         for action in self.relocator.subscribe(names):
             assert isinstance(action, SendSubscribe)
             self.relocator.subscribed(owner.internal, reply(action))
@@ -58,7 +58,7 @@ def world() -> World:
     return World()
 
 
-def test_message_to_a_server_has_a_bounded_number_of_names(world: World) -> None:
+def test_requests_to_a_server_are_split_at_the_maximum_of_names(world: World) -> None:
     names = [f"/many/{n}" for n in range(3 * MAX_NAMES)]
     world.assign(FIRST, FIRST)
     world.registered(names)
@@ -66,18 +66,18 @@ def test_message_to_a_server_has_a_bounded_number_of_names(world: World) -> None
     requests = world.relocator.rerouted()
     assert [(type(action), action.url, len(action.names)) for action in requests if isinstance(action, SendSubscribe)]
     assert [len(action.names) for action in requests] == [MAX_NAMES] * 3
-    # Back at once, before the answers of the new home.
+    # Back before the new home has answered.
     world.assign(FIRST, FIRST)
-    left = world.relocator.rerouted()
-    assert all(isinstance(action, SendUnsubscribe) and action.url == SECOND.internal for action in left)
-    assert [len(action.names) for action in left] == [MAX_NAMES] * 3
+    dropped = world.relocator.rerouted()
+    assert all(isinstance(action, SendUnsubscribe) and action.url == SECOND.internal for action in dropped)
+    assert [len(action.names) for action in dropped] == [MAX_NAMES] * 3
     dropped = world.relocator.unsubscribe(names)
     assert all(isinstance(action, SendUnsubscribe) and action.url == FIRST.internal for action in dropped)
     assert [len(action.names) for action in dropped] == [MAX_NAMES] * 3
     assert not world.relocator.used
 
 
-def test_request_waits_for_the_link_to_open(world: World) -> None:
+def test_request_is_sent_when_the_link_opens(world: World) -> None:
     world.open.clear()
     assert world.relocator.subscribe([A]) == []
     world.open.add(FIRST.internal)
@@ -86,15 +86,15 @@ def test_request_waits_for_the_link_to_open(world: World) -> None:
     assert world.relocator.subscribed(FIRST.internal, reply(request)) == ({A: None}, [])
 
 
-def test_old_server_is_left_when_the_new_one_has_answered(world: World) -> None:
+def test_old_server_is_unsubscribed_once_the_new_one_has_answered(world: World) -> None:
     world.registered([A])
     world.assign(SECOND, FIRST)
     (request,) = world.relocator.rerouted()
     assert isinstance(request, SendSubscribe)
-    registered, (leave,) = world.relocator.subscribed(SECOND.internal, reply(request))
+    registered, (unsubscribe,) = world.relocator.subscribed(SECOND.internal, reply(request))
     assert registered == {A: None}
-    assert isinstance(leave, SendUnsubscribe)
-    assert leave.url == FIRST.internal
+    assert isinstance(unsubscribe, SendUnsubscribe)
+    assert unsubscribe.url == FIRST.internal
 
 
 def test_unanswered_endpoint_is_stale_after_three_seconds(world: World) -> None:
@@ -114,7 +114,7 @@ def test_answered_endpoint_needs_no_further_tick(world: World) -> None:
     assert world.relocator.tick_after_s is None
 
 
-def test_status_of_a_server_makes_its_endpoints_stale_and_back(world: World) -> None:
+def test_status_of_a_server_makes_its_endpoints_stale_and_recovered(world: World) -> None:
     world.registered([A])
     url = FIRST.internal
     assert world.relocator.handle(url, StatusMessage(live=False, endpoints=None)) == [BecameStale([A])]
@@ -124,11 +124,11 @@ def test_status_of_a_server_makes_its_endpoints_stale_and_back(world: World) -> 
     assert world.relocator.handle(url, StatusMessage(live=True, endpoints=[A])) == [Recovered([A])]
 
 
-def test_endpoints_leave_a_lost_server_for_their_new_owner_after_a_random_wait(world: World) -> None:
+def test_endpoints_of_a_lost_server_move_to_their_new_owner_after_a_random_wait(world: World) -> None:
     world.registered([A])
     world.open.discard(FIRST.internal)
     assert world.relocator.lost(FIRST.internal) == [BecameStale([A])]
-    # A snapshot that nobody has applied yet: only the wait makes it count.
+    # A snapshot without rerouted(): its owner is used only after the wait.
     world.assign(SECOND, FIRST)
     waited = 0.0
     while not (actions := world.relocator.tick()):
@@ -136,5 +136,13 @@ def test_endpoints_leave_a_lost_server_for_their_new_owner_after_a_random_wait(w
         assert after is not None
         world.clock.advance(after)
         waited += after
-    assert LEAVE_AFTER_S <= waited <= 2 * LEAVE_AFTER_S + TICK_S
+    assert FAILOVER_AFTER_S <= waited <= 2 * FAILOVER_AFTER_S + TICK_S
     assert [(type(action), action.names) for action in actions] == [(SendSubscribe, [A])]
+
+
+def test_dead_server_is_forgotten_when_it_is_no_longer_a_member(world: World) -> None:
+    gone = "ws://127.0.0.1:9199/ws"
+    for url in (gone, SECOND.internal):
+        world.relocator.lost(url)
+    world.relocator.rerouted()
+    assert world.relocator._dead == {SECOND.internal}

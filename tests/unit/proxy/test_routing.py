@@ -1,4 +1,4 @@
-"""Whom the proxy asks, and whom it never dials."""
+"""Routing by snapshots, and the allow-list of servers."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ import pytest
 from diem.protocol.assignment import STABLE, UNKNOWN, Clone, Owner, Snapshot
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, partition_of
 from proxy.routing import Router
-from proxy.settings import Allowed
+from proxy.settings import AllowList
 
 A = Owner("b001", "ws://127.0.0.1:9101/ws", "ws://127.0.0.1:8101/ws")
 B = Owner("b002", "ws://127.0.0.1:9102/ws", "ws://127.0.0.1:8102/ws")
@@ -15,93 +15,93 @@ FOREIGN = Owner("b003", "ws://10.0.0.1:9102/ws", "ws://10.0.0.1:8102/ws")
 
 
 def snapshot(*owners: Owner, hot: tuple[bytes, ...] = (), partitions: int = 2) -> Snapshot:
-    """Partition n belongs to the n-th of the owners."""
+    """Return a snapshot in which the n-th owner has partition n."""
     map_ = PartitionMap(Head(partitions, 0), {name: Entry(HOT) for name in hot})
     group = Clone(STABLE, {o.server: o for o in owners}, {n: o.server for n, o in enumerate(owners)})
     return Snapshot(map_, {1: group})
 
 
-def router(*allowed: str) -> Router:
-    return Router(1, Allowed(allowed or ("127.0.0.0/8",)))
+def router_with(*allowed: str) -> Router:
+    return Router(1, AllowList(allowed or ("127.0.0.0/8",)))
 
 
 def name_of(partition: int) -> str:
     return next(f"/e/{n}" for n in range(100) if partition_of(f"/e/{n}".encode(), 2) == partition)
 
 
-def test_an_endpoint_is_asked_for_at_the_owner_of_its_partition() -> None:
-    routes = router()
-    assert routes.owner(name_of(0)) is None
-    routes.apply(snapshot(A, B))
-    assert [routes.owner(name_of(n)) for n in (0, 1)] == [A.internal, B.internal]
-    routes.apply(snapshot(B, A))
-    assert [routes.owner(name_of(n)) for n in (0, 1)] == [B.internal, A.internal]
+def test_endpoint_is_routed_to_the_owner_of_its_partition() -> None:
+    router = router_with()
+    assert router.owner(name_of(0)) is None
+    router.apply(snapshot(A, B))
+    assert [router.owner(name_of(n)) for n in (0, 1)] == [A.internal, B.internal]
+    router.apply(snapshot(B, A))
+    assert [router.owner(name_of(n)) for n in (0, 1)] == [B.internal, A.internal]
 
 
-def test_a_partition_without_an_owner_has_none() -> None:
-    routes = router()
-    routes.apply(snapshot(A))
-    assert routes.owner(name_of(1)) is None
+def test_endpoint_of_an_unassigned_partition_has_no_owner() -> None:
+    router = router_with()
+    router.apply(snapshot(A))
+    assert router.owner(name_of(1)) is None
 
 
-def test_a_hot_endpoint_stays_where_it_is_else_joins_what_is_used_else_takes_the_least_busy() -> None:
-    routes = router()
-    routes.apply(snapshot(A, B, hot=(b"/hot",)))
+def test_hot_endpoint_prefers_its_current_server_then_a_used_one_then_the_least_loaded() -> None:
+    router = router_with()
+    router.apply(snapshot(A, B, hot=(b"/hot",)))
     load = Counter({A.internal: 1})
-    assert routes.owner("/hot", load=load) == B.internal
-    assert routes.owner("/hot", used={A.internal}, load=load) == A.internal
-    assert routes.owner("/hot", current=A.internal, used={B.internal}) == A.internal
-    assert routes.owner("/hot", current=A.internal, dead={A.internal}) == B.internal
-    assert routes.owner("/hot", current=A.internal, dead={A.internal, B.internal}) == A.internal
+    assert router.owner("/hot", load=load) == B.internal
+    assert router.owner("/hot", used={A.internal}, load=load) == A.internal
+    assert router.owner("/hot", current=A.internal, used={B.internal}) == A.internal
+    assert router.owner("/hot", current=A.internal, dead={A.internal}) == B.internal
+    assert router.owner("/hot", current=A.internal, dead={A.internal, B.internal}) == A.internal
 
 
-def test_a_server_outside_of_the_allow_list_does_not_exist() -> None:
-    routes = router()
-    routes.apply(snapshot(A, FOREIGN, hot=(b"/hot",)))
-    assert routes.refused == 1
-    assert routes.owner(name_of(1)) is None
-    assert set(routes.members) == {A.internal}
-    assert routes.hinted(FOREIGN.public) is None
-    assert routes.owner("/hot") == A.internal
+def test_server_outside_of_the_allow_list_is_ignored() -> None:
+    router = router_with()
+    router.apply(snapshot(A, FOREIGN, hot=(b"/hot",)))
+    assert router.refused == 1
+    assert router.owner(name_of(1)) is None
+    assert set(router.members) == {A.internal}
+    assert router.resolve_hint(FOREIGN.public) is None
+    assert router.owner("/hot") == A.internal
 
 
-def test_hints_are_followed_to_members_only() -> None:
-    routes = router()
-    assert routes.hinted(A.public) is None
-    routes.apply(snapshot(A, B))
-    assert routes.hinted(B.public) == routes.hinted(B.internal) == B.internal
-    assert routes.hinted("ws://127.0.0.1:9999/ws") is None
-    assert routes.hinted(None) is None
+def test_hints_resolve_to_members_only() -> None:
+    router = router_with()
+    assert router.resolve_hint(A.public) is None
+    router.apply(snapshot(A, B))
+    assert router.resolve_hint(B.public) == router.resolve_hint(B.internal) == B.internal
+    assert router.resolve_hint("ws://127.0.0.1:9999/ws") is None
+    assert router.resolve_hint(None) is None
 
 
-def test_a_hint_that_several_members_share_means_none_of_them() -> None:
+def test_public_url_of_several_members_resolves_to_none() -> None:
     """The members of a composite have one public URL, which is the composite's own."""
-    routes = router()
+    router = router_with()
     shared = [owner._replace(public="ws://127.0.0.1:8601/ws") for owner in (A, B)]
-    routes.apply(snapshot(*shared))
-    assert routes.hinted("ws://127.0.0.1:8601/ws") is None
-    assert [routes.hinted(owner.internal) for owner in shared] == [A.internal, B.internal]
+    router.apply(snapshot(*shared))
+    assert router.resolve_hint("ws://127.0.0.1:8601/ws") is None
+    assert [router.resolve_hint(owner.internal) for owner in shared] == [A.internal, B.internal]
 
 
-def test_a_hint_that_a_member_shares_with_one_outside_of_the_allow_list_means_neither() -> None:
-    routes = router()
-    routes.apply(snapshot(A, FOREIGN._replace(public=A.public)))
-    assert routes.hinted(A.public) is None
+def test_public_url_shared_with_a_refused_server_resolves_to_none() -> None:
+    router = router_with()
+    router.apply(snapshot(A, FOREIGN._replace(public=A.public)))
+    assert router.resolve_hint(A.public) is None
 
 
-def test_a_hint_at_an_internal_url_means_that_server_whatever_others_call_themselves() -> None:
-    routes = router()
-    routes.apply(snapshot(A, B._replace(public=A.internal)))
-    assert routes.hinted(A.internal) == A.internal
+def test_internal_url_resolves_to_its_server_even_if_it_is_the_public_url_of_another() -> None:
+    router = router_with()
+    router.apply(snapshot(A, B._replace(public=A.internal)))
+    assert router.resolve_hint(A.internal) == A.internal
 
 
-def test_a_group_that_nobody_knows_stays_as_it_was() -> None:
-    routes = router()
-    routes.apply(snapshot(A, B))
-    routes.apply(Snapshot(PartitionMap(Head(2, 1)), {1: Clone(UNKNOWN, {}, {})}))
-    assert routes.owner(name_of(0)) == A.internal
-    routes.apply(Snapshot(PartitionMap(Head(2, 2)), {}))
-    assert routes.owner(name_of(0)) == A.internal
+def test_unknown_group_keeps_its_previous_routes() -> None:
+    router = router_with()
+    router.apply(snapshot(A, B))
+    router.apply(Snapshot(PartitionMap(Head(2, 1)), {1: Clone(UNKNOWN, {}, {})}))
+    assert router.owner(name_of(0)) == A.internal
+    router.apply(Snapshot(PartitionMap(Head(2, 2)), {}))
+    assert router.owner(name_of(0)) == A.internal
 
 
 @pytest.mark.parametrize(
@@ -129,12 +129,12 @@ def test_a_group_that_nobody_knows_stays_as_it_was() -> None:
     ],
 )
 def test_only_literal_addresses_within_the_rules_are_dialled(rule: str, url: str, *, admitted: bool) -> None:
-    assert Allowed([rule]).admits(url) is admitted
+    assert AllowList([rule]).admits(url) is admitted
 
 
 @pytest.mark.parametrize(
     "rule", ["", "nonsense", "127.0.0.1/8", "127.0.0.0/8:x", "127.0.0.0/8:9-1", "127.0.0.0/8:70000"]
 )
-def test_a_rule_that_is_none_is_refused(rule: str) -> None:
+def test_malformed_rule_is_refused(rule: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        Allowed([rule])
+        AllowList([rule])

@@ -1,4 +1,4 @@
-"""What a proxy in shared mode tells whom, and when: the cases that model M5 and its neighbours turn on."""
+"""Shared mode: the messages that clients and servers are sent; among them the cases of model M5."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from diem.protocol.messages import BAD_NAME
 from diem.protocol.update import encode
 from proxy.pending import MAX_PENDING
 from proxy.relocation import MAX_HOPS
-from tests.unit.proxy.world import START, Client, Server, World, name_of
+from tests.unit.proxy.world import START, Client, RecordingTrace, Server, World, name_of
 
 A, A2, B = name_of(0), name_of(0, 1), name_of(1)
 
@@ -19,18 +19,18 @@ def world() -> World:
 
 
 def run(server: Server) -> None:
-    """Everything on its way arrives."""
-    while server.asked or server.sent:
-        while server.asked:
-            server.serve()
+    """Answer all requests of a link and deliver all of its frames."""
+    while server.requests or server.sent:
+        while server.requests:
+            server.answer_next()
         server.deliver(5)
 
 
 def types(client: Client) -> list[str]:
-    return [message["type"] for message in client.heard]
+    return [message["type"] for message in client.received]
 
 
-def test_servers_are_asked_with_what_the_proxy_retains_never_with_what_a_client_knows(world: World) -> None:
+def test_known_versions_in_requests_are_the_retained_ones_not_those_of_a_client(world: World) -> None:
     world.put(A)
     client = world.client()
     client.held[A] = world.latest[A]
@@ -44,70 +44,70 @@ def test_servers_are_asked_with_what_the_proxy_retains_never_with_what_a_client_
     assert server.known[1:] == [{A: world.latest[A]}]
 
 
-def test_who_joins_an_answered_endpoint_is_answered_at_once_with_the_retained_frame(world: World) -> None:
+def test_second_subscriber_is_answered_at_once_with_the_retained_frame(world: World) -> None:
     world.put(A)
     first, second = world.client(), world.client()
     first.subscribe(A)
     run(world.server_of(A))
     second.subscribe(A)
     assert types(second) == ["subscribed", "update"]
-    assert second.heard[0]["endpoints"] == {A: world.latest[A]}
-    assert not world.server_of(A).asked
+    assert second.received[0]["endpoints"] == {A: world.latest[A]}
+    assert not world.server_of(A).requests
 
 
-def test_an_old_reply_answers_no_newer_request(world: World) -> None:
+def test_old_reply_does_not_answer_a_newer_request(world: World) -> None:
     client, server = world.client(), world.server_of(A)
     client.subscribe(A)
     client.unsubscribe(A)
     client.subscribe(A)
-    heard = len(client.heard)
-    server.serve()
+    before = len(client.received)
+    server.answer_next()
     server.deliver()
-    assert len(client.heard) == heard
+    assert len(client.received) == before
     assert not world.shared.relocator.routes[A].is_registered
     run(server)
-    assert client.heard[heard]["type"] == "subscribed"
+    assert client.received[before]["type"] == "subscribed"
 
 
-def test_endpoints_of_two_servers_are_answered_in_one_frame_when_both_answer_soon(world: World) -> None:
+def test_answers_of_two_servers_are_coalesced_into_one_frame(world: World) -> None:
     client = world.client()
     client.subscribe(A, B, "bad name")
     run(world.server_of(A))
-    assert not client.heard
+    assert not client.received
     world.timers.advance(0.05)
     run(world.server_of(B))
-    (answer,) = client.heard
+    (answer,) = client.received
     assert answer["endpoints"] == {A: None, B: None}
     assert answer["rejected"] == {"bad name": {"code": BAD_NAME.code, "message": BAD_NAME.message}}
 
 
-def test_a_slow_server_holds_up_the_others_for_a_tenth_of_a_second_only(world: World) -> None:
+def test_slow_server_delays_the_answers_of_others_by_a_tenth_of_a_second_at_most(world: World) -> None:
     client = world.client()
     client.subscribe(A, B)
     run(world.server_of(A))
     world.timers.advance(0.11)
-    assert [message.get("endpoints") for message in client.heard] == [{A: None}]
+    assert [message.get("endpoints") for message in client.received] == [{A: None}]
     run(world.server_of(B))
-    assert client.heard[-1]["endpoints"] == {B: None}
+    assert client.received[-1]["endpoints"] == {B: None}
 
 
-def test_after_three_seconds_without_a_server_the_answer_is_null_and_stale(world: World) -> None:
+def test_unanswered_endpoint_is_answered_with_null_and_stale_after_three_seconds(world: World) -> None:
     world.put(A)
     client, server = world.client(), world.server_of(A)
     client.subscribe(A)
     world.timers.advance(2.9)
-    assert not client.heard
+    assert not client.received
     world.timers.advance(0.2)
     assert types(client) == ["subscribed", "status"]
-    assert client.heard[0]["endpoints"] == {A: None}
-    assert (client.heard[1]["live"], client.heard[1]["endpoints"]) == (False, [A])
+    assert client.received[0]["endpoints"] == {A: None}
+    assert (client.received[1]["live"], client.received[1]["endpoints"]) == (False, [A])
     run(server)
     assert client.held[A] == world.latest[A]
-    assert client.heard[-1] == {**client.heard[-1], "type": "update"}
-    assert [message["live"] for message in client.said("status")] == [False, True]
+    assert client.received[-1] == {**client.received[-1], "type": "update"}
+    assert [message["live"] for message in client.of_type("status")] == [False, True]
 
 
-def test_a_lost_server_is_told_to_exactly_the_clients_concerned(world: World) -> None:
+def test_loss_of_a_server_is_sent_to_its_subscribers_only(world: World) -> None:
     one, both, other = (world.client() for _ in range(3))
     one.subscribe(A)
     both.subscribe(A, B)
@@ -115,14 +115,14 @@ def test_a_lost_server_is_told_to_exactly_the_clients_concerned(world: World) ->
     for server in world.servers.values():
         run(server)
     world.lose(world.server_of(A).url)
-    assert [client.said("status")[0]["endpoints"] for client in (one, both)] == [[A], [A]]
-    assert not other.said("status")
+    assert [client.of_type("status")[0]["endpoints"] for client in (one, both)] == [[A], [A]]
+    assert not other.of_type("status")
     world.open(world.server_of(A).url)
     run(world.server_of(A))
-    assert [client.said("status")[1]["live"] for client in (one, both)] == [True, True]
+    assert [client.of_type("status")[1]["live"] for client in (one, both)] == [True, True]
 
 
-def test_a_status_has_at_most_a_hundred_names() -> None:
+def test_partial_status_is_split_at_a_hundred_names() -> None:
     world = World(limit=300).start()
     client = world.client()
     names = [name for n in range(1000) if world.server_of(name := f"/many/{n}") is world.server_of(A)][:250]
@@ -130,20 +130,20 @@ def test_a_status_has_at_most_a_hundred_names() -> None:
         client.subscribe(*names[start : start + 100])
     run(world.server_of(A))
     world.lose(world.server_of(A).url)
-    assert [len(message["endpoints"]) for message in client.said("status")] == [100, 100, 50]
+    assert [len(message["endpoints"]) for message in client.of_type("status")] == [100, 100, 50]
 
 
-def test_a_server_that_is_not_live_makes_its_endpoints_stale_until_it_is(world: World) -> None:
+def test_endpoints_of_a_server_that_is_not_live_are_stale_until_it_is_live(world: World) -> None:
     client, server = world.client(), world.server_of(A)
     client.subscribe(A)
     run(server)
     for live in (False, True):
         server.sent.append(text_frame(messages.status(live=live, since="-")))
         server.deliver()
-    assert [message["live"] for message in client.said("status")] == [False, True]
+    assert [message["live"] for message in client.of_type("status")] == [False, True]
 
 
-def test_a_reminder_after_a_global_status_names_what_is_stale(world: World) -> None:
+def test_stale_endpoints_are_sent_again_after_a_global_status(world: World) -> None:
     client = world.client()
     client.subscribe(A, B)
     for server in world.servers.values():
@@ -154,7 +154,7 @@ def test_a_reminder_after_a_global_status_names_what_is_stale(world: World) -> N
     assert client.affected == {A}
 
 
-def test_the_new_owner_has_answered_before_the_old_one_is_dropped(world: World) -> None:
+def test_old_owner_is_unsubscribed_after_the_new_one_has_answered(world: World) -> None:
     client = world.client()
     client.subscribe(A)
     old = world.server_of(A)
@@ -162,15 +162,15 @@ def test_the_new_owner_has_answered_before_the_old_one_is_dropped(world: World) 
     new = next(server for server in world.servers.values() if server is not old)
     new.partitions |= old.partitions
     world.assigned[0] = new.url
-    world.tell()
-    assert [kind for kind, *_ in new.asked] == ["subscribe"]
-    assert not old.asked
+    world.publish_snapshot()
+    assert [kind for kind, *_ in new.requests] == ["subscribe"]
+    assert not old.requests
     run(new)
-    assert [kind for kind, *_ in old.asked] == ["unsubscribe"]
-    assert not client.said("status")
+    assert [kind for kind, *_ in old.requests] == ["unsubscribe"]
+    assert not client.of_type("status")
 
 
-def test_a_frame_that_is_not_newer_is_not_handed_on(world: World) -> None:
+def test_frame_with_an_old_version_is_not_delivered(world: World) -> None:
     world.put(A)
     client, server = world.client(), world.server_of(A)
     client.subscribe(A)
@@ -178,20 +178,20 @@ def test_a_frame_that_is_not_newer_is_not_handed_on(world: World) -> None:
     for version in (world.latest[A], world.latest[A] - 1, START):
         server.sent.append(text_frame(encode(A, version, version)))
     server.deliver(3)
-    assert len(client.said("update")) == 1
+    assert len(client.of_type("update")) == 1
     assert world.shared.relay.counts.stale == 3
 
 
-def test_the_last_unsubscribe_drops_the_frame_and_the_subscription(world: World) -> None:
+def test_last_unsubscribe_drops_the_retained_frame_and_the_subscription(world: World) -> None:
     world.put(A)
     one, two, server = world.client(), world.client(), world.server_of(A)
     for client in (one, two):
         client.subscribe(A)
     run(server)
     one.unsubscribe(A)
-    assert not server.asked
+    assert not server.requests
     two.leave()
-    assert [(kind, list(names)) for kind, _, names in server.asked] == [("unsubscribe", [A])]
+    assert [(kind, list(names)) for kind, _, names in server.requests] == [("unsubscribe", [A])]
     assert not world.shared.relay.retained
     run(server)
     world.timers.advance(20)
@@ -210,16 +210,16 @@ def test_one_chunk_of_a_server_is_one_write_to_each_client(world: World) -> None
     assert [len(frames) for frames in calls] == [2]
 
 
-def test_requests_that_wait_are_bounded(world: World) -> None:
+def test_pending_requests_of_a_client_are_bounded(world: World) -> None:
     client = world.client()
     for _ in range(MAX_PENDING):
         client.subscribe(A)
-    assert not client.heard
+    assert not client.received
     client.subscribe(A)
-    assert (client.heard[0]["type"], client.heard[0]["code"]) == ("error", "limit")
+    assert (client.received[0]["type"], client.received[0]["code"]) == ("error", "limit")
 
 
-def test_hints_are_followed_three_times_and_then_with_back_off(world: World) -> None:
+def test_hints_are_followed_three_times_in_a_row_and_then_with_back_off(world: World) -> None:
     """Two servers that send each other's endpoints away."""
     one, other = world.servers.values()
     for server, hint in ((one, other), (other, one)):
@@ -227,28 +227,28 @@ def test_hints_are_followed_three_times_and_then_with_back_off(world: World) -> 
         server.hint = hint.owner.public
     client = world.client()
     client.subscribe(A)
-    asked = _exchange(world)
-    assert asked == 1 + MAX_HOPS
+    requests = _exchange(world)
+    assert requests == 1 + MAX_HOPS
     for _ in range(120):
         world.timers.advance(0.5)
-        asked += _exchange(world)
-    assert 15 < asked < 250
+        requests += _exchange(world)
+    assert 15 < requests < 250
     assert client.affected == {A}
 
 
 def _exchange(world: World) -> int:
-    """Serve until nobody asks; returns how often somebody did."""
-    asked = 0
-    while any(server.asked for server in world.servers.values()):
+    """Answer until there are no requests; return their number."""
+    requests = 0
+    while any(server.requests for server in world.servers.values()):
         for server in world.servers.values():
-            asked += len(server.asked)
-            while server.asked:
-                server.serve()
+            requests += len(server.requests)
+            while server.requests:
+                server.answer_next()
             server.deliver(10)
-    return asked
+    return requests
 
 
-def test_what_a_server_sends_away_is_found_again_before_the_metadata_service_knows(world: World) -> None:
+def test_moved_endpoint_is_found_at_its_new_owner_before_the_next_snapshot(world: World) -> None:
     client, old = world.client(), world.server_of(A)
     client.subscribe(A)
     run(old)
@@ -265,17 +265,17 @@ def test_what_a_server_sends_away_is_found_again_before_the_metadata_service_kno
     assert client.held[A] == world.latest[A]
 
 
-def test_a_late_answer_of_the_old_owner_does_not_drop_the_new_one(world: World) -> None:
+def test_late_answer_of_the_old_owner_does_not_drop_the_new_one(world: World) -> None:
     client, old = world.client(), world.server_of(A)
     client.subscribe(A)
-    old.serve()
+    old.answer_next()
     new = next(server for server in world.servers.values() if server is not old)
     new.partitions |= old.partitions
     world.assigned[0] = new.url
-    world.tell()
+    world.publish_snapshot()
     run(old)
-    assert client.said("subscribed")
-    assert [kind for kind, *_ in new.asked] == ["subscribe"]
+    assert client.of_type("subscribed")
+    assert [kind for kind, *_ in new.requests] == ["subscribe"]
     run(new)
     run(old)
     assert (old.subscribed, new.subscribed) == (set(), {A})
@@ -286,52 +286,52 @@ def other_than(world: World, server: Server) -> Server:
 
 
 @pytest.mark.parametrize("hinted", [False, True], ids=["without hints", "with a hint at the home itself"])
-def test_a_home_that_refuses_is_asked_again_after_the_old_server_has_answered(world: World, *, hinted: bool) -> None:
-    """The answer of a server that is not the home any more says nothing about the home."""
+def test_refusing_home_is_requested_again_after_the_old_server_has_answered(world: World, *, hinted: bool) -> None:
+    """The answer of a former home does not end the retries at the home."""
     world.put(A)
     client, old = world.client(), world.server_of(A)
     new = other_than(world, old)
     client.subscribe(A)
     world.assigned[0] = new.url
-    world.tell()
-    # The new home has not been told yet that the partition is its own.
+    world.publish_snapshot()
+    # The new home has not been assigned the partition yet.
     new.hint = new.owner.public if hinted else "ws://192.0.2.1:1/ws"
-    new.serve()
+    new.answer_next()
     new.deliver()
     run(old)
-    assert client.said("subscribed")
-    old.lose(0)
+    assert client.of_type("subscribed")
+    old.revoke(0)
     run(old)
     new.partitions.add(0)
     world.put(A)
-    world.settle()
+    world.run_until_stable()
     assert new.subscribed == {A}
     assert client.held[A] == world.latest[A]
     assert A not in client.affected
 
 
-def test_a_home_that_refuses_is_asked_again_while_the_old_server_goes_on_serving(world: World) -> None:
+def test_refusing_home_is_requested_again_while_the_old_server_keeps_serving(world: World) -> None:
     client, old = world.client(), world.server_of(A)
     new = other_than(world, old)
     client.subscribe(A)
     run(old)
     world.assigned[0] = new.url
-    world.tell()
+    world.publish_snapshot()
     new.hint = "ws://192.0.2.1:1/ws"
     run(new)
     new.partitions.add(0)
-    world.settle()
+    world.run_until_stable()
     assert new.subscribed == {A}
     assert old.subscribed == set()
-    assert not client.said("status")
+    assert not client.of_type("status")
 
 
-def test_what_is_answered_after_the_first_part_does_not_wait_for_servers_that_hang(world: World) -> None:
+def test_later_answers_do_not_wait_for_a_server_that_hangs(world: World) -> None:
     world.put(A)
     client = world.client()
     client.subscribe(A, B)
     world.timers.advance(0.2)
-    assert not client.heard
+    assert not client.received
     run(world.server_of(A))
     assert types(client) == ["subscribed", "update"]
     world.put(A)
@@ -339,8 +339,8 @@ def test_what_is_answered_after_the_first_part_does_not_wait_for_servers_that_ha
     assert client.held[A] == world.latest[A]
 
 
-def test_a_resync_reaches_a_client_that_was_not_answered_yet(world: World) -> None:
-    """The server has registered the proxy: what it announces from then on concerns whoever waits for an answer."""
+def test_resync_reaches_a_client_whose_answer_is_coalescing(world: World) -> None:
+    """The server has registered the proxy: from then on its messages concern the clients that wait for an answer."""
     world.put(A)
     client, registered, server = world.client(), world.client(), world.server_of(A)
     registered.subscribe(A)
@@ -349,13 +349,13 @@ def test_a_resync_reaches_a_client_that_was_not_answered_yet(world: World) -> No
     server.sent.append(text_frame(messages.resync([A])))
     server.deliver()
     assert types(registered)[-1] == "resync"
-    assert not client.heard
+    assert not client.received
     run(world.server_of(B))
     assert types(client) == ["subscribed", "update", "resync"]
-    assert client.heard[-1]["endpoints"] == [A]
+    assert client.received[-1]["endpoints"] == [A]
 
 
-def test_a_resync_reaches_a_client_whose_server_has_not_answered_yet(world: World) -> None:
+def test_resync_before_the_answer_of_the_server_reaches_the_client(world: World) -> None:
     client, server = world.client(), world.server_of(A)
     client.subscribe(A)
     server.sent.append(text_frame(messages.resync([A])))
@@ -364,19 +364,19 @@ def test_a_resync_reaches_a_client_whose_server_has_not_answered_yet(world: Worl
     assert types(client) == ["subscribed", "resync"]
 
 
-def test_a_resync_is_not_sent_for_what_the_client_has_left_before_its_answer(world: World) -> None:
+def test_resync_is_not_sent_for_an_endpoint_that_is_unsubscribed_before_its_answer(world: World) -> None:
     client, server = world.client(), world.server_of(A)
     client.subscribe(A)
-    server.serve()
+    server.answer_next()
     server.sent.appendleft(text_frame(messages.resync([A])))
     server.deliver()
     client.unsubscribe(A)
     run(server)
-    assert not client.said("resync")
+    assert not client.of_type("resync")
 
 
-def test_an_update_and_a_resync_of_one_endpoint_both_count(world: World) -> None:
-    """Whoever is subscribed hears of both; the version is retained for who comes later."""
+def test_update_and_resync_of_one_endpoint_are_both_delivered(world: World) -> None:
+    """Subscribers are sent both; the update is retained for later subscribers."""
     world.put(A)
     early, late, server = world.client(), world.client(), world.server_of(A)
     early.subscribe(A)
@@ -387,5 +387,31 @@ def test_an_update_and_a_resync_of_one_endpoint_both_count(world: World) -> None
     server.deliver(2)
     assert types(early)[-2:] == ["update", "resync"]
     late.subscribe(A)
-    assert late.heard[0]["endpoints"] == {A: world.latest[A]}
+    assert late.received[0]["endpoints"] == {A: world.latest[A]}
     assert types(late) == ["subscribed", "update"]
+
+
+def test_trace_has_the_versions_that_a_server_has_announced_before_their_updates(world: World) -> None:
+    world.put(A)
+    client, server, trace = world.client(), world.server_of(A), RecordingTrace()
+    client.session.trace = trace
+    client.subscribe(A, A2)
+    server.answer_next()
+    server.deliver()
+    assert A.encode() not in world.shared.relay.retained
+    assert trace.requests == [([A.encode(), A2.encode()], [A2.encode()])]
+    run(server)
+    second, trace = world.client(), RecordingTrace()
+    second.session.trace = trace
+    second.subscribe(A)
+    assert trace.requests == [([A.encode()], [])]
+
+
+def test_versions_of_an_endpoint_are_forgotten_with_its_last_subscriber(world: World) -> None:
+    world.put(A)
+    client = world.client()
+    client.subscribe(A)
+    run(world.server_of(A))
+    assert world.shared.relay.has_version(A.encode())
+    client.unsubscribe(A)
+    assert not world.shared.relay.has_version(A.encode())

@@ -1,4 +1,4 @@
-"""The watch goes from one metadata service to another, and does not stay with one that is behind."""
+"""The snapshot client fails over between metadata services, and does not stay with one whose map is old."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ KEY = SharedKey("0123456789abcdef0123456789abcdef")
 
 
 class Service:
-    """The watch of a metadata service whose map has this epoch (an ``End``)."""
+    """The watch of a metadata service whose map has this epoch (a ``ChannelHandler``)."""
 
     subprotocol = SUBPROTOCOL
     accepting = True
@@ -27,7 +27,7 @@ class Service:
         self.links: dict[InternalConnection, None] = {}
         self.port = free_port()
         self.listener = InternalListener(
-            "127.0.0.1", self.port, key=KEY, ready=lambda: None, status=dict, ends={"/watch": self}
+            "127.0.0.1", self.port, key=KEY, ready=lambda: None, status=dict, channels={"/watch": self}
         )
 
     @property
@@ -55,22 +55,22 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def watching(*services: Service) -> AsyncIterator[list[int]]:
-    """The epochs that were taken: none that is older than the one before."""
-    taken: list[int] = []
+async def snapshot_client(*services: Service) -> AsyncIterator[list[int]]:
+    """Yield the applied epochs: a snapshot that is older than the last one is rejected."""
+    applied: list[int] = []
 
-    def take(snapshot: Snapshot) -> bool:
+    def apply(snapshot: Snapshot) -> bool:
         epoch = snapshot.map.head.epoch
-        if taken and epoch < taken[-1]:
+        if applied and epoch < applied[-1]:
             return False
-        taken.append(epoch)
+        applied.append(epoch)
         return True
 
     for service in services:
         await service.listener.start()
-    watch = asyncio.create_task(SnapshotClient([service.url for service in services], KEY, take).run())
+    watch = asyncio.create_task(SnapshotClient([service.url for service in services], KEY, apply).run())
     try:
-        yield taken
+        yield applied
     finally:
         watch.cancel()
         await asyncio.wait([watch])
@@ -85,25 +85,25 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_service_that_is_behind_is_left_for_the_next_one() -> None:
+async def test_service_with_an_older_map_is_left_for_the_next() -> None:
     first, behind, third = services = Service(7), Service(3), Service(8)
-    async with watching(*services) as taken:
-        await until(lambda: taken == [7])
+    async with snapshot_client(*services) as applied:
+        await until(lambda: applied == [7])
         first.die()
-        await until(lambda: taken == [7, 8])
+        await until(lambda: applied == [7, 8])
         assert behind.asked == 1
         assert not behind.links
         assert len(third.links) == 1
 
 
-async def test_the_only_service_is_asked_again_until_it_has_caught_up() -> None:
+async def test_only_service_is_retried_until_it_has_caught_up() -> None:
     only = Service(7)
-    async with watching(only) as taken:
-        await until(lambda: taken == [7])
+    async with snapshot_client(only) as applied:
+        await until(lambda: applied == [7])
         only.epoch = 3
         for link in list(only.links):
             link.abort()
         await until(lambda: only.asked >= 3)
-        assert taken == [7]
+        assert applied == [7]
         only.epoch = 7
-        await until(lambda: taken == [7, 7])
+        await until(lambda: applied == [7, 7])

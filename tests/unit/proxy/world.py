@@ -1,7 +1,7 @@
-"""A proxy in shared mode without sockets: servers, their links and clients as FIFO queues, moved on step by step."""
+"""A proxy in shared mode without sockets: servers, links and clients are FIFO queues that a test advances."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol, cast
 
 import orjson
@@ -13,13 +13,13 @@ from diem.process.clock import ManualClock
 from diem.protocol import messages
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.codes import ErrorCode
-from diem.protocol.frames import FrameRun, Splitter, frames_of, text_frame
-from diem.protocol.messages import Refusal, Subscribe, Unsubscribe
+from diem.protocol.frames import BadFrame, FrameRun, Splitter, frames_of, text_frame
+from diem.protocol.messages import Refusal, ServerMessage, Subscribe, Unsubscribe
 from diem.protocol.partition_map import Head, PartitionMap, partition_of
 from diem.protocol.update import encode
 from proxy.passthrough import PassthroughProxy
 from proxy.routing import Router
-from proxy.settings import Allowed
+from proxy.settings import AllowList
 from proxy.shared import SharedProxy
 from proxy.upstream import Upstream, UpstreamListener
 from proxy.upstream_pool import UpstreamDialer
@@ -29,7 +29,7 @@ PARTITIONS = 2
 
 
 class FakeTransport:
-    """Of either end of a link; what was sent waits in ``sent`` while it is not read."""
+    """The transport of either end of a link; data waits in ``sent`` until the peer reads it."""
 
     def __init__(self, sent: deque[bytes] | None = None) -> None:
         self.sent: deque[bytes] = deque() if sent is None else sent
@@ -41,7 +41,7 @@ class FakeTransport:
         return self
 
     def setsockopt(self, *_: object) -> None:
-        """As a socket."""
+        """Do nothing: there is no socket."""
 
     def is_closing(self) -> bool:
         return False
@@ -54,7 +54,7 @@ class FakeTransport:
 
 
 class FakeUpstream:
-    """As ``Upstream``: an open connection, whose requests wait for a server."""
+    """A fake ``Upstream``: an open connection; its requests wait in a queue for a server."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -66,18 +66,43 @@ class FakeUpstream:
         return cast("Upstream", self)
 
     @property
-    def asked(self) -> list[tuple[str, dict[str, int | None]]]:
+    def requested(self) -> list[tuple[str, dict[str, int | None]]]:
         return [(kind, known) for kind, _, known in self.requests]
 
-    def subscribe(self, request_id: int, known: Mapping[str, int | None]) -> None:
-        self.requests.append(("subscribe", request_id, dict(known)))
+    def send_text(self, payload: bytes) -> None:
+        message = orjson.loads(payload)
+        names = message["endpoints"]
+        known = names if isinstance(names, dict) else dict.fromkeys(names)
+        self.requests.append((message["type"], message["id"], known))
 
-    def unsubscribe(self, request_id: int, names: Sequence[str]) -> None:
-        self.requests.append(("unsubscribe", request_id, dict.fromkeys(names)))
+
+class RecordingListener:
+    """A fake ``UpstreamListener``, and owner of a connection, that records events and rejects updates."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def opened(self, _link: object) -> None:
+        self.events.append("opened")
+
+    def connected(self, _link: object) -> None:
+        self.events.append("connected")
+
+    def disconnected(self, _link: object) -> None:
+        self.events.append("disconnected")
+
+    def updates(self, url: str, data: bytes, frames: int) -> None:
+        raise BadFrame("an update without a version")
+
+    def message(self, url: str, message: ServerMessage) -> None:
+        self.events.append("message")
+
+    def lost(self, url: str) -> None:
+        self.events.append("lost")
 
 
 class FakeLink:
-    """As ``UpstreamLink``: opened and lost by hand."""
+    """A fake ``UpstreamLink``, opened and lost by the test."""
 
     def __init__(self, url: str, listener: UpstreamListener) -> None:
         self.url = url
@@ -86,7 +111,7 @@ class FakeLink:
         self.stopped = False
 
     def start(self) -> None:
-        """Nothing is dialled."""
+        """Do nothing: the test opens the link."""
 
     def stop(self) -> None:
         self.stopped = True
@@ -98,17 +123,17 @@ class FakeLink:
         return upstream
 
     def lose(self) -> None:
-        """The link is reset: what is on its way is gone."""
+        """Reset the link: data in transit is lost."""
         self.upstream = None
         self.listener.lost(self.url)
 
 
 class FakeDialer:
-    """As ``UpstreamDialer``: makes links of clients."""
+    """A fake ``UpstreamDialer``: makes links of clients."""
 
     def __init__(self, make: Callable[[str, UpstreamListener], FakeLink] = FakeLink) -> None:
         self.links: dict[str, FakeLink] = {}
-        """Server -> the last link that was made."""
+        """Server -> latest link."""
         self._make = make
 
     @property
@@ -121,7 +146,7 @@ class FakeDialer:
 
 
 class Timers:
-    """``call_later`` by hand."""
+    """``call_later`` on a manual clock."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -139,7 +164,7 @@ class Timers:
         return sum(not cancelled for *_, cancelled in self._due)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and call what is due, in order."""
+        """Advance the clock, and run the timers that expire, in order."""
         end = self._clock.monotonic() + seconds
         while due := sorted(entry for entry in self._due if entry[0] <= end):
             entry = due[0]
@@ -158,11 +183,11 @@ class Timer:
         self._cancelled.append(True)
 
 
-class Surroundings(Protocol):
-    """What a client has to do with."""
+class Environment(Protocol):
+    """Interfaces that a client depends on."""
 
     latest: dict[str, int]
-    """Endpoint -> its version at the source."""
+    """Endpoint -> version at the source."""
 
     @property
     def fanout(self) -> Fanout: ...
@@ -172,17 +197,17 @@ class Surroundings(Protocol):
 
 
 class Client:
-    """An unmodified client: as ``EdgeConnection`` as far as a service sees of it, and the SDK's rules."""
+    """An unmodified client: a fake ``EdgeConnection`` that follows the rules of the SDK."""
 
-    def __init__(self, world: Surroundings) -> None:
+    def __init__(self, world: Environment) -> None:
         self.world = world
         self.session = Session(self._write, self._writelines, world.fanout.stats)
         self.held: dict[str, int] = {}
-        """The version of the data that it holds: it fetches what it is told of at once."""
+        """Endpoint -> version of its data; it fetches each announced version at once."""
         self.wanted: set[str] = set()
         self.confirmed: set[str] = set()
         self.affected: set[str] = set()
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.ids = 0
         self.unanswered: dict[int, set[str]] = {}
         world.fanout.join(self.session)
@@ -215,8 +240,8 @@ class Client:
         self.wanted.clear()
         self.confirmed.clear()
 
-    def said(self, kind: str) -> list[dict[str, Any]]:
-        return [message for message in self.heard if message["type"] == kind]
+    def of_type(self, kind: str) -> list[dict[str, Any]]:
+        return [message for message in self.received if message["type"] == kind]
 
     def _writelines(self, frames: Any) -> None:
         for frame in frames:
@@ -225,7 +250,7 @@ class Client:
     def _write(self, frame: bytes) -> None:
         payload = frame[{126: 4, 127: 10}.get(frame[1], 2) :]
         message = orjson.loads(payload)
-        self.heard.append(message)
+        self.received.append(message)
         match message["type"]:
             case "update":
                 name = message["endpoint"]
@@ -234,7 +259,7 @@ class Client:
                     self.held[name] = self.world.latest[name]
             case "subscribed":
                 names = {*message["endpoints"], *message.get("rejected", {})}
-                assert names <= self.unanswered[message["id"]], "answered twice, or what nobody asked"
+                assert names <= self.unanswered[message["id"]], "answered twice, or not requested"
                 self.unanswered[message["id"]] -= names
                 self.confirmed |= message["endpoints"].keys()
             case "unsubscribed":
@@ -244,8 +269,24 @@ class Client:
                 (self.affected.difference_update if message["live"] else self.affected.update)(message["endpoints"])
 
 
+class RecordingTrace:
+    """A fake ``ClientTrace``: the endpoints of each request, and those of them without a known version."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[list[bytes], list[bytes]]] = []
+
+    def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
+        self.requests.append((sorted(endpoints), sorted(unknown)))
+
+    def unsubscribed(self, endpoints: Sequence[bytes]) -> None:
+        self.requests.append((sorted(endpoints), []))
+
+    def ended(self) -> None:
+        """Do nothing: the end is not recorded."""
+
+
 class Server:
-    """A server with its end of the one link: what it holds outlives the link."""
+    """A server and its end of the one link; its state outlives the link."""
 
     def __init__(self, world: "World", owner: Owner) -> None:
         self.world = world
@@ -256,29 +297,29 @@ class Server:
         self.subscribed: set[str] = set()
         self.link: FakeUpstream | None = None
         self.hint: str | None = None
-        """Where it sends everybody, instead of where an endpoint really is."""
+        """URL to redirect to, instead of that of the real owner."""
         self.sent: deque[bytes] = deque()
         self.known: list[dict[str, int | None]] = []
-        """All known versions that it was asked with."""
+        """Known versions of each subscribe request."""
 
     @property
-    def asked(self) -> deque[tuple[str, int, dict[str, int | None]]]:
-        """Requests that it has not answered yet."""
+    def requests(self) -> deque[tuple[str, int, dict[str, int | None]]]:
+        """Unanswered requests."""
         return deque() if self.link is None else self.link.requests
 
     def owns(self, name: str) -> bool:
         return partition_of(name.encode(), PARTITIONS) in self.partitions
 
-    def take(self, name: str, version: int) -> None:
-        """An update has come down to this server."""
+    def apply_update(self, name: str, version: int) -> None:
+        """Apply an update of the feed."""
         if self.owns(name) and version > self.retained.get(name, 0):
             self.retained[name] = version
             if name in self.subscribed:
                 self.sent.append(text_frame(encode(name, version, version)))
 
-    def serve(self) -> None:
+    def answer_next(self) -> None:
         """Answer the oldest request."""
-        kind, request_id, known = self.asked.popleft()
+        kind, request_id, known = self.requests.popleft()
         if kind == "unsubscribe":
             self.subscribed -= known.keys()
             self.sent.append(text_frame(messages.unsubscribed(request_id, known)))
@@ -293,8 +334,8 @@ class Server:
             if (version or 0) > (known[name] or 0):
                 self.sent.append(text_frame(encode(name, version or 0, version or 0)))
 
-    def lose(self, partition: int) -> None:
-        """The group has given a partition to another server."""
+    def revoke(self, partition: int) -> None:
+        """Lose a partition to another server of the group."""
         self.partitions.discard(partition)
         gone = sorted(name for name in self.subscribed if not self.owns(name))
         self.subscribed -= set(gone)
@@ -303,7 +344,7 @@ class Server:
             self.sent.append(text_frame(messages.moved(gone, None)))
 
     def deliver(self, frames: int = 1) -> None:
-        """Some of what is on its way arrives at the proxy, in one chunk."""
+        """Deliver sent frames to the proxy, in one chunk."""
         chunk = b"".join(self.sent.popleft() for _ in range(min(frames, len(self.sent))))
         for piece in Splitter().feed(chunk):
             if isinstance(piece, FrameRun):
@@ -314,7 +355,7 @@ class Server:
 
 
 class World:
-    """Two servers of one group, a proxy, and the truth."""
+    """Two servers of one group, a proxy, and the versions at the source."""
 
     def __init__(self, *, limit: int = 128) -> None:
         self.clock = ManualClock()
@@ -324,7 +365,7 @@ class World:
         self.servers = {owner.internal: Server(self, owner) for owner in owners}
         self.latest: dict[str, int] = {}
         self.version = START
-        self.router = Router(1, Allowed(["127.0.0.0/8"]))
+        self.router = Router(1, AllowList(["127.0.0.0/8"]))
         self.shared = SharedProxy(self.fanout, self.router, self.clock, self.timers.later, limit=limit)
         self.assigned = dict(enumerate(self.servers))
         for partition, url in self.assigned.items():
@@ -339,28 +380,28 @@ class World:
     def public(self, name: str) -> str:
         return self.server_of(name).owner.public
 
-    def tell(self) -> None:
-        """The metadata service tells who owns what."""
+    def publish_snapshot(self) -> None:
+        """Send the proxy a snapshot of the metadata service."""
         members = {server.owner.server: server.owner for server in self.servers.values()}
         owners = {number: self.servers[url].owner.server for number, url in self.assigned.items()}
         self.router.apply(Snapshot(PartitionMap(Head(PARTITIONS, 0)), {1: Clone(STABLE, members, owners)}))
         self.shared.rerouted()
 
     def put(self, name: str) -> None:
-        """The endpoint changes."""
+        """Publish a new version of an endpoint."""
         self.version += 1
         self.latest[name] = self.version
         for server in self.servers.values():
-            server.take(name, self.version)
+            server.apply_update(name, self.version)
 
     def assign(self, partition: int, url: str) -> None:
-        """The group gives a partition to another server, which reads it from its start."""
+        """Assign a partition to another server, which reads it from the start."""
         before, self.assigned[partition] = self.assigned[partition], url
         if before != url:
-            self.servers[before].lose(partition)
+            self.servers[before].revoke(partition)
             self.servers[url].partitions.add(partition)
             for name, version in self.latest.items():
-                self.servers[url].take(name, version)
+                self.servers[url].apply_update(name, version)
 
     def open(self, url: str) -> None:
         server = self.servers[url]
@@ -369,7 +410,7 @@ class World:
             self.shared.opened(server.link.itself)
 
     def lose(self, url: str) -> None:
-        """The link is reset: what is on its way is gone, and so is what was subscribed."""
+        """Reset the link: data in transit and the subscriptions are lost."""
         server = self.servers[url]
         if server.link is not None:
             server.link = None
@@ -377,25 +418,25 @@ class World:
             server.subscribed.clear()
             self.shared.lost(url)
 
-    def settle(self) -> None:
-        """Everything that can happen by itself happens, until nothing does any more."""
+    def run_until_stable(self) -> None:
+        """Open links, answer requests, deliver frames and let timers expire, for 30 s."""
         for _ in range(60):
             for url, server in self.servers.items():
                 self.open(url)
-                while server.asked or server.sent:
-                    while server.asked:
-                        server.serve()
+                while server.requests or server.sent:
+                    while server.requests:
+                        server.answer_next()
                     server.deliver(3)
             self.timers.advance(0.5)
 
     def start(self) -> "World":
-        self.tell()
+        self.publish_snapshot()
         for url in self.servers:
             self.open(url)
         return self
 
 
 def name_of(partition: int, number: int = 0, partitions: int = PARTITIONS) -> str:
-    """An endpoint of a partition."""
+    """Return an endpoint of a partition."""
     found = [f"/e/{n}" for n in range(100) if partition_of(f"/e/{n}".encode(), partitions) == partition]
     return found[number]

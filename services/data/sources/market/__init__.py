@@ -1,4 +1,4 @@
-"""A simulated electricity market around Greece: made up, but coherent, and the same for the same seed and time."""
+"""A simulated electricity market around Greece: invented but coherent, and reproducible by seed and time."""
 
 from services.data.sources.market.simulation import Simulation
 

@@ -1,4 +1,4 @@
-"""The market at one instant, pure: zones, weather, demand, generation, flows, prices."""
+"""The market at one instant: zones, weather, demand, generation, flows, prices. Pure."""
 
 import math
 from bisect import bisect_left
@@ -76,13 +76,13 @@ COSTS: Final = {
 }
 """The market price (EUR/MWh) at which plants of a type begin to run, and at which all of them run.
 
-The ranges leave no gap between the renewable types and the others: where nothing reacts to the price, trade between
-zones would not settle.
+The ranges leave no gap between the renewable types and the others: in a gap supply does not react to the price, and
+trade between zones would not converge.
 """
 
 AVAILABLE: Final = {"nuclear": 0.94, "biomass": 0.75, "hydro": 0.52, "lignite": 0.72, "coal": 0.8, "gas": 0.9,
                     "oil": 0.92}  # fmt: skip
-"""The share of the installed power of a type that can run at all; of hydro, what the water allows."""
+"""The share of a type's installed power that can run; for hydro, as the water allows."""
 
 
 @lru_cache(maxsize=32768)
@@ -92,7 +92,7 @@ def _lattice(seed: int, name: str, index: int) -> float:
 
 
 def noise(seed: int, name: str, seconds: float, period_s: float) -> float:
-    """A value from -1 to 1 that changes smoothly within about ``period_s`` seconds, and differs per name."""
+    """Return value noise from -1 to 1, smooth over about ``period_s`` seconds and independent per name."""
     index, rest = divmod(seconds, period_s)
     part = rest / period_s
     smooth = part * part * (3 - 2 * part)
@@ -105,7 +105,7 @@ _YEAR_S: Final = 365.2425 * _DAY_S
 _PRICE_FLOOR: Final = -90.0
 _PRICE_CAP: Final = 400.0
 _ROUNDS: Final = 12
-"""Rounds of trade across the borders: prices of uncongested neighbours have met by then, give or take a EUR."""
+"""Rounds of trade across the borders, after which prices of uncongested neighbours differ by about 1 EUR/MWh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Market:
         self.borders = {pair: ntc for pair, ntc in BORDERS.items() if self.zones.keys() >= set(pair)}
 
     def load(self, zone: Zone, seconds: float) -> float:
-        """Demand in MW: the day's shape, the season, weekends, weather."""
+        """Return the demand in MW, from time of day, season, weekday and weather."""
         local = seconds + zone.utc_offset * 3600
         hour = local % _DAY_S / 3600
         weekday = int(local // _DAY_S + 3) % 7
@@ -141,7 +141,7 @@ class Market:
         return zone.load * shape * week * season * weather * flicker
 
     def snapshot(self, seconds: float) -> MarketSnapshot:
-        """The whole market at an instant (Unix seconds of simulated time)."""
+        """Return the whole market at an instant (Unix seconds of simulated time)."""
         load = {name: self.load(zone, seconds) for name, zone in self.zones.items()}
         curves = {name: Curve(self._stack(zone, seconds)) for name, zone in self.zones.items()}
         demand = dict(load)
@@ -151,7 +151,7 @@ class Market:
                 origin, target = border
                 dear, slope_there = curves[target].clearing(demand[target])
                 cheap, slope_here = curves[origin].clearing(demand[origin])
-                # Power goes where it is dear, as much as brings both prices together if nothing else changed.
+                # Power flows to the dearer zone, as much as equalises both prices if nothing else changed.
                 wanted = flow[border] + (dear - cheap) * slope_here * slope_there / (slope_here + slope_there)
                 allowed = max(-capacity, min(capacity, wanted))
                 demand[origin] += allowed - flow[border]
@@ -162,7 +162,7 @@ class Market:
         return MarketSnapshot(load, price, generation, flow)
 
     def _stack(self, zone: Zone, seconds: float) -> dict[str, float]:
-        """MW that could run, per type of plant."""
+        """Return the MW that could run, per type of plant."""
         return {kind: installed * self._available(zone, kind, seconds) for kind, installed in zone.plants.items()}
 
     def _available(self, zone: Zone, kind: str, seconds: float) -> float:
@@ -170,7 +170,7 @@ class Market:
             clouds = 0.78 + 0.22 * noise(self._seed, f"clouds/{zone.name}", seconds, 4 * 3600)
             return zone.sun * _sun(zone, seconds) * clouds
         if kind == "wind":
-            # Wind comes in fronts of a day or more that neighbours share, with gusts of each zone's own.
+            # Fronts of a day or more are shared by neighbours; gusts are each zone's own.
             front = noise(self._seed, "front", seconds - zone.utc_offset * 9000, 30 * 3600)
             own = noise(self._seed, f"wind/{zone.name}", seconds, 5 * 3600)
             gust = noise(self._seed, f"gust/{zone.name}", seconds, 240)
@@ -181,13 +181,13 @@ class Market:
 
 
 def _bump(hour: float, centre: float, width: float) -> float:
-    """A bell over the clock, so that midnight has two sides."""
+    """Return a bell curve over the hours of the day, periodic at midnight."""
     distance = (hour - centre + 12) % 24 - 12
     return math.exp(-0.5 * (distance / width) ** 2)
 
 
 def _sun(zone: Zone, seconds: float) -> float:
-    """The sine of the sun's height over latitude 40, relative to a noon in June; 0 at night."""
+    """Return the sine of the solar elevation at latitude 40, relative to a noon in June; 0 at night."""
     declination = 0.409 * math.sin((seconds % _YEAR_S / _YEAR_S - 0.219) * 2 * math.pi)
     hour = (seconds + zone.utc_offset * 3600 - 12.6 * 3600) % _DAY_S / _DAY_S * 2 * math.pi
     height = 0.643 * math.sin(declination) + 0.766 * math.cos(declination) * math.cos(hour)
@@ -195,17 +195,17 @@ def _sun(zone: Zone, seconds: float) -> float:
 
 
 class Curve:
-    """The supply of a zone as a function of the price: between the costs of the types it is linear."""
+    """Supply curve of a zone: MW as a function of the price, linear between the costs of the types."""
 
     def __init__(self, stack: Mapping[str, float]) -> None:
         self._stack = stack
         self._prices = [_PRICE_FLOOR - 1, *sorted({cost for kind in stack for cost in COSTS[kind]}), _PRICE_CAP]
         self._supplies = [sum(self.running(price).values()) for price in self._prices]
-        # Beyond the last plant demand is let go for a price, so that every demand has one.
+        # Beyond the last plant, demand is curtailed at a price, so that every demand has a clearing price.
         self._supplies[-1] += 0.25 * sum(stack.values())
 
     def running(self, price: float) -> dict[str, float]:
-        """What runs at a price, in MW per type."""
+        """Return the MW per type that run at a price."""
         running = {}
         for kind, power in self._stack.items():
             low, high = COSTS[kind]
@@ -213,7 +213,7 @@ class Curve:
         return running
 
     def clearing(self, demand: float) -> tuple[float, float]:
-        """The price at which supply meets ``demand``, and how many MW one EUR/MWh more would bring."""
+        """Return the price at which supply meets ``demand``, and the slope there in MW per EUR/MWh."""
         index = min(max(bisect_left(self._supplies, demand), 1), len(self._supplies) - 1)
         below, above = self._prices[index - 1 : index + 1]
         less, more = self._supplies[index - 1 : index + 1]
@@ -221,7 +221,7 @@ class Curve:
         return max(_PRICE_FLOOR, min(_PRICE_CAP, below + (demand - less) / slope)), slope
 
     def dispatch(self, price: float, demand: float) -> dict[str, float]:
-        """What runs to meet ``demand``; what the limits of the price leave open comes from the dearest type."""
+        """Return the MW per type that meet ``demand``; the dearest type balances what a capped price leaves open."""
         running = self.running(price)
         dearest = max(self._stack, key=lambda kind: COSTS[kind][1])
         running[dearest] = max(0.0, running[dearest] + demand - sum(running.values()))

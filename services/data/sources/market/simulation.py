@@ -1,4 +1,4 @@
-"""The simulation as a source: its series, when each is due, and how wall time becomes simulated time."""
+"""The simulation as a source: its series, their schedule, and the mapping of wall time to simulated time."""
 
 import asyncio
 import heapq
@@ -24,7 +24,7 @@ DAY_S: Final = 86_400
 MARKET_TIME: Final = ZoneInfo("Europe/Brussels")
 """The clock of the coupled day-ahead market: its delivery days begin at this midnight, in every zone."""
 PUBLICATION_S: Final = 13 * HOUR_S
-"""How far into a delivery day the next day's prices are final; until then they are indications."""
+"""Seconds into a delivery day from which the next day's prices are final; until then they are indications."""
 _MAX_SNAPSHOTS: Final = 256
 
 
@@ -32,7 +32,7 @@ Points = Callable[[float], list[Point]]
 
 
 class Series(NamedTuple):
-    """One endpoint: its name, its title, how often it is updated (seconds), and what it says at a time."""
+    """One endpoint: name, title, update interval in seconds, and its dataset at a time."""
 
     endpoint: str
     title: str
@@ -41,7 +41,7 @@ class Series(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What a series is of."""
+    """Description of a series."""
 
     quantity: str
     unit: str
@@ -50,17 +50,17 @@ class Kind(NamedTuple):
     title: str
 
 
-class Book:
-    """All series of a market. Snapshots of past quarters are kept (at most 256), so that a series costs little."""
+class MarketSeries:
+    """All series of a market. Snapshots of past quarters are cached (at most 256) and shared by the series."""
 
     def __init__(self, market: Market, seed: int) -> None:
         self._market = market
         self._seed = seed
         self._snapshots: OrderedDict[int, MarketSnapshot] = OrderedDict()
         self._now: tuple[int, MarketSnapshot] | None = None
-        self.series = list(self._all())
+        self.all = list(self._make())
 
-    def _all(self) -> Iterator[Series]:
+    def _make(self) -> Iterator[Series]:
         for name, zone in self._market.zones.items():
             own = name == "GR"
             land = zone.country
@@ -81,10 +81,10 @@ class Book:
                 kind = Kind("flow", "MW", "PT1H", f"{start}>{end}", f"Flow {start} to {end}")
                 yield _series(f"/flows/{start}/{end}", 90, kind, partial(self._hours, _flow(border, sign)))
 
-    # What the series say
+    # Points of the series
 
     def _prices(self, name: str, time: float) -> list[Point]:
-        """Today and tomorrow by the hour: 48 of them, 47 or 49 where the clock changes."""
+        """Return hourly prices of today and tomorrow: 48, or 47 or 49 where the clock changes."""
         today, tomorrow, end = _delivery_days(time)
         published = time - today >= PUBLICATION_S
         points = []
@@ -96,7 +96,7 @@ class Book:
         return points
 
     def _forecast(self, name: str, time: float) -> list[Point]:
-        """Today and tomorrow by the hour; the error grows with the distance."""
+        """Return hourly loads of today and tomorrow, with an error that grows with the lead time."""
         today, _, end = _delivery_days(time)
         points = []
         for hour, start in enumerate(range(today, end, HOUR_S)):
@@ -107,7 +107,7 @@ class Book:
         return points
 
     def _imbalance(self, name: str, time: float) -> list[Point]:
-        """The last day by the quarter: around the market's price, sometimes far from it."""
+        """Return the last day's prices by quarter-hour: around the market price, with rare spikes."""
 
         def value(snapshot: MarketSnapshot, start: float) -> float:
             surprise = noise(self._seed, f"imbalance/{name}", start, QUARTER_S)
@@ -118,11 +118,11 @@ class Book:
         return [*(Point(at, value(self._past(at), at)) for at in starts), Point(last, value(self._present(time), time))]
 
     def _quarters(self, value: Callable[[MarketSnapshot], float], time: float) -> list[Point]:
-        """The last day by the quarter; the last point is what is measured now."""
+        """Return the last day by quarter-hour; the last point is the current value."""
         return self._measured(value, time, QUARTER_S)
 
     def _hours(self, value: Callable[[MarketSnapshot], float], time: float) -> list[Point]:
-        """The last day by the hour; the last point is what is measured now."""
+        """Return the last day by hour; the last point is the current value."""
         return self._measured(value, time, HOUR_S)
 
     def _measured(self, value: Callable[[MarketSnapshot], float], time: float, step_s: int) -> list[Point]:
@@ -141,7 +141,7 @@ class Book:
     def _past(self, start: int) -> MarketSnapshot:
         found = self._snapshots.get(start)
         if found is None:
-            # The middle of the quarter stands for all of it.
+            # The middle of the quarter-hour stands for all of it.
             found = self._snapshots[start] = self._market.snapshot(start + QUARTER_S / 2)
             if len(self._snapshots) > _MAX_SNAPSHOTS:
                 self._snapshots.popitem(last=False)
@@ -151,9 +151,9 @@ class Book:
 
 
 def _delivery_days(time: float) -> tuple[int, int, int]:
-    """Return when the delivery day of ``time`` begins, when the next one does, and when that ends (Unix seconds)."""
+    """Return the beginning of the delivery day of ``time``, and beginning and end of the next, in Unix seconds."""
     today = datetime.fromtimestamp(time, MARKET_TIME).replace(hour=0, minute=0, second=0, microsecond=0)
-    # Arithmetic within one zone is on its clock: a day later is the next midnight, be it 23, 24 or 25 hours away.
+    # Arithmetic within one zone is in local time: a day later is the next midnight, 23, 24 or 25 hours away.
     begins = (today, today + timedelta(days=1), today + timedelta(days=2))
     today_s, tomorrow_s, end_s = (int(midnight.replace(fold=0).timestamp()) for midnight in begins)
     return today_s, tomorrow_s, end_s
@@ -181,16 +181,16 @@ def _flow(border: tuple[str, str], sign: int) -> Callable[[MarketSnapshot], floa
 
 
 TICK_S: Final = 0.5
-"""Series that are due within the same half second are stored together."""
+"""Series due within the same half second are stored together."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
 
 class Simulation:
-    """Publishes all series once, then each at its own rhythm, evenly spread.
+    """Publishes all series once, then each at its own interval, evenly spread.
 
-    Simulated time starts at ``config.start``, or now, and runs ``time_scale`` times as fast as the clock. What a series
-    says is a function of seed and simulated time alone.
+    Simulated time starts at ``config.start``, or now, and runs ``time_scale`` times as fast as the clock. A series is a
+    function of seed and simulated time alone.
     """
 
     def __init__(self, config: SimulationConfig, clock: Clock, *, sleep: Sleep = asyncio.sleep) -> None:
@@ -202,12 +202,12 @@ class Simulation:
         self._config = config
         self._clock = clock
         self._sleep = sleep
-        self._book = Book(Market(config.seed, config.zones), config.seed)
+        self._series = MarketSeries(Market(config.seed, config.zones), config.seed).all
 
     @property
     def claims(self) -> Sequence[Claim]:
         """Every series of its zones."""
-        return [Claim(series.endpoint) for series in self._book.series]
+        return [Claim(series.endpoint) for series in self._series]
 
     async def run(self, sink: Sink) -> None:
         """Publish until cancelled."""
@@ -217,19 +217,19 @@ class Simulation:
             start = self._config.start
             first = (start if start.tzinfo else start.replace(tzinfo=UTC)).timestamp()
         agenda: list[tuple[float, int]] = []
-        for index, series in enumerate(self._book.series):
-            # Spread by the golden ratio, so that equal rhythms do not beat together.
+        for index, series in enumerate(self._series):
+            # Spread by the golden ratio, so that series with equal intervals are not due together.
             agenda.append((began + (index * 0.618 % 1) * self._every(series), index))
         heapq.heapify(agenda)
-        await self._publish(self._book.series, first, sink)
+        await self._publish(self._series, first, sink)
         while True:
             now = self._clock.monotonic()
             due: list[Series] = []
             while agenda[0][0] <= now:
                 when, index = agenda[0]
-                series = self._book.series[index]
+                series = self._series[index]
                 due.append(series)
-                # After a pause of the machine a series is published once, not once for every time it was missed.
+                # After a suspension of the machine, a series is published once, not once per missed interval.
                 heapq.heapreplace(agenda, (max(when + self._every(series), now), index))
             if due:
                 await self._publish(due, first + (now - began) * self._config.time_scale, sink)
@@ -244,7 +244,7 @@ class Simulation:
                 group = []
                 for series in due[start : start + datasets.MAX_DATASETS]:
                     group.append(series.at(time))
-                    await asyncio.sleep(0)  # the first look at a day takes a while: let others run in between
+                    await asyncio.sleep(0)  # the first snapshots of a day take a while: let other tasks run in between
                 await sink(group, source=self.name)
         except DataError as error:
             self.health.failed(str(error), fault=fault_of(error))

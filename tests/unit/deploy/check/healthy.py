@@ -1,4 +1,4 @@
-"""Facts of a cluster in which everything is as it should be for N = 1, and ways to spoil them."""
+"""Facts of a cluster without faults for N = 1, and helpers to change them."""
 
 from collections.abc import Mapping
 from dataclasses import replace

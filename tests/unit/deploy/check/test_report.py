@@ -1,4 +1,4 @@
-"""How findings are shown: readable at 80 columns, commands that can be copied, everything in JSON."""
+"""Rendering of findings: readable at 80 columns, commands that can be copied, everything in JSON."""
 
 import io
 import json
@@ -33,19 +33,19 @@ def test_no_line_is_wider_than_the_terminal() -> None:
     assert "  cleanup policy" in "\n".join(lines)
 
 
-def test_nothing_is_cut_on_a_narrow_terminal() -> None:
+def test_no_text_is_cut_on_a_narrow_terminal() -> None:
     words = [word for line in shown(spoilt(), 240) for word in line.split()]
     assert set(words) <= {word for line in shown(spoilt(), 80) for word in line.split()}
 
 
-def test_faults_come_before_warnings_and_those_before_what_is_in_order() -> None:
+def test_findings_are_ordered_by_severity() -> None:
     text = "\n".join(shown(spoilt(), 80))
     places = [text.index(part) for part in ("faults\n", "warnings\n", "in order\n")]
     assert places == sorted(places)
     assert text.index("cleanup policy") < text.index("compaction pace") < text.index("auto creation")
 
 
-def test_a_command_that_is_broken_over_lines_is_the_same_to_a_shell() -> None:
+def test_a_wrapped_command_is_equivalent_for_a_shell() -> None:
     for each in audit(spoilt()):
         for command in each.judgement.commands:
             for width in (40, 72, 200):
@@ -81,7 +81,7 @@ def test_json_has_every_finding_with_its_reason_and_its_change() -> None:
     assert policy["commands"]
 
 
-def test_the_verdict_is_the_worst_one() -> None:
+def test_the_verdict_is_the_worst_severity() -> None:
     assert worst(audit(spoilt())) is Severity.FAULT
     assert worst(audit(facts(planned=(1, 5)))) is Severity.WARNING
     assert worst(audit(facts())) is Severity.OK
@@ -93,20 +93,20 @@ def test_a_healthy_cluster_is_in_order_by_every_rule() -> None:
     assert [each for each in findings if each.judgement.verdict is not OK] == []
 
 
-def test_one_local_broker_is_in_order_when_no_loss_is_tolerated_and_not_when_one_is() -> None:
+def test_one_local_broker_is_in_order_only_if_no_loss_is_tolerated() -> None:
     assert {each.judgement.verdict for each in audit(small(tolerate=0))} == {OK}
     faults = {each.rule.name for each in audit(small()) if each.judgement.verdict is FAULT}
     assert faults == {"replication", "min in sync", "internal replication", "internal min in sync", "controllers"}
 
 
-def test_every_finding_that_is_not_in_order_says_what_to_change() -> None:
+def test_every_fault_and_warning_has_a_change() -> None:
     for given in (small(), facts(brokers={}), facts(cluster=cluster())):
         for each in audit(given):
             if each.judgement.verdict is not OK:
                 assert each.judgement.change or each.judgement.commands, each
 
 
-def test_what_may_not_be_seen_is_a_warning() -> None:
+def test_hidden_settings_are_a_warning() -> None:
     hidden = facts(brokers={}, topics={})
     for rule in ("auto creation", "listeners", "authorizer", "cleanup policy", "min in sync", "controllers"):
         found = judgement(rule, hidden)

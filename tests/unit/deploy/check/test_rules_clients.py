@@ -1,4 +1,4 @@
-"""Rules of clients, both ways: options of ours, and who may connect."""
+"""Rules of clients, passed and failed: our options, and access."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def test_clients_that_lose_or_reorder_updates_are_faults(rule: str, spoilt: dict
     assert judgement(rule, facts(**spoilt)).verdict is FAULT
 
 
-def test_a_producer_that_gives_up_before_a_new_leader_is_there_is_a_warning() -> None:
+def test_a_producer_timeout_shorter_than_an_election_is_a_warning() -> None:
     assert judgement("patience", facts(of_broker={"broker.session.timeout.ms": "30000"})).verdict is WARNING
 
 
@@ -41,21 +41,21 @@ def test_a_producer_that_gives_up_before_a_new_leader_is_there_is_a_warning() ->
         ("A://:9092,CONTROLLER://10.0.0.1:9093", "A:SSL,CONTROLLER:PLAINTEXT", FAULT),
     ],
 )
-def test_nothing_is_spoken_in_the_clear_outside_loopback(listeners: str, protocols: str, verdict: Severity) -> None:
+def test_plaintext_listeners_outside_loopback_are_faults(listeners: str, protocols: str, verdict: Severity) -> None:
     given = facts(of_broker={"listeners": listeners, "listener.security.protocol.map": protocols})
     assert judgement("listeners", given).verdict is verdict
 
 
-def test_our_own_connection_is_encrypted_when_it_leaves_the_machine() -> None:
+def test_an_unencrypted_connection_to_another_machine_is_a_fault() -> None:
     assert judgement("connection", facts(security_protocol="SASL_PLAINTEXT")).verdict is FAULT
     assert judgement("connection", small(bootstrap_servers="[::1]:9092,localhost:9093")).verdict is OK
 
 
-def test_a_cluster_that_others_reach_needs_an_authorizer() -> None:
+def test_a_cluster_reachable_from_outside_needs_an_authorizer() -> None:
     assert judgement("authorizer", facts(of_broker={"authorizer.class.name": ""})).verdict is FAULT
 
 
 @pytest.mark.parametrize(("value", "verdict"), [("absent", OK), ("false", OK), ("true", FAULT), (None, WARNING)])
-def test_what_has_no_rule_is_closed(value: str | None, verdict: Severity) -> None:
+def test_resources_without_an_acl_are_closed(value: str | None, verdict: Severity) -> None:
     given = facts(of_broker={"allow.everyone.if.no.acl.found": value})
     assert judgement("no rule, no right", given).verdict is verdict

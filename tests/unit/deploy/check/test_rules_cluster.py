@@ -1,4 +1,4 @@
-"""Rules of the cluster, both ways: what passes, what does not, and what is to be changed."""
+"""Rules of the cluster, passed and failed, with the changes that they suggest."""
 
 from dataclasses import replace
 
@@ -27,16 +27,16 @@ def replicas(count: int, brokers: int = 3) -> Facts:
 
 
 @pytest.mark.parametrize(("have", "tolerated", "verdict"), [(3, 1, OK), (1, 0, OK), (2, 1, FAULT), (1, 1, FAULT)])
-def test_replication_is_two_for_every_tolerated_loss_and_one(have: int, tolerated: int, verdict: Severity) -> None:
+def test_replication_is_two_per_tolerated_loss_plus_one(have: int, tolerated: int, verdict: Severity) -> None:
     assert judgement("replication", replace(replicas(have), tolerate=tolerated)).verdict is verdict
 
 
-def test_replication_tells_lost_updates_from_stopped_writes() -> None:
+def test_replication_distinguishes_lost_updates_from_stopped_writes() -> None:
     assert "may lose updates" in judgement("replication", replicas(1)).found
     assert "stops the writes" in judgement("replication", replicas(2)).found
 
 
-def test_replication_of_a_local_cluster_is_mended_by_diem_up() -> None:
+def test_replication_of_a_local_cluster_is_corrected_by_diem_up() -> None:
     found = judgement("replication", small(started=frozenset({1})))
     assert found.commands == ("diem up --mode x --brokers 3 --replication 3",)
     assert "remove `kafka`" in found.change
@@ -44,7 +44,7 @@ def test_replication_of_a_local_cluster_is_mended_by_diem_up() -> None:
     assert (beyond.verdict, "at most 3 brokers" in beyond.change) == (FAULT, True)
 
 
-def test_replication_of_a_foreign_cluster_begins_with_more_brokers() -> None:
+def test_too_few_brokers_of_another_cluster_come_first() -> None:
     found = judgement("replication", small())
     assert found.change.startswith("run 3 brokers")
     assert found.commands == (
@@ -58,7 +58,7 @@ def test_replication_of_a_foreign_cluster_begins_with_more_brokers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "verdict", "said"),
+    ("value", "verdict", "expected"),
     [
         ("2", OK, "2 of 3 replicas"),
         ("1", FAULT, "only the leader"),
@@ -66,10 +66,10 @@ def test_replication_of_a_foreign_cluster_begins_with_more_brokers() -> None:
         ("4", FAULT, "nothing can be written"),
     ],
 )
-def test_min_in_sync_is_one_more_than_may_be_lost(value: str, verdict: Severity, said: str) -> None:
+def test_min_in_sync_is_one_more_than_the_tolerated_losses(value: str, verdict: Severity, expected: str) -> None:
     found = judgement("min in sync", facts(of_topic={"min.insync.replicas": value}))
     assert found.verdict is verdict
-    assert said in found.found
+    assert expected in found.found
     if verdict is FAULT:
         assert found.commands[0].endswith("--entity-name diem.updates --add-config min.insync.replicas=2")
 
@@ -91,7 +91,7 @@ def test_unclean_election_is_off_for_ours_and_for_internal_topics() -> None:
     assert INTERNAL[0] in found.commands[0]
 
 
-def test_internal_replication_judges_topics_that_are_there_and_the_plan_for_those_that_are_not() -> None:
+def test_internal_replication_checks_topics_or_the_default_for_missing_ones() -> None:
     there = facts(cluster=cluster(topic(UPDATES, 12), topic(INTERNAL[0], 6, 2), topic(INTERNAL[1], 6)))
     assert judgement("internal replication", there).verdict is WARNING
     lost = facts(cluster=cluster(topic(UPDATES, 12), topic(INTERNAL[0], 6, 1), topic(INTERNAL[1], 6)))
@@ -101,7 +101,7 @@ def test_internal_replication_judges_topics_that_are_there_and_the_plan_for_thos
     assert (found.verdict, found.commands) == (FAULT, ("offsets.topic.replication.factor=3",))
 
 
-def test_internal_min_in_sync_judges_topics_that_are_there_and_the_plan_for_those_that_are_not() -> None:
+def test_internal_min_in_sync_checks_topics_or_the_default_for_missing_ones() -> None:
     given = facts()
     there = replace(given, topics={**given.topics, INTERNAL[1]: {"min.insync.replicas": "1"}})
     found = judgement("internal min in sync", there)
@@ -121,7 +121,7 @@ def test_controllers_keep_a_majority() -> None:
     assert (found.verdict, bool(found.commands)) == (WARNING, True)
 
 
-def test_machines_that_are_shared_are_named() -> None:
+def test_brokers_on_shared_machines_are_a_warning() -> None:
     given = facts()
     together = given.cluster._replace(brokers={n: ("a.example", 9000 + n) for n in (1, 2, 3)})
     assert judgement("machines", replace(given, cluster=together)).verdict is WARNING
@@ -135,7 +135,7 @@ def test_auto_creation_is_off_everywhere() -> None:
     assert (found.verdict, "broker 2" in found.found) == (FAULT, True)
 
 
-def test_a_broker_that_has_replicas_or_was_started_and_is_not_there_is_missing() -> None:
+def test_absent_brokers_with_replicas_or_started_here_are_missing() -> None:
     given = facts()
     gone = given.cluster._replace(brokers={n: given.cluster.brokers[n] for n in (1, 2)})
     assert "missing: 3" in judgement("brokers", replace(given, cluster=gone)).found
@@ -143,7 +143,7 @@ def test_a_broker_that_has_replicas_or_was_started_and_is_not_there_is_missing()
     assert "without an answer: 2" in judgement("brokers", replace(given, silent=frozenset({2}))).found
 
 
-def test_a_missing_topic_is_one_fault_and_nothing_else_is_said_of_it() -> None:
+def test_a_missing_topic_is_a_single_fault() -> None:
     given = facts(cluster=cluster())
     assert judgement("topic", given).verdict is FAULT
     assert [finding(name, given) for name in ("replication", "cleanup policy", "even shares", "spread")] == [None] * 4
@@ -154,7 +154,7 @@ def test_a_partition_without_a_leader_is_a_fault() -> None:
     assert (found.verdict, "diem.updates/7" in found.found) == (FAULT, True)
 
 
-def test_replicas_behind_are_a_warning_and_a_fault_once_writes_are_refused() -> None:
+def test_lagging_replicas_are_a_warning_and_a_fault_once_writes_are_refused() -> None:
     assert judgement("in sync", with_partition(facts(), 0, Partition(1, (1, 2, 3), (1, 2)))).verdict is WARNING
     assert judgement("in sync", with_partition(facts(), 0, Partition(1, (1, 2, 3), (1,)))).verdict is FAULT
 

@@ -1,4 +1,4 @@
-"""Rules of our topics, both ways, and the arithmetic of partition counts (thesis, section 5)."""
+"""Rules of our topics, passed and failed, and the arithmetic of partition counts (thesis, section 5)."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def test_imbalance_is_graded_over_all_sizes(count: int, mean: float, worst: floa
     assert max(imbalance(count, size) for size in TWELVE) == pytest.approx(worst, abs=0.0006)
 
 
-def test_better_counts_share_more_evenly_and_none_is_larger_than_it_needs_to_be() -> None:
+def test_better_counts_divide_more_evenly_and_are_minimal() -> None:
     assert better_counts(5, (1, 2, 3, 4, 6, 12)) == [12]
     assert better_counts(12, (1, 2, 3, 4, 6, 12)) == []
     for_all = better_counts(12, TWELVE)
@@ -70,7 +70,7 @@ def test_anything_but_compaction_alone_is_a_fault(value: str) -> None:
     assert found.commands[0].endswith("--add-config cleanup.policy=compact")
 
 
-def test_a_cleaner_that_is_off_is_a_fault_and_one_that_cannot_be_switched_off_is_not() -> None:
+def test_a_disabled_cleaner_is_a_fault_and_a_missing_setting_is_not() -> None:
     assert judgement("cleaner", facts(of_broker={"log.cleaner.enable": "false"})).verdict is FAULT
     assert judgement("cleaner", facts(of_broker={"log.cleaner.enable": "absent"})).verdict is OK
 
@@ -84,7 +84,7 @@ def test_slow_compaction_is_a_warning_with_one_command_and_faster_than_ours_is_i
 
 
 @pytest.mark.parametrize(("value", "verdict"), [("131072", OK), ("1000", FAULT), ("1048588", WARNING)])
-def test_the_topic_takes_what_the_producer_sends_and_little_more(value: str, verdict: Severity) -> None:
+def test_record_size_admits_the_producers_batches_and_little_more(value: str, verdict: Severity) -> None:
     assert judgement("record size", facts(of_topic={"max.message.bytes": value})).verdict is verdict
 
 
@@ -97,7 +97,7 @@ def counted(count: int, *planned: int) -> Facts:
     return facts(cluster=cluster(topic(UPDATES, count)), planned=planned)
 
 
-def test_fewer_partitions_than_servers_leave_some_without_work() -> None:
+def test_fewer_partitions_than_servers_are_a_fault() -> None:
     found = judgement("enough partitions", counted(5, 1, 2, 3, 4, 6, 12))
     assert found.verdict is FAULT
     assert "of 12 servers 7 get none" in found.found
@@ -114,7 +114,7 @@ def test_sizes_that_do_not_divide_the_count_are_graded() -> None:
     assert judgement("even shares", counted(120, 1, 2, 3, 4, 5, 6, 8, 10, 12)).verdict is OK
 
 
-def test_replicas_are_spread_evenly_when_leaders_need_not_be() -> None:
+def test_uneven_replicas_are_a_warning() -> None:
     four = facts(cluster=cluster(topic(UPDATES, 12, 3, 4), brokers=4))
     assert judgement("even replicas", four).verdict is OK
     five = facts(cluster=cluster(topic(UPDATES, 12, 3, 5), brokers=5))
@@ -170,7 +170,7 @@ def test_settings_of_hot_updates_that_lose_records_are_faults(key: str, value: s
         assert found.commands[0].endswith(f"--entity-name {SIDE_TOPICS[0]} --add-config {key}={given.wanted[key]}")
 
 
-def test_a_map_that_refuses_writes_is_a_fault_though_the_updates_take_them() -> None:
+def test_a_map_topic_that_refuses_writes_is_a_fault() -> None:
     alone = Topic(SIDE_TOPICS[1], "id", {0: Partition(1, (1, 2, 3), (1,))})
     found = judgement("in sync", with_topics(facts(), alone))
     assert (found.verdict, "fewer than 2 in sync" in found.found) == (FAULT, True)

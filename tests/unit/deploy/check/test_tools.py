@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from deploy.check.tools import UnknownRole, acl_lines, parse_principals, topic_lines, traffic_lines
+from deploy.check.tools import acl_lines, parse_principals, topic_lines, traffic_lines
+from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import updates_spec
 
@@ -34,7 +35,7 @@ def test_the_topic_lines_have_every_setting_of_the_topics() -> None:
     assert all(values(each, "--config") == values(line, "--config") for each in side_topics)
 
 
-def test_the_topic_of_recorded_traffic_is_made_apart() -> None:
+def test_the_topic_of_recorded_traffic_has_a_line_of_its_own() -> None:
     comment, line = traffic_lines(SECURE)
     assert comment.startswith("# ")
     assert (values(line, "--topic"), values(line, "--partitions")) == (["try.traffic"], ["12"])
@@ -53,7 +54,7 @@ def rights(lines: list[str], principal: str) -> set[tuple[str, ...]]:
     return found
 
 
-def test_every_role_may_do_what_it_does_and_no_more() -> None:
+def test_every_role_has_exactly_the_rights_that_it_uses() -> None:
     who = parse_principals(["data=alice", "bridge=User:CN=bridge,O=Grid company"])
     lines = list(acl_lines(SECURE, who))
     assert rights(lines, "User:alice") == {
@@ -97,5 +98,5 @@ def test_every_line_is_a_comment_or_a_command_with_the_connection() -> None:
 
 @pytest.mark.parametrize("text", ["writer=bob", "data", "data="])
 def test_a_principal_needs_a_known_role_and_a_name(text: str) -> None:
-    with pytest.raises(UnknownRole, match="data, bridge, metadata, edge, pipeline, check"):
+    with pytest.raises(ConfigurationError, match="data, bridge, metadata, edge, pipeline, check"):
         parse_principals([text])

@@ -30,12 +30,12 @@ def read(url: str) -> tuple[Store, bytes]:
     async def work() -> tuple[Store, bytes]:
         store = await Store.open(url)
         async with store.serving():
-            return store, (await store.reads.current("/a")).content
+            return store, (await store.reader.current("/a")).content
 
     return asyncio.run(work())
 
 
-def test_the_store_of_the_state_directory_is_saved_and_put_back(
+def test_the_store_of_the_state_directory_is_backed_up_and_restored(
     diem: Diem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"sqlite:///{tmp_path / '.diem' / 'data.db'}"
@@ -54,7 +54,7 @@ def test_the_store_of_the_state_directory_is_saved_and_put_back(
     assert restored.id != store.id
 
 
-def test_it_is_said_when_keys_are_brought_back(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
+def test_restored_api_keys_are_reported(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
     async def work() -> None:
         store = await Store.open("sqlite:///one.db")
         async with store.serving():
@@ -64,15 +64,15 @@ def test_it_is_said_when_keys_are_brought_back(diem: Diem, capsys: pytest.Captur
     assert diem("backup", "file", "--database-url", "sqlite:///one.db") == 0
     capsys.readouterr()
     assert diem("restore", "file", "--database-url", "sqlite:///two.db") == 0
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 2
-    assert said[1].startswith("1 API keys are as they were at 20")
-    assert "diem keys revoke ID" in said[1]
+    output = capsys.readouterr().out.splitlines()
+    assert len(output) == 2
+    assert output[1].startswith("1 API keys are as they were at 20")
+    assert "diem keys revoke ID" in output[1]
     assert diem("restore", "file", "--replace", "--database-url", "sqlite:///two.db") == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-def test_a_store_elsewhere_is_named_by_its_url(
+def test_another_store_is_selected_by_its_url(
     diem: Diem, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(f"sqlite:///{tmp_path / 'one.db'}", 7)
@@ -82,12 +82,12 @@ def test_a_store_elsewhere_is_named_by_its_url(
     assert b'"value":7' in read(f"sqlite:///{tmp_path / 'two.db'}")[1]
     monkeypatch.setenv("DIEM_DATA_DATABASE_URL", "postgresql://me:secret@127.0.0.1:1/db")
     assert diem("backup", "file") == 1
-    said = capsys.readouterr().err
-    assert "diem: the backup of postgresql://[removed]@127.0.0.1:1/db failed: " in said
-    assert "secret" not in said
+    output = capsys.readouterr().err
+    assert "diem: the backup of postgresql://[removed]@127.0.0.1:1/db failed: " in output
+    assert "secret" not in output
 
 
-def test_what_cannot_be_done_is_one_line(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_a_one_line_error(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
     assert diem("backup", "file") == 1
     assert "there is no file" in capsys.readouterr().err
     assert diem("restore", "file") == 1

@@ -28,7 +28,7 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "expected"),
     [
         (["nonsense"], 2, "diem: No such command 'nonsense'."),
         (["up", "--nonsense"], 2, "diem: No such option"),
@@ -80,7 +80,7 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["plan", "--movement", "5"], 2, "--movement is a percentage such as 0.5%, not '5'"),
         (["plan", "--hot-budget", "101%"], 2, "--hot-budget is a percentage"),
         (["plan", "--servers", "2,x"], 2, "--servers is numbers from 1 to 1000 with commas, not '2,x'"),
-        (["plan", "--window", "soon"], 2, "diem: 'soon' is no length of time"),
+        (["plan", "--window", "soon"], 2, "diem: 'soon' is not a length of time"),
         (["plan", "--from", "2026-01-01"], 2, "--from needs --to"),
         (["plan", "--movement", "1%", "--partitions", "48"], 2, "--movement goes without --partitions"),
         (["apply"], 1, "diem: diem is not up in "),
@@ -88,19 +88,19 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["rollback"], 1, "diem: diem is not up in "),
         (["plans"], 1, "diem: diem is not up in "),
         (["plans", "--metadata", "http://127.0.0.1:1"], 2, "diem: key file "),
-        (["autoplan", "--every", "often"], 2, "diem: 'often' is no length of time"),
+        (["autoplan", "--every", "often"], 2, "diem: 'often' is not a length of time"),
         (["autoplan", "--movement", "x"], 2, "--movement is a percentage"),
         (["config", "nonsense"], 2, "diem: no process is called 'nonsense': there are data, broadcast, bridge"),
         (["run", "nonsense"], 2, "diem: no process is called 'nonsense'"),
         (["run"], 2, "diem: Missing argument 'PROCESS'"),
     ],
 )
-def test_every_mistake_is_one_clear_line_and_an_exit_code(
-    diem: Diem, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
+def test_every_error_is_one_line_and_an_exit_code(
+    diem: Diem, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, expected: str
 ) -> None:
     assert diem(*arguments) == code
     captured = capsys.readouterr()
-    assert said in captured.err
+    assert expected in captured.err
     assert captured.err.count("\n") == 1
     assert captured.out == ""
 
@@ -113,7 +113,7 @@ def test_second_up_in_a_state_directory_is_refused(
     assert "diem is already up in" in capsys.readouterr().err
 
 
-def test_key_that_others_may_read_is_refused(diem: Diem, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_key_file_readable_by_others_is_refused(diem: Diem, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with StateDir(tmp_path / ".diem").lock():
         pass
     (tmp_path / ".diem" / "write.key").chmod(0o644)
@@ -141,7 +141,7 @@ def test_every_command_refuses_a_state_directory_that_others_may_write(
     assert not any((tmp_path / ".diem").iterdir())
 
 
-def test_wrong_environment_of_a_process_is_told_line_by_line(
+def test_invalid_environment_is_reported_line_by_line(
     diem: Diem, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DIEM_WEBSOCKET_PROT", "1")
@@ -152,9 +152,7 @@ def test_wrong_environment_of_a_process_is_told_line_by_line(
     assert all(line.startswith("diem: DIEM_WEBSOCK") and "DIEM_WEBSOCKET_PORT" in line for line in lines)
 
 
-def test_reference_has_every_setting_of_every_process_with_a_meaning(
-    diem: Diem, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reference_describes_every_setting_of_every_process(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
     assert diem("config") == 0
     lines = capsys.readouterr().out.splitlines()
     for name in PROCESSES:
@@ -165,7 +163,7 @@ def test_reference_has_every_setting_of_every_process_with_a_meaning(
     assert "DIEM_WEBSOCKET_FEED_URL  (text; default: ws://127.0.0.1:9080/feed)" in lines
 
 
-def test_reference_of_one_process_leaves_the_others_out() -> None:
+def test_reference_of_one_process_excludes_the_others() -> None:
     text = "\n".join(config_lines(["broadcast"]))
     assert "DIEM_BROADCAST_FEED_URL" in text
     assert "DIEM_STATE_DIR" in text

@@ -11,15 +11,15 @@ import pytest
 from deploy.cli import data as module
 from deploy.cli.data import (
     MAX_FILE_BYTES,
-    ConnectionRejected,
-    UnusableFile,
     client_of,
     describe,
     guess_form,
     read_file,
     watch,
 )
+from deploy.cli.options import UnusableFile
 from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges
+from diem.errors import DiemError
 from diem.links.client import Event, PartitionedClient, UpdatesClient
 from diem.process.auth import SharedKey
 from tests.unit.deploy.clients.test_data_service import Server
@@ -34,7 +34,7 @@ def write_key(tmp_path: Path) -> str:
     return SharedKey.create(tmp_path / ".diem" / "write.key").header
 
 
-def test_dataset_is_printed_as_json_and_read_as_everybody_may(
+def test_get_prints_json_with_anonymous_access(
     diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     server = Server(monkeypatch, httpx.Response(200, content=BODY))
@@ -60,7 +60,7 @@ def test_old_version_is_written_to_a_file_as_csv_with_an_api_key(
     assert request.headers["Authorization"] == key.header
 
 
-def test_what_cannot_be_read_is_one_line_and_leaves_the_file_alone(
+def test_failed_get_is_a_one_line_error_and_keeps_the_file(
     diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a").write_text("before")
@@ -70,7 +70,7 @@ def test_what_cannot_be_read_is_one_line_and_leaves_the_file_alone(
     assert capsys.readouterr().err == "diem: /a was not read (404): there is no endpoint /a\n"
 
 
-def test_file_that_cannot_be_written_is_one_line(
+def test_unwritable_file_is_a_one_line_error(
     diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Server(monkeypatch, httpx.Response(200, content=BODY))
@@ -78,7 +78,7 @@ def test_file_that_cannot_be_written_is_one_line(
     assert capsys.readouterr().err == "diem: none/a: No such file or directory\n"
 
 
-def test_deletion_needs_no_question_with_yes_and_the_write_key(
+def test_deletion_with_yes_is_not_confirmed(
     diem: Callable[..., int], write_key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = Server(monkeypatch, httpx.Response(200, json={"endpoint": "/a", "version": 6, "changed": True}))
@@ -90,7 +90,7 @@ def test_deletion_needs_no_question_with_yes_and_the_write_key(
 
 
 class Keyboard(io.StringIO):
-    """Standard input with a person at its other end."""
+    """Standard input of a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -98,7 +98,7 @@ class Keyboard(io.StringIO):
 
 @pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("", 130)])
 @pytest.mark.usefixtures("write_key")
-def test_deletion_is_asked_for_at_a_terminal(
+def test_deletion_is_confirmed_at_a_terminal(
     diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, code: int
 ) -> None:
     server = Server(monkeypatch, httpx.Response(200, json={"version": 6}))
@@ -111,7 +111,7 @@ def test_deletion_is_asked_for_at_a_terminal(
 
 
 @pytest.mark.usefixtures("write_key")
-def test_deletion_without_a_terminal_says_how_to_confirm_it(
+def test_deletion_without_a_terminal_needs_yes(
     diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = Server(monkeypatch, httpx.Response(200, json={"version": 6}))
@@ -122,7 +122,7 @@ def test_deletion_without_a_terminal_says_how_to_confirm_it(
 
 
 @pytest.mark.usefixtures("write_key")
-def test_deletion_that_is_refused_is_one_line(
+def test_refused_deletion_is_a_one_line_error(
     diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Server(monkeypatch, httpx.Response(409, json={"detail": "the source market keeps /a"}))
@@ -131,7 +131,7 @@ def test_deletion_that_is_refused_is_one_line(
 
 
 class FakeService(DataService):
-    """A Data Service whose documents are given."""
+    """A Data Service with given documents."""
 
     __slots__ = ()
     servers: Sequence[Mapping[str, Any]] = ({"port": 1, "path": "/ws"},)
@@ -144,7 +144,7 @@ class FakeService(DataService):
 
 
 class FakeClient:
-    """A client to whom the given events happen."""
+    """A client that yields the given events."""
 
     events: Sequence[Event] = ()
     subscribed: Sequence[str] = ()
@@ -183,51 +183,53 @@ async def watched(
 ) -> tuple[list[str], list[str]]:
     monkeypatch.setattr(module, "UpdatesClient", FakeClient)
     monkeypatch.setattr(FakeClient, "events", events)
-    said: list[str] = []
+    printed: list[str] = []
     noted: list[str] = []
-    with pytest.raises(ConnectionRejected, match=r"closed the connection \(4500: bad request\)"):
-        await watch(SERVICE, ["/known", "/new"], said.append, noted.append, as_json=as_json)
-    return said, noted
+    with pytest.raises(DiemError, match=r"closed the connection \(4500: bad request\)"):
+        await watch(SERVICE, ["/known", "/new"], printed.append, noted.append, as_json=as_json)
+    return printed, noted
 
 
-async def test_updates_are_printed_and_the_rest_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    said, noted = await watched(monkeypatch, [Event("open", message="ws://h:1/ws"), UPDATE, CLOSED])
-    assert [line.partition("  ")[2] for line in said] == ["/known  version 1700000000123  2023-11-14T22:13:20.123Z"]
+async def test_updates_go_to_standard_output_and_other_events_to_standard_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    printed, noted = await watched(monkeypatch, [Event("open", message="ws://h:1/ws"), UPDATE, CLOSED])
+    assert [line.partition("  ")[2] for line in printed] == ["/known  version 1700000000123  2023-11-14T22:13:20.123Z"]
     assert noted[0] == "/new is not in the catalogue: watching it all the same"
     assert noted[1].endswith("connected to ws://h:1/ws")
     assert FakeClient.subscribed == ["/known", "/new"]
 
 
-async def test_failed_attempts_are_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_attempts_are_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     _, noted = await watched(monkeypatch, [Event("closed")] * 5 + [CLOSED])
     assert sum(line.endswith("no connection") for line in noted) == 1
 
 
 async def test_json_has_every_event_as_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    said, _ = await watched(monkeypatch, [Event("status", live=False), UPDATE, CLOSED], as_json=True)
-    objects = [json.loads(line) for line in said]
+    printed, _ = await watched(monkeypatch, [Event("status", live=False), UPDATE, CLOSED], as_json=True)
+    objects = [json.loads(line) for line in printed]
     assert [entry["event"] for entry in objects] == ["status", "update", "closed"]
     assert objects[0]["live"] is False
     assert objects[1]["version"] == 1_700_000_000_123
     assert "gone" not in objects[1]
 
 
-async def test_that_nothing_has_changed_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_repeated_status_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     live, not_live = Event("status", live=True), Event("status", live=False)
     _, noted = await watched(monkeypatch, [live, UPDATE, live, not_live, not_live, live, CLOSED])
-    told = [line.partition("  ")[2] for line in noted if "live" in line]
-    assert told == ["live", "not live: what you see may be old", "live"]
+    statuses = [line.partition("  ")[2] for line in noted if "live" in line]
+    assert statuses == ["live", "not live: what you see may be old", "live"]
 
 
 @pytest.mark.parametrize(("mode", "metadata"), [("z-client", ["http://h:8400/v1", "https://m/v1"]), ("z-proxy", [])])
-async def test_only_in_z_client_the_metadata_services_are_where_clients_ask(
+async def test_metadata_services_are_used_in_z_client_only(
     monkeypatch: pytest.MonkeyPatch, mode: str, metadata: Sequence[str]
 ) -> None:
     entries = [{"port": 8400, "path": "/v1"}, {"url": "https://m/v1"}]
     monkeypatch.setattr(FakeService, "more", {"mode": mode, "metadata": entries})
     edges = await SERVICE.edges()
     assert edges == Edges(["ws://h:1/ws"], list(metadata))
-    assert type(client_of(edges, SERVICE.origin)) is (PartitionedClient if metadata else UpdatesClient)
+    assert type(client_of(edges, SERVICE.base)) is (PartitionedClient if metadata else UpdatesClient)
 
 
 async def test_service_without_servers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +267,7 @@ def test_every_event_is_described(event: Event, text: str) -> None:
         ("a.txt", b"", "csv"),
     ],
 )
-def test_form_is_known_by_name_or_content(file: str, content: bytes, form: str) -> None:
+def test_form_is_guessed_by_name_or_content(file: str, content: bytes, form: str) -> None:
     assert guess_form(file, content) == form
 
 
@@ -276,7 +278,7 @@ def test_content_comes_from_file_or_standard_input(tmp_path: Path, monkeypatch: 
     assert read_file("-") == b"y"
 
 
-def test_unusable_file_is_one_clear_error(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnusableFile, match="No such file"):
         read_file(str(tmp_path / "none"))
     (tmp_path / "big").write_bytes(b"x" * (MAX_FILE_BYTES + 1))

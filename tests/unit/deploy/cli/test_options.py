@@ -1,16 +1,27 @@
-"""Which cluster a command is about."""
+"""Options that several commands share."""
 
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from deploy.cli import commands, options
-from deploy.cli.options import EXIT_INTERRUPTED, NoCluster, find_cluster, local_brokers
+from deploy.cli.options import (
+    EXIT_INTERRUPTED,
+    NoCluster,
+    find_cluster,
+    local_brokers,
+    parse_counts,
+    parse_share,
+    parse_window,
+)
 from deploy.system.state_dir import StateDir
+from diem.errors import ConfigurationError
 from diem.process import lifecycle
 from diem.process.settings import BadSettings
+from metadata.statistics.window import Window
 
 PROCESSES: dict[str, Any] = {
     "kafka": {"bootstrap_servers": "127.0.0.1:9092,127.0.0.1:9094", "topic_prefix": "told.", "partitions": "24"},
@@ -38,9 +49,7 @@ def test_the_brokers_of_the_diem_up_are_the_default(state: StateDir) -> None:
     assert find_cluster(state, {}).options.names.updates == "told.updates"
 
 
-def test_an_option_and_the_environment_come_before_the_diem_up(
-    state: StateDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_and_environment_override_the_running_diem_up(state: StateDir, monkeypatch: pytest.MonkeyPatch) -> None:
     state.write_processes(PROCESSES)
     monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", "env.example:1")
     assert find_cluster(state, {}).options.bootstrap_servers == "env.example:1"
@@ -49,13 +58,13 @@ def test_an_option_and_the_environment_come_before_the_diem_up(
     assert cluster.started == frozenset()
 
 
-def test_without_any_cluster_the_fault_says_what_to_do(state: StateDir) -> None:
+def test_without_a_cluster_the_error_names_the_remedy(state: StateDir) -> None:
     with pytest.raises(NoCluster, match="--bootstrap-servers"):
         find_cluster(state, {})
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({"kafka_security_protocol": "TLS"}, "--security-protocol: "),
         ({"kafka_partitions": "0"}, "--partitions: "),
@@ -63,14 +72,14 @@ def test_without_any_cluster_the_fault_says_what_to_do(state: StateDir) -> None:
         ({"kafka_security_protocol": "SASL_SSL"}, "SASL needs"),
     ],
 )
-def test_a_wrong_option_is_named_as_it_was_typed(state: StateDir, given: dict[str, object], said: str) -> None:
+def test_an_invalid_option_is_named_as_typed(state: StateDir, given: dict[str, object], expected: str) -> None:
     with pytest.raises(BadSettings) as caught:
         find_cluster(state, {"kafka_bootstrap_servers": "a:1", **given})
     (line,) = caught.value.lines
-    assert line.startswith(said)
+    assert line.startswith(expected)
 
 
-def test_processes_that_are_no_brokers_are_left_out() -> None:
+def test_only_brokers_are_listed() -> None:
     assert local_brokers({}) == frozenset()
     assert local_brokers({"processes": [{"name": "kafka-x", "process": "kafka"}, {"name": "data"}]}) == frozenset()
 
@@ -78,10 +87,44 @@ def test_processes_that_are_no_brokers_are_left_out() -> None:
 @pytest.mark.parametrize(
     "command", ["keys create a --plan b", "keys revoke abcd1234", "backup f", "restore f", "put /a f"]
 )
-def test_who_was_interrupted_is_not_to_believe_that_it_was_done(
+def test_interrupted_change_has_an_exit_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     monkeypatch.setattr(options, "run_interactive", lambda _work: lifecycle.EXIT_OK)
     monkeypatch.setattr(sys, "argv", ["diem", *command.split(), "--state-dir", str(tmp_path)])
     assert commands.main() == EXIT_INTERRUPTED
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("text", "found"), [("0.5%", 0.005), (" 5 %", 0.05), ("100%", 1.0), ("0%", 0.0)])
+def test_share_is_a_percentage(text: str, found: float) -> None:
+    assert parse_share(text, "--movement") == pytest.approx(found)
+
+
+@pytest.mark.parametrize("text", ["5", "0.05", "101%", "-1%", "%", "many"])
+def test_share_without_a_percent_sign_is_rejected(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="--movement is a percentage"):
+        parse_share(text, "--movement")
+
+
+def test_counts_are_sorted_and_distinct() -> None:
+    assert parse_counts("8, 2,8,4", "--servers") == (2, 4, 8)
+
+
+@pytest.mark.parametrize("text", ["", "0", "2,", "1001", "a"])
+def test_malformed_counts_are_rejected(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="--servers is numbers"):
+        parse_counts(text, "--servers")
+
+
+def test_window_is_a_length_or_two_instants() -> None:
+    assert parse_window("90s", None, None) == 90_000
+    assert parse_window("1h", "1970-01-01T00:00:01Z", "1970-01-01T00:00:03Z") == Window(1000, 3000)
+    assert parse_window("1s", None, "1970-01-01T00:00:03Z") == Window(2000, 3000)
+
+
+def test_malformed_window_is_rejected() -> None:
+    with pytest.raises(typer.BadParameter, match="--from needs --to"):
+        parse_window("1h", "2026-01-01", None)
+    with pytest.raises(ConfigurationError, match="is not a length of time"):
+        parse_window("soon", None, None)

@@ -1,4 +1,4 @@
-"""`diem pipeline` without a JVM: what it refuses, what it says is missing, and what it shows."""
+"""`diem pipeline` without a JVM: rejected options, missing requirements, and output."""
 
 import importlib.util
 import json
@@ -30,7 +30,7 @@ Pipeline = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pipeline:
-    """Run the command in an empty directory; returns the exit code and what was said."""
+    """Run the command in an empty directory; return its exit code and output."""
     for name in [name for name in os.environ if name.startswith("DIEM_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -47,22 +47,22 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--source", "rumours"], "--source is kafka, files or none, not rumours"),
         (["--source", "kafka"], "no Kafka runs in"),
-        (["--window", "soon"], "'soon' is no length of time"),
+        (["--window", "soon"], "'soon' is not a length of time"),
         (["--from", "2026-01-01"], "--from needs --to"),
         (["--from", "2026-01-02", "--to", "2026-01-01"], "the window is empty"),
-        (["--memory", "lots"], "--memory is such as 512m or 4g"),
+        (["--memory", "lots"], "'--memory': such as 512m or 4g, not lots"),
         (["--name", "../up"], "--name has letters"),
     ],
 )
-def test_what_is_not_usable_is_refused_before_anything_starts(
-    pipeline: Pipeline, tmp_path: Path, arguments: list[str], said: str
+def test_invalid_options_are_rejected_before_spark_starts(
+    pipeline: Pipeline, tmp_path: Path, arguments: list[str], expected: str
 ) -> None:
     code, text = pipeline("run", *arguments)
-    assert (code, said in text, len(text.splitlines())) == (2, True, 1), text
+    assert (code, expected in text, len(text.splitlines())) == (2, True, 1), text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -87,14 +87,14 @@ def test_without_pyspark_one_line_says_what_to_do(pipeline: Pipeline, monkeypatc
     )
 
 
-def test_status_of_nothing_says_how_to_begin(pipeline: Pipeline) -> None:
+def test_status_without_tables_names_the_next_command(pipeline: Pipeline) -> None:
     code, text = pipeline("status")
     assert code == 0
     assert text.startswith("nothing was read into")
     assert "diem pipeline run" in text
 
 
-def test_status_shows_what_is_unread_of_a_source_that_was_never_read(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_status_shows_the_unread_files_of_a_new_source(pipeline: Pipeline, tmp_path: Path) -> None:
     folder = tmp_path / ".diem" / "traffic" / "in"
     life = Life("websocket-1", 1, BEGIN, BEGIN)
     for number in range(2):
@@ -119,7 +119,7 @@ def test_status_lists_statistics_by_the_end_of_their_window(pipeline: Pipeline, 
     assert text.index("2026-01-01") < text.index("2026-01-02")
 
 
-def test_what_a_system_with_kafka_records_in_files_is_read_from_them(
+def test_files_are_read_if_a_system_with_kafka_records_to_files(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[object] = []
@@ -129,15 +129,13 @@ def test_what_a_system_with_kafka_records_in_files_is_read_from_them(
 
     monkeypatch.setattr("deploy.spark.pipeline.run", note)
     (tmp_path / ".diem").mkdir()
-    told = {"kafka": {"bootstrap_servers": "127.0.0.1:1"}, "traffic": {"sink": "files"}}
-    (tmp_path / ".diem" / "processes.json").write_text(json.dumps(told))
+    described = {"kafka": {"bootstrap_servers": "127.0.0.1:1"}, "traffic": {"sink": "files"}}
+    (tmp_path / ".diem" / "processes.json").write_text(json.dumps(described))
     assert pipeline("run") == (0, "")
     assert read == [FileSource(tmp_path / ".diem" / "traffic" / "in")]
 
 
-def test_folder_that_cannot_be_written_is_named(
-    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_folder_is_named(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
     monkeypatch.setattr(java, "find", lambda: Path("java"))
     monkeypatch.setattr("deploy.spark.pipeline.open_spark", nullcontext)
@@ -148,7 +146,7 @@ def test_folder_that_cannot_be_written_is_named(
     assert text.splitlines()[-1].startswith(f"diem: the tables cannot be kept: {warehouse}")
 
 
-def test_that_no_event_was_recorded_is_told_from_a_failure(
+def test_run_without_events_has_an_exit_code_of_its_own(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*_arguments: object, **_options: object) -> None:
@@ -160,7 +158,7 @@ def test_that_no_event_was_recorded_is_told_from_a_failure(
     assert text.startswith("diem: no event has been recorded yet in ")
 
 
-def test_statistics_that_are_broken_are_named(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_broken_statistics_are_named(pipeline: Pipeline, tmp_path: Path) -> None:
     folder = tmp_path / ".diem" / "traffic" / "warehouse" / "statistics" / "a"
     folder.mkdir(parents=True)
     (folder / "window.json").touch()
@@ -169,7 +167,7 @@ def test_statistics_that_are_broken_are_named(pipeline: Pipeline, tmp_path: Path
     assert f"the statistics in {folder} cannot be used (window.json: " in text
 
 
-def test_status_counts_what_is_left_of_files_that_somebody_removed(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_status_counts_the_remaining_files_after_others_were_removed(pipeline: Pipeline, tmp_path: Path) -> None:
     log = tmp_path / ".diem" / "traffic" / "warehouse" / "files-0" / "_spark_metadata"
     log.mkdir(parents=True)
     (log / "0").write_text('v1\n{"path":"file:///gone/table=events/a","action":"add"}')
@@ -186,13 +184,13 @@ ROWS = [
 ]
 
 
-def test_the_rows_of_most_requests_are_shown_in_their_order() -> None:
+def test_usage_shows_the_rows_with_most_requests_in_order() -> None:
     assert largest_rows(ROWS, 0) == largest_rows(ROWS, 3) == ROWS
     assert largest_rows(ROWS, 2) == ROWS[1:]
     assert largest_rows(ROWS, 1) == ROWS[1:2]
 
 
-def test_what_is_empty_is_a_dash() -> None:
+def test_empty_cells_are_dashes() -> None:
     console = Console(width=100, record=True, quiet=False, file=Path("/dev/null").open("w"))  # noqa: SIM115
     console.print(usage_table(ROWS))
     console.file.close()
@@ -208,16 +206,16 @@ def test_json_has_days_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         (["--from", "2026-01-02", "--to", "2026-01-01"], "--from 2026-01-02 is after --to 2026-01-01"),
         (["--from", "yesterday"], "yesterday"),
-        (["--memory", "1t"], "--memory is such as 512m"),
+        (["--memory", "1t"], "'--memory': such as 512m"),
     ],
 )
-def test_a_wrong_option_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+def test_an_invalid_option_is_a_one_line_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], expected: str
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["diem", "pipeline", "usage", *options])
     assert commands.main() == lifecycle.EXIT_CONFIGURATION
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err

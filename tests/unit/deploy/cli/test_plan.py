@@ -1,4 +1,4 @@
-"""How the commands for plans end."""
+"""Exit codes of the commands for plans."""
 
 import sys
 from pathlib import Path
@@ -10,10 +10,10 @@ from deploy.cli.options import EXIT_INTERRUPTED, EXIT_NOTHING
 from deploy.planning import context
 from deploy.planning.context import System
 from diem.process import lifecycle
-from tests.unit.deploy.planning.scripted_service import running
+from tests.unit.deploy.scripted_service import running
 
 
-def test_command_that_was_ended_before_its_work_was_done_has_not_succeeded(
+def test_interrupted_command_does_not_succeed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(context, "run_interactive", lambda _work: lifecycle.EXIT_OK)
@@ -22,7 +22,7 @@ def test_command_that_was_ended_before_its_work_was_done_has_not_succeeded(
     assert capsys.readouterr().out == ""
 
 
-def test_that_there_is_nothing_to_learn_from_is_told_from_a_failure(
+def test_plan_without_traffic_has_an_exit_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(plan, "run_step", lambda _work: (System(("http://one:1",)), running()))
@@ -34,7 +34,7 @@ def test_that_there_is_nothing_to_learn_from_is_told_from_a_failure(
 
 
 @pytest.mark.parametrize("plan", ["planned/p-1", "p-1.json"])
-def test_file_of_a_plan_that_is_not_there_is_no_plans_name(
+def test_missing_plan_file_is_not_taken_for_a_plan_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

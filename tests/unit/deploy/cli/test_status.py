@@ -28,14 +28,14 @@ def shown(capsys: pytest.CaptureFixture[str], *processes: dict[str, Any]) -> lis
         ({"lag_seconds": 0.0, "lag": 9}, "0.0s"),
     ],
 )
-def test_status_shows_how_far_behind_kafka_a_process_is(
+def test_status_shows_the_lag_of_a_process(
     capsys: pytest.CaptureFixture[str], report: dict[str, Any], lag: str
 ) -> None:
     _, row = shown(capsys, process("bridge-1", report={"ready": True, **report}))
     assert row[-1] == lag
 
 
-def test_status_shows_what_each_process_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_the_report_of_each_process(capsys: pytest.CaptureFixture[str]) -> None:
     report = {
         "ready": True,
         "live": False,
@@ -58,7 +58,7 @@ def test_status_shows_what_each_process_says(capsys: pytest.CaptureFixture[str])
         ({"state": "failed", "pid": None}, ["failed"]),
     ],
 )
-def test_status_says_how_a_process_is(
+def test_status_shows_the_state_of_a_process(
     capsys: pytest.CaptureFixture[str], differences: dict[str, Any], state: list[str]
 ) -> None:
     _, row = shown(capsys, process("data", **differences))
@@ -75,7 +75,7 @@ def test_status_shows_the_health_of_sources(capsys: pytest.CaptureFixture[str]) 
     assert other == ["[x]", "failing", "-", "4", "no", "route"]
 
 
-def test_status_says_of_a_source_what_it_is_since_when_and_how_much_it_keeps(
+def test_status_shows_type_last_success_and_endpoints_of_a_source(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     sources = [
@@ -95,7 +95,7 @@ def test_status_says_of_a_source_what_it_is_since_when_and_how_much_it_keeps(
     assert second == ["b", "directory", "starting", "-", "0", "0"]
 
 
-def test_the_last_success_is_so_long_ago() -> None:
+def test_the_age_of_the_last_success_is_shown() -> None:
     assert ago("2026-01-01T00:00:00.000Z", 1_767_225_600 + 65.4) == "1m05s ago"
     assert ago("2026-01-01T00:00:00.000Z", 1_767_225_600 - 2) == "0s ago"
     assert ago(None, 0) == "-"
@@ -125,7 +125,7 @@ def test_uptime_is_short(capsys: pytest.CaptureFixture[str], seconds: float, sho
     assert row[3] == shown_as
 
 
-def test_status_of_a_partitioned_mode_shows_who_has_which_part(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_of_a_partitioned_mode_shows_owned_partitions(capsys: pytest.CaptureFixture[str]) -> None:
     clones = {
         "1": {"state": "stable", "members": ["b001", "b002"]},
         "2": {"state": "rebalancing", "members": ["b001"]},

@@ -52,7 +52,7 @@ async def test_file_is_sent_with_key_type_and_declared_unit(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "expected"),
     [
         (httpx.Response(422, json={"detail": "value is not a number", "line": 3}), "value is not a number (line 3)"),
         (httpx.Response(422, json={"detail": "line 3: not\na number", "line": 3}), "line 3: not a number"),
@@ -61,13 +61,13 @@ async def test_file_is_sent_with_key_type_and_declared_unit(monkeypatch: pytest.
         (httpx.Response(503, json=[]), "Service Unavailable"),
     ],
 )
-async def test_refusal_is_one_line_with_what_the_problem_document_says(
-    monkeypatch: pytest.MonkeyPatch, reply: httpx.Response, said: str
+async def test_refusal_is_one_line_with_the_problem_detail(
+    monkeypatch: pytest.MonkeyPatch, reply: httpx.Response, expected: str
 ) -> None:
     Server(monkeypatch, reply)
     with pytest.raises(RequestRefused) as caught:
         await DataService("http://h:1").put(KEY, "/a", CSV)
-    assert str(caught.value) == f"/a was not stored ({reply.status_code}): {said}"
+    assert str(caught.value) == f"/a was not stored ({reply.status_code}): {expected}"
 
 
 async def test_data_service_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,23 +76,21 @@ async def test_data_service_that_does_not_answer_is_named(monkeypatch: pytest.Mo
         await DataService("http://h:1").put(KEY, "/a", CSV)
 
 
-async def test_websocket_servers_are_those_that_the_page_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_websocket_servers_are_those_of_the_page_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = [{"port": 8101, "path": "/ws"}, {"url": "wss://edge.example/ws"}]
     Server(monkeypatch, httpx.Response(200, json={"servers": servers}))
-    assert await DataService("http://h:1").websocket_urls() == ["ws://h:8101/ws", "wss://edge.example/ws"]
-    assert (await DataService("https://[::1]:1").websocket_urls())[0] == "wss://[::1]:8101/ws"
+    assert (await DataService("http://h:1").edges()).servers == ["ws://h:8101/ws", "wss://edge.example/ws"]
+    assert (await DataService("https://[::1]:1").edges()).servers[0] == "wss://[::1]:8101/ws"
 
 
 @pytest.mark.parametrize("reply", [httpx.Response(404), httpx.Response(200, text="x"), httpx.Response(200, json=[])])
-async def test_answer_that_is_no_data_services_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, reply: httpx.Response
-) -> None:
+async def test_response_of_another_server_is_an_error(monkeypatch: pytest.MonkeyPatch, reply: httpx.Response) -> None:
     Server(monkeypatch, reply)
     with pytest.raises(DataServiceUnavailable, match=r"GET /config.json gives"):
-        await DataService("http://h:1").websocket_urls()
+        await DataService("http://h:1").edges()
 
 
-def test_data_service_is_the_one_that_is_up_or_the_named_one(tmp_path: Path) -> None:
+def test_data_service_is_the_running_or_the_named_one(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     with pytest.raises(NotUp):
         data_service(state, None)
@@ -101,7 +99,7 @@ def test_data_service_is_the_one_that_is_up_or_the_named_one(tmp_path: Path) -> 
     assert data_service(state, "https://h.example/").base == "https://h.example"
 
 
-@pytest.mark.parametrize("url", ["h:1", "ftp://h", "http://", "http://h/v1"])
+@pytest.mark.parametrize("url", ["h:1", "ftp://h", "http://", "http://h/v1", "http://h:x", "http://[::1"])
 def test_bad_url_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(BadUrl, match="--url is"):
         data_service(StateDir(tmp_path), url)
@@ -116,8 +114,8 @@ PROCESSES = {
 }
 
 
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, Any]]]:
-    """What a service that does not answer was asked."""
+def recorded_requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, Any]]]:
+    """Record the requests to a service that does not answer."""
     requests: list[tuple[str, str, dict[str, Any]]] = []
 
     async def request(service: DataService, method: str, path: str, **options: Any) -> None:
@@ -128,8 +126,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, Any
     return requests
 
 
-async def test_keys_are_those_of_what_is_up_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    requests = asked(monkeypatch)
+async def test_key_service_is_that_of_the_running_diem_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    requests = recorded_requests(monkeypatch)
     (tmp_path / "processes.json").write_text(json.dumps(PROCESSES))
     with pytest.raises(DataServiceUnavailable):
         await key_service(StateDir(tmp_path), None, SHARED).create("a", "free")
@@ -142,8 +140,8 @@ async def test_keys_are_those_of_what_is_up_here(monkeypatch: pytest.MonkeyPatch
     ]
 
 
-async def test_nothing_is_asked_for_what_cannot_be_an_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    requests = asked(monkeypatch)
+async def test_invalid_key_id_is_rejected_without_a_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    requests = recorded_requests(monkeypatch)
     for text in ("", "../x", "a b", "é"):
         with pytest.raises(ServiceRefused):
             await key_service(StateDir(tmp_path), "http://10.0.0.1:9080", SHARED).revoke(text)
@@ -151,17 +149,17 @@ async def test_nothing_is_asked_for_what_cannot_be_an_id(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:9080", "ftp://a", "http://", "http://a/v1/keys"])
-def test_what_is_no_base_url_is_refused(tmp_path: Path, url: str) -> None:
+def test_invalid_base_url_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(BadUrl, match="--data is"):
         key_service(StateDir(tmp_path), url, SHARED)
 
 
-def test_nothing_up_is_said(tmp_path: Path) -> None:
+def test_nothing_running_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotUp):
         key_service(StateDir(tmp_path), None, SHARED)
 
 
-def test_the_path_is_the_one_that_the_service_has() -> None:
+def test_client_and_service_have_the_same_path() -> None:
     from services.data.api.keys import PREFIX  # noqa: PLC0415  # for this comparison alone
 
     assert KEYS_PATH == PREFIX

@@ -5,10 +5,10 @@ import pytest
 
 from deploy.clients.data_service import ServiceRefused
 from deploy.clients.metadata import MetadataUnavailable, PlanStatus
-from tests.unit.deploy.planning.scripted_service import URLS, service, status
+from tests.unit.deploy.scripted_service import URLS, service, status
 
 
-async def test_what_is_asked_for_is_asked_with_the_key() -> None:
+async def test_requests_have_the_key() -> None:
     seen: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -21,7 +21,7 @@ async def test_what_is_asked_for_is_asked_with_the_key() -> None:
 
 
 @pytest.mark.parametrize("failure", [503, httpx.ConnectError("refused"), httpx.ReadTimeout("silence")])
-async def test_another_service_is_asked_where_one_does_not_answer(failure: int | Exception) -> None:
+async def test_next_service_is_asked_if_one_does_not_answer(failure: int | Exception) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.host == "two":
             return httpx.Response(200, json={"plans": [status()]})
@@ -32,7 +32,7 @@ async def test_another_service_is_asked_where_one_does_not_answer(failure: int |
     assert [plan.id for plan in await service(answer, URLS).plans()] == ["p-1"]
 
 
-async def test_what_may_have_been_begun_is_not_begun_again_elsewhere() -> None:
+async def test_request_that_may_have_been_executed_is_not_retried() -> None:
     hosts: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -44,7 +44,7 @@ async def test_what_may_have_been_begun_is_not_begun_again_elsewhere() -> None:
     assert hosts == ["one"]
 
 
-async def test_what_was_not_sent_is_begun_elsewhere() -> None:
+async def test_request_that_was_not_sent_is_retried_elsewhere() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.host == "one":
             raise httpx.ConnectError("refused")
@@ -54,14 +54,14 @@ async def test_what_was_not_sent_is_begun_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("code", [404, 409, 422, 507])
-async def test_refusal_says_what_the_service_says(code: int) -> None:
+async def test_refusal_has_the_detail_of_the_service(code: int) -> None:
     with pytest.raises(ServiceRefused, match="made for epoch 2") as caught:
         await service(lambda _: httpx.Response(code, json={"detail": "made for\nepoch 2"})).rollback("p-1")
     assert caught.value.status == code
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"<html>"])
-async def test_answer_that_is_none_is_no_answer(content: bytes) -> None:
+async def test_invalid_response_counts_as_unavailable(content: bytes) -> None:
     with pytest.raises(MetadataUnavailable):
         await service(lambda _: httpx.Response(200, content=content)).plans()
     with pytest.raises(MetadataUnavailable):

@@ -24,7 +24,7 @@ def cluster_ids(plans: tuple[BrokerPlan, ...]) -> set[str]:
     return {parsed(plan.meta_file.read_text())["cluster.id"] for plan in plans}
 
 
-def test_one_broker_keeps_everything_once(tmp_path: Path) -> None:
+def test_one_broker_has_one_replica(tmp_path: Path) -> None:
     (plan,) = plans = brokers.plans(tmp_path, ONE)
     found = rendered(plan, plans)
     copies = {
@@ -35,7 +35,7 @@ def test_one_broker_keeps_everything_once(tmp_path: Path) -> None:
     assert found["controller.quorum.voters"] == "1@127.0.0.1:9093"
 
 
-def test_three_brokers_keep_everything_three_times_and_need_two(tmp_path: Path) -> None:
+def test_three_brokers_have_three_replicas_and_need_two(tmp_path: Path) -> None:
     plans = brokers.plans(tmp_path, THREE)
     for plan in plans:
         found = rendered(plan, plans)
@@ -47,7 +47,7 @@ def test_three_brokers_keep_everything_three_times_and_need_two(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("ports", [ONE, THREE])
-def test_brokers_are_on_loopback_only_with_a_port_apart_for_controllers(
+def test_brokers_listen_on_loopback_with_a_separate_controller_port(
     tmp_path: Path, ports: list[tuple[int, int]]
 ) -> None:
     plans = brokers.plans(tmp_path, ports)
@@ -59,25 +59,25 @@ def test_brokers_are_on_loopback_only_with_a_port_apart_for_controllers(
     assert brokers.bootstrap_servers(plans) == ",".join(f"127.0.0.1:{port}" for port, _ in ports)
 
 
-def test_nothing_is_made_or_lost_without_being_asked_for(tmp_path: Path) -> None:
+def test_auto_creation_and_unclean_election_are_off(tmp_path: Path) -> None:
     (plan,) = plans = brokers.plans(tmp_path, ONE)
     found = rendered(plan, plans)
     assert found["auto.create.topics.enable"] == found["unclean.leader.election.enable"] == "false"
 
 
-def test_killed_broker_is_missed_after_two_seconds(tmp_path: Path) -> None:
+def test_session_timeout_of_brokers_is_two_seconds(tmp_path: Path) -> None:
     plans = brokers.plans(tmp_path, THREE)
     found = rendered(plans[0], plans)
     assert found["broker.session.timeout.ms"] == "2000"
     assert int(found["broker.heartbeat.interval.ms"]) * 4 <= int(found["broker.session.timeout.ms"])
 
 
-def test_backslash_in_a_path_is_no_escape(tmp_path: Path) -> None:
+def test_backslash_in_a_path_is_escaped(tmp_path: Path) -> None:
     (plan,) = plans = brokers.plans(tmp_path / "a\\b", ONE)
     assert "a\\\\b/kafka-1/data" in rendered(plan, plans)["log.dirs"]
 
 
-def test_command_line_is_small_and_takes_the_archive_only_when_there_is_one(tmp_path: Path) -> None:
+def test_command_line_has_the_archive_only_if_there_is_one(tmp_path: Path) -> None:
     (plan,) = brokers.plans(tmp_path, ONE)
     jars = (Path("/c/a.jar"), Path("/c/b.jar"))
     without = brokers.argv(Path("/bin/java"), jars, plan)
@@ -101,7 +101,7 @@ def test_new_directories_are_of_one_cluster_with_its_features_on(tmp_path: Path)
         assert plan.properties_file.read_text() == brokers.properties(plan, plans)
 
 
-def test_data_is_kept_with_other_ports(tmp_path: Path) -> None:
+def test_data_is_reused_with_other_ports(tmp_path: Path) -> None:
     first = brokers.plans(tmp_path, THREE)
     brokers.write(first)
     before = [plan.meta_file.read_text() for plan in first]
@@ -114,7 +114,7 @@ def test_data_is_kept_with_other_ports(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("there", "wanted"), [(ONE, THREE), (THREE, ONE)])
-def test_data_of_another_number_of_brokers_is_refused_and_left_alone(
+def test_data_of_another_number_of_brokers_is_refused_and_kept(
     tmp_path: Path, there: list[tuple[int, int]], wanted: list[tuple[int, int]]
 ) -> None:
     plans = brokers.plans(tmp_path, there)
@@ -126,7 +126,7 @@ def test_data_of_another_number_of_brokers_is_refused_and_left_alone(
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_unwritable_directory_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UnusableData, match=r"cannot be written \(Not a directory\)"):
         brokers.write(brokers.plans(tmp_path / "file" / "below", ONE))

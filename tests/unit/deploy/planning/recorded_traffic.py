@@ -1,4 +1,4 @@
-"""Recorded traffic of a plan's tests: clients of two endpoints each, all ten minutes long."""
+"""Recorded traffic for tests of plans: clients with two endpoints each, for ten minutes."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,7 @@ MINUTES = 10
 
 
 def events(pairs: int = 8, clients: int = 80) -> list[TrafficEvent]:
-    """Each client is subscribed to /<n>/a and /<n>/b for one n, from ten minutes ago till now."""
+    """Return events in which each client is subscribed to /<n>/a and /<n>/b for one n, for the last ten minutes."""
     end = time.time_ns() // 1_000_000
     life = Life("websocket-1", 0xA1, end - MINUTES * MINUTE, end)
     made = []
@@ -26,6 +26,6 @@ def events(pairs: int = 8, clients: int = 80) -> list[TrafficEvent]:
 
 
 def recorded(folder: Path, pairs: int = 8) -> Path:
-    """A folder of traffic with one file of these events, and a line that is none."""
+    """Write a folder of traffic with one file of these events and an invalid line."""
     write(folder / "in", "websocket-1-a-1.jsonl", events(pairs), b"nonsense")
     return folder

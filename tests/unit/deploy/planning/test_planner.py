@@ -11,38 +11,35 @@ import typer
 from deploy.planning.context import PlanRequest, System
 from deploy.planning.planner import (
     EvaluatedPlan,
-    NoServersFound,
-    PlanFileUnwritable,
-    PlanInfeasible,
     PlanRun,
     count_partitions,
     current_homes,
     evaluate,
     make_plan,
+    run_plan,
 )
 from deploy.planning.traffic_input import PlanningInput, read_input
 from deploy.terminal import Terminal, plain_console
 from deploy.topology import Mode, ProxyMode
+from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT, partition_of
+from metadata.placement.baselines import Infeasible
 from metadata.placement.planner import PlanResult
 from metadata.plans.plan import decode, encode
 from tests.support.traffic import MINUTE, Life, write
 from tests.unit.deploy.planning.recorded_traffic import recorded
-from tests.unit.deploy.planning.scripted_service import running
+from tests.unit.deploy.scripted_service import running
 
 SYSTEM = System(("http://m",), Mode.Z_CLIENT)
 
 
 def planned(traffic: Path, *, quiet: bool = False, movement: float | None = None) -> PlanRun:
-    asked = PlanRequest(recorded(traffic), window=600_000, movement=movement)
-    planning = PlanRun(asked, Terminal(quiet=quiet), plain_console())
-    planning.read_input()
-    planning.make_plan(SYSTEM, running())
-    return planning
+    options = PlanRequest(recorded(traffic), window=600_000, movement=movement)
+    return run_plan(options, SYSTEM, running(), Terminal(quiet=quiet), plain_console())
 
 
-def test_what_pays_is_told_with_the_next_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_that_pays_is_shown_with_the_next_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planning = planned(tmp_path)
     file = tmp_path / "made" / "plan.json"
     planning.write(file)
@@ -57,7 +54,7 @@ def test_what_pays_is_told_with_the_next_command(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out.splitlines()[-1] == f"next: diem apply {file}"
 
 
-def test_what_does_not_pay_is_told_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_that_does_not_pay_is_shown_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planning = planned(tmp_path, movement=0.0)
     planning.print_summary(None, submitted=False)
     lines = capsys.readouterr().out.splitlines()
@@ -65,7 +62,7 @@ def test_what_does_not_pay_is_told_with_the_reason(tmp_path: Path, capsys: pytes
     assert lines[-1].startswith("no plan was submitted: everything may stay where it is")
 
 
-def test_for_programs_it_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planning = planned(tmp_path, quiet=True)
     assert capsys.readouterr().out == ""
     found = json.loads(json.dumps(planning.as_json(None, submitted=False)))
@@ -75,11 +72,11 @@ def test_for_programs_it_is_one_object_and_nothing_else(tmp_path: Path, capsys: 
 
 
 def test_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PlanFileUnwritable, match="cannot be written: "):
+    with pytest.raises(ConfigurationError, match="cannot be written: "):
         planned(tmp_path).write(tmp_path)
 
 
-def test_processes_of_one_name_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_duplicate_process_names_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twin = Life("websocket-1", 0xA2, 0, 0)
     now = time.time_ns() // 1_000_000
     write(tmp_path / "in", "twin.jsonl", [twin.counts(now - n * MINUTE, now - (n - 1) * MINUTE) for n in (4, 3, 2)])
@@ -98,16 +95,16 @@ def traffic(tmp_path: Path) -> Path:
     return recorded(tmp_path)
 
 
-def made(traffic: Path, now: Snapshot, system: System = Z_CLIENT, **asked: Any) -> EvaluatedPlan:
-    wanted = PlanRequest(traffic, window=600_000, **asked)
-    return make_plan(learnt(wanted), wanted, system, now)
+def made(traffic: Path, now: Snapshot, system: System = Z_CLIENT, **options: Any) -> EvaluatedPlan:
+    wanted = PlanRequest(traffic, window=600_000, **options)
+    return make_plan(planning_input(wanted), wanted, system, now)
 
 
-def learnt(asked: PlanRequest) -> PlanningInput:
-    return read_input(asked, Terminal(quiet=True))
+def planning_input(options: PlanRequest) -> PlanningInput:
+    return read_input(options, Terminal(quiet=True))
 
 
-def test_plan_puts_together_what_clients_have_together(traffic: Path) -> None:
+def test_plan_groups_endpoints_of_the_same_clients(traffic: Path) -> None:
     found = made(traffic, running())
     plan = found.plan
     assert found.pays, found.why
@@ -126,7 +123,7 @@ def test_equal_traffic_and_seed_make_the_same_homes(traffic: Path) -> None:
     assert made(traffic, running(), seed=3).plan.homes == made(traffic, running(), seed=3).plan.homes
 
 
-def test_what_is_applied_already_does_not_pay_again(traffic: Path) -> None:
+def test_applied_plan_does_not_pay_again(traffic: Path) -> None:
     homes = made(traffic, running()).plan.homes
     now = running(**{name.removeprefix("/"): home for name, home in homes.items()})
     found = made(traffic, now)
@@ -134,11 +131,11 @@ def test_what_is_applied_already_does_not_pay_again(traffic: Path) -> None:
     assert found.plan.report["moves"]["endpoints"] == 0
 
 
-def test_budget_of_movement_is_kept(traffic: Path) -> None:
+def test_plan_stays_within_the_movement_budget(traffic: Path) -> None:
     assert made(traffic, running(), movement=0.1).plan.report["moves"]["subscriptions"] <= 0.1
 
 
-def test_with_shared_proxies_connections_are_those_of_the_proxies(traffic: Path) -> None:
+def test_connections_with_shared_proxies_are_those_of_the_proxies(traffic: Path) -> None:
     found = made(traffic, running(), SHARED)
     figures = found.plan.report["servers"]["2"]
     assert {own["connections"] for name, own in figures.items() if name not in {"bounds", "gaps"}} == {6.0}
@@ -157,33 +154,33 @@ def test_fewer_connections_alone_do_not_pay_with_shared_proxies(system: System, 
     assert ("saves connections" in why) is (system is Z_CLIENT)
 
 
-def test_plan_that_does_not_pay_does_so_in_no_mode() -> None:
+def test_plan_that_does_not_pay_for_the_planner_pays_in_no_mode() -> None:
     outcome = PlanResult(np.zeros(1, np.int32), 8, {}, pays=False, why="nothing better was found")
     assert evaluate(outcome, {}, 0.05, SHARED) == (False, "nothing better was found")
 
 
-def test_partitions_are_those_that_somebody_owns_or_the_map_names() -> None:
+def test_partitions_are_those_of_owners_and_of_the_map() -> None:
     assert count_partitions(running(partitions=8)) == 8
     assert count_partitions(running(partitions=12)) == 12
     assert count_partitions(running(partitions=8, a=19, hot=HOT)) == 20
 
 
-def test_homes_are_where_the_map_says_and_else_the_hash(traffic: Path) -> None:
-    instance = learnt(PlanRequest(traffic)).instance
+def test_homes_are_those_of_the_map_else_of_the_hash(traffic: Path) -> None:
+    instance = planning_input(PlanRequest(traffic)).instance
     now = running(**{"0/a": 5, "1/b": HOT})
     homes = dict(zip(instance.endpoints, current_homes(now, instance).tolist(), strict=True))
     assert (homes["/0/a"], homes["/1/b"], homes["/2/a"]) == (5, HOT, partition_of(b"/2/a", 8))
 
 
-def test_what_cannot_be_planned_is_said(traffic: Path) -> None:
-    with pytest.raises(NoServersFound, match="name --servers"):
+def test_infeasible_requests_are_errors(traffic: Path) -> None:
+    with pytest.raises(DiemError, match="name --servers"):
         made(traffic, replaced_clones(running()))
     assert made(traffic, replaced_clones(running()), servers=(2,)).plan.servers == (2,)
     with pytest.raises(typer.BadParameter, match="has 8 partitions already"):
         made(traffic, running(), partitions=4)
     with pytest.raises(typer.BadParameter, match="for up to 8 servers here"):
         made(traffic, running(), movement=0.1, servers=(16,))
-    with pytest.raises(PlanInfeasible, match="servers"):
+    with pytest.raises(Infeasible, match="servers"):
         # 16 equal endpoints over 7 servers are uneven, and none may be hot.
         made(traffic, running(), servers=(7,), hot_budget=0.0)
 
@@ -192,7 +189,7 @@ def replaced_clones(now: Snapshot) -> Snapshot:
     return now._replace(clones={})
 
 
-def test_costs_that_were_measured_are_in_the_plan(traffic: Path, tmp_path: Path) -> None:
+def test_measured_costs_are_in_the_plan(traffic: Path, tmp_path: Path) -> None:
     file = tmp_path / "cost.json"
     file.write_text('{"figures": {"update_us": 4.5, "delivery_us": 9, "connection_us_per_s": 2}}')
     plan = made(traffic, running(), costs=file).plan
@@ -201,7 +198,7 @@ def test_costs_that_were_measured_are_in_the_plan(traffic: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("system", "frame"), [(Z_CLIENT, 9), (SHARED, 3.5), (PASSTHROUGH, 3.5)])
-def test_frames_cost_what_they_do_over_the_links_of_proxies(
+def test_frames_have_the_cost_of_proxy_links_behind_proxies(
     traffic: Path, tmp_path: Path, system: System, frame: float
 ) -> None:
     file = tmp_path / "cost.json"

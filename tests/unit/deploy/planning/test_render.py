@@ -7,7 +7,7 @@ from deploy.clients.metadata import PlanStatus
 from deploy.planning.render import forecast, percent, plans_table, sentences
 from deploy.terminal import plain_console
 from deploy.topology import Mode, ProxyMode
-from tests.unit.deploy.planning.scripted_service import status
+from tests.unit.deploy.scripted_service import status
 
 
 def figures(connections: float) -> dict[str, float]:
@@ -44,7 +44,7 @@ def shown(capsys: pytest.CaptureFixture[str], found: dict[str, Any]) -> list[str
     return capsys.readouterr().out.splitlines()
 
 
-def test_each_placement_is_a_column_beside_what_is_there_now(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_has_a_column_for_each_placement(capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, report())
     assert lines[0].split() == ["4", "servers", "now", "planned", "murmur2", "LPT"]
     assert lines[3].split() == ["connections", "231.0", "140.0", "231.0", "240.0"]
@@ -52,13 +52,13 @@ def test_each_placement_is_a_column_beside_what_is_there_now(capsys: pytest.Capt
     assert lines[6] == "planned is above the lower bounds by 12 % (fan-out) and 3 % (max/mean load)"
 
 
-def test_reference_is_named_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gap_to_the_reference_solver_is_shown_if_known(capsys: pytest.CaptureFixture[str]) -> None:
     found = report()
     found["servers"]["4"]["gaps"]["mt_kahypar"] = 0.07
     assert "(fan-out; 7 % above Mt-KaHyPar)" in shown(capsys, found)[6]
 
 
-def test_what_moves_and_what_it_saves_are_sentences() -> None:
+def test_moves_and_savings_are_sentences() -> None:
     moved, hot, saved, costs, _ = sentences(report())
     assert moved == "1,200 of 5,000 endpoints would move, with 18.3 % of the subscriptions; 24 partitions"
     assert hot == "2 hot endpoints, which every server has: /x, /y; that adds 0.3 % of load"
@@ -66,13 +66,13 @@ def test_what_moves_and_what_it_saves_are_sentences() -> None:
     assert costs == "  by a = 5 us an update, b = 10 us a frame, kappa = 1.7 us/s a connection (cost.json)"
 
 
-def test_without_hot_endpoints_there_is_nothing_to_say_of_them() -> None:
+def test_hot_endpoints_are_omitted_if_there_are_none() -> None:
     none = {"endpoints": 0, "added_load": 0.0, "names": []}
     assert not any("hot" in line for line in sentences(report(hot=none)))
     assert "/x, ...; that" in list(sentences(report(hot={"endpoints": 2, "added_load": 0.1, "names": ["/x"]})))[1]
 
 
-def test_plan_that_costs_more_says_so() -> None:
+def test_additional_cost_is_shown() -> None:
     assert any("It costs 1.000 ms more of CPU" in line for line in sentences(report(saves_us_per_s=-1000.0)))
 
 
@@ -86,17 +86,15 @@ def test_plan_that_costs_more_says_so() -> None:
         (None, None, "connections of clients, and of passthrough proxies", True),
     ],
 )
-def test_what_changes_depends_on_the_mode(
-    mode: Mode | None, proxy: ProxyMode | None, falls: str | None, stays: bool
-) -> None:
+def test_effect_depends_on_the_mode(mode: Mode | None, proxy: ProxyMode | None, falls: str | None, stays: bool) -> None:
     last = list(sentences(report(mode=mode, proxy=proxy)))[-1]
     assert ("connections stay one to each server for each proxy" in last) is stays
     assert ("231.0 -> 140.0 with 4 servers" in last) is (falls is not None)
     assert falls is None or falls in last
 
 
-def test_plan_of_others_without_figures_is_shown_without(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(capsys, {}) == ["It says nothing of what it gains."]
+def test_plan_without_a_report_is_shown_without_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, {}) == ["The plan has no report of its gain."]
 
 
 def test_plans_are_listed_with_their_states(capsys: pytest.CaptureFixture[str]) -> None:

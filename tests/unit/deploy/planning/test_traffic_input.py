@@ -12,7 +12,6 @@ from deploy.planning.traffic_input import (
     RELEVANT_MS,
     NoPlanner,
     NoTrafficToPlan,
-    TrafficTooLarge,
     TrafficUnreadable,
     read_input,
     read_recorded,
@@ -20,6 +19,7 @@ from deploy.planning.traffic_input import (
     require_planner,
 )
 from deploy.terminal import Terminal
+from diem.errors import ConfigurationError
 from metadata.jobs.warehouse import BadStatistics
 from metadata.statistics.constants import DAY_MS
 from metadata.statistics.window import Window
@@ -29,7 +29,7 @@ from tests.unit.deploy.planning.recorded_traffic import events, recorded
 QUIET = Terminal(quiet=True)
 
 
-def test_files_that_nobody_has_read_are_read_directly(tmp_path: Path) -> None:
+def test_unread_files_are_read_directly(tmp_path: Path) -> None:
     found = read_input(PlanRequest(recorded(tmp_path)), QUIET)
     assert found.instance.endpoints == tuple(sorted(f"/{pair}/{which}" for pair in range(8) for which in "ab"))
     assert (found.clients, found.sets, found.for_spark) == (80, 8, None)
@@ -38,26 +38,26 @@ def test_files_that_nobody_has_read_are_read_directly(tmp_path: Path) -> None:
     assert found.instance.rate.tolist() == pytest.approx([600 / 3600] * 16)
 
 
-def test_folder_of_files_may_be_named_itself(tmp_path: Path) -> None:
+def test_traffic_may_name_a_folder_of_files(tmp_path: Path) -> None:
     assert read_input(PlanRequest(recorded(tmp_path) / "in"), QUIET).clients == 80
 
 
-def test_window_that_is_named_is_what_is_learnt_from(tmp_path: Path) -> None:
+def test_requested_window_is_the_input(tmp_path: Path) -> None:
     found = read_input(PlanRequest(recorded(tmp_path), window=60_000), QUIET)
     assert found.instance.seconds == 60
 
 
-def test_without_any_event_there_is_nothing_to_learn(tmp_path: Path) -> None:
+def test_no_events_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(NoTrafficToPlan, match=r"there is no traffic yet .*`diem pipeline run`"):
         read_input(PlanRequest(tmp_path), QUIET)
 
 
-def test_window_without_clients_is_told_by_its_times(tmp_path: Path) -> None:
+def test_window_without_clients_is_reported_with_its_times(tmp_path: Path) -> None:
     with pytest.raises(NoTrafficToPlan, match=r"from 1970-01-01T00:00:00.000Z to 1970-01-01T00:00:01.000Z no client"):
         read_input(PlanRequest(recorded(tmp_path), window=Window(0, 1000)), QUIET)
 
 
-def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
     (recorded(tmp_path) / "in" / "gone.jsonl").symlink_to(tmp_path / "nowhere")
     with pytest.raises(TrafficUnreadable, match=r"in/gone\.jsonl: No such file"):
         read_input(PlanRequest(tmp_path), QUIET)
@@ -65,11 +65,11 @@ def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_too_many_files_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.planning.traffic_input.MAX_BYTES", 100)
-    with pytest.raises(TrafficTooLarge, match="`diem pipeline run`"):
+    with pytest.raises(ConfigurationError, match="`diem pipeline run`"):
         read_input(PlanRequest(recorded(tmp_path)), QUIET)
 
 
-def test_latest_statistics_are_what_is_learnt_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latest_statistics_are_the_default_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
     monkeypatch.setattr(traffic_input, "_from_statistics", lambda folder, _spark: seen.append(folder))
     recorded(tmp_path)
@@ -84,22 +84,20 @@ def test_latest_statistics_are_what_is_learnt_from(tmp_path: Path, monkeypatch: 
     assert read_input(PlanRequest(tmp_path, window=60_000, spark=False), QUIET).clients == 80
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     require_planner()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else object())
     with pytest.raises(NoPlanner, match="plans need scipy, which is not installed: `make spark`"):
         require_planner()
 
 
-def test_statistics_without_a_table_are_named(tmp_path: Path) -> None:
+def test_statistics_with_a_missing_table_are_named(tmp_path: Path) -> None:
     (tmp_path / "window.json").write_text(json.dumps({"to": "2026-01-01T00:00:00.000Z", "sets": 1}))
     with pytest.raises(BadStatistics, match=rf"{tmp_path} cannot be used .*sets\.parquet"):
         read_input(PlanRequest(tmp_path), QUIET)
 
 
-def test_statistics_that_were_computed_are_taken_whatever_others_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_computed_statistics_are_used_whatever_others_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed, later, seen = tmp_path / "computed", tmp_path / "warehouse" / "statistics" / "later", list[Path]()
     later.mkdir(parents=True)
     (later / "window.json").write_text(json.dumps({"to": "2999-01-01T00:00:00.000Z"}))
@@ -118,7 +116,7 @@ def aged(file: Path, days: float) -> Path:
     return file
 
 
-def test_files_that_are_too_old_for_the_window_are_not_read(tmp_path: Path) -> None:
+def test_files_too_old_for_the_window_are_not_read(tmp_path: Path) -> None:
     folder = recorded(tmp_path) / "in"
     aged(write(folder, "websocket-2-a-1.jsonl", events(pairs=9)), 8.5)
     aged(write(folder, "websocket-2-a-2.jsonl", events(pairs=10)), 7.5)
@@ -127,7 +125,7 @@ def test_files_that_are_too_old_for_the_window_are_not_read(tmp_path: Path) -> N
     assert read_recorded(folder, Window(week_ago, week_ago + 8 * DAY_MS))[1] == 3
 
 
-def test_files_that_are_being_written_are_left_alone(tmp_path: Path) -> None:
+def test_incomplete_files_are_ignored(tmp_path: Path) -> None:
     folder = recorded(tmp_path) / "in"
     aged(write(folder, ".websocket-1-b-1.jsonl", events(pairs=9)), 100)
     write(folder, ".websocket-1-c-1.jsonl", events(pairs=9))
@@ -135,13 +133,13 @@ def test_files_that_are_being_written_are_left_alone(tmp_path: Path) -> None:
     assert remove_old(folder, RELEVANT_MS) == 0
 
 
-def test_traffic_of_long_ago_is_read_as_any_other(tmp_path: Path) -> None:
+def test_old_traffic_is_read_like_any_other(tmp_path: Path) -> None:
     for file in (recorded(tmp_path) / "in").iterdir():
         aged(file, 100)
     assert read_recorded(tmp_path / "in", 3_600_000)[1] == 1
 
 
-def test_files_that_no_window_needs_any_more_are_removed(tmp_path: Path) -> None:
+def test_files_that_no_window_needs_are_removed(tmp_path: Path) -> None:
     old, new, other = (write(tmp_path, name, events()[:1]) for name in ("a.jsonl", "b.jsonl", "c.txt"))
     for file, days in ((old, 8.01), (new, 7.99), (other, 100)):
         aged(file, days)
@@ -150,7 +148,7 @@ def test_files_that_no_window_needs_any_more_are_removed(tmp_path: Path) -> None
     assert remove_old(tmp_path / "nowhere", RELEVANT_MS) == 0
 
 
-def test_a_window_in_which_nobody_looked_at_anything_is_told_from_no_traffic(tmp_path: Path) -> None:
+def test_window_without_subscriptions_differs_from_no_traffic(tmp_path: Path) -> None:
     with pytest.raises(NoTrafficToPlan, match="there is no traffic yet"):
         read_recorded(tmp_path, 1000)
     with pytest.raises(NoTrafficToPlan, match="no client was subscribed"):

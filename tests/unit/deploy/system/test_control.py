@@ -22,7 +22,7 @@ async def raw(state: StateDir, request: bytes) -> bytes:
     return reply
 
 
-async def test_command_is_answered(tmp_path: Path) -> None:
+async def test_command_gets_a_reply(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     async with serve(state, {"status": answer}):
         assert await request(state, "status") == {"processes": ["data"]}
@@ -36,7 +36,7 @@ async def test_arguments_reach_the_handler(tmp_path: Path) -> None:
         assert await request(state, "scale", servers=3) == {"twice": 6}
 
 
-async def test_refusal_of_a_handler_is_told(tmp_path: Path) -> None:
+async def test_refusal_of_a_handler_is_returned(tmp_path: Path) -> None:
     async def refuse(_request: dict[str, Any]) -> dict[str, Any]:
         raise CommandRefused("not that many")
 
@@ -45,7 +45,7 @@ async def test_refusal_of_a_handler_is_told(tmp_path: Path) -> None:
             await request(state, "scale", servers=3)
 
 
-async def test_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_path: Path) -> None:
+async def test_socket_is_private_and_removed_with_the_server(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     async with serve(state, {}):
         assert state.socket().stat().st_mode & 0o777 == 0o600
@@ -67,12 +67,12 @@ async def test_malformed_request_is_refused(tmp_path: Path, request_: bytes) -> 
         assert await request(state, "status")
 
 
-async def test_asking_where_nothing_runs_says_so(tmp_path: Path) -> None:
+async def test_request_without_a_running_diem_up_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotUp, match="diem is not up in"):
         await request(StateDir(tmp_path), "status")
 
 
-async def test_socket_without_a_process_behind_it_counts_as_nothing(tmp_path: Path) -> None:
+async def test_socket_of_a_dead_process_means_nothing_runs(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     async with serve(state, {}):
         (tmp_path / "kept").hardlink_to(state.socket())
@@ -81,7 +81,7 @@ async def test_socket_without_a_process_behind_it_counts_as_nothing(tmp_path: Pa
         await request(state, "status")
 
 
-async def test_long_directory_works_all_the_same(tmp_path: Path) -> None:
+async def test_long_directory_is_supported(tmp_path: Path) -> None:
     state = StateDir(tmp_path / ("x" * 120))
     state.path.mkdir()
     async with serve(state, {"status": answer}):

@@ -28,7 +28,7 @@ def test_brokers_and_nginx_are_listed_with_their_ports_and_without_an_internal_l
     assert processes["data"]["uptime_seconds"] == 1.3
 
 
-def test_clients_of_z_client_are_told_of_the_servers_that_run_and_of_the_metadata_service() -> None:
+def test_z_client_description_has_running_servers_and_the_metadata_service() -> None:
     options = Options(Mode.Z_CLIENT, Path("/state"), 1, clones=2, kafka=KafkaTopology(bootstrap_servers="h:1"))
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(Mode.Z_CLIENT, sizes_of(options))}
     z = compose(options, ports, Programs(("diem",)))
@@ -42,7 +42,7 @@ def test_clients_of_z_client_are_told_of_the_servers_that_run_and_of_the_metadat
     assert (described["servers"], described["max_servers"], described["clones"]) == (2, 8, 2)
 
 
-def test_children_of_composites_are_listed_by_a_name_of_their_own() -> None:
+def test_children_of_composites_have_full_names() -> None:
     composite = {"name": "composite-1", "report": {"children": [{"name": "proxy", "pid": 7}]}}
     listed = dict(with_children([{"name": "data", "report": None}, composite]))
     assert list(listed) == ["data", "composite-1", "composite-1/proxy"]

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from deploy import cli
-from deploy.kafka import brokers, jars, java, program
-from deploy.kafka.jars import JarsUnavailable
+from deploy import cli, nginx
+from deploy.jars import JarSet, JarsUnavailable
+from deploy.kafka import brokers, java, program
 from deploy.kafka.java import NoJava
 from deploy.kafka.program import KafkaProgram
-from deploy.nginx import program as nginx
 from deploy.system import launch
 from deploy.system.launch import PreparationFailed, child_environment, command, pdeathsig_command
 from deploy.system.state_dir import StateDir
@@ -37,13 +36,13 @@ def test_installed_packages_are_not_put_before_the_standard_library(monkeypatch:
     assert child_environment({"A": "b"}) == {"A": "b"}
 
 
-def test_children_are_not_told_of_kafka_by_the_environment() -> None:
+def test_kafka_variables_of_the_environment_are_not_inherited() -> None:
     env = child_environment({"DIEM_KAFKA_BOOTSTRAP_SERVERS": "h:1", "DIEM_LOG_LEVEL": "info"})
     assert "DIEM_KAFKA_BOOTSTRAP_SERVERS" not in env
     assert env["DIEM_LOG_LEVEL"] == "info"
 
 
-def test_programs_that_are_not_ours_are_run_by_the_guard(tmp_path: Path) -> None:
+def test_third_party_programs_are_run_by_pdeathsig(tmp_path: Path) -> None:
     done = subprocess.run(
         pdeathsig_command(("/bin/echo", "hello")),
         cwd=tmp_path,
@@ -104,45 +103,43 @@ def chosen(options: Options) -> Mapping[str, Ports]:
 
 
 @pytest.mark.parametrize("mode", [mode for mode in Mode if mode.behind_nginx])
-def test_missing_nginx_ends_up_with_one_line_and_touches_nothing(
+def test_missing_nginx_is_a_one_line_error_and_creates_nothing(
     starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(nginx, "PLACES", ())
-    code, said = starts("--mode", mode)
-    assert (code, "diem: nginx is not installed" in said) == (2, True)
+    code, error = starts("--mode", mode)
+    assert (code, "diem: nginx is not installed" in error) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_java_ends_up_with_one_line_and_touches_nothing(
+def test_missing_java_is_a_one_line_error_and_creates_nothing(
     starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found_nginx(monkeypatch)
     monkeypatch.setattr(java, "find", raising(NoJava()))
-    code, said = starts("--mode", "x")
-    assert (code, "diem: the local Kafka needs Java 17" in said) == (2, True)
+    code, error = starts("--mode", "x")
+    assert (code, "diem: the local Kafka needs Java 17" in error) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_jars_that_cannot_be_had_end_up_with_one_line(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_jars_are_a_one_line_error(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
     found_nginx(monkeypatch)
     monkeypatch.setattr(java, "find", lambda: Path("/java"))
-    monkeypatch.setattr(jars, "prepare", raising(JarsUnavailable("no network", "the local Kafka")))
-    code, said = starts("--mode", "x")
-    assert (code, "diem: the jars of the local Kafka are not available: no network" in said) == (2, True)
+    monkeypatch.setattr(JarSet, "prepare", raising(JarsUnavailable("no network", "the local Kafka")))
+    code, error = starts("--mode", "x")
+    assert (code, "diem: the jars of the local Kafka are not available: no network" in error) == (2, True)
 
 
-def test_state_directory_that_is_in_use_is_left_alone(
-    starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_state_directory_in_use_is_not_changed(starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found_nginx(monkeypatch)
     with StateDir(tmp_path / ".diem").lock():
-        code, said = starts("--mode", "x-broadcast")
-    assert (code, "diem is already up" in said) == (1, True)
+        code, error = starts("--mode", "x-broadcast")
+    assert (code, "diem is already up" in error) == (1, True)
     assert not (tmp_path / ".diem" / "nginx").exists()
 
 
-def test_mode_single_needs_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_mode_single_needs_no_other_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(nginx, "find", raising(AssertionError()))
     options = Options(Mode.SINGLE, tmp_path)
     launch.check_prerequisites(options)
@@ -157,7 +154,7 @@ def test_cluster_elsewhere_needs_no_java(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["nginx"]
 
 
-def test_brokers_and_nginx_are_configured_with_the_ports_that_were_chosen_and_end_with_us(
+def test_brokers_and_nginx_get_the_chosen_ports_and_end_with_us(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found_nginx(monkeypatch)
@@ -177,7 +174,7 @@ def test_brokers_and_nginx_are_configured_with_the_ports_that_were_chosen_and_en
     assert "PLAINTEXT://127.0.0.1:9094,CONTROLLER://127.0.0.1:9098" in properties
 
 
-def test_nginx_stands_before_the_composites_of_mode_xz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nginx_is_in_front_of_the_composites_of_mode_xz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found_nginx(monkeypatch)
     options = Options(Mode.XZ, tmp_path, 2, max_servers=3, kafka=KafkaTopology(bootstrap_servers="h:1"))
     assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["nginx"]
@@ -197,18 +194,18 @@ def test_other_partitioned_modes_need_brokers_and_no_nginx(
     assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["kafka-1"]
 
 
-def test_kafka_data_of_another_number_of_brokers_are_kept_and_said(
+def test_kafka_data_of_another_number_of_brokers_is_kept_and_reported(
     starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found_nginx(monkeypatch)
     monkeypatch.setattr(java, "find", lambda: Path("/java"))
     monkeypatch.setattr(program, "prepare", lambda _progress: KafkaProgram(Path("/java"), (), None))
     brokers.write(brokers.plans(tmp_path / ".diem" / "kafka", [(1, 2)]))
-    code, said = starts("--mode", "x", "--brokers", "3")
-    assert (code, "is of one broker, not of 3 brokers" in said) == (2, True)
+    code, error = starts("--mode", "x", "--brokers", "3")
+    assert (code, "is of one broker, not of 3 brokers" in error) == (2, True)
 
 
-def test_missing_client_of_kafka_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_kafka_client_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found_nginx(monkeypatch)
     monkeypatch.setitem(sys.modules, "aiokafka", None)
     with pytest.raises(
@@ -217,7 +214,9 @@ def test_missing_client_of_kafka_is_one_line(monkeypatch: pytest.MonkeyPatch, tm
         launch.check_prerequisites(Options(Mode.X, tmp_path))
 
 
-def test_missing_renderer_of_the_configuration_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_nginx_config_builder_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delitem(sys.modules, "deploy.nginx")
+    monkeypatch.delattr("deploy.nginx")
     monkeypatch.setitem(sys.modules, "nginx.config.api", None)
-    with pytest.raises(nginx.NoNginx, match=r"^nginx-config-builder is not installed"):
+    with pytest.raises(PreparationFailed, match=r"^nginx-config-builder is not installed"):
         launch.check_prerequisites(Options(Mode.X_BROADCAST, tmp_path))

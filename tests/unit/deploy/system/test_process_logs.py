@@ -23,19 +23,19 @@ def event(level: str, text: str, **fields: object) -> str:
     return json.dumps({"event": text, "level": level, "timestamp": "t", "process": "data", **fields}) + "\n"
 
 
-def test_only_important_lines_are_picked_out(path: Path) -> None:
+def test_only_important_lines_are_shown(path: Path) -> None:
     log = ChildLog(path)
     append(path, event("info", "a") + event("warning", "b", source="x", tries=2) + event("error", "c") + "plain\n")
     assert log.poll() == ["b source=x tries=2", "c"]
     assert log.poll() == []
 
 
-def test_what_was_there_before_is_not_told_again(path: Path) -> None:
+def test_lines_before_the_start_are_not_shown(path: Path) -> None:
     append(path, event("error", "old"))
     assert ChildLog(path).poll() == []
 
 
-def test_line_counts_when_it_is_complete(path: Path) -> None:
+def test_incomplete_line_is_not_shown(path: Path) -> None:
     log = ChildLog(path)
     line = event("error", "whole")
     append(path, line[:10])
@@ -44,7 +44,7 @@ def test_line_counts_when_it_is_complete(path: Path) -> None:
     assert log.poll() == ["whole"]
 
 
-def test_reason_of_a_death_is_the_last_line_that_says_something(path: Path) -> None:
+def test_reason_of_a_death_is_the_last_meaningful_line(path: Path) -> None:
     log = ChildLog(path)
     append(path, event("error", "odd") + "diem: port 8080 is taken\n" + event("info", "stopping"))
     log.poll()
@@ -53,13 +53,13 @@ def test_reason_of_a_death_is_the_last_line_that_says_something(path: Path) -> N
     assert log.last == ""
 
 
-def test_exception_is_told_by_its_last_line(path: Path) -> None:
+def test_exception_is_shown_by_its_last_line(path: Path) -> None:
     log = ChildLog(path)
     append(path, event("critical", "process failed", exception="Traceback\n  x\nKeyError: 1"))
     assert log.poll() == ["process failed KeyError: 1"]
 
 
-def test_long_or_unprintable_lines_are_made_harmless(path: Path) -> None:
+def test_long_and_unprintable_lines_are_sanitised(path: Path) -> None:
     log = ChildLog(path)
     append(path, "\x1b[2J" + "x" * 1000 + "\n")
     log.poll()
@@ -67,7 +67,7 @@ def test_long_or_unprintable_lines_are_made_harmless(path: Path) -> None:
     assert log.last.startswith(" [2Jxxx")
 
 
-def test_large_log_is_kept_once_and_emptied(path: Path) -> None:
+def test_large_log_is_rotated_once(path: Path) -> None:
     log = ChildLog(path, max_bytes=100)
     append(path, event("info", "x" * 100))
     log.poll()
@@ -80,13 +80,13 @@ def test_large_log_is_kept_once_and_emptied(path: Path) -> None:
     assert sorted(file.name for file in path.parent.iterdir()) == ["data.log", "data.log.1"]
 
 
-def test_flood_is_skipped_up_to_its_end(path: Path) -> None:
+def test_flood_is_skipped_except_for_its_end(path: Path) -> None:
     log = ChildLog(path)
     append(path, event("error", "early") + event("info", "z" * MAX_POLL_BYTES) + event("error", "late"))
     assert log.poll() == ["late"]
 
 
-def test_log_that_somebody_emptied_is_followed_on(path: Path) -> None:
+def test_truncated_log_is_followed(path: Path) -> None:
     log = ChildLog(path)
     append(path, event("error", "a") * 3)
     log.poll()
@@ -122,9 +122,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_only_a_little_of_what_a_process_says_goes_to_the_terminal(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_of_one_process_on_the_terminal_are_limited(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(20):
         world.info(f"trouble {number}")
     world.logs.poll(show=True)
@@ -132,9 +130,7 @@ def test_only_a_little_of_what_a_process_says_goes_to_the_terminal(
     assert "trouble 19" in world.logs.last("data")
 
 
-def test_who_was_just_started_or_is_waited_for_is_read_in_silence(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_muted_and_starting_processes_are_not_shown(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.info("it waits")
     world.logs.poll(show=False)
     world.logs.mute(["data"], 5.0)

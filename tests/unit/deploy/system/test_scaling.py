@@ -53,7 +53,7 @@ async def until(supervisor: Supervisor, names: list[str]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_more_servers_are_started_with_their_bridges_and_the_others_are_left_alone() -> None:
+async def test_new_servers_start_with_their_bridges_and_others_are_not_affected() -> None:
     async with scaled(Mode.X, 1) as (scaler, supervisor, events):
         await until(supervisor, ["data", "bridge-1", "nginx", "websocket-1"])
         answer = scaler.request(3)
@@ -63,7 +63,7 @@ async def test_more_servers_are_started_with_their_bridges_and_the_others_are_le
         assert {event.kind for event in events} == {"started"}
 
 
-async def test_highest_servers_go_together_and_then_their_bridges() -> None:
+async def test_highest_servers_stop_together_and_then_their_bridges() -> None:
     async with scaled(Mode.X, 3) as (scaler, supervisor, events):
         await until(supervisor, [p.name for p in topology(Mode.X).active(3)])
         scaler.request(1)
@@ -75,7 +75,7 @@ async def test_highest_servers_go_together_and_then_their_bridges() -> None:
         assert (set(stopped[:2]), set(stopped[2:])) == ({"websocket-2", "websocket-3"}, {"bridge-2", "bridge-3"})
 
 
-async def test_last_wish_counts_when_several_come_at_once() -> None:
+async def test_last_of_several_requests_counts() -> None:
     async with scaled(Mode.X_BROADCAST, 2) as (scaler, supervisor, _):
         for servers in (4, 1, 3):
             scaler.request(servers)
@@ -84,7 +84,7 @@ async def test_last_wish_counts_when_several_come_at_once() -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.Z_CLIENT, Mode.Z_PROXY])
-async def test_pairs_of_a_group_come_and_go_and_the_rest_stays(mode: Mode) -> None:
+async def test_pairs_of_a_group_are_scaled_and_others_are_not_affected(mode: Mode) -> None:
     async with scaled(mode, 1) as (scaler, supervisor, events):
         one, three = ([p.name for p in topology(mode).active(n)] for n in (1, 3))
         await until(supervisor, one)
@@ -106,7 +106,31 @@ async def test_pairs_are_added_to_every_clone() -> None:
     assert answer == {"before": 1, "servers": 2, "processes": names}
 
 
-async def test_composites_are_what_is_scaled_behind_nginx() -> None:
+async def test_a_change_is_reported_when_the_removed_processes_are_forgotten() -> None:
+    planned = topology(Mode.X)
+    supervisor = Supervisor(map(idle, planned.active(2)))
+    names = list[set[str]]()
+    applied = asyncio.Event()
+
+    def on_applied() -> None:
+        names.append({status.name for status in supervisor.status()})
+        applied.set()
+
+    scaler = Scaler(planned, 2, supervisor, idle, 5, on_applied=on_applied)
+    supervisor.start()
+    task = asyncio.create_task(scaler.run())
+    try:
+        scaler.request(1)
+        async with asyncio.timeout(PATIENCE_S):
+            await applied.wait()
+        assert names == [{"data", "bridge-1", "nginx", "websocket-1"}]
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        await supervisor.stop(5)
+
+
+async def test_scale_changes_the_number_of_composites_in_xz() -> None:
     async with scaled(Mode.XZ, 2) as (scaler, supervisor, _):
         await until(supervisor, ["data", "nginx", "composite-1", "composite-2"])
         assert "composite-3/websocket-1" in scaler.request(3)["processes"]
@@ -115,21 +139,21 @@ async def test_composites_are_what_is_scaled_behind_nginx() -> None:
             scaler.request(9)
 
 
-async def test_number_of_pairs_is_told_to_a_composite_again_and_again(tmp_path: Path) -> None:
+async def test_number_of_pairs_is_sent_on_every_connection_to_a_composite(tmp_path: Path) -> None:
     key = SharedKey.create(tmp_path / "key")
     scaler = Scaler(topology(Mode.Z_COMPOSITE), 2, Supervisor([]), idle, 5)
-    told: list[int] = [1]
-    control = ControlChannel(lambda: told[-1], told.append)
-    listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, ends={PATH: control})
+    sent: list[int] = [1]
+    control = ControlChannel(lambda: sent[-1], sent.append)
+    listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, channels={PATH: control})
     await listener.start()
     keeping = asyncio.create_task(module.drive_composite(f"http://127.0.0.1:{listener.port}", key, scaler))
     try:
-        await eventually(lambda: told == [1, 2])
+        await eventually(lambda: sent == [1, 2])
         assert "composite-1/websocket-5" in scaler.request(5)["processes"]
-        await eventually(lambda: told == [1, 2, 5])
+        await eventually(lambda: sent == [1, 2, 5])
         for link in list(control._links):
             link.abort()  # as a composite that is killed does
-        await eventually(lambda: told == [1, 2, 5, 5])
+        await eventually(lambda: sent == [1, 2, 5, 5])
     finally:
         keeping.cancel()
         await asyncio.wait({keeping})
@@ -143,7 +167,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("servers", [0, 9, -1, None, "2", 2.0, True])
-async def test_number_that_the_topology_has_no_room_for_is_refused(servers: object) -> None:
+async def test_number_above_the_maximum_is_refused(servers: object) -> None:
     scaler = Scaler(topology(Mode.X), 1, Supervisor([]), idle, 5)
     with pytest.raises(CommandRefused, match="1 to 8 servers"):
         scaler.request(servers)
@@ -156,7 +180,7 @@ async def test_single_refuses_to_be_scaled() -> None:
 
 
 class Fake:
-    """A `diem up` whose processes become as asked one at a time, one with each look at them."""
+    """A `diem up` whose processes become as requested, one with each status request."""
 
     def __init__(self, *names: str, stuck: bool = False) -> None:
         self.names = list(names)
@@ -178,7 +202,7 @@ class Fake:
 
 
 class FakeComposite(Fake):
-    """A `diem up` with a composite whose children are counted as `Fake` counts processes."""
+    """A `diem up` with a composite, whose children become ready like the processes of `Fake`."""
 
     async def scale(self, request: dict[str, Any]) -> dict[str, Any]:
         answer = await super().scale(request)
@@ -198,27 +222,29 @@ async def scale_of(tmp_path: Path, fake: Fake, servers: int, within_s: float = 5
     return shown
 
 
-async def test_command_waits_until_all_processes_are_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scale_waits_until_all_processes_are_as_requested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "POLL_S", 0.0)
     assert await scale_of(tmp_path, Fake("websocket-1"), 3) == [(1, 3), (2, 3), (3, 3)]
     down = Fake("websocket-1", "websocket-2", "websocket-3")
     assert await scale_of(tmp_path, down, 1) == [(1, 3), (1, 2), (1, 1)]
 
 
-async def test_command_waits_for_the_pairs_of_a_composite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scale_waits_for_the_pairs_of_a_composite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_S", 0.0)
     assert await scale_of(tmp_path, FakeComposite("websocket-1"), 3) == [(2, 4), (3, 4), (4, 4)]
 
 
-async def test_command_names_what_is_late(tmp_path: Path) -> None:
-    with pytest.raises(ControlFailed, match=r"not as asked after 0 s: websocket-2, websocket-3$"):
+async def test_scale_names_late_processes(tmp_path: Path) -> None:
+    with pytest.raises(ControlFailed, match=r"not done after 0 s: websocket-2, websocket-3$"):
         await scale_of(tmp_path, Fake("websocket-1", stuck=True), 3, 0.0)
 
 
-async def test_command_gives_up_when_somebody_else_asks_for_another_number(tmp_path: Path) -> None:
+async def test_scale_fails_when_another_command_requests_another_number(tmp_path: Path) -> None:
     class Contested(Fake):
         async def status(self, request: dict[str, Any]) -> dict[str, Any]:
             return {**await super().status(request), "servers": 7}
 
-    with pytest.raises(ControlFailed, match="somebody else asked for 7 servers"):
+    with pytest.raises(ControlFailed, match="another command asked for 7 servers"):
         await scale_of(tmp_path, Contested("websocket-1"), 3)

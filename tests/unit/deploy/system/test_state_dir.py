@@ -6,14 +6,14 @@ import pytest
 
 from deploy.system.state_dir import AlreadyUp, BadStateDir, StateDir
 from diem.process.auth import BadKeyFile, SharedKey
-from tests.support.users import give_away, needs_root
+from tests.support.file_owners import give_away, needs_root
 
 
 def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_holding_creates_a_private_directory_with_private_keys(tmp_path: Path) -> None:
+def test_lock_creates_a_private_directory_with_private_keys(tmp_path: Path) -> None:
     state = StateDir(tmp_path / "a" / "state")
     with state.lock():
         assert mode(state.path) == 0o700
@@ -21,7 +21,7 @@ def test_holding_creates_a_private_directory_with_private_keys(tmp_path: Path) -
         assert not SharedKey.load(state.internal_key_file).matches(SharedKey.load(state.write_key_file).header)
 
 
-def test_sockets_that_a_killed_diem_up_has_left_are_removed(tmp_path: Path) -> None:
+def test_internal_sockets_of_a_killed_diem_up_are_removed(tmp_path: Path) -> None:
     sockets = tmp_path / "sockets"
     sockets.mkdir()
     (sockets / "9400.sock").touch()
@@ -29,7 +29,7 @@ def test_sockets_that_a_killed_diem_up_has_left_are_removed(tmp_path: Path) -> N
         assert not list(sockets.iterdir())
 
 
-def test_keys_survive(tmp_path: Path) -> None:
+def test_keys_are_kept(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     with state.lock():
         before = state.write_key_file.read_text()
@@ -37,7 +37,7 @@ def test_keys_survive(tmp_path: Path) -> None:
         assert state.write_key_file.read_text() == before
 
 
-def test_directory_has_one_holder_and_the_other_is_told_who(tmp_path: Path) -> None:
+def test_locked_directory_names_the_process_that_holds_it(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     with state.lock():
         state.write_processes({"pid": 4711})
@@ -47,21 +47,21 @@ def test_directory_has_one_holder_and_the_other_is_told_who(tmp_path: Path) -> N
         pass
 
 
-def test_list_of_a_killed_diem_up_is_forgotten_by_the_next(tmp_path: Path) -> None:
+def test_list_of_a_killed_diem_up_is_removed_by_the_next(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     state.write_processes({"pid": 4711, "up": True})
     with state.lock():
         assert state.read_processes() == {}
 
 
-def test_unusable_directory_is_one_clear_error(tmp_path: Path) -> None:
+def test_unusable_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadStateDir, match="state directory"), StateDir(tmp_path / "file" / "state").lock():
         pass
 
 
 @needs_root
-def test_directory_of_another_user_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_directory_of_another_user_is_refused_with_a_remedy(tmp_path: Path) -> None:
     give_away(tmp_path)
     whose = r"belongs to user 12345: run this as 12345, or choose another --state-dir"
     with pytest.raises(BadStateDir, match=whose), StateDir(tmp_path).lock():
@@ -70,28 +70,28 @@ def test_directory_of_another_user_is_refused_with_what_to_do(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("rights", [0o777, 0o1777, 0o770, 0o722])
-def test_directory_that_others_may_write_is_refused_with_what_to_do(tmp_path: Path, rights: int) -> None:
+def test_directory_writable_by_others_is_refused_with_a_remedy(tmp_path: Path, rights: int) -> None:
     tmp_path.chmod(rights)
     with pytest.raises(BadStateDir, match=r"others may write it: run chmod go-w"), StateDir(tmp_path).lock():
         pass
     assert not any(tmp_path.iterdir())
 
 
-def test_directory_that_others_may_look_into_is_taken(tmp_path: Path) -> None:
+def test_directory_readable_by_others_is_accepted(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with StateDir(tmp_path).lock():
         pass
 
 
 @needs_root
-def test_key_that_another_user_has_left_in_our_directory_is_refused(tmp_path: Path) -> None:
+def test_key_of_another_user_in_our_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "internal.key").write_text("x" * 43)
     give_away(tmp_path / "internal.key").chmod(0o600)
     with pytest.raises(BadKeyFile, match="belongs to user 12345"), StateDir(tmp_path).lock():
         pass
 
 
-def test_list_of_processes_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_list_of_processes_is_replaced_atomically(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     assert state.read_processes() == {}
     state.write_processes({"pid": 1, "processes": []})
@@ -103,7 +103,7 @@ def test_list_of_processes_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{"])
-def test_damaged_list_of_processes_counts_as_none(tmp_path: Path, content: str) -> None:
+def test_damaged_list_of_processes_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / "processes.json").write_text(content)
     assert StateDir(tmp_path).read_processes() == {}
 
@@ -126,7 +126,7 @@ def test_socket_of_a_long_directory_is_elsewhere_and_found_again(tmp_path: Path)
     assert not any(state.path.iterdir())
 
 
-def test_socket_that_a_killed_diem_left_is_removed(tmp_path: Path) -> None:
+def test_control_socket_of_a_killed_diem_up_is_removed(tmp_path: Path) -> None:
     (tmp_path / "control.sock").write_text("")
     StateDir(tmp_path).new_socket()
     assert not (tmp_path / "control.sock").exists()

@@ -66,7 +66,7 @@ def test_updates_and_frames_are_counted_apart() -> None:
     assert sorted(counter) == [(b"/a", 2, 5), (b"/b", 1, 0)]
 
 
-def test_what_is_taken_out_is_counted_no_more() -> None:
+def test_swapped_counts_start_again_at_zero() -> None:
     counter = UpdateCounter()
     counter.receive([b"/a"])
     counter.deliver(b"/a", 1)

@@ -1,4 +1,4 @@
-"""The hub as a state machine: clients come, go, block and read; the feed advances, repeats, is lost, wiped."""
+"""The hub as a state machine: clients come, go, block and read; the feed advances, repeats, is lost or wiped."""
 
 from collections.abc import Iterable
 
@@ -18,11 +18,11 @@ NAMES = ["/a", "/b", "/c"]
 
 
 class Client:
-    """What a browser would know: told versions, and what it holds after fetching."""
+    """A client with the versions announced to it, and the endpoints that it must fetch again."""
 
     def __init__(self, hub: FeedHub) -> None:
         self.hub = hub
-        self.told: dict[str, int] = {}
+        self.announced: dict[str, int] = {}
         self.resynced: set[str] = set()
         self.subscribed: set[str] = set()
         self.frames = 0
@@ -37,8 +37,8 @@ class Client:
             self.resynced |= set(message["endpoints"])
             return
         name = message["endpoint"]
-        assert name in self.subscribed, "nothing for what is not subscribed"
-        self.told[name] = max(self.told.get(name, 0), message["version"])
+        assert name in self.subscribed, "an update of an endpoint without a subscription"
+        self.announced[name] = max(self.announced.get(name, 0), message["version"])
 
     def receive_many(self, frames: Iterable[bytes]) -> None:
         for frame in frames:
@@ -46,7 +46,7 @@ class Client:
 
     def subscribe(self, name: str) -> None:
         self.subscribed.add(name)
-        self.receive_many(self.hub.subscribe(self.session, {name: self.told.get(name, 0)}).replay)
+        self.receive_many(self.hub.subscribe(self.session, {name: self.announced.get(name, 0)}).replay)
 
 
 class Store:
@@ -79,7 +79,7 @@ class HubMachine(RuleBasedStateMachine):
 
     @initialize(live=st.booleans(), clients=st.integers(0, 2))
     def begin(self, live: bool, clients: int) -> None:
-        """Often in the middle of a working system, where the interesting things happen."""
+        """Start in the middle of a working system, where most faults are found."""
         for _ in range(clients):
             self.connect()
             self.clients[-1].subscribe("/a")
@@ -179,7 +179,7 @@ class HubMachine(RuleBasedStateMachine):
             for name in client.subscribed:
                 change = self.store.latest.get(name)
                 if change is not None:
-                    assert client.told.get(name, 0) >= change.version, (name, client.told)
+                    assert client.announced.get(name, 0) >= change.version, (name, client.announced)
 
     @invariant()
     def every_frame_is_accounted_for(self) -> None:
@@ -213,7 +213,7 @@ def test_a_wiped_store_without_the_endpoint_is_announced_by_resync() -> None:
     hub.hello("one", ["store"])
     hub.batch(Batch("store", 2, iter([Change(1, b"/a", START, 0, encode("/a", START, START))])))
     hub.caught_up("store")
-    assert client.told == {"/a": START}
+    assert client.announced == {"/a": START}
     hub.state.resume()
     hub.hello("two", ["store"])
     hub.caught_up("store")
@@ -238,7 +238,7 @@ def test_conflation_keeps_the_latest_frame_of_each_endpoint_and_counts_the_rest(
     assert client.session.held == 3
     assert hub.fanout.stats.conflated == 297
     client.session.unblock()
-    assert client.told == {"/b": START + 298, "/c": START + 299, "/a": START + 300}
+    assert client.announced == {"/b": START + 298, "/c": START + 299, "/a": START + 300}
 
 
 def test_everyone_mode_sends_every_update_to_every_session() -> None:
@@ -272,11 +272,11 @@ def test_what_is_unsubscribed_while_held_back_is_not_sent_later() -> None:
     hub.fanout.unsubscribe(client.session, ["/a"])
     client.subscribed.discard("/a")
     client.session.unblock()
-    assert client.told == {"/b": START}
+    assert client.announced == {"/b": START}
     assert (hub.fanout.stats.dropped, hub.fanout.stats.sent) == (1, 1)
 
 
-def test_what_the_feed_could_not_tell_is_fetched_again_by_its_subscribers_alone() -> None:
+def test_resync_of_the_feed_reaches_subscribers_alone() -> None:
     hub = FeedHub()
     looking, elsewhere = Client(hub), Client(hub)
     looking.subscribe("/a")
@@ -312,7 +312,7 @@ def test_what_a_lost_name_brought_while_it_caught_up_reaches_the_subscribers() -
     hub.hello("s", ["q"])
     hub.batch(Batch("q", 3, iter([change(START + 2)])))
     hub.caught_up("q")
-    assert client.told == {"/a": START + 2}
+    assert client.announced == {"/a": START + 2}
 
 
 def test_an_older_version_is_not_delivered_after_a_newer_one_when_a_name_has_caught_up() -> None:
@@ -328,7 +328,7 @@ def test_an_older_version_is_not_delivered_after_a_newer_one_when_a_name_has_cau
     hub.caught_up("p")
     hub.batch(Batch("p", 3, iter([change(START + 3)])))
     client.session.unblock()
-    assert (client.told, client.frames) == ({"/a": START + 3}, 1)
+    assert (client.announced, client.frames) == ({"/a": START + 3}, 1)
 
 
 def test_a_resync_and_an_update_do_not_replace_each_other_while_they_are_held_back() -> None:
@@ -342,7 +342,7 @@ def test_a_resync_and_an_update_do_not_replace_each_other_while_they_are_held_ba
     hub.fanout.resync([b"/a"])
     assert (client.session.held, hub.fanout.stats.conflated) == (2, 1)
     client.session.unblock()
-    assert (client.told, client.resynced) == ({"/a": START + 5}, {"/a"})
+    assert (client.announced, client.resynced) == ({"/a": START + 5}, {"/a"})
 
 
 def test_a_resync_that_is_held_back_is_dropped_with_the_subscription() -> None:

@@ -37,7 +37,7 @@ def test_a_resumed_link_is_a_catch_up() -> None:
     state = live_state("store")
     state.apply(batch("store", 5, a=1))
     assert state.resume().positions == {"store": 5}
-    assert not state.caught_up, "until it is, beats do not make the server live"
+    assert not state.caught_up, "until then, heartbeats do not make the server live"
     state.hello("s", ["store"])
     assert state.apply(batch("store", 6, a=2)) == {}
     assert state.finish_catch_up("store").updated == {b"/a": b"2"}
@@ -129,7 +129,7 @@ def test_live_ends_10_s_after_the_last_beat_and_begins_with_the_next() -> None:
     assert liveness.silence(13.5) == 1.5
 
 
-def test_what_was_taken_of_a_batch_that_is_cut_short_is_told_after_the_next_catch_up() -> None:
+def test_records_before_the_truncation_of_a_batch_are_sent_after_the_next_catch_up() -> None:
     def cut() -> Iterator[Change]:
         yield Change(1, b"/a", 7, 0, b"7")
         raise FeedError("a record is cut short")

@@ -1,4 +1,4 @@
-"""Why brokers do not let us in, as one line that says what to change."""
+"""Refused connections, as one line that names what to change; and errors of abandoned tasks."""
 
 import asyncio
 import gc
@@ -51,13 +51,13 @@ def unverified(code: int, message: str) -> ssl.SSLCertVerificationError:
         (OSError(), "k:1: OSError"),
     ],
 )
-def test_every_error_says_what_to_change(error: Exception, line: str) -> None:
+def test_every_error_names_what_to_change(error: Exception, line: str) -> None:
     assert line in describe_error(error, "k:1", "alice", "PLAIN")
 
 
 @asynccontextmanager
 async def closing() -> AsyncIterator[int]:
-    """The port of somebody who takes connections and ends them at the first request."""
+    """Yield the port of a server that closes connections at the first request."""
 
     async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -106,7 +106,7 @@ Fail = Callable[[], Awaitable[None]]
 
 
 async def left_behind(error: Exception) -> None:
-    """A task that ends with ``error`` when nobody waits for it any more: as a commit does that was given up."""
+    """Run a task that fails with ``error`` after its awaiter has gone, like an abandoned commit."""
 
     async def fail() -> None:
         raise error
@@ -149,10 +149,10 @@ async def test_any_other_error_that_nobody_retrieves_has_its_traceback(caplog: p
 
 
 async def test_a_handler_that_was_there_keeps_what_is_not_of_kafka() -> None:
-    heard: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
     silence_library_log()
     error = ValueError()
     await left_behind(error)
     await left_behind(KafkaError())
-    assert heard == [error]
+    assert reported == [error]

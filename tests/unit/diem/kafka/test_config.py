@@ -1,4 +1,4 @@
-"""What a process may be told of Kafka by its environment, and what is refused."""
+"""Settings of Kafka in the environment: accepted and refused values."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from diem.kafka.config import KafkaSettings
 from diem.process.settings import BadSettings
 from services.broadcast.settings import Settings as BroadcastSettings
 from services.data.settings import Settings as DataSettings
-from tests.support.users import give_away, needs_root
+from tests.support.file_owners import give_away, needs_root
 
 SASL = {"DIEM_KAFKA_BOOTSTRAP_SERVERS": "k:9092", "DIEM_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
 

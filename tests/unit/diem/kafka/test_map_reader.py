@@ -1,4 +1,4 @@
-"""Whether a map that was read is still the map, while Kafka delivers nothing."""
+"""Whether a map counts as current while Kafka delivers nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -23,11 +23,11 @@ class Record:
 
 
 class Broker:
-    """Kafka with one record in the map's topic, and perhaps more that a consumer is not given."""
+    """Kafka with one record in the map's topic, and possibly more that consumers do not get."""
 
     def __init__(self) -> None:
         self.end = 1
-        self.asked = 0
+        self.requests = 0
         self.consumers = 0
         self.answers = True
 
@@ -54,7 +54,7 @@ class Consumer:
         return dict.fromkeys(partitions, 0)
 
     async def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        self._broker.asked += 1
+        self._broker.requests += 1
         if not self._broker.answers:
             await asyncio.Event().wait()
         return dict.fromkeys(partitions, self._broker.end)
@@ -81,7 +81,7 @@ async def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     monkeypatch.setattr(map_reader, "_consuming", made.consuming)
     monkeypatch.setattr(map_reader, "connected_client", connected)
     monkeypatch.setattr(map_reader, "describe", made.describe)
-    for name in ("POLL_EVERY_S", "ASK_WITHIN_S", "RETRY_BASE_S", "RETRY_CAP_S"):
+    for name in ("CHECK_EVERY_S", "REQUEST_TIMEOUT_S", "RETRY_BASE_S", "RETRY_CAP_S"):
         monkeypatch.setattr(map_reader, name, 0.01)
     monkeypatch.setattr(map_reader, "STALE_AFTER_S", 0.1)
     return made
@@ -103,10 +103,8 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_a_map_stays_current_while_the_leader_says_that_there_is_no_more(
-    broker: Broker, reader: MapReader
-) -> None:
-    await until(lambda: broker.asked > 20)
+async def test_a_map_stays_current_while_the_leader_reports_no_more_records(broker: Broker, reader: MapReader) -> None:
+    await until(lambda: broker.requests > 20)
     assert reader.caught_up
     assert reader.is_current()
     assert broker.consumers == 1

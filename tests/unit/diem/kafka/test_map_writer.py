@@ -14,7 +14,7 @@ from tests.support.patience import PATIENCE_S
 
 
 class Hanging:
-    """A producer whose cluster is gone after it has begun."""
+    """A producer whose cluster is lost after the start of the transaction."""
 
     def __init__(self, **_settings: Any) -> None:
         self.aborting = False
@@ -31,7 +31,7 @@ class Hanging:
         await asyncio.Event().wait()
 
 
-async def test_a_map_that_cannot_be_written_is_said_also_if_it_cannot_be_taken_back(
+async def test_a_failed_write_is_reported_even_if_its_abort_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[Hanging] = []
@@ -44,7 +44,7 @@ async def test_a_map_that_cannot_be_written_is_said_also_if_it_cannot_be_taken_b
 
     monkeypatch.setattr(map_writer, "AIOKafkaProducer", make)
     monkeypatch.setattr(map_writer, "abort_producer", end_producer)
-    monkeypatch.setattr(map_writer, "WITHIN_S", 0.05)
+    monkeypatch.setattr(map_writer, "WRITE_TIMEOUT_S", 0.05)
     with pytest.raises(KafkaUnavailable, match="the partition map was not written"):
         async with asyncio.timeout(PATIENCE_S):
             await write_map(KafkaOptions("k:9092"), {}, Head(4, 1))

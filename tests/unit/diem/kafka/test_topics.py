@@ -1,4 +1,4 @@
-"""Topics are made when they are missing, with the partitions that the map uses, and compared when they are there."""
+"""Missing topics are created with the partitions that the map uses; existing ones are compared."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ OPTIONS = KafkaOptions("k:9092")
 
 
 class Broker:
-    """One that has the topics of ``specs``, and a map."""
+    """A cluster with the topics of ``specs``, and a map."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, map_: PartitionMap | None, *made: TopicSpec) -> None:
         self._map = map_
@@ -95,23 +95,23 @@ def test_what_is_as_specified_has_no_faults() -> None:
     assert not list(differences(spec, OPTIONS, topic(), spec.config))
 
 
-def test_without_a_configured_number_the_topics_partitions_are_taken() -> None:
+def test_without_a_configured_number_any_partitions_are_accepted() -> None:
     spec = updates_spec(OPTIONS, 3)
     assert not list(differences(spec, OPTIONS, topic(24), spec.config))
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         ({"cleanup.policy": "compact,delete"}, "cleanup.policy is compact,delete, it must be compact"),
         ({"unclean.leader.election.enable": "true"}, "unclean.leader.election.enable is true"),
         ({"min.insync.replicas": "1"}, "min.insync.replicas is 1, it must be 2"),
     ],
 )
-def test_a_setting_that_loses_updates_is_named_with_its_remedy(change: dict[str, str], said: str) -> None:
+def test_a_setting_that_loses_updates_is_named_with_its_remedy(change: dict[str, str], text: str) -> None:
     spec = updates_spec(OPTIONS, 3)
     (line,) = differences(spec, OPTIONS, topic(), {**spec.config, **change})
-    assert said in line
+    assert text in line
     assert "--add-config" in line
 
 
@@ -183,17 +183,17 @@ CLUSTER = Cluster(
 
 @dataclass
 class Client:
-    """Each broker gives its answers about the updates topic one after the other, and the last one for ever."""
+    """Brokers with scripted answers about the updates topic; the last answer is repeated."""
 
     answers: dict[int, list[dict[str, str] | Exception | int]]
-    asked: list[int] = field(default_factory=list)
+    requests: list[int] = field(default_factory=list)
 
     @property
     def cluster(self) -> Any:
         return SimpleNamespace(brokers=lambda: [SimpleNamespace(nodeId=node) for node in self.answers])
 
     async def send(self, node: int, _request: object) -> Any:
-        self.asked.append(node)
+        self.requests.append(node)
         answers = self.answers[node]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
@@ -203,7 +203,7 @@ class Client:
         config = {
             spec.name: {**spec.config, **(answer if spec.name == OPTIONS.names.updates else {})} for spec in SPECS
         }
-        return SimpleNamespace(resources=[(0, None, 2, name, list(said.items())) for name, said in config.items()])
+        return SimpleNamespace(resources=[(0, None, 2, name, list(text.items())) for name, text in config.items()])
 
 
 SPECS = specs(OPTIONS, 2)
@@ -221,14 +221,14 @@ async def compared(**answers: list[dict[str, str] | Exception | int]) -> Client:
     return client
 
 
-async def test_every_broker_is_asked() -> None:
-    assert (await compared(b1=[GOOD], b2=[GOOD])).asked == [1, 2]
+async def test_every_broker_describes_the_topics() -> None:
+    assert (await compared(b1=[GOOD], b2=[GOOD])).requests == [1, 2]
 
 
-async def test_a_broker_that_has_not_heard_of_an_alteration_yet_is_asked_again_with_all() -> None:
+async def test_all_brokers_are_asked_again_while_one_has_old_settings() -> None:
     with pytest.raises(WrongTopic, match=r"cleanup\.policy is compact,delete"):
         await compared(b1=[GOOD, GOOD, BAD], b2=[BAD])
-    assert (await compared(b1=[BAD, BAD, GOOD], b2=[GOOD])).asked == [1, 2] * 3
+    assert (await compared(b1=[BAD, BAD, GOOD], b2=[GOOD])).requests == [1, 2] * 3
 
 
 async def test_a_topic_that_one_broker_calls_wrong_for_long_is_wrong() -> None:
@@ -236,7 +236,7 @@ async def test_a_topic_that_one_broker_calls_wrong_for_long_is_wrong() -> None:
         await compared(b1=[GOOD], b2=[BAD])
 
 
-async def test_a_broker_that_is_away_is_passed_over_while_another_one_answers() -> None:
+async def test_a_broker_that_is_away_is_ignored_while_another_one_answers() -> None:
     await compared(b1=[NodeNotReadyError()], b2=[GOOD])
     with pytest.raises(WrongTopic):
         await compared(b1=[BAD], b2=[OSError("reset")])
@@ -244,8 +244,8 @@ async def test_a_broker_that_is_away_is_passed_over_while_another_one_answers() 
         await compared(b1=[NodeNotReadyError()], b2=[OSError("reset")])
 
 
-async def test_a_broker_that_has_not_heard_yet_that_a_topic_was_made_is_asked_again() -> None:
-    assert (await compared(b1=[GOOD], b2=[3, 3, GOOD])).asked == [1, 2] * 3
+async def test_a_broker_that_does_not_know_a_new_topic_is_asked_again() -> None:
+    assert (await compared(b1=[GOOD], b2=[3, 3, GOOD])).requests == [1, 2] * 3
     with pytest.raises(KafkaUnavailable, match=r"broker 2: diem\.updates cannot be described: UnknownTopic"):
         await compared(b1=[GOOD], b2=[3])
 

@@ -1,4 +1,4 @@
-"""The gate: what one address may use of a process, and what a reconnect does not give back."""
+"""Admission: the limits of one address, which reconnects do not reset."""
 
 from ipaddress import ip_network
 from typing import Final
@@ -31,7 +31,7 @@ def test_neighbours_in_one_ipv6_network_share_their_violations() -> None:
     assert not gate.add_violation("2001:db8:0:1::1", 6)
 
 
-def test_address_that_connects_too_fast_is_told_when_to_come_again() -> None:
+def test_address_that_connects_too_fast_gets_retry_after() -> None:
     gate = gate_with()
     for _ in range(50):
         allowance = knock(gate, "192.0.2.1")
@@ -86,7 +86,7 @@ def test_client_may_ask_twice_for_all_that_it_may_subscribe_to(subscriptions: in
 
 
 def asks_for(allowance: MessageAllowance, names: int, now: float) -> bool:
-    """Subscribe to so many names, as clients do: 100 in a message; whether all messages were taken."""
+    """Subscribe to so many names as clients do, 100 in a message; return whether all messages were admitted."""
     for start in range(0, names, 100):
         if not allowance.messages.take(now):
             return False

@@ -1,4 +1,4 @@
-"""The wheel comes to every client in turn; whoever shows no sign of life after its ping is closed with 1011."""
+"""Keepalive of clients by the timer wheel, floods, and pending handshakes."""
 
 import asyncio
 import contextlib
@@ -78,7 +78,7 @@ async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 async def _frames(reader: asyncio.StreamReader, until: int) -> list[int]:
-    """First bytes of the frames up to one that begins with ``until``."""
+    """Return the first bytes of the frames up to one that begins with ``until``."""
     seen: list[int] = []
     async with asyncio.timeout(PATIENCE_S):
         while until not in seen:
@@ -111,7 +111,7 @@ async def test_a_client_that_does_not_answer_is_closed_with_1011_and_leaves_noth
 
 
 class Patient(AdmissionRules):
-    """Nothing that was used up comes back during a test."""
+    """Allowances that are not refilled during a test."""
 
     @property
     def address_limits(self) -> AddressLimits:

@@ -1,4 +1,4 @@
-"""A link that has refused what it was sent takes nothing more, however much stood in the same packet."""
+"""A link that has refused a frame ignores the rest, even of the same packet."""
 
 from websockets.protocol import CLOSING, OPEN
 
@@ -9,28 +9,28 @@ from diem.protocol.update import Change
 
 class Sink:
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.events: list[str] = []
 
     def resume(self) -> feed.Resume:
         return feed.Resume(None, {})
 
     def hello(self, message: feed.Hello) -> None:
-        self.said.append("hello")
+        self.events.append("hello")
 
     def batch(self, batch: feed.Batch) -> None:
-        self.said.append("batch")
+        self.events.append("batch")
 
     def caught_up(self, name: str) -> None:
-        self.said.append("caught_up")
+        self.events.append("caught_up")
 
     def resync(self, message: feed.Resync) -> None:
-        self.said.append("resync")
+        self.events.append("resync")
 
     def owners(self, message: feed.Owners) -> None:
-        self.said.append("owners")
+        self.events.append("owners")
 
     def heartbeat(self) -> None:
-        self.said.append("beat")
+        self.events.append("heartbeat")
 
 
 async def test_after_a_refusal_nothing_moves_the_position() -> None:
@@ -43,5 +43,5 @@ async def test_after_a_refusal_nothing_moves_the_position() -> None:
     link.protocol.state = CLOSING
     link.on_binary(batch)
     link.on_text(feed.encode(feed.CaughtUp("store")))
-    assert sink.said == ["batch", "beat"]
+    assert sink.events == ["batch", "heartbeat"]
     link.opened.cancel()

@@ -49,7 +49,7 @@ async def test_a_request_for_a_web_socket_is_answered_like_any_other() -> None:
     assert refused.value.response.status_code == 200
 
 
-async def test_nothing_that_a_stranger_sends_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_requests_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(HELLO) as port:
         for request in (
             HEAD + b"Upgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n",
@@ -63,7 +63,7 @@ async def test_nothing_that_a_stranger_sends_is_logged(caplog: pytest.LogCapture
 
 
 class Wire:
-    """One connection, of which a test says every byte."""
+    """One connection, on which a test sends every byte itself."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -79,7 +79,7 @@ class Wire:
         return answer.partition(b"\r\n")[0]
 
     async def closed(self) -> bool:
-        """Wait until the other end has closed; it sends nothing before."""
+        """Wait until the server closes; it must not send anything before."""
         with contextlib.suppress(ConnectionError):
             return await asyncio.wait_for(self.reader.read(1), PATIENCE_S) == b""
         return True
@@ -101,7 +101,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def dribble(wire: Wire) -> None:
-    """Send a byte now and then, for ever."""
+    """Send a byte now and then, forever."""
     while not wire.writer.is_closing():
         wire.writer.write(b"x")
         await asyncio.sleep(0.02)
@@ -146,7 +146,7 @@ async def test_a_request_that_is_worked_on_for_longer_is_not_cut(monkeypatch: py
 
 
 @pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
-async def test_an_answer_that_is_not_taken_is_cut(monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
+async def test_a_connection_whose_response_is_not_read_is_aborted(monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
     monkeypatch.setattr(http_server, "ANSWER_S", 0.1)
     async with running(PlainTextResponse("x" * 20_000_000)) as (server, port):
         with socket.create_connection(("127.0.0.1", port)) as client:
@@ -203,7 +203,7 @@ async def test_an_idle_reader_gives_way_and_a_busy_one_is_left_alone() -> None:
         assert await waiting == await more == b"HTTP/1.1 200 OK"
 
 
-async def test_a_refused_request_is_told_when_to_come_back() -> None:
+async def test_a_refused_request_gets_retry_after() -> None:
     async with running(HELLO, limits=ConnectionLimits(0)) as (_, port), httpx.AsyncClient(trust_env=False) as client:
         answer = await client.get(f"http://127.0.0.1:{port}/")
         assert (answer.status_code, answer.json()["code"]) == (503, "full")

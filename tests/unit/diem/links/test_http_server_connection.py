@@ -1,4 +1,4 @@
-"""Connections of the HTTP server in an order of events that sockets cannot be made to keep."""
+"""Connections of the HTTP server, with events in an order that real sockets cannot guarantee."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Wire(asyncio.Transport):
-    """The server's end of a connection, whose client takes everything at once."""
+    """The server's transport of a client that reads everything at once."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("192.0.2.1", 1), "sockname": ("192.0.2.2", 80)})
@@ -68,14 +68,14 @@ def connected(server: HttpServer) -> tuple[TimedProtocol, Wire]:
 
 
 async def rest(*protocols: TimedProtocol) -> None:
-    """Let everything that has been begun end; then close."""
+    """Let all tasks end, then close."""
     for _ in range(50):
         await asyncio.sleep(0)
     for protocol in protocols:
         protocol.connection_lost(None)
 
 
-async def test_a_connection_whose_next_request_has_begun_does_not_give_way() -> None:
+async def test_a_connection_whose_next_request_has_begun_is_not_evicted() -> None:
     server = serving(HELLO, readers=1)
     (regular, regular_wire), (new, new_wire) = connected(server), connected(server)
     regular.data_received(GET)
@@ -88,7 +88,7 @@ async def test_a_connection_whose_next_request_has_begun_does_not_give_way() -> 
     assert b"503 Service Unavailable" in new_wire.sent
 
 
-async def test_requests_that_are_sent_ahead_of_answers_have_turns_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pipelined_requests_take_turns_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "REQUESTS_PER_TURN", 2)
     server = serving(HELLO, readers=10)
     connections = [connected(server) for _ in range(8)]

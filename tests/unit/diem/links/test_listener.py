@@ -1,4 +1,4 @@
-"""Connections are taken off the listening socket many at a time, and later when there are no descriptors."""
+"""Connections are accepted in batches, and after a pause when the process runs out of descriptors."""
 
 import asyncio
 import contextlib
@@ -25,18 +25,18 @@ class Counting(asyncio.Protocol):
 
 
 class Listener:
-    """A listening socket that counts how often it is asked in one turn, and fails first."""
+    """A listening socket that counts the calls of ``accept``, of which the first fails."""
 
     def __init__(self, inner: socket.socket, *failures: int) -> None:
         self.inner = inner
         self.failures = list(failures)
-        self.asked = 0
+        self.accepts = 0
 
     def fileno(self) -> int:
         return self.inner.fileno()
 
     def accept(self) -> tuple[socket.socket, object]:
-        self.asked += 1
+        self.accepts += 1
         if self.failures:
             raise OSError(self.failures.pop(0), "not now")
         return self.inner.accept()
@@ -61,11 +61,11 @@ async def until_made(count: int) -> None:
 
 
 async def test_many_that_wait_are_accepted_in_one_turn_and_a_bounded_number(listener: socket.socket) -> None:
-    asked = Listener(listener)
+    counted = Listener(listener)
     clients = await dial(listener, ACCEPT_BATCH + 5)
-    acceptor = BatchAcceptor(asked, Counting)  # type: ignore[arg-type]  # it has what is needed
+    acceptor = BatchAcceptor(counted, Counting)  # type: ignore[arg-type]  # it has what is needed
     acceptor._accept()
-    assert asked.asked == ACCEPT_BATCH
+    assert counted.accepts == ACCEPT_BATCH
     await until_made(ACCEPT_BATCH + 5)
     acceptor.stop()
     for client in clients:

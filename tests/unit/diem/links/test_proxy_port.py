@@ -1,4 +1,4 @@
-"""The end of a server for proxies: the client protocol behind the shared key, without the limits of one client."""
+"""A server's channel for proxies: the client protocol behind the shared key, without the limits of one client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ KEY = SharedKey("0123456789abcdef0123456789abcdef")
 
 
 class Served:
-    """A server's internal listener with its end for proxies."""
+    """A server's internal listener with its channel for proxies."""
 
     def __init__(self) -> None:
         self.hub = FeedHub(limit=2)
@@ -36,7 +36,7 @@ class Served:
         self.edge.publish_status(live=True, since="-")
         self.end = ProxyPort(self.edge, self.hub)
         self.listener = InternalListener(
-            "127.0.0.1", 0, key=KEY, ready=lambda: None, status=dict, ends={PATH: self.end}
+            "127.0.0.1", 0, key=KEY, ready=lambda: None, status=dict, channels={PATH: self.end}
         )
         self.hub.hello("source", ["store"])
         self.hub.caught_up("store")
@@ -105,9 +105,7 @@ async def test_bad_input_is_answered_and_the_link_stays(served: Served) -> None:
 @pytest.mark.parametrize(
     ("subprotocol", "key", "status"), [("diem.feed.v1", KEY.header, 400), (messages.SUBPROTOCOL, "Bearer no", 401)]
 )
-async def test_only_holders_of_the_key_that_speak_the_protocol_come_in(
-    served: Served, subprotocol: str, key: str, status: int
-) -> None:
+async def test_links_need_the_key_and_the_subprotocol(served: Served, subprotocol: str, key: str, status: int) -> None:
     with pytest.raises(InvalidStatus) as refused:
         await served.dial(subprotocol, key)
     assert refused.value.response.status_code == status
@@ -158,7 +156,7 @@ async def test_a_link_that_is_silent_is_cut_and_one_that_answers_is_kept(served:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         monitor.tick()
-        assert connection.is_open, "its pong has been heard"
+        assert connection.is_open, "its pong has arrived"
         link.transport.pause_reading()
         connection.alive = False
         await asyncio.sleep(0.1)

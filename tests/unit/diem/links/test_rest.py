@@ -12,13 +12,16 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
-from diem.errors import DiemError
 from diem.links import rest
-from diem.links.rest import RequestDecision, RestMiddleware, on_defect, on_http_error, problem, read_body
-
-
-class TooLargeError(DiemError):
-    """The body is too large."""
+from diem.links.rest import (
+    BodyTooLarge,
+    RequestDecision,
+    RestMiddleware,
+    on_defect,
+    on_http_error,
+    problem,
+    read_body,
+)
 
 
 class Gated(RestMiddleware):
@@ -38,7 +41,7 @@ class Gated(RestMiddleware):
 
 
 async def echo(request: Request) -> Response:
-    body = await read_body(request, 10, lambda announced: TooLargeError(f"{announced} bytes"))
+    body = await read_body(request, 10)
     return PlainTextResponse(body, headers={"Cache-Control": "max-age=60", "Vary": "Accept"})
 
 
@@ -48,7 +51,7 @@ async def on_too_large(_request: Request, error: Exception) -> Response:
 
 @pytest.fixture
 def app() -> Gated:
-    handlers = {TooLargeError: on_too_large, HTTPException: on_http_error, Exception: on_defect}
+    handlers = {BodyTooLarge: on_too_large, HTTPException: on_http_error, Exception: on_defect}
     return Gated(Starlette(routes=[Route("/echo", echo, methods=["POST"])], exception_handlers=handlers))
 
 
@@ -86,9 +89,9 @@ async def test_body_is_bounded_by_what_it_announces_and_by_what_arrives(client: 
         yield b"789012"
 
     announced = await client.post("/echo", content=b"x" * 11)
-    assert (announced.status_code, announced.json()["detail"]) == (413, "11 bytes")
+    assert (announced.status_code, announced.json()["detail"]) == (413, "a body has at most 10 bytes here, not 11")
     arrived = await client.post("/echo", content=chunks())
-    assert (arrived.status_code, arrived.json()["detail"]) == (413, "None bytes")
+    assert (arrived.status_code, arrived.json()["detail"]) == (413, "a body has at most 10 bytes here")
 
 
 async def test_slow_body_is_given_up(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,4 +102,4 @@ async def test_slow_body_is_given_up(client: httpx.AsyncClient, monkeypatch: pyt
         await asyncio.Event().wait()
 
     answer = await client.post("/echo", content=stalled())
-    assert (answer.status_code, answer.json()["code"], answer.headers["Connection"]) == (408, "error", "close")
+    assert (answer.status_code, answer.json()["code"], answer.headers["Connection"]) == (408, "timeout", "close")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from diem.process.auth import BadKeyFile, SharedKey
-from tests.support.users import OTHER, give_away, needs_root
+from tests.support.file_owners import OTHER, give_away, needs_root
 
 
 def written(path: Path, content: bytes, mode: int = 0o600) -> Path:
@@ -52,7 +52,7 @@ def test_key_file_of_another_user_is_refused_although_only_its_owner_may_read_it
 
 
 @needs_root
-def test_key_file_of_root_is_taken_by_any_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_file_of_root_is_accepted_by_any_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "k", b"x" * 43)
     monkeypatch.setattr(os, "geteuid", lambda: OTHER)
     SharedKey.load(path)

@@ -20,7 +20,7 @@ def test_manual_clock_refuses_to_go_back() -> None:
         ManualClock().advance(-0.1)
 
 
-def test_system_clock_tells_milliseconds_and_never_goes_back() -> None:
+def test_system_clock_returns_milliseconds_and_never_goes_back() -> None:
     clock: Clock = SystemClock()
     first = clock.monotonic()
     assert clock.monotonic() >= first

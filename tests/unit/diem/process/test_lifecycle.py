@@ -13,6 +13,7 @@ from diem.errors import ConfigurationError, DiemError
 from diem.process import lifecycle, metrics
 from diem.process.lifecycle import Lifecycle, run
 from diem.process.settings import ProcessSettings
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +155,14 @@ def test_only_the_first_request_to_stop_counts() -> None:
     life.stop("first", drain_seconds=60)
     life.stop("second", drain_seconds=0)
     assert (life.reason, life.drain_seconds) == ("first", 5)
+
+
+async def test_pause_ends_early_when_the_process_is_to_stop() -> None:
+    life = Lifecycle(drain_seconds=5)
+    await life.pause(0.0)
+    life.stop("now")
+    async with asyncio.timeout(PATIENCE_S):
+        await life.pause(1000.0)
 
 
 def test_loop_lag_is_a_metric_while_a_process_runs(settings: ProcessSettings) -> None:

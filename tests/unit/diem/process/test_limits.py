@@ -35,7 +35,7 @@ def test_default_bucket_is_20_at_once_and_100_a_minute() -> None:
     assert sum(bucket.take(second / 10) for second in range(1, 601)) == 100
 
 
-def test_bucket_says_when_to_come_again() -> None:
+def test_bucket_returns_when_to_retry() -> None:
     bucket = TokenBucket(rate_per_s=0.5, burst=1.0)
     assert bucket.retry_after(5.0) == 0
     bucket.take(5.0)
@@ -129,7 +129,7 @@ def test_address_that_has_left_makes_room_for_a_new_one() -> None:
 
 
 def sent(allowance: MessageAllowance, now: float) -> int:
-    """Messages until none is left."""
+    """Return the number of messages until none is left."""
     return next(count for count in range(1000) if not allowance.messages.take(now))
 
 

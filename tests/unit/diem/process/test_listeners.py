@@ -27,7 +27,7 @@ def listener() -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost", "::ffff:127.0.0.1"])
-def test_loopback_addresses_are_known(address: str) -> None:
+def test_loopback_addresses_are_recognised(address: str) -> None:
     assert is_loopback(address)
 
 
@@ -52,7 +52,7 @@ def test_bound_socket_listens_on_a_free_port_without_blocking(listener: socket.s
         pass
 
 
-def test_taken_port_is_one_clear_error(listener: socket.socket) -> None:
+def test_port_in_use_is_one_clear_error(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     with pytest.raises(PortInUse, match=f"port {port} on 127.0.0.1 is taken"):
         bind("127.0.0.1", port)

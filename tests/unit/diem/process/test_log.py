@@ -164,12 +164,12 @@ def test_no_secret_survives_in_whatever_text_and_wherever_it_is_cut(
 def test_redaction_takes_time_linear_in_the_text(unit: str) -> None:
     def seconds(characters: int) -> float:
         text = (unit * characters)[:characters]
-        taken = []
+        durations = []
         for _ in range(5):
             started = time.process_time()
             log._clean(text)
-            taken.append(time.process_time() - started)
-        return min(taken)
+            durations.append(time.process_time() - started)
+        return min(durations)
 
     # Quadratic would be 16 times as much; and what is longer than that is cut.
     assert seconds(log.MAX_CHARACTERS) < 12 * seconds(log.MAX_CHARACTERS // 4) + 0.001

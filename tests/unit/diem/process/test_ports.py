@@ -1,4 +1,4 @@
-"""TODO."""
+"""Free ports, their reservation among processes, and the persisted ports of a composite."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ from diem.process.listeners import PortInUse, bind
 from diem.process.ports import PersistedPorts, PortReservations, is_free
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port, free_ports
-from tests.support.together import printed_together
+from tests.support.simultaneous import print_simultaneously
 
 
 def test_port_is_free_until_somebody_listens() -> None:
@@ -80,7 +80,7 @@ def test_reserved_port_is_no_longer_the_kernels_to_give() -> None:
             other.bind(("127.0.0.1", port))
 
 
-def test_choice_leaves_out_what_it_is_told_to_and_ends_when_nothing_is_left() -> None:
+def test_choose_skips_excluded_ports_and_fails_when_none_is_left() -> None:
     both = free_ports(2)
     with PortReservations() as reservations:
         assert reservations.choose(both, {both[1]}) == both[0]
@@ -90,7 +90,7 @@ def test_choice_leaves_out_what_it_is_told_to_and_ends_when_nothing_is_left() ->
 
 def test_processes_that_choose_at_once_choose_different_ports() -> None:
     ninety = free_ports(90)
-    chosen = printed_together(
+    chosen = print_simultaneously(
         f"""
 import sys
 from diem.process.ports import PortReservations
@@ -110,16 +110,16 @@ def file(tmp_path: Path) -> Path:
 
 @contextmanager
 def listening(port: int = 0) -> Iterator[int]:
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        yield taken.getsockname()[1]
+    with socket.socket() as busy:
+        busy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        busy.bind(("127.0.0.1", port))
+        busy.listen()
+        yield busy.getsockname()[1]
 
 
 @contextmanager
 def composite(file: Path) -> Iterator[PersistedPorts]:
-    """The ports of one composite, until it ends."""
+    """Yield the ports of one composite, which ends with the block."""
     with PortReservations() as reservations:
         yield PersistedPorts(reservations, file)
 
@@ -131,7 +131,7 @@ def test_child_keeps_the_ports_that_it_was_given_and_shares_none(file: Path) -> 
         assert all(ports.of(name) == pair for name, pair in given.items())
 
 
-def test_port_that_is_taken_is_not_given(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_in_use_is_not_assigned(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = free_ports(2)
     monkeypatch.setattr(module, "CHILD_RANGE", both)
     with listening(both[1]), composite(file) as ports, pytest.raises(PortInUse):
@@ -140,7 +140,7 @@ def test_port_that_is_taken_is_not_given(file: Path, monkeypatch: pytest.MonkeyP
         assert set(ports.of("one")) == set(both)
 
 
-def test_next_composite_has_the_same_ports_except_for_those_that_are_taken(file: Path) -> None:
+def test_next_composite_has_the_same_ports_except_those_in_use(file: Path) -> None:
     with composite(file) as before:
         one, other = before.of("one"), before.of("other")
     with listening(other.internal or 0), composite(file) as after:

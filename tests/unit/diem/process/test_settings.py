@@ -65,7 +65,7 @@ def test_empty_variable_counts_as_absent(monkeypatch: pytest.MonkeyPatch) -> Non
     assert load(Settings).port == 8080
 
 
-def test_unknown_variables_and_wrong_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_variables_and_wrong_values_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIEM_DATA_PROT", "8081")
     monkeypatch.setenv("DIEM_DATA_PORT", "many")
     monkeypatch.setenv("DIEM_DRAIN_SECONDS", "-1")

@@ -225,9 +225,7 @@ async def test_added_child_stops_with_its_stage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sweep", [True, False])
-async def test_what_a_dead_child_leaves_in_its_group_is_killed_where_the_spec_says_so(
-    tmp_path: Path, sweep: bool
-) -> None:
+async def test_sweep_kills_the_rest_of_a_dead_childs_process_group(tmp_path: Path, sweep: bool) -> None:
     text = "sleep 600 & echo $! >> $0.pids; exec cat"
     spec = Spec("a", (SH, "-c", text, str(tmp_path / "a")), os.environ, sweep=sweep)
     pids = tmp_path / "a.pids"
@@ -277,7 +275,7 @@ def _alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_exit_by_a_signal_is_told_as_its_negative_number(tmp_path: Path, number: signal.Signals) -> None:
+async def test_exit_by_a_signal_is_reported_as_its_negative_number(tmp_path: Path, number: signal.Signals) -> None:
     async with supervised(script("a", IDLE, tmp_path)) as (_, events):
         (started,) = await events.until(lambda e: e.kind == "started")
         assert started.pid is not None

@@ -1,4 +1,4 @@
-"""Snapshots of who owns what: routing, the JSON of them, and how a member says its URLs."""
+"""Snapshots of owners: routing, their JSON, and the URLs in a member's client id."""
 
 import pytest
 from hypothesis import given
@@ -61,7 +61,7 @@ def test_what_is_no_snapshot_is_refused(data: bytes) -> None:
         decode(data)
 
 
-def test_a_member_says_its_urls_in_its_client_id() -> None:
+def test_a_members_client_id_has_its_urls() -> None:
     assert client_id(FIRST) == "b001|ws://127.0.0.1:9101/ws|ws://127.0.0.1:8101/ws"
     assert parse_client_id(client_id(FIRST)) == FIRST
     assert parse_client_id("rdkafka") is None

@@ -1,4 +1,4 @@
-"""The splitter finds the same pieces however the stream is cut, and refuses what no server of ours sends."""
+"""The splitter finds the same pieces in chunks of any size, and refuses frames that no server sends."""
 
 import itertools
 
@@ -31,7 +31,7 @@ streams = st.lists(st.one_of(updates, updates, texts, controls), max_size=12)
 
 
 def flat(pieces: list[Piece]) -> list[bytes | Text | ControlFrame]:
-    """Runs as their frames: where runs begin and end depends on the chunks."""
+    """Replace runs by their frames: the limits of runs depend on the chunks."""
     found: list[bytes | Text | ControlFrame] = []
     for piece in pieces:
         if isinstance(piece, FrameRun):

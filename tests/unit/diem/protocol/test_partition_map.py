@@ -74,9 +74,7 @@ def test_the_phases_of_a_move_are_the_documented_ones(
 
 
 @given(ENTRIES, st.sampled_from(Phase), st.lists(st.integers(0, 2), min_size=6, max_size=6))
-def test_whoever_clients_are_sent_to_serves_and_whoever_serves_is_fed(
-    entry: Entry, phase: Phase, owners: list[int]
-) -> None:
+def test_the_owner_of_an_endpoint_serves_it_and_is_written_to(entry: Entry, phase: Phase, owners: list[int]) -> None:
     state = PartitionMap(Head(6, 1, phase), {b"/a": entry})
     for server in range(3):
         owned = {HOT} | {number for number, owner in enumerate(owners) if owner == server}
@@ -162,9 +160,9 @@ def test_the_records_are_the_documented_bytes() -> None:
     assert encode_entry(Entry(3, HOT)) == b'{"home":3,"target":-1}'
 
 
-def test_names_of_a_feed_say_what_they_hold() -> None:
+def test_partitions_follow_from_the_names_of_streams() -> None:
     found = {
-        name: feed.partition_of_name(name)
+        name: feed.partition_of_stream(name)
         for name in ("diem.updates/0", "t-1.updates/11", "diem.updates.hot/0", "diem.partition-map/0", "store")
     }
     assert found == {
@@ -180,17 +178,17 @@ def test_names_of_a_feed_say_what_they_hold() -> None:
 
 def test_an_acknowledgement_names_what_nobody_has_published() -> None:
     assert encode_ack(7) == b'{"epoch":7}'
-    said = encode_ack(7, [b"/a", b"/b"])
-    assert parse_ack(said) == 7
-    assert parse_unknown(said) == {b"/a", b"/b"}
+    ack = encode_ack(7, [b"/a", b"/b"])
+    assert parse_ack(ack) == 7
+    assert parse_unknown(ack) == {b"/a", b"/b"}
     assert parse_unknown(encode_ack(7)) == frozenset()
 
 
 def test_an_acknowledgement_fits_into_the_topic_however_much_is_unknown() -> None:
     names = [b"/%d/%b" % (number, b"x" * 200) for number in range(2000)]
-    said = encode_ack(7, names)
-    assert MAX_UNKNOWN_BYTES - 300 < len(said) < MAX_MESSAGE_BYTES
-    assert parse_unknown(said) == set(names[: len(parse_unknown(said))])
+    ack = encode_ack(7, names)
+    assert MAX_UNKNOWN_BYTES - 300 < len(ack) < MAX_MESSAGE_BYTES
+    assert parse_unknown(ack) == set(names[: len(parse_unknown(ack))])
 
 
 @pytest.mark.parametrize(

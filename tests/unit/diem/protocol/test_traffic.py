@@ -1,4 +1,4 @@
-"""Traffic events: what is written is read again, and nothing else is."""
+"""Traffic events: encoded events are decoded unchanged, anything else is refused."""
 
 import orjson
 import pytest
@@ -30,7 +30,7 @@ def changed(event: TrafficEvent, **fields: object) -> bytes:
     return orjson.dumps({**orjson.loads(encode(event)), **fields})
 
 
-def test_the_text_of_an_event_is_what_the_documentation_says() -> None:
+def test_an_event_is_encoded_as_documented() -> None:
     assert orjson.loads(encode(SUBSCRIBED)) == {
         "type": "subscribe",
         "id": ID,
@@ -51,7 +51,7 @@ def test_the_text_of_an_event_is_what_the_documentation_says() -> None:
     }
 
 
-def test_what_an_event_says_only_at_times_is_in_it_only_then() -> None:
+def test_optional_fields_are_omitted_when_empty() -> None:
     shared = SUBSCRIBED._replace(unknown=("/b/c",), sharers=3)
     assert orjson.loads(encode(shared)) == orjson.loads(encode(SUBSCRIBED)) | {"unknown": [1], "sharers": 3}
     assert decode(encode(shared)) == shared
@@ -82,8 +82,8 @@ def test_subscriptions_are_read_as_they_were_written(type_: Type, time: int, end
 
 
 @given(times, names, st.integers(0, 2**53 - 1))
-def test_counts_are_read_as_they_were_written(since: int, endpoints: list[str], taken: int) -> None:
-    updates = {name: Counted(taken, number) for number, name in enumerate(endpoints)}
+def test_counts_are_read_as_they_were_written(since: int, endpoints: list[str], received: int) -> None:
+    updates = {name: Counted(received, number) for number, name in enumerate(endpoints)}
     event = COUNTED._replace(since=since, until=since + 1, updates=updates)
     assert decode(encode(event)) == event
 
@@ -95,7 +95,7 @@ def test_coming_and_going_have_no_endpoints(type_: Type) -> None:
 
 
 @pytest.mark.parametrize("event", [SUBSCRIBED, SUBSCRIBED._replace(type=Type.CONNECT, endpoints=()), COUNTED])
-def test_what_a_newer_process_says_besides_is_passed_over(event: TrafficEvent) -> None:
+def test_unknown_fields_of_a_newer_process_are_ignored(event: TrafficEvent) -> None:
     assert decode(changed(event, more={"/a": [None]})) == event
 
 
@@ -117,7 +117,7 @@ def test_counts_of_nothing_are_a_sign_of_life() -> None:
     assert decode(encode(COUNTED._replace(updates={}))).updates == {}
 
 
-def test_an_id_says_which_life_of_the_process_it_is_of() -> None:
+def test_an_id_contains_the_incarnation() -> None:
     assert SUBSCRIBED.incarnation == "0123456789ab"
 
 
@@ -176,7 +176,7 @@ def test_the_longest_event_is_not_too_long() -> None:
         ("subclient=abcdefgh", None),
     ],
 )
-def test_a_url_may_say_which_client_it_is(query: str, client: str | None) -> None:
+def test_a_url_may_have_a_client_id(query: str, client: str | None) -> None:
     assert traffic.client_of(query) == client
 
 
@@ -199,7 +199,7 @@ def changed_access(**fields: object) -> bytes:
     return orjson.dumps({**orjson.loads(encode(EVENT)), **fields})
 
 
-def test_the_text_of_an_access_event_is_what_the_documentation_says() -> None:
+def test_an_access_event_is_encoded_as_documented() -> None:
     assert orjson.loads(encode(EVENT)) == {
         "type": "access",
         "id": "0123456789ab-7",

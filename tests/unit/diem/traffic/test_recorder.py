@@ -1,4 +1,4 @@
-"""The recorder: what was really registered, pseudonyms, bounds, and an account of every event."""
+"""The recorder: recorded subscriptions, pseudonyms, bounds, and the account of every event."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +41,7 @@ class World:
             found.append(decode(line))
         return found
 
-    def said(self) -> list[tuple[str, tuple[str, ...]]]:
+    def types_and_names(self) -> list[tuple[str, tuple[str, ...]]]:
         return [(event.type, event.endpoints) for event in self.events()]
 
     def update(self, *names: str, version: int = START) -> None:
@@ -61,7 +61,7 @@ def test_only_what_changes_subscriptions_is_recorded(world: World) -> None:
     world.hub.subscribe(session, {"/a": 0})
     world.hub.fanout.unsubscribe(session, ["/nobody", "/a", "/a", "\udc80"])
     world.hub.fanout.unsubscribe(session, ["/a"])
-    assert world.said() == [
+    assert world.types_and_names() == [
         ("connect", ()),
         ("subscribe", ("/a", "/b")),
         ("subscribe", ("/c",)),
@@ -74,7 +74,7 @@ def test_sessions_of_proxies_are_not_recorded(world: World) -> None:
     world.hub.fanout.join(proxy)
     world.hub.subscribe(proxy, {"/a": 0})
     world.hub.fanout.unsubscribe(proxy, ["/a"])
-    assert world.said() == []
+    assert world.types_and_names() == []
 
 
 def test_endpoints_that_a_server_loses_are_unsubscribed(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_endpoints_that_a_server_loses_are_unsubscribed(tmp_path: Path) -> None:
     world.hub.reconcile()
     ownership.set_names([])
     world.hub.reconcile()
-    assert [(type_, sorted(names)) for type_, names in world.said()] == [
+    assert [(type_, sorted(names)) for type_, names in world.types_and_names()] == [
         ("connect", []),
         ("subscribe", ["/a", "/b"]),
         ("unsubscribe", ["/a", "/b"]),
@@ -163,13 +163,15 @@ def test_updates_are_counted_with_who_got_them_and_not_in_a_catch_up(world: Worl
     assert (nothing.since, nothing.updates) == (START + 60_000, {})
 
 
-def test_a_process_that_nobody_uses_is_silent_after_it_has_said_so(world: World) -> None:
+def test_an_idle_process_records_one_empty_count_and_then_nothing(world: World) -> None:
     def minute() -> int:
         world.clock.advance(60)
         world.recorder.count()
         return len(world.events())
 
-    assert [minute(), minute(), minute()] == [1, 0, 0], "a new life is heard of, for it ends those before"
+    assert [minute(), minute(), minute()] == [1, 0, 0], (
+        "a new incarnation is recorded, because it ends the earlier ones"
+    )
     session = world.session()
     assert session.trace is not None
     assert [minute(), minute(), minute()] == [2, 1, 1], "sessions last as long as signs of life come"
@@ -235,9 +237,9 @@ def test_the_newest_are_lost_when_too_many_wait(tmp_path: Path) -> None:
     world.recorder.drop_reason = "disk"
     world.hub.subscribe(session, {"/c": 0})
     assert world.recorder.dropped == {"disk": 1}
-    assert world.said() == [("connect", ()), ("subscribe", ("/a",)), ("subscribe", ("/b",))]
+    assert world.types_and_names() == [("connect", ()), ("subscribe", ("/a",)), ("subscribe", ("/b",))]
     world.hub.fanout.unsubscribe(session, ["/a"])
-    assert world.said() == [("unsubscribe", ("/a",))]
+    assert world.types_and_names() == [("unsubscribe", ("/a",))]
 
 
 def test_long_names_are_lost_before_there_are_too_many(tmp_path: Path) -> None:
@@ -251,7 +253,7 @@ def test_long_names_are_lost_before_there_are_too_many(tmp_path: Path) -> None:
     assert world.recorder.dropped == {"queue": 101 - kept}
 
 
-def test_counts_of_very_many_endpoints_are_taken_once_at_a_time(tmp_path: Path) -> None:
+def test_counts_of_very_many_endpoints_are_queued_one_at_a_time(tmp_path: Path) -> None:
     world = World(tmp_path, max_bytes=10_000)
     assert world.hub.fanout.update_counter is not None
     for _ in range(2):
@@ -268,17 +270,17 @@ def test_every_event_is_accounted_for(tmp_path: Path) -> None:
     assert session.trace is not None
     for number in range(6):
         session.trace.subscribed([f"/{number}".encode()])
-    taken = [world.recorder.next(), world.recorder.next()]
+    encoded = [world.recorder.next(), world.recorder.next()]
     session.trace.ended()
     recorder = world.recorder
     assert recorder.recorded == {Type.CONNECT: 1, Type.SUBSCRIBE: 6, Type.DISCONNECT: 1}
-    assert recorder.recorded.total() == len(taken) + recorder.dropped.total() + recorder.queued
+    assert recorder.recorded.total() == len(encoded) + recorder.dropped.total() + recorder.queued
     recorder.drop_all("end")
     assert (recorder.queued, recorder.next()) == (0, None)
-    assert recorder.recorded.total() == len(taken) + recorder.dropped.total()
+    assert recorder.recorded.total() == len(encoded) + recorder.dropped.total()
 
 
-def test_names_without_a_version_are_told_apart(world: World) -> None:
+def test_names_without_a_version_are_marked_as_unknown(world: World) -> None:
     world.hub.hello("s", ["store"])
     world.update("/a", "/gone")
     session = world.session()
@@ -286,8 +288,8 @@ def test_names_without_a_version_are_told_apart(world: World) -> None:
     world.hub.subscribe(session, {"/b": 0})
     world.update("/b")
     world.hub.fanout.unsubscribe(session, ["/invented"])
-    said = [(event.type, event.endpoints, event.unknown) for event in world.events()]
-    assert said == [
+    events = [(event.type, event.endpoints, event.unknown) for event in world.events()]
+    assert events == [
         ("connect", (), ()),
         ("subscribe", ("/a", "/invented", "/gone"), ("/invented",)),
         ("subscribe", ("/b",), ("/b",)),
@@ -295,7 +297,7 @@ def test_names_without_a_version_are_told_apart(world: World) -> None:
     ]
 
 
-def test_names_without_a_version_are_told_in_each_of_several_events(world: World) -> None:
+def test_names_without_a_version_are_marked_in_each_of_several_events(world: World) -> None:
     session = world.session()
     assert session.trace is not None
     names = [f"/{n}".encode() for n in range(250)]
@@ -306,7 +308,7 @@ def test_names_without_a_version_are_told_in_each_of_several_events(world: World
 @pytest.mark.parametrize(
     ("address", "sharers"), [("192.0.2.1", 3), ("2001:db8::7", 3), ("127.0.0.1", 1), ("::1", 1), ("", 1)]
 )
-def test_event_says_how_many_share_the_address_and_not_which_it_is(tmp_path: Path, address: str, sharers: int) -> None:
+def test_event_has_the_number_of_sharers_and_not_the_address(tmp_path: Path, address: str, sharers: int) -> None:
     world = World(tmp_path, count_open=lambda _address: 3)
     session = world.session(address=address)
     assert session.trace is not None
@@ -320,7 +322,7 @@ def test_event_says_how_many_share_the_address_and_not_which_it_is(tmp_path: Pat
 
 
 def test_one_address_leaves_half_of_the_queue_to_others(tmp_path: Path) -> None:
-    """A flood of one client used to have others lose what was recorded of them."""
+    """A flood of one client used to cause drops of others' events."""
     world = World(tmp_path, max_queued=100)
     hog = [world.session(number=n, address=f"2001:db8::{n}") for n in range(3)]
     for number in range(100):
@@ -358,8 +360,8 @@ class AccessWorld:
         self.accesses = AccessCounter("data", self.clock.wall_ms, self.take, max_queued=max_queued)
 
     def take(self) -> Sequence[Accessed]:
-        taken, self.counted = self.counted, ()
-        return taken
+        counted, self.counted = self.counted, ()
+        return counted
 
 
 def test_counts_become_an_event_of_their_interval() -> None:
@@ -374,7 +376,7 @@ def test_counts_become_an_event_of_their_interval() -> None:
     assert world.accesses.next() is None
 
 
-def test_nothing_asked_makes_no_event() -> None:
+def test_no_requests_make_no_event() -> None:
     world = AccessWorld()
     world.clock.advance(60)
     world.accesses.count()

@@ -1,4 +1,4 @@
-"""From the recorder to a sink: in order, again when it fails, and to the end of the process."""
+"""Flushing from recorder to sink: in order, retried after failures, until the end of the process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -101,7 +101,7 @@ async def test_everything_arrives_once_and_in_order(tmp_path: Path) -> None:
     assert len(world.sink.batches) > 1
 
 
-async def test_counts_are_taken_at_full_minutes_and_at_the_end(tmp_path: Path) -> None:
+async def test_counts_are_recorded_at_full_minutes_and_at_the_end(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.running():
         world.clients(1)
@@ -129,7 +129,7 @@ async def test_counts_do_not_wait_until_a_clock_that_was_set_back_is_there_again
     assert world.sink.events[0].until < START
 
 
-async def test_what_was_not_taken_is_offered_again_as_it_was(tmp_path: Path) -> None:
+async def test_a_failed_batch_is_written_again_unchanged(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.sink.fault = "disk"
     with structlog.testing.capture_logs() as logs:
@@ -143,7 +143,7 @@ async def test_what_was_not_taken_is_offered_again_as_it_was(tmp_path: Path) -> 
     assert [line["event"] for line in logs] == ["traffic cannot be recorded now", "traffic is recorded again"]
 
 
-async def test_losses_are_counted_by_what_stood_in_the_way_and_said_once_a_minute(tmp_path: Path) -> None:
+async def test_drops_are_counted_by_reason_and_logged_once_a_minute(tmp_path: Path) -> None:
     world = World(tmp_path, max_queued=5)
     world.sink.fault = "kafka"
     with structlog.testing.capture_logs() as logs:

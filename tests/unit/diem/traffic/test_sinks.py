@@ -1,4 +1,4 @@
-"""Files of events: complete when they are seen, bounded, and none of them lost with the process that wrote it."""
+"""Files of events: complete once visible, bounded, and recovered after the death of their process."""
 
 import fcntl
 import os
@@ -206,7 +206,7 @@ def test_a_file_that_could_not_be_shown_is_seen_as_soon_as_it_can_be(
     assert there(tmp_path) == {f"websocket-1-{BOOT}-{n}.jsonl": text for n, text in ((1, b"before\n"), (2, b"after\n"))}
 
 
-async def test_the_sink_says_what_stands_in_the_way(tmp_path: Path, clock: Clock) -> None:
+async def test_the_sink_reports_the_reason_of_a_failure(tmp_path: Path, clock: Clock) -> None:
     full = FileSink(made(tmp_path, clock, max_bytes=1, file_bytes=1))
     await full.write([b"1"])
     with pytest.raises(SinkUnavailable) as room:

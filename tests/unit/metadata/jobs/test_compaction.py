@@ -1,7 +1,4 @@
-"""What is removed of the files that no log names, and what a day that cannot be read, or an end in the middle, leaves.
-
-What Spark writes is tests/integration/pipeline/test_compaction.py.
-"""
+"""Compaction without Spark; tests/integration/pipeline/test_compaction.py is with it."""
 
 import json
 import os
@@ -16,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from metadata.jobs import compaction
-from metadata.jobs.compaction import KEPT_S, MIN_FILES, compact, remove_unreferenced
+from metadata.jobs.compaction import MIN_FILES, REMOVAL_DELAY_S, compact, remove_unreferenced
 
 
 def data(sink: Path, name: str, age: float) -> Path:
@@ -33,18 +30,21 @@ def logged(sink: Path, *files: Path) -> None:
     (log / "2.compact").write_text("\n".join(["v1", *(json.dumps({"path": file.as_uri()}) for file in files)]))
 
 
-def test_only_what_no_log_names_for_a_day_is_removed(tmp_path: Path) -> None:
+def test_files_absent_from_the_log_are_removed_after_a_day(tmp_path: Path) -> None:
     sink = tmp_path / "files-0"
-    named, old, new = (data(sink, n, age) for n, age in (("a", 9 * KEPT_S), ("b", KEPT_S + 60), ("c", KEPT_S - 60)))
+    named, old, new = (
+        data(sink, n, age)
+        for n, age in (("a", 9 * REMOVAL_DELAY_S), ("b", REMOVAL_DELAY_S + 60), ("c", REMOVAL_DELAY_S - 60))
+    )
     logged(sink, named)
     remove_unreferenced(sink)
     assert [file.exists() for file in (named, old, new)] == [True, False, True]
 
 
 @pytest.mark.parametrize("before", ["elsewhere/files-0", "files-1"])
-def test_nothing_that_counts_is_removed_of_a_folder_that_was_moved_or_renamed(tmp_path: Path, before: str) -> None:
+def test_no_file_in_the_log_of_a_moved_or_renamed_folder_is_removed(tmp_path: Path, before: str) -> None:
     sink = tmp_path / "files-0"
-    file = data(sink, "a", 9 * KEPT_S)
+    file = data(sink, "a", 9 * REMOVAL_DELAY_S)
     logged(sink, tmp_path / before / file.relative_to(sink))
     remove_unreferenced(sink)
     assert file.exists()
@@ -54,7 +54,7 @@ TODAY = date(2026, 2, 1)
 
 
 def small(sink: Path, *days: str) -> dict[str, list[Path]]:
-    """A sink with as many small files of each day as are made one."""
+    """Make a sink with just enough small files of each day for their compaction."""
     found = {}
     for day in days:
         folder = sink / "table=events" / f"day={day}"
@@ -62,7 +62,7 @@ def small(sink: Path, *days: str) -> dict[str, list[Path]]:
         found[day] = [folder / f"part-{number}.parquet" for number in range(MIN_FILES)]
         for file in found[day]:
             file.touch()
-            os.utime(file, (time.time() - 3 * KEPT_S,) * 2)
+            os.utime(file, (time.time() - 3 * REMOVAL_DELAY_S,) * 2)
     files = [file for own in found.values() for file in own]
     log = sink / "_spark_metadata"
     log.mkdir()
@@ -71,7 +71,7 @@ def small(sink: Path, *days: str) -> dict[str, list[Path]]:
 
 
 def merged(_spark: Any, _sink: Path, folder: Path, lines: list[str]) -> str:
-    """As if Spark had read and written; a file that is not there is a fault."""
+    """Stand in for Spark's merge; a missing file is a fault."""
     for line in lines:
         if not (folder / json.loads(line)["path"].rpartition("/")[2]).exists():
             raise RuntimeError("PATH_NOT_FOUND")
@@ -80,7 +80,7 @@ def merged(_spark: Any, _sink: Path, folder: Path, lines: list[str]) -> str:
     return json.dumps({"path": file.as_uri(), "size": 1})
 
 
-def test_a_day_that_cannot_be_read_does_not_keep_the_others_from_it(
+def test_an_unreadable_day_does_not_keep_the_others_from_being_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "_merge_files", merged)
@@ -98,7 +98,7 @@ def test_a_day_that_cannot_be_read_does_not_keep_the_others_from_it(
     assert [day for day, _ in names].count("day=2026-01-02") == MIN_FILES
 
 
-def test_who_reads_the_old_files_keeps_them_for_a_day_wherever_it_ended(
+def test_replaced_files_stay_for_a_day_even_if_compaction_is_killed_after_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "_merge_files", merged)

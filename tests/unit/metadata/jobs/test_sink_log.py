@@ -18,7 +18,7 @@ def batch(log: Path, name: str, *lines: str, version: str = "v1") -> None:
     (log / name).write_text("\n".join((version, *lines)))
 
 
-def test_files_that_count_are_those_of_the_log_from_its_last_compact_batch_on(tmp_path: Path) -> None:
+def test_committed_files_are_those_in_the_log_from_its_last_compact_file_on(tmp_path: Path) -> None:
     log = tmp_path / "_spark_metadata"
     batch(log, "8", entry("/w/old"))
     batch(log, "9.compact", entry("/w/table=events/day=2026-01-01/a%20b"), entry("/w/table=quarantine/c"))
@@ -34,7 +34,7 @@ def test_files_that_count_are_those_of_the_log_from_its_last_compact_batch_on(tm
     assert data_files(tmp_path, "quarantine") == [Path("/w/table=quarantine/c")]
 
 
-def test_files_of_a_folder_that_was_moved_are_where_it_is_now(tmp_path: Path) -> None:
+def test_files_of_a_moved_folder_are_found_in_its_new_place(tmp_path: Path) -> None:
     sink = tmp_path / "files-0"
     batch(sink / "_spark_metadata", "0", entry(f"{sink}/table=events/b"))
     assert not is_relocated(sink)
@@ -48,13 +48,13 @@ def test_sink_without_a_log_has_no_files(tmp_path: Path) -> None:
     assert data_files(tmp_path) == []
 
 
-def test_log_of_another_version_is_not_guessed_at(tmp_path: Path) -> None:
+def test_a_log_of_another_version_is_refused(tmp_path: Path) -> None:
     batch(tmp_path / "_spark_metadata", "0", entry("/a"), version="v2")
     with pytest.raises(ValueError, match="v2"):
         data_files(tmp_path)
 
 
-def test_file_is_read_when_its_batch_is_committed(tmp_path: Path) -> None:
+def test_a_file_counts_as_read_once_its_batch_is_committed(tmp_path: Path) -> None:
     batch(tmp_path / "sources" / "0", "0", entry("/in/a", batchId=0))
     assert (last_committed(tmp_path), read_files(tmp_path)) == (None, [])
     batch(tmp_path / "commits", "0", "{}")
@@ -62,7 +62,7 @@ def test_file_is_read_when_its_batch_is_committed(tmp_path: Path) -> None:
     assert (last_committed(tmp_path), read_files(tmp_path)) == (0, [Path("/in/a")])
 
 
-def test_file_that_came_later_in_the_place_of_one_that_was_read_is_not_read(tmp_path: Path) -> None:
+def test_a_file_that_replaces_one_already_read_does_not_count_as_read(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.touch()
     read_ms = file.stat().st_mtime_ns // 1_000_000

@@ -8,7 +8,7 @@ from diem.kafka.config import KafkaOptions
 from metadata.jobs.sources import FileSource, KafkaSource, client_options, unread_files
 
 
-def test_without_security_only_the_servers_are_said() -> None:
+def test_without_security_the_options_are_servers_and_protocol() -> None:
     assert client_options(KafkaOptions("a:1,b:2")) == {
         "kafka.bootstrap.servers": "a:1,b:2",
         "kafka.security.protocol": "PLAINTEXT",
@@ -23,7 +23,7 @@ def test_without_security_only_the_servers_are_said() -> None:
         ("PLAIN", "plain.PlainLoginModule"),
     ],
 )
-def test_user_logs_in_with_the_module_of_the_mechanism(mechanism: str, module: str) -> None:
+def test_the_login_module_is_that_of_the_mechanism(mechanism: str, module: str) -> None:
     options = KafkaOptions("a:1", "SASL_PLAINTEXT", mechanism, "me", 'a "quoted\\" word')
     found = client_options(options)
     assert found["kafka.sasl.mechanism"] == mechanism
@@ -32,7 +32,7 @@ def test_user_logs_in_with_the_module_of_the_mechanism(mechanism: str, module: s
     assert not any("ssl." in name for name in found)
 
 
-def test_files_of_tls_are_given_as_text(tmp_path: Path) -> None:
+def test_tls_files_are_passed_as_text(tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("ca", "certificate", "key")}
     for name, file in files.items():
         file.write_text(f"PEM of {name}")
@@ -49,14 +49,14 @@ def test_files_of_tls_are_given_as_text(tmp_path: Path) -> None:
         client_options(options)
 
 
-def test_another_topic_or_folder_is_another_source() -> None:
+def test_each_topic_and_folder_is_a_source_of_its_own() -> None:
     options = KafkaOptions("a:1")
     assert KafkaSource(options, "cluster/one").name != KafkaSource(options, "cluster/two").name
     assert KafkaSource(options, "c").topic == "diem.traffic"
     assert FileSource(Path("/a")).name != FileSource(Path("/b")).name
 
 
-def test_files_that_are_being_written_are_not_unread(tmp_path: Path) -> None:
+def test_only_complete_files_count_as_unread(tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     folder.mkdir()
     for name in ("read.jsonl", "new.jsonl", ".websocket-1-0a-1.jsonl", "other.txt"):

@@ -1,15 +1,16 @@
-"""What of a session's faults is said to a person; without a JVM."""
+"""Faults of a session, and its scratch folder, without a JVM."""
 
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from metadata.jobs import spark_session
-from metadata.jobs.spark_session import SparkFailed, SparkOptions, open_spark
+from metadata.jobs.spark_session import SparkFailed, SparkOptions, open_spark, scratch_folder
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     context = SimpleNamespace(_accumulatorServer=SimpleNamespace())
@@ -22,24 +23,60 @@ def raised(error: Exception) -> Exception:
     try:
         with open_spark(SparkOptions(Path("/nowhere"))):
             raise error
-    except Exception as became:  # noqa: BLE001  # whatever it is
-        return became
+    except Exception as converted:  # noqa: BLE001  # the test looks at all of them
+        return converted
 
 
-def test_what_the_jvm_could_not_do_is_one_line() -> None:
+@pytest.mark.usefixtures("no_jvm")
+def test_an_error_of_the_jvm_is_reported_in_one_line() -> None:
     from pyspark.errors import AnalysisException, PythonException  # noqa: PLC0415  # an extra
 
-    said = raised(AnalysisException("[NO_PATH] it is gone.\nmore"))
-    assert (type(said), str(said)) == (SparkFailed, "Spark cannot do it: [NO_PATH] it is gone.")
-    # That is our own function, in a task: whoever mends it needs its traceback.
+    error = raised(AnalysisException("[NO_PATH] it is gone.\nmore"))
+    assert (type(error), str(error)) == (SparkFailed, "Spark failed: [NO_PATH] it is gone.")
+    # An error of our own function in a task: its traceback is needed.
     assert isinstance(raised(PythonException("Traceback ...")), PythonException)
 
 
+@pytest.mark.usefixtures("no_jvm")
 @pytest.mark.parametrize("error", [ConnectionResetError(104, "reset"), OSError(9, "bad descriptor")])
-def test_lost_connection_to_the_jvm_is_its_death(error: OSError) -> None:
+def test_a_lost_connection_counts_as_the_death_of_the_jvm(error: OSError) -> None:
     assert "JVM died" in str(raised(error))
 
 
+@pytest.mark.usefixtures("no_jvm")
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied", "/w"), OSError(28, "No space left")])
-def test_file_that_cannot_be_written_is_not_the_death_of_the_jvm(error: OSError) -> None:
+def test_a_file_error_does_not_count_as_the_death_of_the_jvm(error: OSError) -> None:
     assert raised(error) is error
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_the_scratch_folder_is_removed_with_its_content(temporary: Path) -> None:
+    with scratch_folder() as folder:
+        (folder / "some").mkdir()
+        assert folder.parent == temporary
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_scratch_folder_of_a_killed_process_is_removed_by_the_next(temporary: Path) -> None:
+    left = temporary / "diem-spark-left"
+    (left / "blocks").mkdir(parents=True)
+    (left / "lock").touch()
+    with scratch_folder() as first, scratch_folder() as second:
+        assert sorted(temporary.iterdir()) == sorted((first, second))
+
+
+def test_folders_that_are_not_scratch_folders_are_left_alone(temporary: Path) -> None:
+    elsewhere = temporary / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "lock").touch()
+    (temporary / "diem-spark-link").symlink_to(elsewhere)
+    (temporary / "diem-spark-without").mkdir()
+    with scratch_folder():
+        pass
+    assert sorted(path.name for path in temporary.iterdir()) == ["diem-spark-link", "diem-spark-without", "elsewhere"]
+    assert (elsewhere / "lock").exists()

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from diem.protocol.partition_map import partition_of
 from metadata.placement import baselines
-from tests.unit.metadata.placement.made import backend, instance
+from tests.unit.metadata.placement.instances import backend, instance
 
 
-def test_the_hash_is_that_of_the_protocol() -> None:
+def test_murmur2_is_the_hash_of_the_protocol() -> None:
     names = ["/a", "/b/c"]
     assert baselines.murmur2(names, 7).tolist() == [partition_of(name.encode(), 7) for name in names]
     assert baselines.round_robin(5, 2).tolist() == [0, 1, 0, 1, 0]
@@ -27,12 +27,12 @@ def test_lpt_is_within_its_guarantee_of_the_lower_bound(weights: list[float], k:
     assert fullest <= load.sum() / k + load.max() + 1e-9
 
 
-def test_the_bound_of_the_load_knows_heavy_endpoints() -> None:
+def test_the_load_bound_accounts_for_heavy_endpoints() -> None:
     assert baselines.load_lower_bound(np.array([9.0, 1, 1]), 2) == 9
     assert baselines.load_lower_bound(np.array([5.0, 5, 5]), 2) == 10
     assert baselines.load_lower_bound(np.array([1.0, 1, 1, 1]), 2) == 2
 
 
-def test_a_client_with_more_than_a_server_can_have_needs_two() -> None:
+def test_a_client_with_more_load_than_a_server_may_have_needs_two() -> None:
     made = instance([1.0] * 4, ([0, 1, 2, 3], 1), ([0], 1))
     assert baselines.fan_out_lower_bound(backend(made), np.ones(4), 2.0) == 1.5

@@ -1,5 +1,3 @@
-"""Instances: one order for equal input, and what they are read from."""
-
 import random
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 from metadata.placement.instance import Instance, from_events, read_statistics
 from metadata.statistics.window import Window
-from tests.unit.metadata.placement.made import block, sets_of
+from tests.unit.metadata.placement.instances import block, sets_of
 
 START = 1_700_000_000_000
 WINDOW = Window(START, START + 100_000)
@@ -24,13 +22,13 @@ def same(one: Instance, other: Instance) -> bool:
     )
 
 
-def test_equal_sets_are_one_and_pins_are_once_and_ascending() -> None:
+def test_equal_sets_are_merged_and_pins_are_distinct_and_ascending() -> None:
     made = Instance.of(["/b", "/a"], [1, 2], [3, 4], block(([0, 1], 2), ([1, 0, 1], 3), ([0], 1)))
     assert (made.endpoints, made.rate.tolist(), made.subscribers.tolist()) == (("/a", "/b"), [2, 1], [4, 3])
     assert sorted(sets_of(made)) == [([0, 1], 5), ([1], 1)]
 
 
-def test_the_order_of_endpoints_and_sets_changes_nothing() -> None:
+def test_instances_do_not_depend_on_the_order_of_endpoints_and_sets() -> None:
     sets = [([0, 1], 1), ([1, 2], 2), ([3], 3), ([0, 1], 4)]
     names, rates = ["/a", "/b", "/c", "/d"], [1.0, 2.0, 3.0, 4.0]
     one = Instance.of(names, rates, rates, block(*sets))
@@ -46,12 +44,12 @@ def test_the_order_of_endpoints_and_sets_changes_nothing() -> None:
     assert same(one, other)
 
 
-def test_a_name_is_there_once() -> None:
+def test_duplicate_names_are_refused() -> None:
     with pytest.raises(ValueError, match="one name"):
         Instance.of(["/a", "/a"], [1, 1], [1, 1], block())
 
 
-def test_blocks_have_all_sets_and_weights_whose_sum_is_bounded() -> None:
+def test_blocks_have_all_sets_with_a_bounded_sum_of_weights() -> None:
     made = Instance.of(["/a", "/b"], [1, 1], [1, 1], block(([0, 1], 1 << 40), ([0], 1), ([1], 1 << 38)))
     parts = made.blocks(2)
     assert sum(part.sizes.size for part in parts) == 3
@@ -88,13 +86,13 @@ def test_events_become_rates_subscribers_and_sets() -> None:
     assert made.seconds == 100
 
 
-def test_the_order_of_lines_and_their_repetition_change_nothing() -> None:
+def test_instances_do_not_depend_on_the_order_or_repetition_of_lines() -> None:
     lines = events()
     random.Random(3).shuffle(lines)
     assert same(from_events(lines + lines[:3], WINDOW), from_events(events(), WINDOW))
 
 
-def test_the_files_of_a_window_are_read(tmp_path: Path) -> None:
+def test_an_instance_is_read_from_the_files_of_a_window(tmp_path: Path) -> None:
     sets = {"endpoints": pa.array([[0, 1], [1]], pa.list_(pa.int32())), "weight": [7, 3], "clients": [1, 1]}
     (tmp_path / "sets.parquet").mkdir()
     pq.write_table(pa.table(sets).slice(0, 1), tmp_path / "sets.parquet" / "part-0.parquet")

@@ -1,4 +1,4 @@
-"""What strangers subscribe to writes no plan: traffic as an edge records it, its statistics, and the plan of them."""
+"""Subscriptions to invented names, from an edge's recording over the statistics to the plan."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +28,8 @@ START = 1_700_000_040_000
 MINUTES = 10
 REAL = [f"/area-{number % 6}/series-{number}" for number in range(120)]
 MESSAGES = 40
-"""A minute and connection of a stranger: well within the limits of a client."""
-OPTIONS = PlanOptions(servers=(4,), partitions=12, least_partitions=12)
+"""Messages per minute of an attacker's connection: well within the limits of a client."""
+OPTIONS = PlanOptions(servers=(4,), partitions=12, current_partitions=12)
 
 
 class World:
@@ -83,7 +83,7 @@ class World:
             self.arrivals.append(Arrival(event, event.time))
 
     def run(self, strangers: int) -> Statistics:
-        """Ten minutes, in which strangers of one address subscribe to 100 names at a time that there are not."""
+        """Run for ten minutes, with attackers of one address that subscribe to 100 invented names at a time."""
         self.visitors()
         attackers = [
             (self.session(1000 + number, "203.0.113.1"), self._invented(number)) for number in range(strangers)
@@ -91,7 +91,7 @@ class World:
         chance = Random(2)
         for _ in range(MINUTES * MESSAGES):
             self.clock.advance(60 / MESSAGES)
-            # Quiet endpoints, which were not updated in the window, are of the plan all the same.
+            # Only half of the endpoints are updated; the others are in the plan as well.
             self.update(chance.sample(REAL[:60], 3))
             for session, names in attackers:
                 held = [endpoint.decode() for endpoint in session.endpoints]
@@ -119,7 +119,7 @@ def without(tmp_path: Path) -> Statistics:
     return World(tmp_path / "without").run(0)
 
 
-def test_invented_names_change_no_plan(tmp_path: Path, without: Statistics) -> None:
+def test_subscriptions_to_invented_names_do_not_change_plans(tmp_path: Path, without: Statistics) -> None:
     attacked = World(tmp_path / "attacked")
     found = attacked.run(2)
     named = {name for event, _ in attacked.arrivals for name in event.endpoints}
@@ -145,5 +145,5 @@ def test_strangers_of_one_address_have_the_weight_of_one_client(tmp_path: Path) 
     names = [row.endpoint for row in found.endpoints]
     of_crowd = next(row for row in found.sets if [names[each] for each in row.endpoints] == sorted(REAL[:2]))
     assert (of_crowd.clients, of_crowd.weight) == (50, MINUTES * 60)
-    # What servers have to do for them is what it is.
+    # The load of servers is not reduced.
     assert found.endpoints[names.index(REAL[0])].subscribers > 49

@@ -1,10 +1,10 @@
-"""Clusters of the multilevel search."""
+"""Clusters and bisection of the multilevel search."""
 
 import numpy as np
 from scipy import sparse  # type: ignore[import-untyped]
 
 from metadata.placement import multilevel
-from tests.unit.metadata.placement.made import backend, random_instance
+from tests.unit.metadata.placement.instances import backend, instance, random_instance
 
 
 def test_clusters_respect_their_size_and_borders() -> None:
@@ -27,3 +27,15 @@ def test_a_graph_of_clusters_keeps_the_edges_between_them() -> None:
     edges = sparse.csr_array(np.array([[0, 1, 2], [1, 0, 4], [2, 4, 0]], float))
     found = multilevel.contract_graph(edges, np.array([0, 0, 1], np.int32), 2).toarray()
     assert found.tolist() == [[0, 6], [6, 0]]
+
+
+def test_bisection_puts_similar_endpoints_on_neighbouring_leaves() -> None:
+    """Four groups in two pairs: the first cut is between the pairs."""
+    sets = [([4 * group + a, 4 * group + b], 10) for group in range(4) for a in range(4) for b in range(a)]
+    sets += [([8 * pair + a, 8 * pair + 4 + b], 3) for pair in range(2) for a in range(4) for b in range(4)]
+    made = instance([1.0] * 16, *sets)
+    found = {
+        tuple(multilevel.bisect(backend(made), np.ones(16), np.zeros(16, np.int32), 4, seed=seed, epsilon=0.05) // 2)
+        for seed in range(5)
+    }
+    assert (0,) * 8 + (1,) * 8 in found or (1,) * 8 + (0,) * 8 in found

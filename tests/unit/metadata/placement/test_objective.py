@@ -1,5 +1,3 @@
-"""Leaves in ranges, against the assignor that the bridges use."""
-
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +16,7 @@ class _Cluster:
 
 
 @pytest.mark.parametrize(("leaves", "servers"), [(48, 16), (48, 5), (7, 3), (3, 5), (1, 1), (60, 7)])
-def test_a_server_has_the_leaves_that_the_range_assignor_gives_it(leaves: int, servers: int) -> None:
+def test_servers_have_the_leaves_that_the_range_assignor_of_bridges_assigns(leaves: int, servers: int) -> None:
     members = {f"server-{each:03}": RangePartitionAssignor.metadata(["t"]) for each in range(servers)}
     found = RangePartitionAssignor.assign(cast("Any", _Cluster(leaves)), members)
     of_leaf = server_of_leaf(leaves, servers)

@@ -1,4 +1,4 @@
-"""Plans: what they promise of every instance."""
+"""Properties of plans for every instance."""
 
 import json
 from dataclasses import replace
@@ -16,16 +16,24 @@ from metadata.placement.objective import balance, loads, server_of_endpoint
 from metadata.placement.options import PlanOptions
 from metadata.placement.planner import choose_partitions, plan
 from tests.support.instances import Recipe, drifted, population
-from tests.unit.metadata.placement.made import backend, block, counted, instance, instances, optimum, random_instance
+from tests.unit.metadata.placement.instances import (
+    backend,
+    block,
+    counted,
+    instance,
+    instances,
+    optimum,
+    random_instance,
+)
 
 COSTS = Costs(1.0, 1.0, 1000.0)
 SMALL = Recipe(endpoints=600, clients=4000, communities=20, seed=3)
 GAP = 0.02
-"""By how much the sum of fan-out may be above the optimum of tiny instances, in the mean."""
+"""Mean excess of the total fan-out over the optimum of tiny instances."""
 slow = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 
 
-def uneven(made: Instance, placement: np.ndarray, partitions: int, servers: int) -> float:
+def imbalance(made: Instance, placement: np.ndarray, partitions: int, servers: int) -> float:
     load = np.where(placement < 0, 0.0, loads(made, COSTS))
     return balance(load, server_of_endpoint(placement, partitions, servers), servers)
 
@@ -38,7 +46,7 @@ def test_tiny_instances_are_near_the_optimum() -> None:
         best = optimum(made, loads(made, COSTS), 3, options.epsilon)
         outcome = plan(made, options, COSTS)
         assert best is not None
-        assert uneven(made, outcome.placement, 3, 3) <= 1.25 + 1e-9
+        assert imbalance(made, outcome.placement, 3, 3) <= 1.25 + 1e-9
         gaps.append(counted(made, outcome.placement) / best - 1)
     assert min(gaps) >= 0
     assert np.mean(gaps) <= GAP
@@ -46,7 +54,7 @@ def test_tiny_instances_are_near_the_optimum() -> None:
 
 @slow
 @given(instances(), st.sampled_from([(2,), (2, 3), (4,)]), st.sampled_from([0.0, 0.02, 0.3]))
-def test_every_endpoint_has_one_place_and_the_bounds_hold_or_it_says_which_endpoint_is_in_the_way(
+def test_every_endpoint_is_placed_within_the_bounds_or_the_plan_is_infeasible(
     made: Instance, servers: tuple[int, ...], budget: float
 ) -> None:
     options = PlanOptions(servers=servers, epsilon=0.2, hot_budget=budget)
@@ -61,15 +69,15 @@ def test_every_endpoint_has_one_place_and_the_bounds_hold_or_it_says_which_endpo
     assert outcome.placement.min() >= -1
     assert outcome.placement.max() < outcome.partitions
     assert outcome.partitions >= max(servers)
-    assert all(uneven(made, outcome.placement, outcome.partitions, each) <= 1.2 + 1e-6 for each in servers)
+    assert all(imbalance(made, outcome.placement, outcome.partitions, each) <= 1.2 + 1e-6 for each in servers)
     assert outcome.report["hot"]["added_load"] <= budget + 1e-6
 
 
 @slow
 @given(instances(), st.sampled_from([0.0, 0.05, 0.3, 1.0]), st.integers(0, 9))
-def test_no_more_moves_than_the_budget(made: Instance, budget: float, seed: int) -> None:
+def test_moves_stay_within_the_budget(made: Instance, budget: float, seed: int) -> None:
     current = np.random.default_rng(seed).integers(-1, 6, len(made.endpoints)).astype(np.int32)
-    options = PlanOptions(servers=(2, 3), least_partitions=6, movement_budget=budget, hot_budget=0.1)
+    options = PlanOptions(servers=(2, 3), current_partitions=6, movement_budget=budget, hot_budget=0.1)
     outcome = plan(made, options, COSTS, current)
     cost = made.subscribers + 1
     assert cost[outcome.placement != current].sum() <= budget * cost.sum() + 1e-9
@@ -82,7 +90,7 @@ def small() -> Instance:
     return population(SMALL).instance()
 
 
-def test_the_same_seed_gives_the_same_bytes_however_sets_are_shared_out(small: Instance) -> None:
+def test_the_same_seed_gives_the_same_bytes_for_any_division_into_blocks(small: Instance) -> None:
     options = PlanOptions(servers=(4,), partitions=4, epsilon=0.1)
     outcomes = [plan(small, options, COSTS, backend=each) for each in (None, backend(small, 7))]
     assert len({outcome.placement.tobytes() for outcome in outcomes}) == 1
@@ -91,7 +99,7 @@ def test_the_same_seed_gives_the_same_bytes_however_sets_are_shared_out(small: I
     assert other.placement.tobytes() != outcomes[0].placement.tobytes()
 
 
-def test_a_plan_beats_what_knows_nothing_of_subscriptions(small: Instance) -> None:
+def test_a_plan_beats_the_baselines_that_ignore_subscriptions(small: Instance) -> None:
     outcome = plan(small, PlanOptions(servers=(4, 8), partitions=24, epsilon=0.1, hot_budget=0.0), COSTS)
     assert outcome.pays
     assert outcome.why == "nothing is placed yet"
@@ -103,7 +111,7 @@ def test_a_plan_beats_what_knows_nothing_of_subscriptions(small: Instance) -> No
         assert figures["bounds"]["max_over_mean_load"] <= figures["plan"]["max_over_mean_load"]
 
 
-def test_hot_endpoints_cost_no_more_than_their_budget_and_save_connections(small: Instance) -> None:
+def test_hot_endpoints_stay_within_their_budget_and_save_connections(small: Instance) -> None:
     options = PlanOptions(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.0)
     without = plan(small, options, COSTS).report["servers"]["6"]["plan"]["fan_out"]
     outcome = plan(small, replace(options, hot_budget=0.01), COSTS)
@@ -111,7 +119,7 @@ def test_hot_endpoints_cost_no_more_than_their_budget_and_save_connections(small
     assert outcome.report["servers"]["6"]["plan"]["fan_out"] < without
 
 
-def test_no_endpoint_is_hot_that_does_not_pay(small: Instance) -> None:
+def test_endpoints_that_do_not_pay_are_not_hot(small: Instance) -> None:
     options = PlanOptions(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.01)
     outcome = plan(small, options, Costs(1.0, 1.0, 0.0))
     assert outcome.report["hot"]["endpoints"] == 0
@@ -122,25 +130,25 @@ def test_after_drift_a_warm_start_balances_with_few_moves() -> None:
     options = PlanOptions(servers=(8,), partitions=8, hot_budget=0.0)
     current = plan(before.instance(), options, COSTS).placement
     after = drifted(before, population(replace(SMALL, seed=9)), 0.3).instance()
-    assert uneven(after, current, 8, 8) > 1.05
-    options = replace(options, least_partitions=8, movement_budget=0.1)
+    assert imbalance(after, current, 8, 8) > 1.05
+    options = replace(options, current_partitions=8, movement_budget=0.1)
     outcome = plan(after, options, COSTS, current)
-    assert uneven(after, outcome.placement, 8, 8) <= 1.05 + 1e-6
+    assert imbalance(after, outcome.placement, 8, 8) <= 1.05 + 1e-6
     assert outcome.pays
     assert "balances the load" in outcome.why
 
 
-def test_what_is_placed_well_stays(small: Instance) -> None:
+def test_a_good_placement_stays(small: Instance) -> None:
     options = PlanOptions(servers=(4,), partitions=4, hot_budget=0.0)
     current = plan(small, options, COSTS).placement
-    again = plan(small, replace(options, least_partitions=4), COSTS, current)
+    again = plan(small, replace(options, current_partitions=4), COSTS, current)
     assert not again.pays
     assert again.why
 
 
-def test_leaving_the_hash_pays(small: Instance) -> None:
+def test_a_plan_pays_against_placement_by_hash(small: Instance) -> None:
     current = murmur2(small.endpoints, 4)
-    outcome = plan(small, PlanOptions(servers=(4,), least_partitions=4, hot_budget=0.0), COSTS, current)
+    outcome = plan(small, PlanOptions(servers=(4,), current_partitions=4, hot_budget=0.0), COSTS, current)
     assert outcome.pays
     assert (
         outcome.report["servers"]["4"]["plan"]["connections"] < outcome.report["servers"]["4"]["current"]["connections"]
@@ -149,12 +157,12 @@ def test_leaving_the_hash_pays(small: Instance) -> None:
 
 def test_moves_that_cost_more_than_they_save_do_not_pay(small: Instance) -> None:
     current = murmur2(small.endpoints, 4)
-    options = PlanOptions(servers=(4,), least_partitions=4, hot_budget=0.0, epsilon=0.5)
+    options = PlanOptions(servers=(4,), current_partitions=4, hot_budget=0.0, epsilon=0.5)
     outcome = plan(small, options, replace(COSTS, move_us=1e12), current)
     assert not outcome.pays
 
 
-def test_an_endpoint_that_is_too_heavy_is_named_or_hot() -> None:
+def test_an_endpoint_that_is_too_heavy_is_reported_or_made_hot() -> None:
     made = instance([100, 1, 1, 1, 1, 1], ([0, 1, 2], 1), ([3, 4, 5], 1), ([0, 5], 1))
     options = PlanOptions(servers=(2,), epsilon=0.3, hot_budget=0.0)
     with pytest.raises(Infeasible) as found:
@@ -164,7 +172,7 @@ def test_an_endpoint_that_is_too_heavy_is_named_or_hot() -> None:
     assert outcome.placement[0] == -1
 
 
-def test_without_any_update_subscribers_are_balanced() -> None:
+def test_without_updates_subscribers_are_balanced() -> None:
     made = instance([0.0] * 8, *[([each, (each + 1) % 8], 1) for each in range(8)])
     outcome = plan(made, PlanOptions(servers=(2,), partitions=2, hot_budget=0.0), COSTS)
     assert np.bincount(outcome.placement).tolist() == [4, 4]
@@ -180,17 +188,17 @@ def test_a_topic_with_too_few_partitions_gets_more() -> None:
     assert (kept.partitions, kept.pays) == (1, False)
 
 
-def test_few_partitions_for_many_servers_are_filled_as_far_as_servers_allow() -> None:
+def test_few_partitions_for_many_servers_are_filled_up_to_the_limit_of_servers() -> None:
     made = random_instance(4, 200, 800)
     outcome = plan(made, PlanOptions(servers=(5,), partitions=8, hot_budget=0.0), COSTS)
-    assert uneven(made, outcome.placement, 8, 5) <= 1.05 + 1e-6
+    assert imbalance(made, outcome.placement, 8, 5) <= 1.05 + 1e-6
 
 
-def test_a_new_placement_that_differs_only_in_its_numbers_moves_nothing(small: Instance) -> None:
+def test_a_new_placement_that_differs_only_in_leaf_numbers_moves_nothing(small: Instance) -> None:
     options = PlanOptions(servers=(2, 4), partitions=8, hot_budget=0.0, epsilon=0.1)
     numbers = np.array([5, 4, 7, 6, 1, 0, 3, 2], np.int32)
     current = numbers[plan(small, options, COSTS).placement]
-    outcome = plan(small, replace(options, least_partitions=8), COSTS, current)
+    outcome = plan(small, replace(options, current_partitions=8), COSTS, current)
     assert outcome.report["candidates"]["new"]["subscriptions_moved"] == 0
 
 
@@ -199,16 +207,16 @@ def test_a_new_placement_that_differs_only_in_its_numbers_moves_nothing(small: I
     [
         {"servers": ()},
         {"servers": (0,)},
-        {"partitions": 3, "least_partitions": 4},
-        {"movement_budget": 0.1, "partitions": 6, "least_partitions": 4},
+        {"partitions": 3, "current_partitions": 4},
+        {"movement_budget": 0.1, "partitions": 6, "current_partitions": 4},
     ],
 )
-def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+def test_inconsistent_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         PlanOptions(**({"servers": (2,)} | wrong))
 
 
-def test_nothing_at_all_is_placed() -> None:
+def test_an_empty_instance_has_an_empty_plan() -> None:
     nothing = Instance.of([], [], [], block())
     outcome = plan(nothing, PlanOptions(servers=(2,)), COSTS, np.zeros(0, np.int32))
     assert outcome.placement.size == 0

@@ -4,10 +4,10 @@ import numpy as np
 
 from metadata.placement.objective import View
 from metadata.placement.refine import Movement, refine
-from tests.unit.metadata.placement.made import backend, random_instance
+from tests.unit.metadata.placement.instances import backend, random_instance
 
 
-def test_refinement_never_overfills_nor_spends_more_than_it_may() -> None:
+def test_refinement_keeps_load_limits_and_movement_budget() -> None:
     made = random_instance(3, 40, 300)
     load, start = np.ones(40), (np.arange(40) % 4).astype(np.int32)
     view = View(np.arange(4, dtype=np.int32), 4, 11.0)

@@ -12,12 +12,12 @@ def body(**changes: Any) -> bytes:
     return orjson.dumps({name: value for name, value in (orjson.loads(encode(PLAN)) | changes).items() if value != ...})
 
 
-def test_a_plan_comes_back_as_it_went() -> None:
+def test_decoding_inverts_encoding() -> None:
     assert decode(encode(PLAN)) == PLAN
     assert PLAN.id.startswith("p-20260102-030405-")
 
 
-def test_a_plan_without_a_name_is_named_by_its_content() -> None:
+def test_a_plan_without_an_id_gets_that_of_its_content() -> None:
     assert decode(body(id=...)).id == PLAN.id
 
 
@@ -28,9 +28,9 @@ def test_a_plan_without_a_name_is_named_by_its_content() -> None:
         ({"epoch": -1}, '"epoch" is a whole number'),
         ({"partitions": True}, '"partitions" is a whole number'),
         ({"homes": []}, '"homes" is an object'),
-        ({"homes": {"a": 1}}, "no endpoint"),
-        ({"homes": {"/a": 8}}, "/a is to be in 8"),
-        ({"homes": {"/a": "1"}}, "/a is to be in '1'"),
+        ({"homes": {"a": 1}}, "not an endpoint"),
+        ({"homes": {"/a": 8}}, "the home of /a is 8"),
+        ({"homes": {"/a": "1"}}, "the home of /a is '1'"),
         ({"homes": {"/a": 6, "/hot": -1}}, "it was changed"),
         ({"report": 3}, '"report" is an object'),
         ({"servers": 3}, '"servers" is a list of whole numbers'),
@@ -38,17 +38,17 @@ def test_a_plan_without_a_name_is_named_by_its_content() -> None:
         ({"servers": [[]]}, '"servers" is a list of whole numbers'),
     ],
 )
-def test_what_is_wrong_with_a_plan_is_said(changes: dict[str, Any], reason: str) -> None:
+def test_a_malformed_plan_is_refused_with_the_reason(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadPlan, match=reason):
         decode(body(**changes))
 
 
-def test_what_is_not_json_is_no_plan() -> None:
+def test_a_plan_must_be_json() -> None:
     with pytest.raises(BadPlan, match="a plan is JSON"):
         decode(b"{")
 
 
-def test_what_is_read_and_cannot_be_written_down_is_no_plan() -> None:
+def test_json_too_deep_to_be_encoded_again_is_refused() -> None:
     deep = b"[" * 400 + b"]" * 400
-    with pytest.raises(BadPlan, match='"report" cannot be kept'):
+    with pytest.raises(BadPlan, match='"report" cannot be stored'):
         decode(body(report={}).replace(b'"report":{}', b'"report":{"x":' + deep + b"}"))

@@ -1,4 +1,4 @@
-"""A move from its first step to its last, with rollbacks at any time, as readers of the map's topic see it."""
+"""Migrations from the first step to the last, with rollbacks at any time, as readers of the map's topic see them."""
 
 from collections.abc import Collection
 
@@ -16,14 +16,14 @@ from diem.protocol.partition_map import (
     encode_head,
     partition_of,
 )
-from metadata.plans.steps import BACK, MapStep, begin, moves, moving, proceed, reverse
+from metadata.plans.steps import ROLLBACK, MapStep, begin, moves, moving, proceed, reverse
 
 NAMES = [f"/e/{n}".encode() for n in range(8)]
 HOMES = st.dictionaries(st.sampled_from(NAMES), st.integers(HOT, 5))
 
 
 class Topic:
-    """The map's topic, read by somebody who sees everything and by somebody who sees only the newest of every key."""
+    """The map's topic, with one reader of every record and one of the compacted topic, whose maps must be equal."""
 
     def __init__(self, homes: dict[bytes, int], published: Collection[bytes] = NAMES) -> None:
         self.published = published
@@ -51,7 +51,7 @@ class Topic:
 
     @property
     def unknown(self) -> frozenset[bytes]:
-        """What the publisher says when it acknowledges the map as it is."""
+        """Endpoints that the publisher names as unknown when it acknowledges the current map."""
         return frozenset(self.map.entries.keys() - set(self.published))
 
     def run(self, homes: dict[bytes, int], plan: str) -> None:
@@ -68,7 +68,7 @@ def homes_of(map_: PartitionMap) -> dict[bytes, int]:
 
 
 @given(HOMES, HOMES)
-def test_a_plan_ends_with_every_endpoint_where_it_says_and_all_others_where_they_were(
+def test_a_plan_moves_its_endpoints_to_their_homes_and_no_others(
     first: dict[bytes, int], homes: dict[bytes, int]
 ) -> None:
     topic = Topic(first)
@@ -77,12 +77,12 @@ def test_a_plan_ends_with_every_endpoint_where_it_says_and_all_others_where_they
     assert homes_of(topic.map) == before | homes
     assert (topic.map.head.phase, topic.map.head.plan) == (Phase.STABLE, "p")
     assert not moving(topic.map)
-    # What the hash says needs no entry.
+    # In the partition of its hash an endpoint needs no entry.
     assert all(entry.home != partition_of(name, 4) for name, entry in topic.map.entries.items())
 
 
 @given(HOMES, HOMES, st.integers(0, 3), st.integers(0, 2), st.booleans())
-def test_a_rollback_in_any_phase_ends_where_everything_was(
+def test_a_rollback_in_any_phase_restores_all_homes(
     first: dict[bytes, int], homes: dict[bytes, int], steps: int, back_steps: int, twice: bool
 ) -> None:
     topic = Topic(first)
@@ -94,7 +94,7 @@ def test_a_rollback_in_any_phase_ends_where_everything_was(
     if topic.map.head.phase is Phase.STABLE:
         return
     topic.write(reverse(topic.map))
-    assert topic.map.head.plan == BACK + "p"
+    assert topic.map.head.plan == ROLLBACK + "p"
     if twice:
         for _ in range(back_steps):
             if step := proceed(topic.map, topic.map.head.epoch, 30.0, 30.0):
@@ -110,7 +110,7 @@ def test_a_rollback_in_any_phase_ends_where_everything_was(
 
 
 @given(HOMES)
-def test_at_every_step_clients_are_sent_to_a_place_that_is_written_to(homes: dict[bytes, int]) -> None:
+def test_in_every_phase_clients_are_sent_to_a_partition_that_is_written_to(homes: dict[bytes, int]) -> None:
     topic = Topic({})
     step: MapStep | None = begin(topic.map, homes, "p")
     written = {name: {topic.map.home(name)} for name in NAMES}
@@ -119,13 +119,13 @@ def test_at_every_step_clients_are_sent_to_a_place_that_is_written_to(homes: dic
         now = {name: set(topic.map.written_to(name)) for name in NAMES}
         for name in NAMES:
             assert topic.map.home(name) in now[name]
-            # From one step to the next there is always a place that goes on being written to.
+            # At least one partition is written to before and after the step.
             assert now[name] & written[name]
         written = now
         step = proceed(topic.map, topic.map.head.epoch, 30.0, 30.0)
 
 
-def test_every_step_is_waited_for() -> None:
+def test_no_step_is_taken_before_it_is_due() -> None:
     moved = {b"/e/0": Entry(1, 2)}
     prepare, move, retire = (PartitionMap(Head(4, 7, phase, "p"), moved) for phase in list(Phase)[1:])
     assert proceed(prepare, 6, 99.0, 30.0) is None
@@ -134,7 +134,7 @@ def test_every_step_is_waited_for() -> None:
     assert proceed(PartitionMap(Head(4, 7), moved), 7, 99.0, 30.0) is None
 
 
-def test_the_phases_follow_each_other_and_go_back_as_the_protocol_says() -> None:
+def test_phases_follow_and_reverse_in_the_order_of_the_protocol() -> None:
     moved = {b"/e/0": Entry(1, 2)}
     after = {
         phase: (step.head.phase if (step := proceed(PartitionMap(Head(4, 1, phase), moved), 1, 30.0, 30.0)) else None)
@@ -145,7 +145,7 @@ def test_the_phases_follow_each_other_and_go_back_as_the_protocol_says() -> None
     assert list(back.values()) == [Phase.RETIRE, Phase.MOVE, Phase.PREPARE]
 
 
-def test_what_is_where_it_is_to_be_does_not_move() -> None:
+def test_endpoints_already_at_home_do_not_move() -> None:
     map_ = PartitionMap(Head(4, 1), {b"/e/0": Entry(HOT)})
     homes = {b"/e/0": HOT, b"/e/1": partition_of(b"/e/1", 4)}
     assert moves(map_, homes) == {}
@@ -153,12 +153,12 @@ def test_what_is_where_it_is_to_be_does_not_move() -> None:
 
 
 @given(HOMES, HOMES, HOMES, st.sets(st.sampled_from(NAMES)))
-def test_entries_of_names_that_nobody_has_published_go_with_the_next_plan(
+def test_the_next_plan_removes_entries_of_unpublished_names(
     first: dict[bytes, int], homes: dict[bytes, int], others: dict[bytes, int], published: set[bytes]
 ) -> None:
     topic = Topic(first)
     before = homes_of(topic.map)
-    # From now on the publisher has these only.
+    # From now on the publisher has only these.
     topic.published = published
     topic.run(homes, "p")
     assert topic.map.entries.keys() <= published
@@ -170,7 +170,7 @@ def test_entries_of_names_that_nobody_has_published_go_with_the_next_plan(
 
 
 @given(HOMES, HOMES, st.sets(st.sampled_from(NAMES)), st.integers(0, 3))
-def test_a_rollback_makes_no_entries_of_names_that_nobody_has_published(
+def test_a_rollback_adds_no_entries_of_unpublished_names(
     first: dict[bytes, int], homes: dict[bytes, int], published: set[bytes], steps: int
 ) -> None:
     topic = Topic({name: home for name, home in first.items() if name in published}, published)
@@ -187,7 +187,7 @@ def test_a_rollback_makes_no_entries_of_names_that_nobody_has_published(
 
 
 @given(HOMES, HOMES, st.sets(st.sampled_from(NAMES)))
-def test_whoever_follows_a_name_that_nobody_had_published_has_a_place_that_is_written_to(
+def test_clients_of_unpublished_names_are_sent_to_a_partition_that_is_written_to(
     first: dict[bytes, int], homes: dict[bytes, int], published: set[bytes]
 ) -> None:
     topic = Topic(first)
@@ -198,14 +198,14 @@ def test_whoever_follows_a_name_that_nobody_had_published_has_a_place_that_is_wr
         topic.write(step)
         now = {name: set(topic.map.written_to(name)) for name in NAMES}
         for name in NAMES:
-            # It may be published at any time.
+            # The name may be published at any time.
             assert topic.map.home(name) in now[name]
             assert now[name] & written[name]
         written = now
         step = proceed(topic.map, topic.map.head.epoch, 30.0, 30.0, topic.unknown)
 
 
-def test_what_was_acknowledged_of_an_epoch_before_cancels_nothing() -> None:
+def test_an_acknowledgement_of_an_earlier_epoch_cancels_nothing() -> None:
     moved = PartitionMap(Head(4, 7, Phase.PREPARE, "p"), {b"/e/0": Entry(1, 2)})
     cancelled = proceed(moved, 7, 0.0, 30.0, {b"/e/0"})
     assert cancelled is not None

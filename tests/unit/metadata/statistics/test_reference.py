@@ -1,12 +1,13 @@
-"""What the statistics of a window are, case by case (docs/traffic.md section 3)."""
+"""Statistics of a window and usage, case by case (docs/traffic.md sections 3 and 4)."""
 
 from collections.abc import Iterable
+from datetime import date
 
 import pytest
 
 from diem.protocol.traffic import Accessed, TrafficEvent, Type
-from metadata.statistics.model import EndpointRow, PairRow, SetRow, Statistics, WasteRow
-from metadata.statistics.reference import Arrival, statistics, union_length
+from metadata.statistics.model import EndpointRow, PairRow, SetRow, Statistics, UsageRow, WasteRow
+from metadata.statistics.reference import Arrival, statistics, union_length, usage
 from metadata.statistics.window import Window
 from tests.support.traffic import BEGIN, MINUTE, Life
 
@@ -28,7 +29,7 @@ def minute(number: float) -> int:
 
 
 def alive(one: Life) -> TrafficEvent:
-    """It says that it is there, at the end of the window."""
+    """A sign of life near the end of the window."""
     return one.counts(minute(18), minute(19))
 
 
@@ -46,13 +47,13 @@ def sets(found: Statistics) -> list[tuple[list[str], int, int]]:
     return [([names[each] for each in row.endpoints], row.weight, row.clients) for row in found.sets]
 
 
-def test_without_events_there_is_nothing() -> None:
+def test_without_events_all_tables_are_empty() -> None:
     found = of()
     assert (found.endpoints, found.sets, found.pairs, found.waste) == ((), (), (), ())
     assert set(found.summary) == {0}
 
 
-def test_session_counts_with_what_of_it_lies_in_the_window() -> None:
+def test_a_session_counts_with_its_part_in_the_window() -> None:
     one = life()
     found = of(session(one, 1, 5, 15, "/a"), session(one, 2, 18, None, "/b", client=2), alive(one))
     assert sets(found) == [(["/a"], 300, 1), (["/b"], 120, 1)]
@@ -66,14 +67,14 @@ def test_sessions_before_or_after_the_window_do_not_count() -> None:
     assert (found.sets, found.endpoints, found.summary.clients) == ((), (), 0)
 
 
-def test_connections_of_a_client_count_together_and_their_overlap_once() -> None:
+def test_overlapping_connections_of_a_client_count_once() -> None:
     one = life()
     found = of(session(one, 1, 10, 14, "/a"), session(one, 2, 12, 16, "/a", "/b"), alive(one))
     assert sets(found) == [(["/a", "/b"], 360, 1)]
     assert [row.subscribers for row in found.endpoints] == [0.6, 0.4]
 
 
-def test_equal_sets_are_one_with_the_sum_of_their_weights() -> None:
+def test_equal_sets_are_merged_and_their_weights_added() -> None:
     one = life()
     made = [session(one, each, 10, 10 + each, "/b", "/a", client=each) for each in (1, 2, 3)]
     found = of(*made, alive(one))
@@ -82,12 +83,12 @@ def test_equal_sets_are_one_with_the_sum_of_their_weights() -> None:
 
 
 @pytest.mark.parametrize(("ms", "has"), [(999, False), (1000, True)])
-def test_endpoint_is_of_the_set_when_it_was_held_for_a_second(ms: int, has: bool) -> None:
+def test_an_endpoint_is_in_the_set_if_it_was_held_for_a_second(ms: int, has: bool) -> None:
     one = life()
     more = one.event(Type.UNSUBSCRIBE, minute(10) + ms, 1, 1, "/b")
     found = of(session(one, 1, 10, 20, "/a", "/b"), more, alive(one))
     assert sets(found) == [(["/a", "/b"] if has else ["/a"], 600, 1)]
-    # It was held all the same.
+    # It still counts as a subscriber.
     assert found.endpoints[1] == EndpointRow("/b", 0.0, ms / 600_000, 0, 0)
 
 
@@ -113,7 +114,7 @@ def test_events_of_one_millisecond_are_in_the_order_of_their_numbers() -> None:
     assert (found.sets, found.summary.clients) == ((), 1)
 
 
-def test_names_that_nobody_has_published_are_left_out() -> None:
+def test_unpublished_names_are_left_out() -> None:
     one = life()
     named = ("/real", "/invented", "/updated", "/elsewhere", "/asked")
     stranger = one.event(Type.SUBSCRIBE, minute(10), 1, 1, *named)._replace(unknown=named[1:])
@@ -133,21 +134,21 @@ def test_names_that_nobody_has_published_are_left_out() -> None:
     assert sets(found) == [(["/asked", "/elsewhere", "/real", "/updated"], 600, 1), (["/elsewhere"], 540, 1)]
 
 
-def test_client_with_nothing_but_invented_names_has_no_set() -> None:
+def test_a_client_with_only_invented_names_has_no_set() -> None:
     one = life()
     stranger = one.event(Type.SUBSCRIBE, minute(10), 1, 1, "/invented")._replace(unknown=("/invented",))
     found = of(stranger, alive(one))
     assert (found.endpoints, found.sets, found.summary.clients) == ((), (), 1)
 
 
-def test_clients_that_share_an_address_share_a_weight() -> None:
+def test_clients_of_one_address_share_the_weight_of_one() -> None:
     one = life()
 
     def shared(client: int, *sharers: int) -> list[TrafficEvent]:
         events = session(one, client, 10, 16, "/a", client=client)
         return [event._replace(sharers=count) for event, count in zip(events, sharers, strict=True)]
 
-    # The most that there were at a time counts, which is known when the last of them has come.
+    # The largest number counts, which is known once the last of them has connected.
     assert sets(of(shared(1, 1, 1, 3), shared(2, 2, 2, 3), shared(3, 3, 3, 1), alive(one))) == [(["/a"], 360, 3)]
     assert sets(of(shared(1, 1, 1, 361), shared(2, 1, 1, 1), alive(one))) == [(["/a"], 360, 1)]
     assert [row.subscribers for row in of(shared(1, 2, 2, 2), shared(2, 2, 2, 2), alive(one)).endpoints] == [1.2]
@@ -159,7 +160,7 @@ def test_sessions_of_a_killed_process_end_with_its_last_sign_of_life() -> None:
     assert (sets(found), found.summary.unended) == ([(["/a"], 120, 1)], 1)
 
 
-def test_sessions_of_an_earlier_life_end_however_short_ago_it_ended() -> None:
+def test_sessions_of_an_earlier_incarnation_end_with_it() -> None:
     one, two = life(1), life(2)
     found = of(
         session(one, 1, 18, None, "/a"), one.counts(minute(18), minute(19)), two.counts(minute(19), minute(19.5))
@@ -168,13 +169,13 @@ def test_sessions_of_an_earlier_life_end_however_short_ago_it_ended() -> None:
 
 
 @pytest.mark.parametrize(("silent", "unended"), [(180_000, 0), (180_001, 1)])
-def test_process_is_alive_at_the_end_unless_it_was_silent(silent: int, unended: int) -> None:
+def test_a_silent_process_counts_as_killed(silent: int, unended: int) -> None:
     one = life()
     found = of(session(one, 1, 10, None, "/a"), one.counts(minute(11), WINDOW.end - silent))
     assert found.summary.unended == unended
 
 
-def test_session_whose_begin_is_older_than_the_history_begins_with_what_is_known() -> None:
+def test_a_session_older_than_the_history_begins_with_its_first_known_event() -> None:
     one = life()
     week = 7 * 24 * 60
     old = session(one, 1, 10 - week - 1, None, "/old")
@@ -182,7 +183,7 @@ def test_session_whose_begin_is_older_than_the_history_begins_with_what_is_known
     assert sets(found) == [(["/a"], 300, 1)]
 
 
-def test_repeated_event_is_one_and_late_by_its_first_arrival() -> None:
+def test_a_repeated_event_counts_once_with_the_delay_of_its_first_arrival() -> None:
     one = life()
     events = [*session(one, 1, 10, 15, "/a"), alive(one)]
     late = 5 * MINUTE + 1
@@ -192,7 +193,7 @@ def test_repeated_event_is_one_and_late_by_its_first_arrival() -> None:
     assert (found.summary.events, found.summary.duplicates, found.summary.late) == (5, 4, 1)
 
 
-def test_rate_is_of_the_edge_that_took_most_in_each_minute() -> None:
+def test_the_rate_is_that_of_the_edge_that_received_most_in_each_minute() -> None:
     one, two = life(1), life(2, "websocket-2")
     found = of(
         one.counts(minute(10), minute(11), a=(30, 60)),
@@ -205,17 +206,17 @@ def test_rate_is_of_the_edge_that_took_most_in_each_minute() -> None:
 
 
 @pytest.mark.parametrize(("begin", "twins"), [(11, 1), (12.9, 1), (13.1, 0), (14, 0), (15, 0)])
-def test_two_processes_of_one_name_are_told_from_a_restart(begin: float, twins: int) -> None:
+def test_two_processes_of_one_name_are_distinguished_from_a_restart(begin: float, twins: int) -> None:
     one, two, other = life(1), life(2), life(3, "websocket-2")
     first = [one.counts(minute(at), minute(at + 1), a=(60, 0)) for at in (10, 11, 12, 13)]
     second = [two.counts(minute(begin + at - 1), minute(begin + at), a=(60, 0)) for at in (0, 1, 2)]
     found = of(first, second, other.counts(minute(10), minute(11)), other.counts(minute(17), minute(18)))
     assert found.summary.twins == twins
-    # Seen from another window, the lives have nothing to do with each other.
+    # In another window, the incarnations do not overlap.
     assert statistics([Arrival(e, e.time) for e in first + second], Window(minute(15), minute(20))).summary.twins == 0
 
 
-def test_counts_belong_to_the_window_that_has_their_middle() -> None:
+def test_counts_belong_to_the_window_with_their_middle() -> None:
     one = life()
     found = of(
         one.counts(minute(9.4), minute(10.4), before=(1, 1)),
@@ -226,7 +227,7 @@ def test_counts_belong_to_the_window_that_has_their_middle() -> None:
     assert [row.endpoint for row in found.endpoints] == ["/first", "/last"]
 
 
-def test_waste_is_what_was_taken_and_delivered_to_nobody() -> None:
+def test_waste_is_updates_received_and_delivered_to_nobody() -> None:
     one, two = life(1), life(2, "proxy-1")
     found = of(
         one.counts(minute(10), minute(11), a=(10, 5), b=(30, 0)),
@@ -236,7 +237,7 @@ def test_waste_is_what_was_taken_and_delivered_to_nobody() -> None:
     assert found.waste == (WasteRow("proxy-1", 0, 0, 0, 0.0), WasteRow("websocket-1", 60, 5, 50, 50 / 60))
 
 
-def test_sets_that_are_too_large_are_left_out_of_the_pairs() -> None:
+def test_large_sets_are_left_out_of_the_pairs() -> None:
     one = life()
     names = [f"/e{number}" for number in range(257)]
     large = [one.event(Type.SUBSCRIBE, minute(10), 1, 1, *names[at : at + 100]) for at in (0, 100, 200)]
@@ -245,6 +246,41 @@ def test_sets_that_are_too_large_are_left_out_of_the_pairs() -> None:
     assert (found.summary.large_sets, found.summary.sets) == (1, 2)
 
 
-def test_time_of_several_intervals_together() -> None:
+def test_the_length_of_a_union_counts_overlaps_once() -> None:
     assert union_length([(5, 7), (0, 3), (1, 2), (6, 9), (20, 10)]) == 7
     assert union_length([]) == 0
+
+
+DAY = 86_400_000
+FIRST = date(2026, 1, 1)
+FIRST_MS = 1_767_225_600_000
+
+
+def access(number: int, until: int, *requests: Accessed) -> TrafficEvent:
+    id_ = f"0000000000aa-{number}"
+    return TrafficEvent(Type.ACCESS, id_, until, "data", since=until - 60_000, until=until, requests=requests)
+
+
+def test_usage_is_summed_by_day_key_plan_and_endpoint() -> None:
+    found = usage(
+        [
+            access(1, FIRST_MS + 60_000, Accessed("k", "free", "/b", 1, 1), Accessed("k", "free", "/a", 1, 0)),
+            access(2, FIRST_MS + 120_000, Accessed("k", "free", "/a", 4, 0), Accessed("k", "gold", "/a", 2, 0)),
+            access(2, FIRST_MS + 120_000, Accessed("k", "free", "/a", 4, 0), Accessed("k", "gold", "/a", 2, 0)),
+            TrafficEvent(Type.CONNECT, "0000000000aa-9", FIRST_MS, "e", "a" * 16, "b" * 16),
+        ],
+        FIRST,
+        FIRST,
+    )
+    assert found == [
+        UsageRow(FIRST, "k", "free", "/a", 5, 0),
+        UsageRow(FIRST, "k", "free", "/b", 1, 1),
+        UsageRow(FIRST, "k", "gold", "/a", 2, 0),
+    ]
+
+
+def test_the_last_minute_of_a_day_belongs_to_that_day() -> None:
+    request = Accessed("", "anonymous", "", 1, 0)
+    events = [access(n, FIRST_MS + n * DAY, request) for n in range(4)]
+    days = [row.day.day for row in usage(events, FIRST, date(2026, 1, 2))]
+    assert days == [1, 2]

@@ -1,7 +1,8 @@
-"""A child of a composite that only says how it is: `fake_child.py PROCESS`, with the environment of a real one.
+"""A fake child of a composite that only serves its status: ``fake_child.py PROCESS``, with a real child's environment.
 
-What it does is told in `FAKE_*`: the folder with the file that it writes its name into when it stops, and with the one
-that names those that are not ready; those whose configuration is wrong, and those that do not stop.
+``FAKE_FOLDER`` has the file ``stopped``, to which it appends its name when it stops, and the file ``unready``, with the
+names of children that are not ready. ``FAKE_WRONG`` names children with a wrong configuration, ``FAKE_STUBBORN`` those
+that do not stop.
 """
 
 import json

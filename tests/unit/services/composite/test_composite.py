@@ -1,4 +1,4 @@
-"""A composite with children that only say how they are."""
+"""A composite with fake children that only serve their status."""
 
 import asyncio
 import os
@@ -57,7 +57,7 @@ async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pairs: int) -
 
 
 async def answered(composite: Composite, count: int) -> None:
-    """Wait for so many children to have answered: those have set up what they do at SIGTERM."""
+    """Wait until ``count`` children have answered: they have installed their SIGTERM handler by then."""
     await eventually(lambda: len([child for child in composite.status()["children"] if child["report"]]) == count)
 
 
@@ -65,7 +65,7 @@ def pids(composite: Composite) -> dict[str, int]:
     return {child["name"]: child["pid"] for child in composite.status()["children"] if child["pid"]}
 
 
-async def test_it_is_ready_with_its_proxy_and_one_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_composite_is_ready_with_its_proxy_and_one_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unready(tmp_path, "proxy", "websocket-1", "websocket-2")
     async with running(tmp_path, monkeypatch, 2) as composite:
         assert composite.why_not_ready() == "the proxy is not ready"
@@ -93,7 +93,7 @@ async def test_status_describes_every_child_and_has_the_clients_of_the_proxy(
     assert one["urls"]["internal"].startswith("http://127.0.0.1:1")
 
 
-async def test_pairs_are_added_and_taken_away_servers_before_bridges(
+async def test_pairs_are_added_and_removed_servers_before_bridges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path, monkeypatch, 1) as composite:
@@ -111,7 +111,7 @@ async def test_pairs_are_added_and_taken_away_servers_before_bridges(
         await eventually(lambda: len(composite.status()["children"]) == 4)
 
 
-async def test_killed_child_is_replaced_and_nothing_it_said_counts_meanwhile(
+async def test_killed_child_is_restarted_and_its_last_status_does_not_count_until_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path, monkeypatch, 1) as composite:
@@ -135,7 +135,7 @@ async def test_children_stop_in_order(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [name.rstrip("-12") for name in gone] == ["proxy", *["websocket"] * 2, *["bridge"] * 2, "metadata"]
 
 
-async def test_child_with_a_wrong_configuration_ends_a_composite_that_starts(
+async def test_wrong_configuration_of_an_initial_child_ends_the_composite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_WRONG", "bridge-1")
@@ -152,7 +152,9 @@ async def test_child_with_a_wrong_configuration_ends_a_composite_that_starts(
         await composite.stop(5)
 
 
-async def test_pair_that_cannot_be_added_harms_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failure_of_an_added_pair_does_not_affect_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FAKE_WRONG", "bridge-2")
     async with running(tmp_path, monkeypatch, 1) as composite:
         await eventually(lambda: composite.why_not_ready() is None)

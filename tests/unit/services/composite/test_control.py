@@ -1,3 +1,5 @@
+"""The control channel of a composite: requests, errors and limits."""
+
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,10 +19,10 @@ Dial = Callable[..., Any]
 
 
 @asynccontextmanager
-async def served(tmp_path: Path, asked: list[int]) -> AsyncIterator[tuple[ControlChannel, Dial, InternalListener]]:
+async def served(tmp_path: Path, pairs: list[int]) -> AsyncIterator[tuple[ControlChannel, Dial, InternalListener]]:
     key = SharedKey.create(tmp_path / "key")
-    control = ControlChannel(lambda: asked[-1], asked.append)
-    listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, ends={PATH: control})
+    control = ControlChannel(lambda: pairs[-1], pairs.append)
+    listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, channels={PATH: control})
     await listener.start()
 
     def dial(header: str = key.header) -> connect:
@@ -37,21 +39,21 @@ async def served(tmp_path: Path, asked: list[int]) -> AsyncIterator[tuple[Contro
         listener.stop()
 
 
-async def said(link: ClientConnection, text: str) -> dict[str, Any]:
+async def request(link: ClientConnection, text: str) -> dict[str, Any]:
     await link.send(text)
     answer: dict[str, Any] = orjson.loads(await link.recv())
     return answer
 
 
-async def test_number_of_pairs_is_told_and_changed(tmp_path: Path) -> None:
-    asked = [2]
-    async with served(tmp_path, asked) as (_, dial, _listener), dial() as link:
+async def test_number_of_pairs_is_queried_and_changed(tmp_path: Path) -> None:
+    pairs = [2]
+    async with served(tmp_path, pairs) as (_, dial, _listener), dial() as link:
         assert link.subprotocol == SUBPROTOCOL
-        assert await said(link, "{}") == {"pairs": 2}
-        assert await said(link, '{"pairs": 5}') == {"pairs": 5}
-        assert await said(link, "{}") == {"pairs": 5}
-        assert await said(link, '{"pairs": 64}') == {"pairs": 64}
-    assert asked == [2, 5, 64]
+        assert await request(link, "{}") == {"pairs": 2}
+        assert await request(link, '{"pairs": 5}') == {"pairs": 5}
+        assert await request(link, "{}") == {"pairs": 5}
+        assert await request(link, '{"pairs": 64}') == {"pairs": 64}
+    assert pairs == [2, 5, 64]
 
 
 @pytest.mark.parametrize(
@@ -68,12 +70,12 @@ async def test_number_of_pairs_is_told_and_changed(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_anything_else_is_answered_with_an_error_and_changes_nothing(tmp_path: Path, text: str) -> None:
-    asked = [2]
-    async with served(tmp_path, asked) as (_, dial, _listener), dial() as link:
-        assert list(await said(link, text)) == ["error"]
-        assert await said(link, "{}") == {"pairs": 2}
-    assert asked == [2]
+async def test_invalid_request_is_answered_with_an_error_and_changes_nothing(tmp_path: Path, text: str) -> None:
+    pairs = [2]
+    async with served(tmp_path, pairs) as (_, dial, _listener), dial() as link:
+        assert list(await request(link, text)) == ["error"]
+        assert await request(link, "{}") == {"pairs": 2}
+    assert pairs == [2]
 
 
 async def test_channel_needs_the_key(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The whole process of a composite, whose children only say how they are."""
+"""The whole process of a composite, with fake children that only serve their status."""
 
 import asyncio
 import os
@@ -115,7 +115,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_it_runs_from_its_environment_is_scaled_and_stops_in_order(tmp_path: Path) -> None:
+async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp_path: Path) -> None:
     async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1") as composite:
         await until_ready(composite)
         async with connect(
@@ -127,7 +127,7 @@ async def test_it_runs_from_its_environment_is_scaled_and_stops_in_order(tmp_pat
             await control.send('{"pairs": 2}')
             assert await control.recv() == '{"pairs":2}'
         async with asyncio.timeout(PATIENCE_S):
-            # Those that have answered have set up what they do at SIGTERM.
+            # Children that have answered have installed their SIGTERM handler.
             while len([child for child in (await composite.children()).values() if child["report"]]) < 6:
                 await asyncio.sleep(0.05)
         pids = await composite.pids()
@@ -144,7 +144,7 @@ async def test_it_runs_from_its_environment_is_scaled_and_stops_in_order(tmp_pat
         assert [name.rstrip("-12") for name in gone] == ["proxy", *["websocket"] * 2, *["bridge"] * 2, "metadata"]
 
 
-async def test_killed_composite_takes_its_children_along_and_the_next_ones_have_the_same_addresses(
+async def test_children_of_a_killed_composite_end_and_their_addresses_are_used_again(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path, DIEM_COMPOSITE_PAIRS="2") as composite:
@@ -157,7 +157,7 @@ async def test_killed_composite_takes_its_children_along_and_the_next_ones_have_
         assert await composite.urls() == urls
 
 
-async def test_children_that_do_not_stop_are_killed_within_the_time(tmp_path: Path) -> None:
+async def test_children_that_do_not_stop_are_killed_within_the_drain_time(tmp_path: Path) -> None:
     stubborn = {"FAKE_STUBBORN": "websocket-1 bridge-1 metadata", "DIEM_DRAIN_SECONDS": "1"}
     async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1", **stubborn) as composite:
         await until_ready(composite)
@@ -171,7 +171,7 @@ async def test_children_that_do_not_stop_are_killed_within_the_time(tmp_path: Pa
         assert not any(alive(pid) for pid in pids.values())
 
 
-async def test_composite_whose_supervisor_is_gone_ends_with_its_children(tmp_path: Path) -> None:
+async def test_composite_ends_with_its_children_when_its_supervisor_is_gone(tmp_path: Path) -> None:
     async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1", DIEM_SUPERVISED="1") as composite:
         await until_ready(composite)
         pids = await composite.pids()
@@ -182,24 +182,24 @@ async def test_composite_whose_supervisor_is_gone_ends_with_its_children(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("environment", "code", "said"),
+    ("environment", "code", "error"),
     [
         ({"DIEM_KAFKA_BOOTSTRAP_SERVERS": ""}, 2, "diem: DIEM_KAFKA_BOOTSTRAP_SERVERS: Kafka is needed here"),
         ({"DIEM_INTERNAL_KEY_FILE": "/nowhere/key"}, 2, "diem: "),
         ({"FAKE_WRONG": "websocket-2"}, 2, "diem: websocket-2 cannot be started"),
     ],
 )
-async def test_what_cannot_work_ends_it_with_one_line(
-    tmp_path: Path, environment: dict[str, str], code: int, said: str
+async def test_configuration_error_ends_the_composite_with_one_line(
+    tmp_path: Path, environment: dict[str, str], code: int, error: str
 ) -> None:
     async with running(tmp_path, **environment) as composite:
         async with asyncio.timeout(PATIENCE_S):
             _, err = await composite.process.communicate()
         assert composite.process.returncode == code
-        assert said in err.decode()
+        assert error in err.decode()
 
 
-def test_numbered_composites_have_names_of_their_own_and_documented_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_composites_are_named_by_number_and_have_the_documented_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("DIEM_")]:
         monkeypatch.delenv(name)
     settings = Settings.load()

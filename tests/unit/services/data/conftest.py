@@ -14,11 +14,27 @@ from services.data.api import ApiOptions, make_api
 from services.data.store import Store
 
 WRITE_KEY = "a-write-key-of-the-tests"
+HOUR = "2026-01-01T00:00:00Z"
+BODY = {"unit": "MW", "resolution": "PT1H", "points": [{"time": HOUR, "value": 5}]}
+
+
+def body(value: float, **changes: Any) -> dict[str, Any]:
+    return {**BODY, "points": [{"time": HOUR, "value": value}], **changes}
+
+
+def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    assert (document["type"], document["status"], document["code"]) == ("about:blank", status, code)
+    assert document["title"]
+    assert document["detail"]
+    return document
 
 
 @dataclass
 class Rest:
-    """A client that holds the write key, one that does not, and what stands behind them."""
+    """Clients with and without the write key, and the store, clock and page behind them."""
 
     store: Store
     clock: ManualClock
@@ -36,7 +52,7 @@ class Rest:
 
 @pytest.fixture
 async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    """The interface with one endpoint, ``/owned``, that belongs to a source."""
+    """The interface, with one endpoint, ``/owned``, that a source claims."""
     clock = ManualClock(wall_ms=1_700_000_000_000)
     store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=clock)
     base = ApiOptions(page_dir=tmp_path / "dist", servers=[{"port": 8101, "path": "/ws"}])

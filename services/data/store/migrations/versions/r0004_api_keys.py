@@ -29,6 +29,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove them: no key is known any more."""
+    """Remove them: all API keys become invalid."""
     for table in ("key_days", "api_keys"):
         op.drop_table(table)

@@ -1,4 +1,4 @@
-"""A partitioned deployment in this process: WebSocket servers that do as they are told, and who says what they own."""
+"""A partitioned deployment in this process: scripted WebSocket servers, and a metadata service."""
 
 import asyncio
 import contextlib
@@ -13,32 +13,32 @@ from websockets.typing import Subprotocol
 from diem.links.client import BaseClient, Event, Timing
 
 PATIENCE_S = 10.0
-QUICK = Timing(base=0.02, cap=0.2, suspect_after_s=0.1, empty_after=0.05, stays_after=5.0, answer_timeout_s=0.2)
+QUICK = Timing(base_s=0.02, cap_s=0.2, suspect_after_s=0.1, idle_after_s=0.05, stayed_after_s=5.0, answer_timeout_s=0.2)
 PROTOCOL = Subprotocol("diem.v1.json")
 LIMIT = "limit"
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until it holds."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.005)
 
 
 class FakeServer:
-    """Takes what it is asked for; ``refuse`` says what it refuses, and with which owner it names, or ``LIMIT``."""
+    """Registers what is requested, but for ``refuse``: endpoint -> the owner that ``not_owner`` names, or ``LIMIT``."""
 
     def __init__(self) -> None:
         self.refuse: dict[str, str | None] = {}
-        self.on_message: list[tuple[str, Any]] = []
+        self.requests: list[tuple[str, Any]] = []
         """Every request: type and endpoints."""
         self.held: set[str] = set()
-        """What is subscribed now."""
+        """The endpoints that are subscribed now."""
         self.live = True
         self.mute = False
-        """Requests are heard, and not answered."""
+        """Whether requests are recorded, and not answered."""
         self.errors: list[str] = []
-        """Codes of the errors with which the next requests are answered, as a whole."""
+        """Codes of the ``error`` replies to the next requests."""
         self.connections: set[ServerConnection] = set()
         self.dials = 0
         self.port = 0
@@ -62,25 +62,25 @@ class FakeServer:
         for connection in list(self.connections):
             await connection.close(code, reason)
 
-    async def say(self, message: dict[str, Any]) -> None:
+    async def send(self, message: dict[str, Any]) -> None:
         for connection in self.connections:
             await connection.send(orjson.dumps(message).decode())
 
     async def update(self, name: str, version: int) -> None:
-        await self.say({"type": "update", "endpoint": name, "version": version, "time": "t"})
+        await self.send({"type": "update", "endpoint": name, "version": version, "time": "t"})
 
     async def moved(self, names: list[str], owner: str | None = None) -> None:
-        await self.say({"type": "moved", "endpoints": names} | ({"owner": owner} if owner else {}))
+        await self.send({"type": "moved", "endpoints": names} | ({"owner": owner} if owner else {}))
 
     async def status(self, *, live: bool, names: list[str] | None = None) -> None:
         self.live = live if names is None else self.live
-        await self.say(
+        await self.send(
             {"type": "status", "live": live, "since": "t"} | ({"endpoints": names} if names is not None else {})
         )
 
     def subscribed_with(self, name: str) -> list[int | None]:
-        """The versions with which an endpoint was subscribed."""
-        return [names[name] for kind, names in self.on_message if kind == "subscribe" and name in names]
+        """Return the known versions with which an endpoint was subscribed."""
+        return [names[name] for kind, names in self.requests if kind == "subscribe" and name in names]
 
     async def _serve(self, connection: ServerConnection) -> None:
         self.dials += 1
@@ -102,7 +102,7 @@ class FakeServer:
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         kind, number, names = request["type"], request["id"], request["endpoints"]
-        self.on_message.append((kind, names))
+        self.requests.append((kind, names))
         if self.errors:
             return {"type": "error", "id": number, "code": self.errors.pop(0), "message": "m"}
         if kind == "unsubscribe":
@@ -128,11 +128,11 @@ class FakeMetadata:
     def __init__(self) -> None:
         self.owners: dict[str, str | None] = {}
         self.servers: list[str] = []
-        self.retry: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.headers: list[str] = []
         self.up = True
         self.answering = asyncio.Event()
-        """Whether answers are given; otherwise they wait."""
+        """Set while requests are answered; otherwise they wait."""
         self.answering.set()
         self.epoch = 0
         self.port = 0
@@ -155,8 +155,8 @@ class FakeMetadata:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         length = next(int(line[15:]) for line in head.split("\r\n") if line.lower().startswith("content-length:"))
-        question = orjson.loads(await reader.readexactly(length))
-        status, body = (200, self._answer(question)) if self.up else (503, {})
+        request = orjson.loads(await reader.readexactly(length))
+        status, body = (200, self._answer(request)) if self.up else (503, {})
         self.headers.append(head)
         await self.answering.wait()
         data = orjson.dumps(body)
@@ -165,9 +165,9 @@ class FakeMetadata:
         await writer.drain()
         writer.close()
 
-    def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        self.retry.append(question)
-        places = {name: self._place(self.owners.get(name)) for name in question["endpoints"]}
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.requests.append(request)
+        places = {name: self._place(self.owners.get(name)) for name in request["endpoints"]}
         return {"clone": 2, "epoch": self.epoch, "endpoints": places, "rejected": {}, "servers": self.servers}
 
     def _place(self, owner: str | None) -> dict[str, Any]:
@@ -182,13 +182,13 @@ class Deployment:
         self.metadata = metadata
 
     def own(self, **owners: FakeServer | str | None) -> None:
-        """Say who owns ``/name``."""
+        """Set the owner of each ``/name``."""
         for name, owner in owners.items():
             self.metadata.owners[f"/{name}"] = owner.url if isinstance(owner, FakeServer) else owner
 
 
 class Seen:
-    """Everything that a client tells, read by a task of its own."""
+    """All events of a client, collected by a task of its own."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -198,9 +198,9 @@ class Seen:
         return [event.version for event in self.events if event.kind == "update" and event.endpoint == name]
 
     def live(self, name: str) -> bool | None:
-        """What was said last of an endpoint."""
-        said = [event.live for event in self.events if event.kind == "status" and event.endpoint == name]
-        return said[-1] if said else None
+        """Return the last status of an endpoint."""
+        statuses = [event.live for event in self.events if event.kind == "status" and event.endpoint == name]
+        return statuses[-1] if statuses else None
 
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event.kind == kind]
@@ -208,7 +208,7 @@ class Seen:
 
 @contextlib.asynccontextmanager
 async def seeing(client: BaseClient) -> AsyncIterator[Seen]:
-    """The client, connected, and what it tells."""
+    """Connect a client, and collect its events."""
     seen = Seen()
 
     async def follow() -> None:
@@ -227,7 +227,7 @@ async def seeing(client: BaseClient) -> AsyncIterator[Seen]:
 
 @contextlib.asynccontextmanager
 async def deployed() -> AsyncIterator[Deployment]:
-    """A deployment, for the length of a test."""
+    """Start a deployment for the length of a test."""
     servers = [await FakeServer().start() for _ in range(3)]
     metadata = await FakeMetadata().start()
     metadata.servers = [server.url for server in servers]

@@ -10,7 +10,7 @@ from diem.links.client import PartitionedClient, Timing
 from tests.support.patience import PATIENCE_S
 from tests.unit.diem.links.client.fakes import LIMIT, QUICK, Deployment, Seen, deployed, eventually, seeing
 
-LONG_OUT = replace(QUICK, held_after=1000.0)
+LONG_OUT = replace(QUICK, held_after_s=1000.0)
 """No connection ends the outage that began with the client: it is longer than any window once the cap has passed."""
 
 
@@ -29,12 +29,12 @@ async def live(seen: Seen, *names: str) -> None:
     await eventually(lambda: all(seen.live(name) for name in names))
 
 
-async def test_three_owners_one_question_and_a_connection_each(system: Deployment) -> None:
+async def test_three_owners_one_request_and_a_connection_each(system: Deployment) -> None:
     client = client_of(system)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": 7, "/c": None})
         await live(seen, "/a", "/b", "/c")
-        assert [set(question["endpoints"]) for question in system.metadata.retry] == [{"/a", "/b", "/c"}]
+        assert [set(request["endpoints"]) for request in system.metadata.requests] == [{"/a", "/b", "/c"}]
         assert [server.held for server in system.servers] == [{"/a"}, {"/b"}, {"/c"}]
         assert system.b.subscribed_with("/b") == [7]
         assert "origin: http://127.0.0.1:8080" in system.metadata.headers[0].lower()
@@ -51,22 +51,22 @@ async def test_the_clone_that_the_first_answer_chose_is_kept(system: Deployment)
         await live(seen, "/a")
         await client.subscribe({"/b": None})
         await live(seen, "/b")
-    assert [question.get("clone") for question in system.metadata.retry] == [None, 2]
+    assert [request.get("clone") for request in system.metadata.requests] == [None, 2]
 
 
-async def test_250_endpoints_are_one_question_and_messages_of_100_names(system: Deployment) -> None:
+async def test_250_endpoints_are_one_request_and_messages_of_100_names(system: Deployment) -> None:
     names = [f"/e/{number}" for number in range(250)]
     system.metadata.owners |= {name: (system.a if number < 220 else system.b).url for number, name in enumerate(names)}
     client = client_of(system)
     async with seeing(client) as seen:
         await client.subscribe(dict.fromkeys(names))
         await live(seen, *names)
-        assert [len(question["endpoints"]) for question in system.metadata.retry] == [250]
-        assert [len(retry) for _, retry in system.a.on_message] == [100, 100, 20]
-        assert [len(retry) for _, retry in system.b.on_message] == [30]
+        assert [len(request["endpoints"]) for request in system.metadata.requests] == [250]
+        assert [len(names) for _, names in system.a.requests] == [100, 100, 20]
+        assert [len(names) for _, names in system.b.requests] == [30]
 
 
-async def test_moved_is_followed_with_what_was_told_and_the_old_server_is_left_after_the_new_one_answered(
+async def test_moved_is_followed_with_the_announced_version_and_the_old_server_is_left_after_the_new_one_answered(
     system: Deployment,
 ) -> None:
     client = client_of(system)
@@ -75,10 +75,10 @@ async def test_moved_is_followed_with_what_was_told_and_the_old_server_is_left_a
         await live(seen, "/a")
         await system.a.update("/a", 5)
         await eventually(lambda: seen.versions("/a") == [5])
-        await system.a.moved(["/a", "/stranger"], system.b.url)
+        await system.a.moved(["/a", "/unknown"], system.b.url)
         await eventually(lambda: not system.a.held and system.b.held == {"/a"})
         assert system.b.subscribed_with("/a") == [5]
-        assert len(system.metadata.retry) == 1
+        assert len(system.metadata.requests) == 1
         await system.b.update("/a", 5)
         await system.b.update("/a", 6)
         await eventually(lambda: seen.versions("/a") == [5, 6])
@@ -116,8 +116,8 @@ async def test_a_new_owner_without_room_is_asked_again_and_the_old_one_kept_whil
         await eventually(lambda: seen.versions("/a") == [5])
         await system.a.kick(4000, "retry=10")
         await eventually(lambda: not system.a.connections)
-        retry = len(system.b.subscribed_with("/a"))
-        await eventually(lambda: len(system.b.subscribed_with("/a")) > retry)
+        requests = len(system.b.subscribed_with("/a"))
+        await eventually(lambda: len(system.b.subscribed_with("/a")) > requests)
         assert seen.of("rejected") == []
         del system.b.refuse["/a"]
         await live(seen, "/a")
@@ -142,7 +142,7 @@ async def test_moved_without_an_owner_is_located(system: Deployment) -> None:
         system.own(a=system.c)
         await system.a.moved(["/a"])
         await eventually(lambda: system.c.held == {"/a"} and not system.a.held)
-        assert len(system.metadata.retry) == 2
+        assert len(system.metadata.requests) == 2
 
 
 async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(system: Deployment) -> None:
@@ -151,11 +151,11 @@ async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(sys
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/c": None})
         await live(seen, "/c")
-        await eventually(lambda: len(system.metadata.retry) >= 4)
-        retry = len(system.metadata.retry)
+        await eventually(lambda: len(system.metadata.requests) >= 4)
+        requests = len(system.metadata.requests)
         joins = len(system.a.subscribed_with("/a")) + len(system.b.subscribed_with("/a"))
-        # Four attempts for the first question, and after a pause one for each further one.
-        assert retry + 2 <= joins <= retry + 3
+        # Four attempts for the first request, and after a pause one for each further one.
+        assert requests + 2 <= joins <= requests + 3
         del system.a.refuse["/a"]
         await live(seen, "/a")
         assert seen.of("rejected") == []
@@ -195,9 +195,9 @@ async def test_an_answer_with_an_older_epoch_than_known_moves_nobody_back(system
         await live(seen, "/a")
         system.metadata.epoch = 3
         system.own(a=system.b)
-        retry = len(system.metadata.retry)
+        requests = len(system.metadata.requests)
         await system.a.kick()
-        await eventually(lambda: len(system.metadata.retry) > retry and system.a.held == {"/a"})
+        await eventually(lambda: len(system.metadata.requests) > requests and system.a.held == {"/a"})
         system.own(new=system.c)
         await client.subscribe({"/new": None})
         await live(seen, "/a", "/new")
@@ -239,7 +239,7 @@ async def test_another_metadata_service_is_asked_after_one_that_is_gone(system: 
 
 
 async def test_a_server_that_is_silent_is_given_up_and_what_it_had_is_located_anew(system: Deployment) -> None:
-    client = client_of(system, replace(QUICK, suspect_after_s=60.0, silent_after=0.1))
+    client = client_of(system, replace(QUICK, suspect_after_s=60.0, silence_s=0.1))
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")
@@ -263,7 +263,7 @@ async def test_an_owner_whose_url_cannot_be_dialled_is_tried_on_and_located_anew
 async def test_a_server_that_had_enough_of_a_connection_nobody_needed_is_dialled_when_it_is_needed(
     system: Deployment,
 ) -> None:
-    client = client_of(system, replace(QUICK, empty_after=60.0))
+    client = client_of(system, replace(QUICK, idle_after_s=60.0))
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")
@@ -292,7 +292,7 @@ async def test_whoever_is_not_wanted_back_ends_also_when_another_server_closes_m
 
 
 async def test_a_server_that_hangs_is_not_waited_for_when_it_was_given_up(system: Deployment) -> None:
-    client = client_of(system, replace(QUICK, suspect_after_s=60.0, silent_after=0.1))
+    client = client_of(system, replace(QUICK, suspect_after_s=60.0, silence_s=0.1))
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")
@@ -313,11 +313,11 @@ async def test_nothing_is_live_before_its_owner_has_answered(system: Deployment)
         await system.a.update("/a", 5)
         await eventually(lambda: seen.versions("/a") == [5])
         assert seen.live("/a") is None
-        await system.a.say({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}, "rejected": {}})
+        await system.a.send({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}, "rejected": {}})
         await live(seen, "/a")
 
 
-LONGEST = replace(QUICK, base=60.0, cap=60.0, named_cap=60.0, suspect_after_s=60.0, soon=0.01)
+LONGEST = replace(QUICK, base_s=60.0, cap_s=60.0, listed_cap_s=60.0, suspect_after_s=60.0, expedite_s=0.01)
 """A back-off in which no test would live to see the next attempt."""
 
 
@@ -326,11 +326,11 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Every delay of a line, which is the longest of its window."""
     drawn: list[float] = []
 
-    def longest(attempt: int, base_s: float, cap_s: float) -> float:
+    def longest(attempt: int, base_s: float, cap_s: float, _rng: object) -> float:
         drawn.append(min(cap_s, base_s * 2**attempt))
         return drawn[-1]
 
-    monkeypatch.setattr("diem.links.client.line.full_jitter", longest)
+    monkeypatch.setattr("diem.links.client.backoff.full_jitter", longest)
     return drawn
 
 
@@ -344,11 +344,11 @@ async def test_a_server_that_is_named_while_it_waits_is_dialled_soon_its_failure
         await system.a.kick(1011)
         await eventually(lambda: windows == [60.0])
         system.own(d=system.a, e=system.a)
-        retry = len(system.metadata.retry)
+        requests = len(system.metadata.requests)
         await client.subscribe({"/d": None, "/e": None})
         await live(seen, "/a", "/d", "/e")
         assert windows == [60.0, 0.01]
-        assert (system.a.dials, len(system.metadata.retry) - retry) == (2, 1)
+        assert (system.a.dials, len(system.metadata.requests) - requests) == (2, 1)
         await system.a.kick(1011)
         await eventually(lambda: len(windows) == 3)
         assert windows[2] == 60.0
@@ -376,7 +376,7 @@ async def test_a_restart_is_no_failure(system: Deployment, windows: list[float])
     client = client_of(system, replace(LONG_OUT, suspect_after_s=60.0))
     async with seeing(client):
         await client.subscribe({"/a": None})
-        await asyncio.sleep(LONG_OUT.cap)
+        await asyncio.sleep(LONG_OUT.cap_s)
         for dials, code in enumerate((1012, 1012, 1011, 1012, 1011), 1):
             await back(dials)
             await system.a.kick(code)
@@ -389,12 +389,13 @@ async def test_delays_are_shorter_while_the_server_is_named(
     system: Deployment, windows: list[float], *, up: bool, longest: float
 ) -> None:
     client = client_of(
-        system, replace(LONG_OUT, base=0.01, cap=0.08, named_cap=0.04, suspect_after_s=60.0, answer_timeout_s=5.0)
+        system,
+        replace(LONG_OUT, base_s=0.01, cap_s=0.08, listed_cap_s=0.04, suspect_after_s=60.0, answer_timeout_s=5.0),
     )
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")
-        await asyncio.sleep(LONG_OUT.cap)
+        await asyncio.sleep(LONG_OUT.cap_s)
         system.metadata.up = up
         await system.a.stop()
         await eventually(lambda: len(windows) >= 6)
@@ -408,7 +409,7 @@ async def test_a_server_that_is_not_live_is_doubted_and_left_for_another_owner(s
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
         await system.a.status(live=False)
-        await eventually(lambda: len(system.metadata.retry) >= 3)  # the same owner, twice
+        await eventually(lambda: len(system.metadata.requests) >= 3)  # the same owner, twice
         assert system.a.held == {"/a"}
         assert seen.live("/a") is False
         system.own(a=system.b)

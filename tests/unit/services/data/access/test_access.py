@@ -1,4 +1,4 @@
-"""Keys and quotas behind the REST interface: real store, no sockets."""
+"""Keys, quotas and usage behind the REST interface: real store, no sockets."""
 
 import asyncio
 import random
@@ -12,9 +12,10 @@ import pytest
 
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
+from services.data.access import access as access_module
 from services.data.access import accounts
 from services.data.access import keys as keys_module
-from services.data.access.access import Access
+from services.data.access.access import Access, Cell, Usage
 from services.data.access.accounts import MAX_BATCH, UsageTracker
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import QuotaReason, QuotaRequest, day_of
@@ -40,7 +41,7 @@ DATA = QuotaRequest("/dam/a")
 
 
 class World:
-    """One Data Service, which may be restarted; its store stays."""
+    """One Data Service, which may be restarted on the same store."""
 
     def __init__(self, directory: Path, plans: tuple[AccessPlan, ...], url: str = "") -> None:
         self.url = url or f"sqlite:///{directory / 'data.db'}"
@@ -73,14 +74,14 @@ class World:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080", headers=headers)
 
-    async def ask(self, key: str, times: int, asked: QuotaRequest = DATA) -> Counter[QuotaReason]:
+    async def request(self, key: str, times: int, asked: QuotaRequest = DATA) -> Counter[QuotaReason]:
         found = await asyncio.gather(*(self.access.admit(key, asked) for _ in range(times)))
         return Counter(verdict.reason for verdict in found)
 
 
 @pytest.fixture
 async def world(tmp_path: Path, databases: Databases) -> AsyncIterator[World]:
-    """One with two endpoints, on either database."""
+    """A service with two endpoints, on either database."""
     made = World(tmp_path, PLANS, databases.url())
     await made.begin()
     async with made.http(WRITE) as http:
@@ -95,7 +96,7 @@ def problem(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
-async def test_a_key_has_its_plan_and_not_the_address_one(world: World) -> None:
+async def test_a_key_is_limited_by_its_plan_and_not_by_the_address(world: World) -> None:
     async with world.http(await world.key()) as http:
         answers = [await http.get("/v1/data/dam/a") for _ in range(61)]
     assert [answer.status_code for answer in answers] == [200] * 60 + [429]
@@ -107,7 +108,7 @@ async def test_a_key_has_its_plan_and_not_the_address_one(world: World) -> None:
     assert "RateLimit" in answers[60].headers["access-control-expose-headers"]
 
 
-async def test_the_day_is_over_when_its_requests_are(world: World) -> None:
+async def test_requests_beyond_the_daily_quota_are_refused_until_the_next_day(world: World) -> None:
     async with world.http(await world.key("tiny")) as http:
         answers = [await http.get("/v1/endpoints") for _ in range(8)]
         assert [answer.status_code for answer in answers] == [200] * 7 + [429]
@@ -117,24 +118,24 @@ async def test_the_day_is_over_when_its_requests_are(world: World) -> None:
         assert (await http.get("/v1/endpoints")).status_code == 200
 
 
-async def test_exactly_the_quota_is_admitted_of_many_at_once(world: World) -> None:
+async def test_exactly_the_quota_of_concurrent_requests_is_admitted(world: World) -> None:
     key = await world.key("tiny")
-    assert await world.ask(key, 50) == {QuotaReason.ADMITTED: 7, QuotaReason.DAY: 43}
+    assert await world.request(key, 50) == {QuotaReason.ADMITTED: 7, QuotaReason.DAY: 43}
 
 
-async def test_an_orderly_restart_loses_no_request_of_the_day_and_a_kill_gives_none(world: World) -> None:
+async def test_a_restart_keeps_the_daily_quota_and_a_kill_never_adds_to_it(world: World) -> None:
     key = await world.key()
-    admitted = (await world.ask(key, 30))[QuotaReason.ADMITTED]
+    admitted = (await world.request(key, 30))[QuotaReason.ADMITTED]
     await world.end()
     await world.begin()
     world.clock.advance(120)
     assert (await world.access.usage_of(world.access.all_keys()[0]))[0] == admitted == 30
-    admitted += (await world.ask(key, 30))[QuotaReason.ADMITTED]
+    admitted += (await world.request(key, 30))[QuotaReason.ADMITTED]
     await world.end(killed=True)
     await world.begin()
     for _ in range(6):
         world.clock.advance(120)
-        admitted += (await world.ask(key, 60))[QuotaReason.ADMITTED]
+        admitted += (await world.request(key, 60))[QuotaReason.ADMITTED]
     assert 200 - 3 * 4 <= admitted <= 200
 
 
@@ -148,7 +149,7 @@ async def test_only_the_plans_endpoints_may_be_read(world: World) -> None:
         assert (await http.get("/v1/endpoints")).status_code == 200
 
 
-async def test_a_key_does_not_write(world: World) -> None:
+async def test_an_api_key_cannot_write(world: World) -> None:
     async with world.http(await world.key()) as http:
         for answer in (await http.put("/v1/data/dam/a", json=BODY), await http.delete("/v1/data/dam/a")):
             assert problem(answer) == (403, "read_only")
@@ -176,11 +177,11 @@ async def test_a_revoked_key_is_refused_at_once_and_after_a_restart(world: World
         assert (await http.get("/v1/endpoints")).status_code == 401
     await world.end()
     await world.begin()
-    assert (await world.ask(key, 1)) == {QuotaReason.UNKNOWN: 1}
+    assert (await world.request(key, 1)) == {QuotaReason.UNKNOWN: 1}
     assert [found.revoked_ms for found in world.access.all_keys()] == [NOON]
 
 
-async def test_a_key_that_is_revoked_while_it_waits_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_revoked_while_its_request_waits_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     key = await world.key()
     add, begun, go = world.access.usage_tracker.add, asyncio.Event(), asyncio.Event()
 
@@ -190,14 +191,14 @@ async def test_a_key_that_is_revoked_while_it_waits_is_refused(world: World, mon
         return await add(*units)
 
     monkeypatch.setattr(world.access.usage_tracker, "add", slow)
-    waiting = asyncio.create_task(world.ask(key, 3))
+    waiting = asyncio.create_task(world.request(key, 3))
     await asyncio.wait_for(begun.wait(), PATIENCE_S)
     await world.access.revoke(key[5:13])
     go.set()
     assert await waiting == {QuotaReason.UNKNOWN: 3}
 
 
-async def test_a_key_whose_revocation_cannot_be_stored_is_refused_all_the_same(
+async def test_a_key_is_refused_even_if_its_revocation_cannot_be_stored(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = await world.key()
@@ -209,10 +210,10 @@ async def test_a_key_whose_revocation_cannot_be_stored_is_refused_all_the_same(
         patch.setattr(world.store, "transact", full)
         with pytest.raises(StoreUnavailable):
             await world.access.revoke(key[5:13])
-    assert await world.ask(key, 1) == {QuotaReason.UNKNOWN: 1}
+    assert await world.request(key, 1) == {QuotaReason.UNKNOWN: 1}
 
 
-async def test_what_cannot_be_counted_is_not_admitted_unless_there_is_no_limit(
+async def test_requests_that_cannot_be_counted_are_refused_unless_the_plan_is_unlimited(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited, unlimited = await world.key("tiny"), await world.key("open")
@@ -226,15 +227,15 @@ async def test_what_cannot_be_counted_is_not_admitted_unless_there_is_no_limit(
             answer = await http.get("/v1/endpoints")
         assert problem(answer) == (503, "store_unavailable")
         assert answer.headers["retry-after"] == "2"
-        assert await world.ask(unlimited, 5) == {QuotaReason.ADMITTED: 5}
-    assert await world.ask(limited, 10) == {QuotaReason.ADMITTED: 7, QuotaReason.DAY: 3}
+        assert await world.request(unlimited, 5) == {QuotaReason.ADMITTED: 5}
+    assert await world.request(limited, 10) == {QuotaReason.ADMITTED: 7, QuotaReason.DAY: 3}
     await world.end()
     await world.begin()
     used = {key.plan: (await world.access.usage_of(key))[0] for key in world.access.all_keys()}
     assert used == {"tiny": 7, "open": 5}
 
 
-async def test_a_key_whose_plan_is_gone_is_told(tmp_path: Path) -> None:
+async def test_a_key_whose_plan_was_removed_gets_403(tmp_path: Path) -> None:
     world = World(tmp_path, PLANS)
     await world.begin()
     key = await world.key()
@@ -246,19 +247,19 @@ async def test_a_key_whose_plan_is_gone_is_told(tmp_path: Path) -> None:
     await world.end()
 
 
-async def test_readers_without_a_key_have_the_configured_anonymous_plan(tmp_path: Path) -> None:
+async def test_readers_without_a_key_are_limited_by_the_anonymous_plan(tmp_path: Path) -> None:
     world = World(tmp_path, (AccessPlan("anonymous", 3, 5, ("/dam",)),))
     await world.begin()
     async with world.http() as http:
         statuses = [(await http.get("/v1/endpoints")).status_code for _ in range(4)]
         assert statuses == [200, 200, 200, 429]
         assert (await http.get("/config.json")).status_code == 200
-        ask = {
+        preflight = {
             "Origin": "https://a.example",
             "Access-Control-Request-Method": "GET",
             "Access-Control-Request-Headers": "authorization",
         }
-        assert (await http.options("/v1/data/a", headers=ask)).status_code == 204
+        assert (await http.options("/v1/data/a", headers=preflight)).status_code == 204
         world.clock.advance(61)
         assert problem(await http.get("/v1/data/load/a")) == (403, "not_in_plan")
         assert problem(await http.get("/v1/data/dam/a")) == (404, "unknown_endpoint")
@@ -273,7 +274,9 @@ async def test_readers_without_a_key_have_the_configured_anonymous_plan(tmp_path
     await world.end()
 
 
-async def test_many_addresses_are_forgotten_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counted_addresses_are_bounded_and_the_least_recent_is_evicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(accounts, "MAX_ADDRESSES", 2)
     plan = AccessPlan("anonymous", 1)
     world = World(tmp_path, (plan,))
@@ -288,27 +291,27 @@ async def test_a_browser_may_send_a_key_where_anonymous_reads_are_off(tmp_path: 
     world = World(tmp_path, PLANS)
     await world.begin(anonymous=False)
     key = await world.key()
-    ask = {
+    headers = {
         "Origin": "https://a.example",
         "Access-Control-Request-Method": "GET",
         "Access-Control-Request-Headers": "authorization",
     }
     async with world.http() as http:
-        preflight = await http.options("/v1/data/dam/a", headers=ask)
+        preflight = await http.options("/v1/data/dam/a", headers=headers)
         assert preflight.status_code == 204
         assert "Authorization" in preflight.headers["access-control-allow-headers"]
         assert problem(await http.get("/v1/endpoints")) == (401, "unauthorised")
     async with world.http(key) as http:
-        assert (await http.get("/v1/endpoints", headers=ask)).headers["access-control-allow-origin"] == "*"
+        assert (await http.get("/v1/endpoints", headers=headers)).headers["access-control-allow-origin"] == "*"
     async with world.http("diem_wrong") as http:
         # The page may know that its key is wrong.
-        answer = await http.get("/v1/endpoints", headers=ask)
+        answer = await http.get("/v1/endpoints", headers=headers)
         assert problem(answer) == (401, "unauthorised")
         assert answer.headers["access-control-allow-origin"] == "*"
     await world.end()
 
 
-async def test_keys_are_administered_by_who_has_the_shared_key(world: World) -> None:
+async def test_keys_are_administered_with_the_shared_key(world: World) -> None:
     transport = httpx.ASGITransport(keys_app(world.access, SharedKey(SHARED)))
     async with httpx.AsyncClient(transport=transport, base_url="http://internal") as http:
         assert problem(await http.get("/v1/keys")) == (401, "unauthorised")
@@ -321,7 +324,7 @@ async def test_keys_are_administered_by_who_has_the_shared_key(world: World) -> 
         assert made.status_code == 201
         assert made.headers["cache-control"] == "no-store"
         text = made.json()["key"]
-        assert await world.ask(text, 1) == {QuotaReason.ADMITTED: 1}
+        assert await world.request(text, 1) == {QuotaReason.ADMITTED: 1}
         listed = await http.get("/v1/keys")
         assert text.rpartition("_")[2] not in listed.text
         created = "2023-11-14T12:00:00.000Z"
@@ -345,15 +348,15 @@ async def test_keys_are_administered_by_who_has_the_shared_key(world: World) -> 
 async def test_reservations_of_many_keys_share_commits(world: World) -> None:
     keys = [await world.key() for _ in range(20)]
     before = world.access.usage_tracker.commits
-    assert sum([(await found)[QuotaReason.ADMITTED] for found in [world.ask(key, 1) for key in keys]]) == 20
+    assert sum([(await found)[QuotaReason.ADMITTED] for found in [world.request(key, 1) for key in keys]]) == 20
     spent = world.access.usage_tracker.commits
     world.clock.advance(86_400)
-    found = await asyncio.gather(*(world.ask(key, 1) for key in keys))
+    found = await asyncio.gather(*(world.request(key, 1) for key in keys))
     assert sum(each[QuotaReason.ADMITTED] for each in found) == 20
     assert (spent - before, world.access.usage_tracker.commits - spent) == (20, 1)
 
 
-async def test_changes_of_data_take_turns_with_the_reservations_of_very_many_keys() -> None:
+async def test_writes_are_interleaved_with_the_reservations_of_many_keys() -> None:
     sizes: list[int] = []
 
     async def commit(wanted: Sequence[Units]) -> list[int]:
@@ -365,19 +368,19 @@ async def test_changes_of_data_take_turns_with_the_reservations_of_very_many_key
     assert sizes == [MAX_BATCH, MAX_BATCH, 1]
 
 
-async def test_a_clock_that_was_ahead_gives_no_request_twice(world: World) -> None:
+async def test_a_clock_that_was_ahead_adds_no_requests(world: World) -> None:
     key = await world.key("tiny")
-    assert (await world.ask(key, 5))[QuotaReason.ADMITTED] == 5
+    assert (await world.request(key, 5))[QuotaReason.ADMITTED] == 5
     world.clock.advance(40 * 86_400)
-    await world.ask(key, 1)
+    await world.request(key, 1)
     world.clock.step_wall(-40 * 86_400)
-    assert await world.ask(key, 5) == {QuotaReason.ADMITTED: 2, QuotaReason.DAY: 3}
+    assert await world.request(key, 5) == {QuotaReason.ADMITTED: 2, QuotaReason.DAY: 3}
 
 
-async def test_the_counts_of_a_key_are_kept_for_a_number_of_days(world: World, databases: Databases) -> None:
+async def test_daily_counts_of_a_key_are_pruned(world: World, databases: Databases) -> None:
     key = await world.key("tiny")
     for _ in range(KEEP_DAYS + 5):
-        await world.ask(key, 1)
+        await world.request(key, 1)
         world.clock.advance(86_400)
     assert databases.rows("SELECT count(*) FROM key_days") == [str(KEEP_DAYS)]
 
@@ -392,8 +395,8 @@ async def test_requests_are_counted_by_key_plan_and_known_endpoint(world: World)
         QuotaRequest(None),
         QuotaRequest("/dam/a", free=True),
     ):
-        await world.ask(key, 1, asked)
-    await world.ask("diem_x", 1)
+        await world.request(key, 1, asked)
+    await world.request("diem_x", 1)
     counted = {(cell.key, cell.plan, cell.endpoint): tuple(count) for cell, count in world.access.usage.swap().items()}
     of = key[5:13]
     assert counted == {
@@ -406,13 +409,13 @@ async def test_requests_are_counted_by_key_plan_and_known_endpoint(world: World)
     assert world.access.usage.outcomes == {("dam", "admitted"): 4, ("dam", "prefix"): 1}
 
 
-async def test_a_key_is_told_what_it_has_used_and_what_it_has_left(world: World) -> None:
+async def test_usage_reports_used_and_remaining_requests(world: World) -> None:
     key = await world.key("tiny")
     async with world.http(key) as http:
         for path in ("data/dam/a", "data/dam/a", "data/load/a", "endpoints"):
             await http.get(f"/v1/{path}")
-        told = await http.get("/v1/usage")
-        assert told.json() == {
+        usage = await http.get("/v1/usage")
+        assert usage.json() == {
             "key": key[5:13],
             "name": "a test",
             "plan": "tiny",
@@ -427,19 +430,19 @@ async def test_a_key_is_told_what_it_has_used_and_what_it_has_left(world: World)
                 {"endpoint": "", "requests": 1},
             ],
         }
-        assert told.headers["ratelimit"] == '"day";r=3;t=43200'
-        assert told.headers["cache-control"] == "no-store"
-        assert await world.ask(key, 9) == {QuotaReason.ADMITTED: 3, QuotaReason.DAY: 6}
+        assert usage.headers["ratelimit"] == '"day";r=3;t=43200'
+        assert usage.headers["cache-control"] == "no-store"
+        assert await world.request(key, 9) == {QuotaReason.ADMITTED: 3, QuotaReason.DAY: 6}
         assert (await http.get("/v1/usage")).json()["limits"][0]["remaining"] == 0
     await world.end()
     await world.begin()
     async with world.http(key) as http:
-        told = await http.get("/v1/usage")
-        assert (told.json()["requests"], told.json()["limits"][0]["remaining"]) == (7, 0)
-        assert told.headers["ratelimit"] == '"day";r=0;t=43200'
+        usage = await http.get("/v1/usage")
+        assert (usage.json()["requests"], usage.json()["limits"][0]["remaining"]) == (7, 0)
+        assert usage.headers["ratelimit"] == '"day";r=0;t=43200'
 
 
-async def test_usage_is_for_keys_and_its_own_limit_is_the_address(world: World) -> None:
+async def test_usage_needs_a_key_and_is_limited_by_address(world: World) -> None:
     async with world.http() as http:
         assert problem(await http.get("/v1/usage")) == (401, "unauthorised")
     async with world.http(WRITE) as http:
@@ -449,7 +452,7 @@ async def test_usage_is_for_keys_and_its_own_limit_is_the_address(world: World) 
     assert statuses == [200] * 100 + [429]
 
 
-async def test_keys_that_are_made_at_once_where_there_is_no_room_replace_revoked_ones_in_turn(
+async def test_concurrently_created_keys_replace_different_revoked_ones_when_full(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keys_module, "MAX_KEYS", 3)
@@ -495,3 +498,41 @@ async def test_any_interleaving_of_keys_and_failing_commits_stays_within_every_q
     assert sum(admitted.values()) > 0
     assert max(admitted.values()) <= 7
     monkeypatch.undo()
+
+
+def test_usage_beyond_the_bound_is_counted_without_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_module, "MAX_CELLS", 3)
+    usage = Usage()
+    for number in (0, 1, 2, 3, 4, 0):
+        usage.add(Cell("k", "p", f"/e{number}"), "admitted", 1, refused=False)
+    counted = {cell.endpoint: count.answered for cell, count in usage.swap().items()}
+    assert counted == {"/e0": 2, "/e1": 1, "/e2": 1, "": 2}
+    assert usage.merged == 2
+    assert usage.today("k", 1) == {"/e0": 2, "/e1": 1, "/e2": 1, "": 2}
+    assert usage.outcomes == {("p", "admitted"): 6}
+
+
+def test_a_new_day_begins_at_zero() -> None:
+    usage = Usage()
+    usage.add(Cell("k", "p", "/a"), "admitted", 1, refused=False)
+    assert usage.today("k", 2) == {}
+    usage.add(Cell("k", "p", "/b"), "admitted", 2, refused=False)
+    assert usage.today("k", 2) == {"/b": 1}
+    assert usage.today("k", 1) == {}
+
+
+def test_refused_requests_are_counted_separately_and_not_by_endpoint() -> None:
+    usage = Usage()
+    usage.add(Cell("k", "p", "/a"), "minute", 1, refused=True)
+    assert usage.swap() == {Cell("k", "p", "/a"): (0, 1)}
+    assert usage.today("k", 1) == {}
+
+
+def test_a_forgotten_key_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_module, "MAX_CELLS", 1)
+    usage = Usage()
+    usage.add(Cell("a", "p", "/a"), "admitted", 1, refused=False)
+    usage.forget("a")
+    usage.swap()
+    usage.add(Cell("b", "p", "/b"), "admitted", 1, refused=False)
+    assert usage.today("b", 1) == {"/b": 1}

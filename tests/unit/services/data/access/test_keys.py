@@ -1,4 +1,4 @@
-"""Keys: their form, and that nothing of their secret is kept."""
+"""API keys: format, verification, and that the secret is not stored."""
 
 import re
 from dataclasses import replace
@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.data.access import keys
-from services.data.access.keys import Keyring, TooManyKeys, is_id, new_key, offered
+from services.data.access.keys import Keyring, TooManyKeys, bearer_key, is_id, new_key
 
 NOW = 1_700_000_000_000
 
 
-def test_a_new_key_is_known_again() -> None:
+def test_a_new_key_is_verified() -> None:
     key, text = new_key("the page", "free", NOW)
     assert re.fullmatch(r"diem_[a-z0-9]{8}_[A-Za-z0-9]{43}", text)
     assert text.startswith(f"diem_{key.id}_")
@@ -21,7 +21,7 @@ def test_a_new_key_is_known_again() -> None:
     assert Keyring([key]).verify(text) == key
 
 
-def test_the_secret_is_not_kept() -> None:
+def test_the_secret_is_not_stored() -> None:
     key, text = new_key("the page", "free", NOW)
     secret = text.rpartition("_")[2]
     assert secret not in repr(key)
@@ -34,7 +34,7 @@ def test_two_keys_differ() -> None:
 
 
 @given(st.data())
-def test_a_key_with_one_character_changed_is_none(data: st.DataObject) -> None:
+def test_a_key_with_one_changed_character_is_refused(data: st.DataObject) -> None:
     key, text = new_key("a", "free", NOW)
     other, _ = new_key("b", "free", NOW)
     ring = Keyring([key, other])
@@ -45,12 +45,12 @@ def test_a_key_with_one_character_changed_is_none(data: st.DataObject) -> None:
 
 
 @given(st.text())
-def test_any_text_can_be_offered(text: str) -> None:
+def test_arbitrary_text_is_refused_as_a_key(text: str) -> None:
     assert Keyring().verify(text) is None
     assert Keyring().verify(f"diem_{text}") is None
 
 
-def test_a_revoked_key_is_of_no_use_and_stays_so() -> None:
+def test_a_revoked_key_is_refused_for_good() -> None:
     key, text = new_key("a", "free", NOW)
     ring = Keyring([key])
     revoked = ring.revoke(key.id, NOW + 1)
@@ -73,11 +73,11 @@ def test_a_revoked_key_is_of_no_use_and_stays_so() -> None:
         ("bearer  diem_x ", "diem_x"),
     ],
 )
-def test_only_what_looks_like_an_api_key_is_taken_for_one(header: str | None, expected: str | None) -> None:
-    assert offered(header) == expected
+def test_only_bearer_tokens_with_the_prefix_are_api_keys(header: str | None, expected: str | None) -> None:
+    assert bearer_key(header) == expected
 
 
-def test_a_full_ring_forgets_the_key_that_was_revoked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_keyring_forgets_the_key_revoked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "MAX_KEYS", 3)
     made = [new_key(str(number), "free", NOW + number)[0] for number in range(3)]
     ring = Keyring(made)

@@ -1,4 +1,4 @@
-"""Plans: which endpoints they have, and the tables of diem.toml that they come from."""
+"""Plans: the endpoints that they cover, and their tables in diem.toml."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_a_fault_is_named_with_its_place(tmp_path: Path, old: str, new: str, exp
     assert f"{file}: {expected}" in str(caught.value)
 
 
-def test_a_source_and_a_plan_may_have_one_name(tmp_path: Path) -> None:
+def test_a_source_and_a_plan_may_share_a_name(tmp_path: Path) -> None:
     assert load(write(tmp_path, GOOD.replace('"free"', '"market"'))).plan[0].name == "market"
 
 
@@ -65,12 +65,12 @@ def test_a_source_and_a_plan_may_have_one_name(tmp_path: Path) -> None:
     ("endpoint", "allowed"),
     [("/dam", True), ("/dam/prices/GR", True), ("/damage", False), ("/", False), ("/load/GR", False)],
 )
-def test_a_prefix_is_of_whole_segments(endpoint: str, allowed: bool) -> None:
+def test_a_prefix_matches_whole_segments(endpoint: str, allowed: bool) -> None:
     assert AccessPlan("a", prefixes=("/dam",)).may_read(endpoint) is allowed
     assert AccessPlan("a").may_read(endpoint)
 
 
-def test_the_anonymous_plan_is_none_that_a_key_may_have() -> None:
+def test_a_key_cannot_have_the_anonymous_plan() -> None:
     plans = AccessPlans([AccessPlan("anonymous", 10), AccessPlan("free", 60)])
     assert list(plans) == ["free"]
     assert plans.anonymous == AccessPlan("anonymous", 10)

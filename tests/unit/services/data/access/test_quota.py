@@ -1,4 +1,4 @@
-"""Quotas: never more than the plan in any window, whatever is interleaved, lost or killed."""
+"""Quotas: never exceeded in any window, whatever is interleaved, lost or killed."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.data.access.plans import AccessPlan
-from services.data.access.quota import Limit, Quota, QuotaOutcome, RateWindow, day_of, fields
+from services.data.access.quota import Limit, Quota, QuotaOutcome, RateWindow, day_of, rate_limit_fields
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 
@@ -32,7 +32,7 @@ def test_no_interval_of_60_seconds_has_more_than_the_quota(steps: list[float], l
 
 
 @given(st.integers(1, 50), st.floats(0, 1e6))
-def test_the_whole_quota_is_there_at_once_and_again_after_its_wait(limit: int, now: float) -> None:
+def test_the_whole_quota_is_available_at_once_and_again_after_the_wait(limit: int, now: float) -> None:
     quota = Quota(AccessPlan("a", per_minute=limit))
     quota.grant(0, 1000, 1000)
     for _ in range(2):
@@ -66,7 +66,7 @@ def test_a_window_holds_at_most_61_cells() -> None:
 
 
 class Flight(NamedTuple):
-    """A reservation that was sent to the store."""
+    """A reservation under way to the store."""
 
     day: int
     amount: int
@@ -74,7 +74,7 @@ class Flight(NamedTuple):
 
 
 class Days(RuleBasedStateMachine):
-    """One key under a process that is killed, a store that fails or does not answer, and a clock that steps."""
+    """One key, through kills of the process, failures and silence of the store, and steps of the clock."""
 
     @initialize(per_day=st.integers(1, 400), day=st.integers(20_000, 20_002))
     def begin(self, per_day: int, day: int) -> None:
@@ -114,7 +114,7 @@ class Days(RuleBasedStateMachine):
             self.lost[flight.day] += flight.amount
 
     def lose(self) -> None:
-        """What is reserved and not handed out may be of no use from now on."""
+        """Reserved units that were not handed out may be void from now on."""
         self.lost[self.quota.day] += self.quota.spare
 
     @rule()
@@ -141,7 +141,7 @@ class Days(RuleBasedStateMachine):
             assert served <= self.store[day]
 
     def teardown(self) -> None:
-        """What is left can still be had: exactly the quota, but for what was lost on the way."""
+        """The remaining units can be acquired: exactly the quota, except for lost units."""
         if self.flight is not None:
             self.settle(committed=False, answered=False)
         while (outcome := self.quota.acquire(0.0, self.day)) is not QuotaOutcome.OVER_DAY:
@@ -172,7 +172,7 @@ def test_exactly_the_quota_of_a_day_through_orderly_restarts() -> None:
     assert served == 103
 
 
-def test_what_is_left_of_a_day_is_of_no_use_on_the_next_one() -> None:
+def test_units_of_a_day_cannot_be_used_on_the_next() -> None:
     quota = Quota(AccessPlan("a", per_day=100))
     quota.grant(5, 100, 100)
     assert quota.acquire(0.0, 5) is QuotaOutcome.ADMITTED
@@ -187,7 +187,7 @@ def test_a_lower_plan_counts_from_what_was_used() -> None:
     assert quota.used(5) == 10
 
 
-def test_a_unit_of_neither_limit_is_taken_when_one_is_exceeded() -> None:
+def test_no_unit_is_consumed_when_either_limit_is_exceeded() -> None:
     quota = Quota(AccessPlan("a", per_minute=1, per_day=10))
     quota.grant(5, 10, 10)
     assert quota.acquire(0.0, 5) is QuotaOutcome.ADMITTED
@@ -202,7 +202,7 @@ def test_a_block_is_a_small_part_of_the_quota(per_day: int, waiting: int, block:
     assert Quota(AccessPlan("a", per_day=per_day)).block(waiting) == block
 
 
-def test_days_without_a_limit_are_counted_all_the_same() -> None:
+def test_days_without_a_limit_are_counted() -> None:
     quota = Quota(AccessPlan("a"))
     assert quota.acquire(0.0, 5) is QuotaOutcome.RESERVE
     quota.grant(5, quota.block(), 1000 + quota.block())
@@ -211,14 +211,14 @@ def test_days_without_a_limit_are_counted_all_the_same() -> None:
     assert quota.limits(0.0, NOON) == []
 
 
-def test_headers_say_what_is_left_and_when_there_is_more() -> None:
+def test_rate_limit_headers_state_remaining_and_reset() -> None:
     quota, day = Quota(AccessPlan("a", per_minute=60, per_day=1000)), day_of(NOON)
     quota.grant(day, 20, 20)
     for now in (100.0, 100.5, 130.9):
         assert quota.acquire(now, day) is QuotaOutcome.ADMITTED
     assert quota.limits(130.9, NOON) == [Limit("minute", 60, 60, 57, 31), Limit("day", 1000, 86_400, 997, 43_200)]
-    assert fields(quota.limits(130.9, NOON)) == {
+    assert rate_limit_fields(quota.limits(130.9, NOON)) == {
         "RateLimit-Policy": '"minute";q=60;w=60, "day";q=1000;w=86400',
         "RateLimit": '"minute";r=57;t=31, "day";r=997;t=43200',
     }
-    assert fields([]) == {}
+    assert rate_limit_fields([]) == {}

@@ -1,4 +1,4 @@
-"""The OpenAPI description is a file: the limits and routes that it states are those of the code."""
+"""The OpenAPI file states the limits and routes of the code."""
 
 import re
 from typing import Any
@@ -30,7 +30,7 @@ def test_every_problem_status_of_the_code_is_described() -> None:
     assert {status for _, status, _ in _STATUSES} <= described
 
 
-def test_every_reference_within_openapi_leads_somewhere() -> None:
+def test_every_reference_within_openapi_resolves() -> None:
     for reference in re.findall(r"'\$ref': '([^']+)'", str(DOCUMENT)):
         found: Any = DOCUMENT
         for part in reference.removeprefix("#/").split("/"):

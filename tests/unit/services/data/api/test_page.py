@@ -1,4 +1,4 @@
-"""The page: caching by kind of file, policies that let it reach its WebSocket servers and nothing else."""
+"""The page: caching by kind of file, and policies that allow its own servers only."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def built(rest: Rest) -> Path:
     return rest.page
 
 
-async def test_before_the_build_a_plain_page_says_what_to_do(rest: Rest) -> None:
+async def test_before_the_build_a_plain_page_explains_what_to_do(rest: Rest) -> None:
     response = await rest.reader.get("/")
     assert response.status_code == 200
     assert "has not been built" in response.text
@@ -25,7 +25,7 @@ async def test_before_the_build_a_plain_page_says_what_to_do(rest: Rest) -> None
 
 
 @pytest.mark.usefixtures("built")
-async def test_hashed_assets_are_kept_for_ever_and_the_page_is_asked_for_again(rest: Rest) -> None:
+async def test_hashed_assets_are_immutable_and_the_page_is_revalidated(rest: Rest) -> None:
     page = await rest.reader.get("/")
     assert "<title>page</title>" in page.text
     assert page.headers["cache-control"] == "no-cache"
@@ -46,7 +46,7 @@ async def test_the_page_may_connect_to_its_servers_and_nothing_else(rest: Rest) 
 
 
 @pytest.mark.usefixtures("built")
-async def test_the_page_may_ask_the_metadata_services_over_http_and_websocket(rest: Rest) -> None:
+async def test_the_page_may_connect_to_the_metadata_services_over_http_and_websocket(rest: Rest) -> None:
     metadata = [{"port": 8400, "path": "/v1"}, {"url": "https://meta.example/v1"}]
     client = rest.make(options={"metadata": metadata})
     policy = (await client.get("/", headers={"Host": "localhost:8080"})).headers["content-security-policy"]
@@ -55,7 +55,7 @@ async def test_the_page_may_ask_the_metadata_services_over_http_and_websocket(re
 
 
 @pytest.mark.usefixtures("built")
-async def test_every_answer_forbids_guessing_its_type(rest: Rest) -> None:
+async def test_every_answer_forbids_content_sniffing(rest: Rest) -> None:
     for path in ("/", "/assets/page-abc123.js", "/config.json", "/v1/endpoints", "/nothing"):
         assert (await rest.reader.get(path)).headers["x-content-type-options"] == "nosniff"
 

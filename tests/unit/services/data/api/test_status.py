@@ -1,4 +1,4 @@
-"""GET /v1/sources: how the sources are doing, conditional, and without anything that is nobody's business."""
+"""GET /v1/sources: public state of the sources, and conditional requests."""
 
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,8 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
         prices, files = changed.json()["sources"]
         assert (prices["ok"], prices["failures"]) == (False, 1)
         assert prices["error"] == files["error"] == "it cannot be reached or read"
-        told = [entry["error"] for entry in runner.status()]
-        assert told == [
+        errors = [entry["error"] for entry in runner.status()]
+        assert errors == [
             "ConnectError: All connection attempts failed",
             "the directory cannot be read: No such file or directory",
         ]
@@ -79,7 +79,7 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
         (OSError("no route to db.internal"), Fault.UNREACHABLE),
     ],
 )
-def test_everybody_is_told_in_words_of_ours_what_is_wrong(error: Exception, fault: Fault) -> None:
+def test_the_public_status_describes_errors_in_general_words(error: Exception, fault: Fault) -> None:
     health = Health("files", ManualClock())
     health.failed(str(error), fault=fault_of(error))
     assert health.public_status()["error"] == fault.value

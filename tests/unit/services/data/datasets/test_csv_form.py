@@ -1,4 +1,4 @@
-"""Datasets from CSV: every fault with its line; and back to CSV."""
+"""Datasets from CSV, with the line of every fault, and back to CSV."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_csv_and_json_of_the_same_data_are_the_same_dataset() -> None:
     ],
     ids=["bom", "crlf", "empty lines", "other order", "quoted", "unit column"],
 )
-def test_ways_of_writing_the_same_table(body: bytes) -> None:
+def test_equivalent_notations_make_the_same_table(body: bytes) -> None:
     assert parse(body) == parse(GOOD)
 
 
@@ -66,7 +66,7 @@ def test_a_wrong_table_is_refused_with_the_line(body: bytes, where: str, reason:
 
 
 @pytest.mark.parametrize("body", [b"time,value\n\xff", b"time,value\n\0"])
-def test_what_is_not_text_is_malformed(body: bytes) -> None:
+def test_a_body_that_is_not_text_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedBody):
         parse(body)
 
@@ -77,7 +77,7 @@ def test_another_unit_than_the_known_one_is_refused_with_the_line() -> None:
     assert caught.value.where == "line 2"
 
 
-def test_unit_and_resolution_must_come_from_somewhere() -> None:
+def test_a_table_without_unit_or_resolution_is_refused() -> None:
     with pytest.raises(InvalidDataset, match="unit is not known"):
         parse(GOOD, unit=None)
     with pytest.raises(InvalidDataset, match="resolution is not known"):

@@ -1,4 +1,4 @@
-"""Datasets from JSON: one form, complete checks, errors that say where."""
+"""Datasets from JSON: canonical form, complete checks, errors with their place."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.data import datasets
 from services.data.datasets.json_form import deeper_than
-from services.data.errors import BodyTooLarge, InvalidDataset, MalformedBody, WrongUnit
+from services.data.errors import DatasetTooLarge, InvalidDataset, MalformedBody, WrongUnit
 
 HOURS = [f"2026-01-01T{hour:02d}:00:00Z" for hour in range(24)]
 
@@ -37,7 +37,7 @@ def test_a_dataset_keeps_its_points_in_canonical_form() -> None:
     )
 
 
-def test_ways_of_writing_the_same_data_are_the_same_dataset() -> None:
+def test_equivalent_notations_make_the_same_dataset() -> None:
     one = document(points=[{"time": "2026-01-01T00:00:00Z", "value": 81}])
     same = {
         "points": [{"value": 81.0, "time": "2026-01-01T00:00+00:00"}],
@@ -95,7 +95,7 @@ def test_what_is_not_json_is_malformed(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["unit", "points", "time", "value", "resolution"])
-def test_a_field_that_is_there_twice_is_refused(name: str) -> None:
+def test_a_repeated_field_is_refused(name: str) -> None:
     text = json.dumps(document(points=[{"time": HOURS[0], "value": 1}]))
     value = {"unit": '"MW"', "points": "[]", "time": '"x"', "value": "2", "resolution": '"PT1H"'}[name]
     doubled = text.replace(f'"{name}":', f'"{name}": {value}, "{name}":', 1)
@@ -103,27 +103,27 @@ def test_a_field_that_is_there_twice_is_refused(name: str) -> None:
         datasets.parse_single("/a", doubled.encode())
 
 
-def test_a_field_that_is_there_twice_in_escapes_is_refused() -> None:
+def test_a_field_repeated_with_escapes_is_refused() -> None:
     text = json.dumps(document()).replace('"unit":', '"un\\u0069t": "MW", "unit":', 1)
     with pytest.raises(InvalidDataset, match="'unit' is there twice"):
         datasets.parse_single("/a", text.encode())
 
 
-def test_escapes_that_hide_nothing_are_allowed() -> None:
+def test_escapes_without_repeated_fields_are_accepted() -> None:
     text = json.dumps(document()).replace("EUR/MWh", "EUR\\/MWh")
     assert datasets.parse_single("/a", text.encode()).unit == "EUR/MWh"
 
 
 def test_a_body_above_the_limit_is_too_large() -> None:
-    with pytest.raises(BodyTooLarge):
+    with pytest.raises(DatasetTooLarge):
         datasets.parse_single("/a", b" " * (datasets.MAX_DATASET_BYTES + 1))
-    with pytest.raises(BodyTooLarge):
+    with pytest.raises(DatasetTooLarge):
         datasets.parse_bulk(b" " * (datasets.MAX_BULK_BYTES + 1))
 
 
 def test_a_dataset_that_grows_above_the_limit_in_canonical_form_is_too_large() -> None:
     points = [datasets.Point(index * 60, 123456789.123) for index in range(1500)]
-    with pytest.raises(BodyTooLarge):
+    with pytest.raises(DatasetTooLarge):
         datasets.build("/a", "MW", "PT1M", points)
 
 
@@ -153,7 +153,7 @@ def test_a_wrong_bulk_is_refused_with_the_place(value: object, where: str) -> No
     assert caught.value.where == where
 
 
-def test_a_source_may_leave_to_the_configuration_what_it_does_not_say() -> None:
+def test_the_configuration_completes_the_data_of_a_source() -> None:
     points = document()["points"]
     for body in (encoded(points), encoded({"points": points, "updated": "yesterday"})):
         (dataset,) = datasets.parse_source(body, endpoint="/a", unit_="MW", resolution="PT1H", title="A")
@@ -165,7 +165,7 @@ def test_a_source_that_disagrees_with_its_configuration_is_refused() -> None:
         datasets.parse_source(encoded(document()), endpoint="/a", unit_="MW", resolution=None)
 
 
-def test_a_source_may_write_the_resolution_in_another_way_than_its_configuration() -> None:
+def test_a_source_may_state_an_equivalent_resolution() -> None:
     points = document()["points"]
     for said, known in (("PT60M", "PT1H"), ("PT1H", "PT60M")):
         body = encoded({"points": points, "resolution": said})
@@ -178,13 +178,13 @@ def test_a_source_may_write_the_resolution_in_another_way_than_its_configuration
             )
 
 
-def test_a_source_can_bring_several_datasets() -> None:
+def test_a_source_can_return_several_datasets() -> None:
     body = encoded({"datasets": [{"endpoint": f"/m/{name}", **document()} for name in "xy"]})
     found = datasets.parse_source(body, endpoint=None, unit_=None, resolution=None)
     assert [dataset.endpoint for dataset in found] == ["/m/x", "/m/y"]
 
 
-def test_without_unit_anywhere_a_source_is_refused() -> None:
+def test_data_without_a_unit_anywhere_is_refused() -> None:
     with pytest.raises(InvalidDataset, match="neither the data nor the configuration says the unit"):
         datasets.parse_source(encoded(document()["points"]), endpoint="/a", unit_=None, resolution="PT1H")
 
@@ -206,7 +206,7 @@ def test_brackets_in_strings_cannot_hide_nesting() -> None:
     assert deeper_than(hidden.encode(), 32)
 
 
-def test_a_body_that_is_nested_too_deeply_is_malformed() -> None:
+def test_a_body_nested_too_deeply_is_malformed() -> None:
     with pytest.raises(MalformedBody, match="32 deep"):
         datasets.parse_single("/a", _nested(20_000))
 

@@ -1,4 +1,4 @@
-"""Local times: the hour that comes twice is data, the one that does not come is refused; zoneinfo is the oracle."""
+"""Local times: repeated hours are data, skipped ones are refused; zoneinfo is the oracle."""
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -23,13 +23,13 @@ AUTUMN_NIGHT = int(datetime(2026, 10, 24, 23, tzinfo=UTC).timestamp())
 
 @cache
 def oracle(key: str) -> ZoneInfo:
-    """The zone from the package: the machine's own database may be another one."""
+    """Return the zone from the package tzdata: the machine's own database may differ."""
     with (files("tzdata") / "zoneinfo" / key).open("rb") as file:
         return ZoneInfo.from_file(file, key)
 
 
 def wall(seconds: int, key: str) -> datetime:
-    """What the clocks of a zone show: independent of the code under test."""
+    """Return the local time of a zone, independently of the code under test."""
     return datetime.fromtimestamp(seconds, UTC).astimezone(oracle(key))
 
 
@@ -39,7 +39,7 @@ def is_repeat(seconds: int, key: str) -> bool:
 
 @cache
 def changes(key: str, year: int) -> list[int]:
-    """The quarters of a year (UTC) that begin with another offset than the one before."""
+    """Return the quarter-hours of a year (UTC) at which the offset changes."""
     start = int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
     quarters = range(start, start + 366 * 86_400, 900)
     return [at for at in quarters if wall(at, key).utcoffset() != wall(at - 1, key).utcoffset()]
@@ -52,7 +52,7 @@ def changes(key: str, year: int) -> list[int]:
     st.sampled_from([900, 1800, 3600, 7200]),
     st.tuples(st.integers(1, 12), st.integers(6, 30)),
 )
-@settings(deadline=None)  # the first look at a year of a zone takes a while
+@settings(deadline=None)  # the first use of a zone's year takes a while
 @example("Europe/Athens", 2026, 1, 3600, (3, 8))
 @example("Australia/Lord_Howe", 2026, 0, 3600, (3, 8))
 def test_a_series_without_gaps_is_read_back_as_the_instants_it_was_written_from(
@@ -113,7 +113,7 @@ def test_the_missing_hour_of_each_change_is_refused(key: str) -> None:
         ("2026-01-01T00:00", "2025-12-31T22:00:00Z"),
     ],
 )
-def test_a_time_with_an_offset_is_itself_and_one_without_is_the_zones(text: str, expected: str) -> None:
+def test_a_time_without_an_offset_is_local_time_of_the_zone(text: str, expected: str) -> None:
     assert LocalClock("Europe/Athens").instant(text, after=-1, grid=60).text == expected
 
 
@@ -122,7 +122,7 @@ def test_a_time_with_an_offset_is_itself_and_one_without_is_the_zones(text: str,
              "2026-06-01T24:00", "2026-06-01T00:00+2:00", "1969-12-31T23:00Z", "1970-01-01T00:00+01:00",
              "2199-12-31T23:30-01:00"]
 )  # fmt: skip
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_text_that_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|1970"):
         LocalClock("Europe/Athens").instant(text, after=-1, grid=60)
 
@@ -130,7 +130,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "key", ["", "Athens", "Europe", "../etc/passwd", "/etc/localtime", "Europe/Athens/", "zone.tab"]
 )
-def test_what_is_no_zone_is_refused(key: str) -> None:
+def test_text_that_is_no_zone_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="is not a time zone"):
         zone(key)
 
@@ -144,12 +144,12 @@ def table(rows: str, step: str = "PT1H") -> datasets.Dataset:
 AUTUMN = "2026-10-25T02:00,1000\n2026-10-25T03:00,2000\n2026-10-25T03:00,3000\n2026-10-25T04:00,4000\n"
 
 
-def test_the_repeated_hour_of_autumn_is_data_in_the_order_of_the_rows() -> None:
+def test_the_repeated_hour_of_autumn_is_resolved_by_the_order_of_the_rows() -> None:
     points = [datasets.Point(AUTUMN_NIGHT + hour * 3600, value) for hour, value in enumerate((1, 2, 3, 4))]
     assert table(AUTUMN).content == datasets.build("/a", "MW", "PT1H", points).content
 
 
-def test_a_third_occurrence_is_twice_too_much() -> None:
+def test_a_third_occurrence_of_a_local_time_is_refused() -> None:
     with pytest.raises(InvalidDataset, match="line 5: 2026-10-25T01:00:00Z is there twice"):
         table(AUTUMN.replace("T04:00", "T03:00"))
 
@@ -161,7 +161,7 @@ def test_the_missing_hour_of_spring_is_refused_with_its_line() -> None:
     assert "2026-03-29T03:00 does not exist in Europe/Athens" in caught.value.reason
 
 
-def test_json_of_a_source_is_read_the_same_way_and_described() -> None:
+def test_local_times_and_declarations_apply_to_json_of_a_source() -> None:
     declared = Declared(
         None,
         EndpointDeclaration(None, "PT1H"),
@@ -184,7 +184,7 @@ def test_json_of_a_source_is_read_the_same_way_and_described() -> None:
         )
 
 
-def test_what_comes_through_the_api_is_still_in_utc_and_in_units_that_are_stored() -> None:
+def test_bodies_of_the_api_are_in_utc_and_not_converted() -> None:
     with pytest.raises(InvalidDataset, match="is not a time in UTC"):
         datasets.rows_to_datasets(
             datasets.parse_csv(b"time,value\n2026-01-01T00:00,1\n"), endpoint="/a", unit_="MW", resolution="PT1H"
@@ -195,7 +195,7 @@ def test_what_comes_through_the_api_is_still_in_utc_and_in_units_that_are_stored
         )
 
 
-def test_area_and_quantity_are_no_part_of_the_content() -> None:
+def test_area_and_quantity_are_not_part_of_the_content() -> None:
     points = [datasets.Point(AUTUMN_NIGHT, 1)]
     plain = datasets.build("/a", "MW", "PT1H", points)
     described = datasets.build("/a", "MW", "PT1H", points, area="GR", quantity="load")
@@ -204,7 +204,7 @@ def test_area_and_quantity_are_no_part_of_the_content() -> None:
 
 
 def days(key: str, rows: str) -> list[str]:
-    """The instants of a table of days."""
+    """Return the instants of a table of days."""
     declared = Declared("/a", EndpointDeclaration("MWh", "P1D"), clock=LocalClock(key))
     (found,) = datasets.read_table(datasets.parse_csv(b"time,value\n" + rows.encode()), declared)
     return [point["time"] for point in orjson.loads(found.content)["points"]]
@@ -226,7 +226,7 @@ def test_days_of_a_zone_begin_when_its_clocks_first_show_the_date(key: str, mont
     assert days(key, "".join(f"{text},1\n" for text in expected)) == expected
 
 
-def test_days_of_23_and_25_hours_are_data_of_json_too() -> None:
+def test_json_accepts_days_of_23_and_25_hours() -> None:
     declared = Declared("/a", EndpointDeclaration("MWh", "P1D"), clock=LocalClock("Europe/Athens"))
     body = orjson.dumps([{"time": f"2026-{day}T00:00", "value": 1} for day in ("03-29", "03-30", "10-25", "10-26")])
     (found,) = datasets.read_json(body, declared)
@@ -238,7 +238,7 @@ def test_days_of_23_and_25_hours_are_data_of_json_too() -> None:
         datasets.read_json(body.replace(b"03-30T00", b"03-30T01"), declared)
 
 
-def test_days_of_utc_are_still_taken_from_a_source_with_a_zone() -> None:
+def test_a_source_with_a_zone_may_have_days_of_utc() -> None:
     rows = "2026-06-01T00:00Z,1\n2026-06-02T00:00Z,2\n"
     assert days("Europe/Athens", rows) == ["2026-06-01T00:00:00Z", "2026-06-02T00:00:00Z"]
     # In winter London's days are those of UTC: which are meant is seen in April.
@@ -259,12 +259,12 @@ def test_days_of_utc_are_still_taken_from_a_source_with_a_zone() -> None:
         ("2026-06-02T00:00,1\n2026-06-01T00:00,2\n", "line 3: 2026-05-31T21:00:00Z is earlier"),
     ],
 )
-def test_days_are_of_one_kind_and_in_order(rows: str, why: str) -> None:
+def test_a_series_has_days_of_one_kind_in_order(rows: str, why: str) -> None:
     with pytest.raises(InvalidDataset, match=why):
         days("Europe/Athens", rows)
 
 
-def test_a_day_that_a_zone_left_out_is_refused() -> None:
+def test_a_day_that_a_zone_skipped_is_refused() -> None:
     with pytest.raises(InvalidDataset, match="line 3: 2011-12-30T00:00 does not exist in Pacific/Apia"):
         days("Pacific/Apia", "2011-12-29T00:00,1\n2011-12-30T00:00,2\n")
 

@@ -1,4 +1,4 @@
-"""Units at the edge: exact in decimal, to the quantity's canonical unit, and refused where nothing fits."""
+"""Conversion of units: exact in decimal, to the canonical unit of the quantity, else refused."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -51,7 +51,7 @@ def test_conversion_is_exact_and_rounded_once(unit: str, value: float) -> None:
 
 
 @given(st.decimals("-1e6", "1e6", places=6).map(float))
-def test_kilo_and_back_is_the_same_number(value: float) -> None:
+def test_conversion_to_kilo_and_back_is_exact(value: float) -> None:
     assert conversion("GW", "load")(conversion("kW", "load")(value)) == pytest.approx(value, rel=1e-15)
     assert Decimal(repr(float(conversion("kW", "load")(value)))) == Decimal(repr(value)) / 1000
 
@@ -63,7 +63,7 @@ def test_every_canonical_unit_can_be_stored_and_stays_as_it_is() -> None:
         assert not any(conversion(unit, name).changes for unit in units)
 
 
-def test_every_unit_of_a_source_ends_in_one_that_can_be_stored() -> None:
+def test_every_unit_of_a_source_converts_to_one_that_can_be_stored() -> None:
     assert {conversion(unit, "").unit for unit in SOURCE_UNITS} == UNITS
 
 
@@ -76,7 +76,7 @@ def test_every_unit_of_a_source_ends_in_one_that_can_be_stored() -> None:
         ("furlong", "", "unknown unit 'furlong'"),
     ],
 )
-def test_what_a_quantity_is_not_measured_in_is_refused(unit: str, measured: str, reason: str) -> None:
+def test_a_unit_that_does_not_measure_the_quantity_is_refused(unit: str, measured: str, reason: str) -> None:
     with pytest.raises(ValueError, match="^" + reason):
         conversion(unit, measured)
 

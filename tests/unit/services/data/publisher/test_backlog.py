@@ -1,4 +1,4 @@
-"""The backlog of the publisher, held against a log that may lose requests: the cursor never claims too much."""
+"""The backlog against a log that may lose requests: the cursor never claims too much."""
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from services.data.publisher.backlog import Backlog, PartitionQueue
 
 NAMES = [f"/e/{n}".encode() for n in range(6)]
 PARTITIONS = 2
-LANES = PARTITIONS + 1
+QUEUES = PARTITIONS + 1
 ENTRIES = st.dictionaries(
     st.sampled_from(NAMES),
     st.builds(Entry, st.integers(HOT, PARTITIONS - 1), st.none() | st.integers(HOT, PARTITIONS - 1)),
@@ -20,13 +20,13 @@ ONE = PartitionMap(Head(1, 0))
 
 
 class Publishing(RuleBasedStateMachine):
-    """A store whose changes are taken in, requests that land, fail, or land without us hearing of it, and new maps."""
+    """Changes of a store, requests that are acknowledged, fail or succeed unacknowledged, and new maps."""
 
     @initialize(cursor=st.integers(0, 3))
     def resume_phase(self, cursor: int) -> None:
         self.sequence = 0
         self.latest: dict[bytes, int] = {}
-        self.written: list[dict[bytes, int]] = [{} for _ in range(LANES)]
+        self.written: list[dict[bytes, int]] = [{} for _ in range(QUEUES)]
         self.sent: dict[int, dict[bytes, int]] = {}
         self.backlog = Backlog(PARTITIONS, cursor, PartitionMap(Head(PARTITIONS, 0)))
         for name in NAMES[:cursor]:
@@ -44,7 +44,7 @@ class Publishing(RuleBasedStateMachine):
         new = sorted((s, e) for e, s in self.latest.items() if s > self.backlog.ingested)
         self.backlog.ingest(Change(s, e, s, 0, b"") for s, e in new)
 
-    @rule(number=st.integers(0, LANES - 1), limit=st.integers(1, 3))
+    @rule(number=st.integers(0, QUEUES - 1), limit=st.integers(1, 3))
     def send(self, number: int, limit: int) -> None:
         queue = self.backlog.queues[number]
         if not (queue.in_flight or queue.tombstones_in_flight):
@@ -52,7 +52,7 @@ class Publishing(RuleBasedStateMachine):
             self.sent[number] = {e: self.latest[e] for e in queue.dequeue(limit)}
             self.sent[number] |= dict.fromkeys(self.backlog.dequeue_tombstones(number, limit), 0)
 
-    @rule(number=st.integers(0, LANES - 1), fits=st.integers(0, 3))
+    @rule(number=st.integers(0, QUEUES - 1), fits=st.integers(0, 3))
     def land(self, number: int, fits: int) -> None:
         queue = self.backlog.queues[number]
         if queue.in_flight or queue.tombstones_in_flight:
@@ -61,7 +61,7 @@ class Publishing(RuleBasedStateMachine):
             queue.requeue([endpoint for endpoint, _ in sent[1 + fits :]])
             queue.acknowledged()
 
-    @rule(number=st.integers(0, LANES - 1), written=st.booleans())
+    @rule(number=st.integers(0, QUEUES - 1), written=st.booleans())
     def fail(self, number: int, written: bool) -> None:
         queue = self.backlog.queues[number]
         if (queue.in_flight or queue.tombstones_in_flight) and written:
@@ -92,13 +92,13 @@ class Publishing(RuleBasedStateMachine):
         for queue in self.backlog.queues:
             queue.requeue()
         while any(queue.due or queue.tombstones for queue in self.backlog.queues):
-            for number in range(LANES):
+            for number in range(QUEUES):
                 self.send(number, 3)
                 self.land(number, 6)
         for name, sequence in self.latest.items():
             homes = self.backlog.homes(name)
             assert {self.written[queue].get(name) for queue in homes} == {sequence}
-            assert {self.written[queue].get(name, 0) for queue in range(LANES) if queue not in homes} <= {0}
+            assert {self.written[queue].get(name, 0) for queue in range(QUEUES) if queue not in homes} <= {0}
         assert self.backlog.stable
         assert self.backlog.cursor == self.sequence or not self.latest
         assert len(self.backlog) == 0
@@ -112,7 +112,7 @@ class Publishing(RuleBasedStateMachine):
 
     @invariant()
     def what_is_acknowledged_is_there(self) -> None:
-        """Settled: every endpoint of the store has been written since its lane became a home of it."""
+        """Stable: every endpoint was written to each of its partitions since it was routed there."""
         if hasattr(self, "backlog") and self.backlog.stable:
             for name, sequence in self.latest.items():
                 for number in self.backlog.homes(name):
@@ -138,7 +138,7 @@ TestPublishing = Publishing.TestCase
 TestPublishing.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_what_is_due_is_bounded_by_the_endpoints_however_long_the_log_is_away() -> None:
+def test_the_backlog_is_bounded_by_the_endpoints_during_an_outage() -> None:
     backlog = Backlog(PARTITIONS, 0, PartitionMap(Head(PARTITIONS, 0)))
     backlog.ingest(Change(s, NAMES[s % len(NAMES)], s, 0, b"") for s in range(1, 10_000))
     assert len(backlog) == len(NAMES)
@@ -153,7 +153,7 @@ def test_the_longest_due_is_sent_first(order: list[bytes]) -> None:
     assert queue.dequeue(3) + queue.dequeue(3) == order
 
 
-def test_sending_again_holds_the_cursor_back_only_for_what_is_new() -> None:
+def test_a_resend_holds_the_cursor_back_only_for_new_changes() -> None:
     backlog = Backlog(1, 5, ONE)
     backlog.resend([b"/a"])
     assert backlog.cursor == 5
@@ -164,7 +164,7 @@ def test_sending_again_holds_the_cursor_back_only_for_what_is_new() -> None:
     assert backlog.cursor == 6
 
 
-def test_an_endpoint_that_moves_before_it_was_written_holds_the_cursor_back_where_it_is_now() -> None:
+def test_an_unwritten_endpoint_that_moves_holds_the_cursor_back_in_its_new_partition() -> None:
     backlog = Backlog(1, 0, ONE)
     backlog.ingest([Change(1, b"/a", 1, 0, b""), Change(2, b"/b", 2, 0, b"")])
     hot = len(backlog.queues) - 1
@@ -177,7 +177,7 @@ def test_an_endpoint_that_moves_before_it_was_written_holds_the_cursor_back_wher
 
 
 @pytest.mark.parametrize("under_way", [False, True])
-def test_an_endpoint_that_loses_its_first_lane_before_it_was_written_holds_the_cursor_back_in_its_second(
+def test_an_unwritten_endpoint_that_leaves_one_of_two_partitions_holds_the_cursor_back_in_the_other(
     under_way: bool,
 ) -> None:
     hot = {b"/a": Entry(0, HOT)}
@@ -194,7 +194,7 @@ def test_an_endpoint_that_loses_its_first_lane_before_it_was_written_holds_the_c
     assert backlog.cursor == 1
 
 
-def test_what_the_store_has_not_is_not_due_by_a_new_map() -> None:
+def test_endpoints_missing_in_the_store_are_not_enqueued_by_a_new_map() -> None:
     backlog = Backlog(1, 0, ONE)
     assert backlog.switch_map(PartitionMap(Head(1, 1), {b"/unknown": Entry(HOT)}), []) == set()
     assert len(backlog) == 0
@@ -204,7 +204,7 @@ def test_what_the_store_has_not_is_not_due_by_a_new_map() -> None:
 MOVING = PartitionMap(Head(2, 4, Phase.PREPARE), {b"/a": Entry(0, 1), b"/b": Entry(1, HOT), b"/c": Entry(1)})
 
 
-def test_a_publisher_that_starts_while_endpoints_move_writes_them_to_their_targets_before_it_says_so() -> None:
+def test_a_publisher_started_in_prepare_writes_moving_endpoints_before_it_acknowledges() -> None:
     backlog = Backlog(2, 9, MOVING)
     backlog.resume_phase([b"/a", b"/b", b"/c"])
     assert [list(queue.due) for queue in backlog.queues] == [[], [b"/a"], [b"/b"]]
@@ -215,7 +215,7 @@ def test_a_publisher_that_starts_while_endpoints_move_writes_them_to_their_targe
     assert backlog.stable
 
 
-def test_a_publisher_that_starts_when_endpoints_have_moved_buries_what_is_left_of_them() -> None:
+def test_a_publisher_started_in_retire_writes_tombstones_for_moved_endpoints() -> None:
     backlog = Backlog(2, 9, PartitionMap(MOVING.head._replace(phase=Phase.RETIRE), MOVING.entries))
     backlog.resume_phase([b"/a", b"/c"])
     assert (backlog.with_tombstones(), backlog.dequeue_tombstones(0, 10)) == ([0], [b"/a"])
@@ -226,7 +226,7 @@ def test_a_publisher_that_starts_when_endpoints_have_moved_buries_what_is_left_o
     assert backlog.stable
 
 
-def test_an_update_under_way_when_the_lane_becomes_new_again_is_not_yet_the_current_one() -> None:
+def test_a_request_in_flight_before_a_reroute_does_not_count_as_the_first_record() -> None:
     backlog = Backlog(2, 0, PartitionMap(Head(2, 0), {b"/a": Entry(0)}))
     backlog.ingest([Change(1, b"/a", 1, 0, b"")])
     backlog.queues[0].dequeue(1)
@@ -237,7 +237,7 @@ def test_an_update_under_way_when_the_lane_becomes_new_again_is_not_yet_the_curr
 
 
 @pytest.mark.parametrize("fits", [True, False])
-def test_an_endpoint_that_always_changes_while_it_is_written_reaches_its_new_lane_all_the_same(fits: bool) -> None:
+def test_an_endpoint_that_changes_during_every_request_still_becomes_stable_in_its_new_partition(fits: bool) -> None:
     backlog = Backlog(2, 0, PartitionMap(Head(2, 0), {b"/a": Entry(0)}))
     backlog.switch_map(PartitionMap(Head(2, 1, Phase.PREPARE), {b"/a": Entry(0, 1)}), [b"/a"])
     queue = backlog.queues[1]
@@ -250,7 +250,7 @@ def test_an_endpoint_that_always_changes_while_it_is_written_reaches_its_new_lan
 
 
 @pytest.mark.parametrize(("phase", "first"), [(Phase.PREPARE, [b"/m", b"/r"]), (Phase.RETIRE, [b"/r", b"/m"])])
-def test_unknown_names_come_in_the_order_in_which_they_matter(phase: Phase, first: list[bytes]) -> None:
+def test_unknown_endpoints_are_ordered_by_relevance_to_the_phase(phase: Phase, first: list[bytes]) -> None:
     entries = {b"/known": Entry(1, 2), b"/m": Entry(1, 2), b"/r": Entry(3)}
     backlog = Backlog(4, 0, PartitionMap(Head(4, 7, phase), entries))
     assert backlog.unknown(lambda name: name == b"/known") == first

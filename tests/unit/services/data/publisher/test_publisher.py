@@ -1,4 +1,4 @@
-"""The topics that are published to, when they have been deleted while the publisher runs."""
+"""Topics deleted while the publisher runs."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from services.data.publisher.backlog import Backlog, PublisherState
 OPTIONS = KafkaOptions("k:9092")
 
 
-async def test_topics_that_are_made_again_have_room_for_the_map_that_is_followed(
+async def test_recreated_topics_have_the_partitions_of_the_current_map(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     map_ = PartitionMap(Head(12, 4), {b"/a": Entry(15)})

@@ -1,4 +1,4 @@
-"""The ledger of a partition: what is ours is expected, what is not is noticed once."""
+"""The offset tracker: accepts our own records, and detects foreign ones once."""
 
 from services.data.publisher.senders import OffsetTracker
 
@@ -8,7 +8,7 @@ def looked_at(tracker: OffsetTracker) -> bool:
     return found
 
 
-def test_what_was_there_before_is_taken_as_it_is() -> None:
+def test_records_from_before_the_start_are_accepted() -> None:
     tracker = OffsetTracker()
     tracker.compare_end(17)
     tracker.acknowledged(17, 3)
@@ -16,7 +16,7 @@ def test_what_was_there_before_is_taken_as_it_is() -> None:
     assert not looked_at(tracker)
 
 
-def test_a_record_between_ours_is_noticed_when_ours_lands() -> None:
+def test_a_foreign_record_between_ours_is_detected_at_the_acknowledgement() -> None:
     tracker = OffsetTracker()
     tracker.compare_end(0)
     tracker.acknowledged(1, 2)
@@ -25,7 +25,7 @@ def test_a_record_between_ours_is_noticed_when_ours_lands() -> None:
     assert not looked_at(tracker)
 
 
-def test_a_record_after_ours_is_noticed_at_the_next_look() -> None:
+def test_a_foreign_record_after_ours_is_detected_at_the_next_check() -> None:
     tracker = OffsetTracker()
     tracker.acknowledged(0, 2)
     tracker.compare_end(3)
@@ -34,14 +34,14 @@ def test_a_record_after_ours_is_noticed_at_the_next_look() -> None:
     assert not looked_at(tracker)
 
 
-def test_a_log_that_went_back_is_noticed() -> None:
+def test_a_truncated_log_is_detected() -> None:
     tracker = OffsetTracker()
     tracker.acknowledged(10, 2)
     tracker.compare_end(5)
     assert looked_at(tracker)
 
 
-def test_without_an_offset_from_the_broker_the_worst_is_assumed() -> None:
+def test_a_missing_base_offset_counts_as_foreign() -> None:
     tracker = OffsetTracker()
     tracker.acknowledged(-1, 2)
     assert looked_at(tracker)

@@ -1,4 +1,4 @@
-"""diem.toml: every fault names the file, the line, the table and the field; nobody shares an endpoint."""
+"""diem.toml: every fault names file, line, table and field; claims do not overlap."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +33,7 @@ def write(path: Path, text: str) -> Path:
     return file
 
 
-def test_a_configuration_is_read(tmp_path: Path) -> None:
+def test_a_configuration_is_loaded(tmp_path: Path) -> None:
     http, simulation = load(write(tmp_path, GOOD)).source
     assert isinstance(http, HttpConfig)
     assert (http.every, http.resolution) == (10.0, "PT1H")
@@ -41,7 +41,7 @@ def test_a_configuration_is_read(tmp_path: Path) -> None:
     assert simulation.name == "market"
 
 
-def test_the_default_configuration_is_good() -> None:
+def test_the_default_configuration_is_valid() -> None:
     (market,) = load(DEFAULT_CONFIG).source
     assert market.name == "market"
 
@@ -115,7 +115,7 @@ name = "x"
 """
 
 
-def test_all_faults_of_all_tables_are_told_at_once_with_their_places_and_hints(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once_with_places_and_hints(tmp_path: Path) -> None:
     file = write(tmp_path, WRONG)
     with pytest.raises(BadConfig) as caught:
         load(file)
@@ -161,7 +161,7 @@ quantity = "wind"
 """
 
 
-def test_endpoints_are_described_in_common_and_one_by_one(tmp_path: Path) -> None:
+def test_declarations_of_single_endpoints_override_common_ones(tmp_path: Path) -> None:
     (source,) = load(write(tmp_path, DESCRIBED)).source
     assert isinstance(source, HttpConfig)
     assert source.describe("/meteo/GR") == ("K", None, "Athens", "GR", "temperature")
@@ -169,7 +169,7 @@ def test_endpoints_are_described_in_common_and_one_by_one(tmp_path: Path) -> Non
     assert source.describe("/meteo/BG") == ("K", None, "", "", "temperature")
 
 
-def test_a_schedule_is_a_rhythm_or_times_of_day(tmp_path: Path) -> None:
+def test_a_schedule_is_an_interval_or_times_of_day(tmp_path: Path) -> None:
     at = GOOD.replace('endpoint = "/my', 'at = ["06:00"]\nendpoint = "/my')
     (source, _) = load(write(tmp_path, at)).source
     assert isinstance(source, HttpConfig)
@@ -192,7 +192,7 @@ prefix = "/files"
 """
 
 
-def test_a_directory_is_beside_the_file_that_names_it(tmp_path: Path) -> None:
+def test_a_directory_is_relative_to_the_configuration_file(tmp_path: Path) -> None:
     (source,) = load(write(tmp_path, DIRECTORY)).source
     assert isinstance(source, DirectoryConfig)
     assert source.path == str(tmp_path / "incoming")
@@ -241,7 +241,7 @@ def test_a_fault_in_a_description_is_named_with_its_place(tmp_path: Path, old: s
     assert f"{file}: {expected}" in str(caught.value)
 
 
-def test_a_misspelt_type_is_told_with_the_one_that_was_meant(tmp_path: Path) -> None:
+def test_a_misspelt_type_is_reported_with_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(BadConfig) as caught:
         load(write(tmp_path, GOOD.replace('"simulation"', '"simulatoin"')))
     (fault,) = caught.value.faults
@@ -254,14 +254,14 @@ def test_a_source_without_a_type_is_refused(tmp_path: Path) -> None:
         load(write(tmp_path, GOOD.replace('type = "http"\n', "")))
 
 
-def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadConfig) as caught:
         load(tmp_path / "diem.toml")
     assert str(caught.value) == f"{tmp_path / 'diem.toml'}: No such file or directory"
 
 
 class Fake(NamedTuple):
-    """A source that claims and does nothing."""
+    """A source that has claims and does nothing."""
 
     name: str
     claims: list[Claim]

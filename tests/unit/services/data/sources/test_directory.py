@@ -1,4 +1,4 @@
-"""The directory source: takes what stands still and is right, keeps what it took, and tells of the rest."""
+"""The directory source: ingests stable and valid files, keeps stored data, and reports the others."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ CSV = "time,value\n2026-01-01T00:00:00Z,{}\n"
 
 
 class Bench:
-    """A source, its directory, and the store it fills."""
+    """A source, its directory and its store."""
 
     def __init__(self, path: Path, **config: Any) -> None:
         self.path = path
@@ -66,7 +66,7 @@ class Bench:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file and move it into place, as its makers should."""
+    """Write a file and move it into place, as its writers should."""
     part = path.with_name("." + path.name)
     part.write_text(text)
     part.replace(path)
@@ -77,7 +77,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-async def test_each_file_is_the_endpoint_of_its_name(bench: Bench) -> None:
+async def test_each_file_is_the_endpoint_named_by_its_stem(bench: Bench) -> None:
     write(bench.path / "a.csv", CSV.format(1))
     write(bench.path / "B.CSV", CSV.format(2))
     await bench.looks()
@@ -87,7 +87,7 @@ async def test_each_file_is_the_endpoint_of_its_name(bench: Bench) -> None:
     assert len(bench.stored) == 2
 
 
-async def test_one_file_can_be_one_endpoint_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+async def test_one_file_can_be_one_declared_endpoint(tmp_path: Path) -> None:
     bench = Bench(
         tmp_path, prefix=None, endpoint="/load", file="gr.csv", unit="kW", quantity="load", area="GR", title="L"
     )
@@ -100,7 +100,7 @@ async def test_one_file_can_be_one_endpoint_with_all_that_is_known_of_it(tmp_pat
     assert bench.error is None
 
 
-async def test_an_endpoint_below_the_prefix_can_have_its_own_description(tmp_path: Path) -> None:
+async def test_an_endpoint_below_the_prefix_can_have_its_own_declaration(tmp_path: Path) -> None:
     bench = Bench(tmp_path, zone="Europe/Athens", endpoints={"/files/a": {"unit": "EUR/MWh", "title": "A"}})
     for name in "ab":
         write(tmp_path / f"{name}.csv", "time,value\n2026-06-01T03:00,5\n")
@@ -112,7 +112,7 @@ async def test_an_endpoint_below_the_prefix_can_have_its_own_description(tmp_pat
     assert b"2026-06-01T00:00:00Z" in bench.stored[0].content
 
 
-async def test_an_atomic_replacement_is_noticed_even_with_the_size_and_time_of_the_old_file(bench: Bench) -> None:
+async def test_an_atomic_replacement_is_detected_despite_equal_size_and_time(bench: Bench) -> None:
     file = bench.path / "a.csv"
     write(file, CSV.format(1))
     await bench.looks()
@@ -125,7 +125,7 @@ async def test_an_atomic_replacement_is_noticed_even_with_the_size_and_time_of_t
     assert bench.values == [("/files/a", b"1"), ("/files/a", b"2")]
 
 
-async def test_a_file_that_is_being_written_waits_until_it_stands_still(bench: Bench) -> None:
+async def test_a_file_is_ingested_once_it_is_stable(bench: Bench) -> None:
     text = CSV.format(1) + "2026-01-01T01:00:00Z,2\n"
     with (bench.path / "a.csv").open("w") as file:
         for number, letter in enumerate(text):
@@ -139,7 +139,9 @@ async def test_a_file_that_is_being_written_waits_until_it_stands_still(bench: B
     assert bench.failures == 0
 
 
-async def test_a_file_that_changes_while_it_is_read_is_not_taken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_changes_while_it_is_read_is_not_ingested(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = bench.path / "a.csv"
     write(file, CSV.format(1))
     await bench.looks(1)
@@ -159,7 +161,7 @@ async def test_a_file_that_changes_while_it_is_read_is_not_taken(bench: Bench, m
     assert bench.failures == 0
 
 
-async def test_what_is_wrong_is_told_once_and_neither_stops_the_others_nor_loses_what_was_good(bench: Bench) -> None:
+async def test_an_invalid_file_is_reported_once_and_stops_neither_others_nor_loses_data(bench: Bench) -> None:
     write(bench.path / "a.csv", CSV.format(1))
     write(bench.path / "b.csv", CSV.format(1))
     await bench.looks()
@@ -191,7 +193,7 @@ async def test_a_file_that_vanishes_keeps_its_data_and_may_come_back(bench: Benc
     assert bench.values == [("/files/a", b"1"), ("/files/a", b"2")]
 
 
-async def test_a_store_that_cannot_commit_is_asked_again(bench: Bench) -> None:
+async def test_ingestion_is_retried_until_the_store_can_commit(bench: Bench) -> None:
     write(bench.path / "a.csv", CSV.format(1))
     bench.refuse = StoreUnavailable("the disk is full")
     await bench.looks(4)
@@ -202,7 +204,7 @@ async def test_a_store_that_cannot_commit_is_asked_again(bench: Bench) -> None:
     assert bench.error is None
 
 
-async def test_a_directory_that_is_not_there_is_waited_for_with_jitter(tmp_path: Path) -> None:
+async def test_a_missing_directory_is_retried_with_jitter(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "later")
     await bench.looks(8)
     assert bench.error == "the directory cannot be read: No such file or directory"
@@ -218,13 +220,13 @@ async def test_a_directory_that_is_not_there_is_waited_for_with_jitter(tmp_path:
 @pytest.mark.parametrize(
     "name", [".a.csv", "~a.csv", "#a.csv#", "_a.csv", "a.csv~", "a.csv.tmp", "a.part", "a.json", "a"]
 )
-def test_hidden_and_temporary_names_are_no_data(name: str) -> None:
+def test_hidden_and_temporary_names_are_ignored(name: str) -> None:
     assert not is_data(name)
     assert is_data("a.csv")
     assert is_data("a.b.Parquet")
 
 
-async def test_what_is_no_regular_file_is_passed_over(bench: Bench) -> None:
+async def test_entries_other_than_regular_files_are_ignored(bench: Bench) -> None:
     (bench.path / "directory.csv").mkdir()
     (bench.path / "nothing.csv").symlink_to(bench.path / "not there")
     os.mkfifo(bench.path / "pipe.csv")
@@ -236,7 +238,7 @@ async def test_what_is_no_regular_file_is_passed_over(bench: Bench) -> None:
     assert bench.error is None
 
 
-async def test_a_name_that_is_no_endpoint_is_told(bench: Bench) -> None:
+async def test_a_name_that_is_no_endpoint_is_reported(bench: Bench) -> None:
     write(bench.path / "a b.csv", CSV.format(1))
     (bench.path / os.fsdecode(b"a\xff.csv")).write_text(CSV.format(1))
     write(bench.path / "c.csv", CSV.format(1))
@@ -258,7 +260,7 @@ async def test_two_files_of_one_endpoint_do_not_overwrite_each_other(bench: Benc
     assert bench.values == [("/files/a", b"1"), ("/files/a", b"2")]
 
 
-async def test_a_file_is_taken_again_whenever_the_one_that_went_before_it_is_gone(bench: Bench) -> None:
+async def test_a_shadowed_file_is_ingested_once_the_other_is_removed(bench: Bench) -> None:
     write(bench.path / "a.csv", CSV.format(1))
     parquet(bench.path / "a.parquet", {"time": pa.array(["2026-01-01T00:00:00Z"]), "value": pa.array([2])})
     for _ in range(2):
@@ -272,7 +274,7 @@ async def test_a_file_is_taken_again_whenever_the_one_that_went_before_it_is_gon
         write(bench.path / "a.csv", CSV.format(1))
 
 
-async def test_a_file_that_never_stands_still_is_told(bench: Bench) -> None:
+async def test_a_file_that_never_becomes_stable_is_reported(bench: Bench) -> None:
     write(bench.path / "good.csv", CSV.format(1))
     for number in range(30):
         write(bench.path / "busy.csv", CSV.format(number))
@@ -352,14 +354,14 @@ EXPECTED = b'{"unit":"MW","resolution":"PT1H","points":[{"time":"2026-01-01T00:0
     ],
     ids=["float64", "float32", "decimal"],
 )
-async def test_ways_of_writing_the_same_parquet_table(bench: Bench, times: pa.Array, values: pa.Array) -> None:
+async def test_equivalent_parquet_types_make_the_same_table(bench: Bench, times: pa.Array, values: pa.Array) -> None:
     parquet(bench.path / "a.parquet", {"value": values, "time": times, "more": pa.array([1, 2])}, compression="zstd")
     await bench.looks()
     assert bench.error is None
     assert bench.stored[0].content == EXPECTED
 
 
-async def test_naive_timestamps_are_what_the_clocks_of_the_zone_show(tmp_path: Path) -> None:
+async def test_naive_timestamps_are_local_times_of_the_zone(tmp_path: Path) -> None:
     bench = Bench(tmp_path, zone="Europe/Athens", unit=None)
     hours = [datetime(2026, 10, 25, hour) for hour in (2, 3, 3, 4)]  # noqa: DTZ001
     parquet(
@@ -400,7 +402,7 @@ def _cut(path: Path) -> None:
         (_table(INSTANTS[:0], [1][:0]), ""),
     ],
 )
-async def test_a_wrong_parquet_file_is_told_with_its_row(
+async def test_an_invalid_parquet_file_is_reported_with_its_row(
     bench: Bench, make: Callable[[Path], None], error: str
 ) -> None:
     make(bench.path / "a.parquet")
@@ -414,7 +416,7 @@ def _not_utf8(path: Path) -> None:
     parquet(path, {"time": text, "value": pa.array([1])})
 
 
-async def test_a_parquet_file_with_text_that_is_not_utf8_stops_no_other(bench: Bench) -> None:
+async def test_a_parquet_file_with_invalid_utf8_does_not_affect_others(bench: Bench) -> None:
     _not_utf8(bench.path / "a.parquet")
     write(bench.path / "b.csv", CSV.format(1))
     await bench.looks()
@@ -422,7 +424,7 @@ async def test_a_parquet_file_with_text_that_is_not_utf8_stops_no_other(bench: B
     assert bench.error == "a.parquet: not Parquet, or not all of it: a text is not UTF-8"
 
 
-async def test_what_a_small_parquet_file_repeats_is_not_multiplied_in_memory(bench: Bench) -> None:
+async def test_repeated_text_of_a_small_parquet_file_is_not_multiplied_in_memory(bench: Bench) -> None:
     rows = 4000
     text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 100_000]))
     # Without the schema of Arrow beside it, that the column was a dictionary is not known.
@@ -433,7 +435,7 @@ async def test_what_a_small_parquet_file_repeats_is_not_multiplied_in_memory(ben
     assert pa.default_memory_pool().max_memory() < most_before + 50_000_000
 
 
-async def test_without_pyarrow_csv_goes_on_and_parquet_says_what_is_missing(
+async def test_without_pyarrow_csv_works_and_parquet_reports_the_missing_package(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -1,4 +1,4 @@
-"""docs/sources.md says what is: every field, every unit, examples that can be used, and a plug-in that works."""
+"""docs/sources.md documents every field and unit; its examples and its plug-in work."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ def blocks(language: str) -> list[str]:
 
 
 def rows(heading: str) -> dict[str, list[str]]:
-    """The tables below a heading: what is in backquotes in the first column, and the cells after it."""
+    """Return the tables below a heading: names in backquotes in the first column, with the cells after them."""
     section = re.split(r"^## ", DOCS, flags=re.MULTILINE)
     (text,) = [part for part in section if part.startswith(heading)]
     found = {}
@@ -78,7 +78,7 @@ def test_the_examples_can_be_used(tmp_path: Path) -> None:
 
 
 def install(directory: Path, name: str, code: str, entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a package where Python finds it, with the metadata that an installer would write."""
+    """Put a package on the path, with the metadata that an installer would write."""
     (directory / f"{name}.py").write_text(code)
     info = directory / f"{name}-1.0.dist-info"
     info.mkdir()
@@ -89,7 +89,7 @@ def install(directory: Path, name: str, code: str, entry: str, monkeypatch: pyte
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The example of the documentation, installed; returns its table."""
+    """Install the example of the documentation; return its table."""
     (code,) = blocks("python")
     entry, table = [text for text in blocks("toml") if "loadavg" in text]
     entry = entry.replace('[project.entry-points."diem.sources"]', "[diem.sources]").replace('"', "")
@@ -133,7 +133,7 @@ def test_a_fault_in_the_table_of_a_plugin_is_named_with_its_place(tmp_path: Path
         assert expected in str(caught.value)
 
 
-def test_an_unknown_type_is_told_with_all_that_are_known(tmp_path: Path, plugin: str) -> None:
+def test_an_unknown_type_is_reported_with_the_known_ones(tmp_path: Path, plugin: str) -> None:
     with pytest.raises(
         config.BadConfig,
         match=r"'loadavg2' .* known are 'directory', 'http', 'simulation', 'loadavg': did you mean loadavg\?$",
@@ -151,7 +151,7 @@ def test_an_unknown_type_is_told_with_all_that_are_known(tmp_path: Path, plugin:
         ("Kind = 7", "Kind", "odd:Kind is no class with a Config that is a SourceTable"),
     ],
 )
-def test_a_plugin_that_cannot_be_used_is_told_and_nothing_else(
+def test_an_unusable_plugin_is_the_only_reported_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, entry: str, expected: str
 ) -> None:
     monkeypatch.delitem(sys.modules, "odd", raising=False)
@@ -162,19 +162,21 @@ def test_a_plugin_that_cannot_be_used_is_told_and_nothing_else(
     assert f"the type of source 'odd' cannot be used: {expected}" in str(caught.value)
 
 
-def test_two_packages_with_one_type_are_told(tmp_path: Path, plugin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_packages_with_the_same_type_are_refused(
+    tmp_path: Path, plugin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path, "other", "", "[diem.sources]\nloadavg = other:Source\n", monkeypatch)
     with pytest.raises(plugins.BadPlugin, match="it is in several packages: diem-loadavg, other"):
         plugins.find("loadavg")
 
 
-def test_what_is_there_without_plugins_cannot_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_builtin_types_cannot_be_replaced_by_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "other", "1 / 0", "[diem.sources]\nhttp = other:Source\n", monkeypatch)
     text = '[[source]]\ntype = "http"\nname = "x"\nurl = "http://a.example"\nendpoint = "/a"\n'
     assert config.load(write(tmp_path, text)).source[0].type == "http"
 
 
-def test_a_plugin_that_cannot_be_made_is_a_fault_of_the_configuration(
+def test_a_plugin_whose_constructor_fails_is_a_configuration_fault(
     tmp_path: Path, plugin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = config.load(write(tmp_path, plugin))

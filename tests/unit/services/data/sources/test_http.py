@@ -1,19 +1,24 @@
-"""The HTTP source: conditional, bounded, patient; a bad answer changes nothing and is told once."""
+"""The HTTP source: conditional, bounded, scheduled; a bad answer changes nothing and is reported once."""
 
 import asyncio
 import gzip
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from diem.process.backoff import retry_after_s
 from diem.process.clock import ManualClock
 from services.data import datasets
 from services.data.datasets import Dataset
 from services.data.errors import StoreUnavailable
 from services.data.sources.config import HttpConfig
-from services.data.sources.http import HttpSource
+from services.data.sources.http import HttpSource, next_time
 
 CSV = "time,value\n2026-01-01T00:00:00Z,{}\n"
 POLLED = {
@@ -28,7 +33,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 
 
 class Bench:
-    """A source, the server it polls and the store it fills, all in memory."""
+    """A source, its server and its store, all in memory."""
 
     def __init__(self, **config: Any) -> None:
         self.requests: list[httpx.Request] = []
@@ -58,7 +63,7 @@ class Bench:
             return await self.source.poll(client, self.sink)
 
 
-async def test_what_was_found_is_stored() -> None:
+async def test_datasets_of_an_answer_are_stored() -> None:
     bench = Bench(title="Prices")
     assert await bench.poll() == 10.0
     (dataset,) = bench.stored
@@ -66,7 +71,7 @@ async def test_what_was_found_is_stored() -> None:
     assert bench.source.health.status()["ok"]
 
 
-async def test_it_asks_only_for_what_is_new() -> None:
+async def test_polls_are_conditional() -> None:
     bench = Bench()
     headers = {"ETag": '"7"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
     bench.answer = lambda _request: httpx.Response(200, text=CSV.format(1), headers=headers)
@@ -80,7 +85,7 @@ async def test_it_asks_only_for_what_is_new() -> None:
 
 
 @pytest.mark.parametrize(
-    ("date", "asks"),
+    ("date", "is_sent"),
     [
         ("Thu, 01 Jan 2026 00:00:00 GMT", False),
         ("Thu, 01 Jan 2026 00:00:01 GMT", True),
@@ -90,7 +95,9 @@ async def test_it_asks_only_for_what_is_new() -> None:
         (None, False),
     ],
 )
-async def test_a_body_of_the_second_that_it_changed_in_is_asked_for_again(date: str | None, *, asks: bool) -> None:
+async def test_last_modified_within_the_second_of_the_answer_is_no_validator(
+    date: str | None, *, is_sent: bool
+) -> None:
     bench = Bench()
     # A validator that is not sent back is none.
     tag = '"' + "e" * 2000 + '"'
@@ -98,7 +105,7 @@ async def test_a_body_of_the_second_that_it_changed_in_is_asked_for_again(date: 
     bench.answer = lambda _request: httpx.Response(200, text=CSV.format(1), headers=headers)
     for _ in range(2):
         await bench.poll()
-    assert ("if-modified-since" in bench.requests[1].headers) == asks
+    assert ("if-modified-since" in bench.requests[1].headers) == is_sent
 
 
 async def test_the_same_body_again_is_not_stored_again() -> None:
@@ -113,7 +120,7 @@ async def chunks(body: bytes) -> AsyncIterator[bytes]:
 
 
 def until_the_close(body: bytes, **headers: str) -> Answer:
-    """An answer whose body has no length: it ends where the connection does."""
+    """Return an answer without a length, whose body ends with the connection."""
 
     def answer(_request: httpx.Request) -> httpx.Response:
         response = httpx.Response(200, content=chunks(body), headers=headers)
@@ -123,7 +130,7 @@ def until_the_close(body: bytes, **headers: str) -> Answer:
     return answer
 
 
-async def test_a_table_that_only_the_close_ends_is_complete_when_its_last_line_is() -> None:
+async def test_a_table_delimited_by_the_close_is_complete_when_its_last_line_is() -> None:
     bench = Bench()
     bench.answer = until_the_close((CSV.format(1) + "2026-01-01T01:00:00Z,25").encode(), etag='"1"')
     await bench.poll()
@@ -138,7 +145,7 @@ async def test_a_table_that_only_the_close_ends_is_complete_when_its_last_line_i
     assert "if-none-match" not in bench.requests[-1].headers
 
 
-async def test_a_body_that_says_itself_where_it_ends_needs_no_line_end() -> None:
+async def test_a_self_delimiting_body_needs_no_final_line_end() -> None:
     table = CSV.format(1).rstrip().encode()
     for answer in (
         lambda _request: httpx.Response(200, content=table),
@@ -167,7 +174,7 @@ async def test_a_body_that_says_itself_where_it_ends_needs_no_line_end() -> None
         (lambda _r: httpx.Response(200, text=CSV.format(1) + " " * 2000), "more than 1000 bytes"),
     ],
 )
-async def test_a_bad_answer_changes_nothing_and_the_next_good_one_heals(answer: Answer, error: str) -> None:
+async def test_a_bad_answer_changes_nothing_and_the_next_good_one_recovers(answer: Answer, error: str) -> None:
     bench = Bench(max_bytes=1000)
     await bench.poll()
     good, bench.answer = bench.answer, answer
@@ -192,7 +199,7 @@ async def test_a_connection_that_fails_is_a_failure_of_the_poll() -> None:
     assert bench.source.health.error == "ConnectError: refused"
 
 
-async def test_waiting_grows_with_jitter_up_to_a_minute_and_starts_over_after_success() -> None:
+async def test_back_off_grows_with_jitter_up_to_a_minute_and_resets_after_success() -> None:
     bench = Bench(every=1.0)
     good, bench.answer = bench.answer, lambda _request: httpx.Response(503)
     for _ in range(8):
@@ -206,13 +213,13 @@ async def test_waiting_grows_with_jitter_up_to_a_minute_and_starts_over_after_su
     assert bench.jitter[-1][1] == 2
 
 
-async def test_a_rare_source_is_not_asked_more_often_because_it_fails() -> None:
+async def test_failures_do_not_shorten_a_long_interval() -> None:
     bench = Bench(every=3600.0)
     bench.answer = lambda _request: httpx.Response(503)
     assert await bench.poll() == 3600.0
 
 
-async def test_what_the_store_could_not_take_is_asked_for_again_in_full() -> None:
+async def test_a_body_that_could_not_be_stored_is_fetched_again_unconditionally() -> None:
     bench = Bench()
     bench.answer = lambda _request: httpx.Response(200, text=CSV.format(1), headers={"ETag": '"7"'})
     bench.refuse = StoreUnavailable("the disk is full")
@@ -224,7 +231,7 @@ async def test_what_the_store_could_not_take_is_asked_for_again_in_full() -> Non
     assert len(bench.stored) == 1
 
 
-async def test_one_url_can_keep_several_endpoints_below_its_prefix() -> None:
+async def test_one_url_can_update_several_endpoints_below_its_prefix() -> None:
     bench = Bench(endpoint=None, prefix="/m")
     bench.answer = lambda _request: httpx.Response(
         200, text="endpoint,time,value\n" + "".join(f"/m/{i},2026-01-01T00:00:00Z,{i}\n" for i in range(120))
@@ -245,7 +252,7 @@ async def test_one_url_can_keep_several_endpoints_below_its_prefix() -> None:
         ("http://s.example/x.csv?a=.json", "text/plain", "csv"),
     ],
 )
-async def test_the_form_is_known_by_type_or_name(url: str, declared: str, form: str) -> None:
+async def test_the_format_is_derived_from_content_type_or_name(url: str, declared: str, form: str) -> None:
     bench = Bench(url=url)
     text = CSV.format(1) if form == "csv" else '[{"time":"2026-01-01T00:00:00Z","value":1}]'
     bench.answer = lambda _request: httpx.Response(200, content=text, headers={"Content-Type": declared})
@@ -254,7 +261,7 @@ async def test_the_form_is_known_by_type_or_name(url: str, declared: str, form: 
     assert len(bench.stored) == 1
 
 
-async def test_a_server_that_never_answers_is_given_up() -> None:
+async def test_a_server_that_never_answers_times_out() -> None:
     bench = Bench(timeout=0.01)
 
     async def stall(_request: httpx.Request) -> httpx.Response:
@@ -266,7 +273,7 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
     assert bench.source.health.error == "no complete answer in time"
 
 
-async def test_units_and_local_times_are_those_of_the_service_once_they_are_stored() -> None:
+async def test_units_and_local_times_are_stored_in_canonical_form() -> None:
     bench = Bench(zone="Europe/Athens", unit="kW", quantity="load", area="GR")
     bench.answer = lambda _request: httpx.Response(200, text="time,value\n2026-06-01T03:00,5000.1\n")
     await bench.poll()
@@ -300,7 +307,7 @@ async def test_redirects_are_followed_within_the_origin_and_at_most_three() -> N
     "location",
     ["https://source.example/", "//other.example/", "http://source.example:81/", "http://sub.source.example/"],
 )
-async def test_another_origin_is_not_asked(location: str) -> None:
+async def test_redirects_to_another_origin_are_not_followed(location: str) -> None:
     bench = Bench()
     bench.answer = lambda _request: httpx.Response(302, headers={"Location": location})
     await bench.poll()
@@ -309,13 +316,13 @@ async def test_another_origin_is_not_asked(location: str) -> None:
 
 
 @pytest.mark.parametrize(("header", "expected"), [("30", 30), ("100000000000", 900), ("nonsense", 2.0)])
-async def test_a_server_may_ask_for_patience_within_a_cap(header: str, expected: float) -> None:
+async def test_retry_after_is_honoured_up_to_a_cap(header: str, expected: float) -> None:
     bench = Bench(every=1.0)
     bench.answer = lambda _request: httpx.Response(503, headers={"Retry-After": header})
     assert await bench.poll() == expected
 
 
-async def test_what_could_not_be_sent_back_is_not_kept_as_a_validator() -> None:
+async def test_validators_that_cannot_be_sent_back_are_dropped() -> None:
     bench = Bench()
     headers = [(b"ETag", b'"' + b"e" * 2000 + b'"'), (b"Last-Modified", "gestern früh".encode())]
     bench.answer = lambda _request: httpx.Response(200, text=CSV.format(1), headers=headers)
@@ -325,13 +332,13 @@ async def test_what_could_not_be_sent_back_is_not_kept_as_a_validator() -> None:
     assert bench.source.health.successes == 2
 
 
-async def test_jitter_puts_off_what_is_scheduled() -> None:
+async def test_jitter_delays_scheduled_polls() -> None:
     bench = Bench(every=5.0, jitter=2.0)
     assert await bench.poll() == 7.0
     assert bench.jitter == [(0, 2.0)]
 
 
-async def test_times_of_day_instead_of_a_rhythm() -> None:
+async def test_polls_can_be_scheduled_by_time_of_day() -> None:
     bench = Bench(at=["06:00", "18:00"], zone="Europe/Athens")
     assert await bench.poll() == 5 * 3600 + 46 * 60 + 40  # from 22:13:20 UTC to 04:00 UTC
     bench.answer = lambda _request: httpx.Response(500)
@@ -339,7 +346,7 @@ async def test_times_of_day_instead_of_a_rhythm() -> None:
     assert waits == [20, 40, 60, 60]
 
 
-async def test_time_of_day_is_waited_for_by_the_wall_clock() -> None:
+async def test_scheduled_polls_follow_the_wall_clock() -> None:
     clock = ManualClock(wall_ms=1_767_225_600_000)  # 2026-01-01T00:00:00Z
     slept: list[float] = []
 
@@ -368,7 +375,7 @@ async def test_time_of_day_is_waited_for_by_the_wall_clock() -> None:
     assert [at - 1_767_225_600 for at in requests] == [0, 1860]
 
 
-async def test_no_more_endpoints_are_taken_than_may_be_however_they_change() -> None:
+async def test_endpoints_of_a_source_are_bounded_over_all_polls() -> None:
     bench = Bench(endpoint=None, prefix="/m", max_endpoints=3)
 
     def names(*names: str) -> Answer:
@@ -382,7 +389,7 @@ async def test_no_more_endpoints_are_taken_than_may_be_however_they_change() -> 
     assert bench.source.health.failures == 1
 
 
-async def test_a_large_body_is_read_without_stopping_the_others() -> None:
+async def test_a_large_body_is_parsed_without_blocking_the_event_loop() -> None:
     bench = Bench(endpoint=None, prefix="/m")
     rows = "".join(f"/m/{n % 100},{datasets.iso_seconds(n // 100 * 3600)},1\n" for n in range(20_000))
     bench.answer = lambda _request: httpx.Response(200, text="endpoint,time,value\n" + rows)
@@ -399,3 +406,66 @@ async def test_a_large_body_is_read_without_stopping_the_others() -> None:
     task.cancel()
     assert len(bench.stored) == 100
     assert turns > 20
+
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()
+
+
+def after(text: str, times: list[str], zone: str = "Europe/Athens") -> str:
+    now = datetime.fromisoformat(text).timestamp()
+    return datetime.fromtimestamp(next_time(times, zone, now), UTC).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("now", "times", "expected"),
+    [
+        ("2026-06-01T02:59:59Z", ["06:00", "13:30"], "2026-06-01T03:00:00+00:00"),
+        ("2026-06-01T03:00:00Z", ["06:00", "13:30"], "2026-06-01T10:30:00+00:00"),
+        ("2026-06-01T10:30:00Z", ["13:30", "06:00"], "2026-06-02T03:00:00+00:00"),
+        ("2026-06-01T21:30:00Z", ["00:15"], "2026-06-02T21:15:00+00:00"),
+        ("2026-12-31T22:30:00Z", ["00:15"], "2027-01-01T22:15:00+00:00"),
+        # The clocks pass over 03:30, and show it twice.
+        ("2026-03-28T22:30:00Z", ["03:30"], "2026-03-29T01:30:00+00:00"),
+        ("2026-10-24T23:30:00Z", ["03:30"], "2026-10-25T00:30:00+00:00"),
+        ("2026-10-25T00:30:00Z", ["03:30"], "2026-10-26T01:30:00+00:00"),
+    ],
+)
+def test_the_next_time_of_day_is_in_the_zone(now: str, times: list[str], expected: str) -> None:
+    assert after(now, times) == expected
+
+
+@given(
+    st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1)),  # noqa: DTZ001
+    st.sampled_from(["UTC", "Europe/Athens", "America/St_Johns", "Pacific/Apia"]),
+    st.integers(0, 23),
+    st.integers(0, 59),
+)
+def test_the_next_time_is_within_a_day_and_has_the_local_time(at: datetime, zone: str, hour: int, minute: int) -> None:
+    now = at.replace(tzinfo=UTC).timestamp()
+    found = next_time([f"{hour:02}:{minute:02}"], zone, now)
+    assert 0 < found - now <= timedelta(hours=26).total_seconds()
+    shown = datetime.fromtimestamp(found, UTC).astimezone(ZoneInfo(zone))
+    late = (shown.hour * 60 + shown.minute - hour * 60 - minute) % 1440
+    assert (
+        late == 0
+        or shown.utcoffset() != (shown - timedelta(hours=2)).astimezone(UTC).astimezone(ZoneInfo(zone)).utcoffset()
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("120", 120),
+        (" 0 ", 0),
+        ("Mon, 01 Jun 2026 12:00:30 GMT", 30),
+        ("Mon, 01 Jun 2026 11:00:00 GMT", 0),
+        ("soon", 0),
+        ("-5", 0),
+        ("1e9", 0),
+        ("٣", 0),
+        ("Mon, 99 Jun 2026 12:00:30 GMT", 0),
+        ("", 0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(header: str, expected: float) -> None:
+    assert retry_after_s(header, NOW) == expected

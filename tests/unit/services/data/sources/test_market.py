@@ -1,4 +1,4 @@
-"""The simulated market: the same for the same seed and time, coherent, plausible, and not frantic."""
+"""The simulated market: reproducible, coherent and plausible."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ from services.data.errors import StoreUnavailable
 from services.data.sources.config import SimulationConfig
 from services.data.sources.market import Simulation
 from services.data.sources.market.model import BORDERS, ZONES, Market, MarketSnapshot, noise
-from services.data.sources.market.simulation import Book
+from services.data.sources.market.simulation import MarketSeries
 
 JUNE = datetime(2026, 6, 16, tzinfo=UTC).timestamp()
 JANUARY = datetime(2026, 1, 14, tzinfo=UTC).timestamp()
@@ -42,7 +42,7 @@ def test_load_is_generation_plus_imports(day: list[MarketSnapshot]) -> None:
             assert sum(snapshot.generation[zone].values()) + imports == pytest.approx(snapshot.load[zone], rel=0.01)
 
 
-def test_plants_and_lines_keep_within_their_power(day: list[MarketSnapshot]) -> None:
+def test_plants_and_borders_stay_within_their_capacity(day: list[MarketSnapshot]) -> None:
     for snapshot in day:
         for name, zone in ZONES.items():
             for kind, power in snapshot.generation[name].items():
@@ -59,7 +59,7 @@ def test_power_flows_to_where_it_is_dearer(day: list[MarketSnapshot]) -> None:
                 assert power * difference > 0
 
 
-def test_prices_follow_what_the_sun_and_wind_leave_to_the_others(day: list[MarketSnapshot]) -> None:
+def test_prices_follow_the_residual_load(day: list[MarketSnapshot]) -> None:
     residual = [s.load["GR"] - s.generation["GR"]["solar"] - s.generation["GR"]["wind"] for s in day]
     prices = [s.price["GR"] for s in day]
     mean_r, mean_p = sum(residual) / 24, sum(prices) / 24
@@ -92,15 +92,15 @@ def test_noise_is_smooth_and_bounded() -> None:
 
 
 def test_all_series_are_valid_endpoints_in_their_order_of_magnitude() -> None:
-    book = Book(Market(1), 1)
-    assert 180 <= len(book.series) <= 220
-    assert all(endpoints.is_valid(series.endpoint) for series in book.series)
-    assert len({series.endpoint for series in book.series}) == len(book.series)
-    assert 2 < sum(1 / series.every_s for series in book.series) < 6  # updates a second: lively, not frantic
+    market = MarketSeries(Market(1), 1)
+    assert 180 <= len(market.all) <= 220
+    assert all(endpoints.is_valid(series.endpoint) for series in market.all)
+    assert len({series.endpoint for series in market.all}) == len(market.all)
+    assert 2 < sum(1 / series.every_s for series in market.all) < 6  # updates a second: lively, not frantic
 
 
-def _points(book: Book, endpoint: str, time: float) -> list[dict[str, Any]]:
-    (series,) = [series for series in book.series if series.endpoint == endpoint]
+def _points(market: MarketSeries, endpoint: str, time: float) -> list[dict[str, Any]]:
+    (series,) = [series for series in market.all if series.endpoint == endpoint]
     points: list[dict[str, Any]] = json.loads(series.at(time).content)["points"]
     return points
 
@@ -116,21 +116,21 @@ def _points(book: Book, endpoint: str, time: float) -> list[dict[str, Any]]:
         ("/flows/GR/BG", 25),
     ],
 )
-def test_every_series_says_the_same_at_the_same_time(endpoint: str, count: int) -> None:
-    book, again = Book(Market(3, ["GR", "BG"]), 3), Book(Market(3, ["GR", "BG"]), 3)
+def test_every_series_is_reproducible(endpoint: str, count: int) -> None:
+    market, again = MarketSeries(Market(3, ["GR", "BG"]), 3), MarketSeries(Market(3, ["GR", "BG"]), 3)
     time = JUNE + 40_123
     _points(again, endpoint, time - 5000)
-    points = _points(book, endpoint, time)
+    points = _points(market, endpoint, time)
     assert points == _points(again, endpoint, time)
     assert len(points) == count
 
 
 def test_tomorrows_prices_are_indications_until_they_are_published() -> None:
-    book = Book(Market(1, ["GR", "BG"]), 1)
-    morning, later = (_points(book, "/dam/prices/GR", JUNE + hour * 3600) for hour in (9, 11))
+    market = MarketSeries(Market(1, ["GR", "BG"]), 1)
+    morning, later = (_points(market, "/dam/prices/GR", JUNE + hour * 3600) for hour in (9, 11))
     assert morning[:24] == later[:24]
     assert morning[24:] != later[24:]
-    noon, evening = (_points(book, "/dam/prices/GR", JUNE + hour * 3600) for hour in (12, 20))
+    noon, evening = (_points(market, "/dam/prices/GR", JUNE + hour * 3600) for hour in (12, 20))
     assert noon == evening
 
 
@@ -143,20 +143,20 @@ def test_days_are_delivery_days_of_the_market_also_when_the_clock_changes(
     endpoint: str, day: tuple[int, int, int], hours: int
 ) -> None:
     midnight = datetime(*day, tzinfo=ZoneInfo("Europe/Brussels"))
-    points = _points(Book(Market(1, ["GR", "BG"]), 1), endpoint, midnight.timestamp() + 8 * 3600)
+    points = _points(MarketSeries(Market(1, ["GR", "BG"]), 1), endpoint, midnight.timestamp() + 8 * 3600)
     assert len(points) == hours
     assert datetime.fromisoformat(points[0]["time"]) == midnight
 
 
 def test_the_past_does_not_change_and_the_present_does() -> None:
-    book = Book(Market(1, ["GR", "BG"]), 1)
-    now, soon = (_points(book, "/load/GR", JUNE + 40_000 + s) for s in (0, 20))
+    market = MarketSeries(Market(1, ["GR", "BG"]), 1)
+    now, soon = (_points(market, "/load/GR", JUNE + 40_000 + s) for s in (0, 20))
     assert now[:-1] == soon[:-1]
     assert now[-1]["value"] != soon[-1]["value"]
 
 
 class Run:
-    """A simulation that runs on a clock which moves when it sleeps."""
+    """Return a simulation on a clock that advances when it sleeps."""
 
     def __init__(self, seconds: float, **config: Any) -> None:
         self.clock = ManualClock(wall_ms=int(JUNE * 1000))
@@ -184,7 +184,7 @@ class Run:
         return self
 
 
-async def test_everything_is_published_at_once_and_then_at_its_own_rhythm() -> None:
+async def test_every_series_is_published_at_start_and_then_at_its_own_interval() -> None:
     run = await Run(30).run()
     first = {dataset.endpoint for time, dataset in run.stored if time == 0}
     assert first == {claim.endpoint for claim in run.source.claims}
@@ -194,7 +194,7 @@ async def test_everything_is_published_at_once_and_then_at_its_own_rhythm() -> N
     assert run.source.health.status()["ok"]
 
 
-async def test_simulated_time_starts_where_it_is_told_and_runs_as_fast_as_it_is_told() -> None:
+async def test_simulated_time_has_the_configured_start_and_scale() -> None:
     run = await Run(20, start=datetime(2030, 1, 1, tzinfo=UTC), time_scale=900.0).run()
     loads = [
         json.loads(dataset.content)["points"][-1]["time"] for _, dataset in run.stored if dataset.endpoint == "/load/GR"
@@ -203,7 +203,7 @@ async def test_simulated_time_starts_where_it_is_told_and_runs_as_fast_as_it_is_
     assert loads[-1] in {"2030-01-01T04:15:00Z", "2030-01-01T04:30:00Z", "2030-01-01T04:45:00Z"}
 
 
-async def test_a_store_that_cannot_commit_does_not_stop_it() -> None:
+async def test_a_store_that_cannot_commit_does_not_stop_the_simulation() -> None:
     run = Run(5)
     run.refuse = StoreUnavailable("the disk is full")
     await run.run()
@@ -217,9 +217,9 @@ def test_an_unknown_zone_is_one_clear_error() -> None:
         Simulation(config, ManualClock())
 
 
-def test_every_series_says_what_it_measures_and_where() -> None:
-    book = Book(Market(1, ["GR", "BG"]), 1)
-    found = {series.endpoint: series.at(JUNE) for series in book.series}
+def test_every_series_has_quantity_unit_and_area() -> None:
+    market = MarketSeries(Market(1, ["GR", "BG"]), 1)
+    found = {series.endpoint: series.at(JUNE) for series in market.all}
     described = {name: (one.quantity, one.area) for name, one in found.items()}
     assert described["/dam/prices/GR"] == ("price", "GR")
     assert described["/imbalance/BG"] == ("imbalance", "BG")

@@ -1,4 +1,4 @@
-"""Sources run each by itself: one that breaks starts over, and the others never notice."""
+"""The runner: a source that raises is restarted, and does not affect the others."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tests.support.patience import PATIENCE_S
 
 
 class Broken:
-    """Breaks a number of times, then works."""
+    """A source that raises a number of times, then works."""
 
     claims = (Claim("/broken"),)
 
@@ -38,7 +38,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
-async def test_a_source_that_breaks_starts_over(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+async def test_a_source_that_raises_is_restarted(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
     monkeypatch.setattr(runner, "RESTART_WITHIN_S", 0.0)
     source = Broken(2, error)
 
@@ -67,7 +67,7 @@ async def test_a_source_that_breaks_starts_over(monkeypatch: pytest.MonkeyPatch,
 
 
 class Eager:
-    """Puts two datasets, and then one that is not its own."""
+    """A source that writes two datasets, and then one that it does not claim."""
 
     claims = (Claim("/a", below=True),)
     name = "eager"
@@ -90,7 +90,7 @@ class Eager:
 
 
 class Other:
-    """Claims what the first one wants to write in its name."""
+    """A source with the claim that the first one violates."""
 
     claims = (Claim("/other"),)
     name = "other"
@@ -100,7 +100,7 @@ class Other:
         await asyncio.Event().wait()
 
 
-async def test_a_source_puts_what_it_claimed_and_nothing_else_and_its_endpoints_are_counted() -> None:
+async def test_a_source_may_only_write_its_claims_and_its_endpoints_are_counted() -> None:
     source = Eager()
     stored: list[str] = []
 
@@ -120,7 +120,7 @@ async def test_a_source_puts_what_it_claimed_and_nothing_else_and_its_endpoints_
 
 
 class Odd:
-    """Puts one dataset that is wrong, and says so."""
+    """A source that writes one invalid dataset, and records the error."""
 
     claims = (Claim("/odd", below=True),)
     name = "odd"
@@ -154,7 +154,7 @@ GOOD = build("/odd/a", "MW", "PT1H", [Point(0, 1)])
         (replace(GOOD, title="x" * 200, area="y" * 64, quantity="z" * 32), None),
     ],
 )
-async def test_what_no_database_could_store_is_refused_before_it_fails_with_the_writes_of_others(
+async def test_a_dataset_that_no_database_can_store_is_refused_before_the_transaction(
     dataset: Dataset, why: str | None
 ) -> None:
     source = Odd(dataset)
@@ -174,7 +174,7 @@ async def test_what_no_database_could_store_is_refused_before_it_fails_with_the_
         assert stored == []
 
 
-def test_an_error_is_bounded_and_a_fault_that_goes_on_is_counted_once() -> None:
+def test_error_texts_are_bounded_and_a_continuing_fault_is_counted_once() -> None:
     health = Health("x", ManualClock())
     health.failed("e" * 1000)
     health.failed("f" * 1000, times=0)

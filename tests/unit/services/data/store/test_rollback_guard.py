@@ -1,4 +1,4 @@
-"""A database that was put back without `diem restore` is noticed: at the start, and while it is in use."""
+"""A database replaced by an older copy is detected, at the start and while it is in use."""
 
 import shutil
 import sqlite3
@@ -21,7 +21,7 @@ def dataset(value: float) -> Dataset:
 
 
 def put_back(databases: Databases) -> None:
-    """Set the counter back, as an older copy of the database has it."""
+    """Set the counter back, as in an older copy of the database."""
     sql = "UPDATE store SET sequence = 1"
     if databases.cluster is not None:
         databases.cluster.sql(sql, databases.database())
@@ -32,7 +32,7 @@ def put_back(databases: Databases) -> None:
             connection.commit()
 
 
-async def test_an_older_copy_is_noticed_at_the_start(tmp_path: Path) -> None:
+async def test_an_older_copy_is_detected_at_the_start(tmp_path: Path) -> None:
     live, copy, mark = tmp_path / "live.db", tmp_path / "copy.db", tmp_path / "mark"
     url = f"sqlite:///{live}"
     async with (store := await Store.open(url, mark=mark)).serving():
@@ -59,7 +59,7 @@ async def test_an_older_copy_is_noticed_at_the_start(tmp_path: Path) -> None:
         assert head.version > newest.version
 
 
-async def test_a_counter_that_went_back_ends_the_writing(databases: Databases) -> None:
+async def test_a_counter_that_went_back_ends_the_writer(databases: Databases) -> None:
     store = await Store.open(databases.url())
     with pytest.raises(StoreReplaced, match="was at 2 and is at 1"):
         async with store.serving():
@@ -69,13 +69,13 @@ async def test_a_counter_that_went_back_ends_the_writing(databases: Databases) -
             with pytest.raises(StoreUnavailable, match="replaced"):
                 await store.writer.put([dataset(3)])
             with pytest.raises(StoreReplaced):
-                await store.lost()
+                await store.wait_writer()
             with pytest.raises(StoreUnavailable):
                 await store.writer.put([dataset(4)])
     assert store.failure is not None
 
 
-async def test_another_file_with_the_name_is_noticed_by_a_store_that_does_nothing(
+async def test_an_idle_store_detects_that_its_file_was_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "CHECK_EVERY_S", 0.01)
@@ -86,10 +86,10 @@ async def test_another_file_with_the_name_is_noticed_by_a_store_that_does_nothin
             await store.writer.put([dataset(1)])
             shutil.copy(live, copy)
             copy.replace(live)
-            await store.lost()
+            await store.wait_writer()
 
 
-def test_a_mark_that_is_lost_or_damaged_says_nothing(tmp_path: Path) -> None:
+def test_a_lost_or_damaged_mark_is_ignored(tmp_path: Path) -> None:
     file = MarkFile(tmp_path / "mark")
     assert file.read() is None
     file.write(HighWaterMark("id", 7, 9))
@@ -100,7 +100,7 @@ def test_a_mark_that_is_lost_or_damaged_says_nothing(tmp_path: Path) -> None:
     MarkFile(tmp_path / "no" / "directory").write(HighWaterMark("id", 7, 9))
 
 
-def test_a_mark_that_could_not_be_written_is_written_the_next_time(tmp_path: Path) -> None:
+def test_a_failed_write_of_the_mark_is_repeated(tmp_path: Path) -> None:
     state = StoreIndex()
     guard = RollbackGuard(MarkFile(tmp_path / "later" / "mark"), "id", state)
     guard.write()

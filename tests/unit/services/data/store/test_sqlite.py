@@ -1,4 +1,4 @@
-"""The files of a store in SQLite: nobody else may read them, whatever the umask and the rights of the directory."""
+"""The files of a store in SQLite are private, whatever the umask and the rights of the directory."""
 
 import os
 import sqlite3
@@ -9,7 +9,7 @@ import pytest
 
 from services.data.store import Store
 from services.data.store.backup import backup
-from tests.unit.services.data.filled import LATER, dataset
+from tests.unit.services.data.stores import LATER, dataset
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def rights(directory: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
 
 
-async def test_all_files_of_a_new_store_and_its_backup_are_their_owners_alone(tmp_path: Path) -> None:
+async def test_files_of_a_new_store_and_its_backup_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     directory = tmp_path / "made"
     url = f"sqlite:///{directory / 'data.db'}"
     store = await Store.open(url)
@@ -36,7 +36,7 @@ async def test_all_files_of_a_new_store_and_its_backup_are_their_owners_alone(tm
     assert directory.stat().st_mode & 0o777 == 0o700
 
 
-async def test_files_of_an_earlier_release_are_closed_to_others(tmp_path: Path) -> None:
+async def test_files_of_an_earlier_release_lose_the_rights_of_others(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "data.db")
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("CREATE TABLE theirs (number INTEGER)")

@@ -1,4 +1,4 @@
-"""The store over its life: identity, migrations, reads, the cache, and one process per file."""
+"""The life of a store: identity, migrations, reads, the cache, and one process per file."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ def dataset(endpoint: str, value: float = 1) -> Dataset:
     return build(endpoint, "MW", "PT1H", [Point(0, value)])
 
 
-async def test_everything_is_there_again_after_a_restart(databases: Databases) -> None:
+async def test_data_survives_a_restart(databases: Databases) -> None:
     store = await Store.open(databases.url(), clock=ManualClock())
     async with store.serving():
         await store.writer.put([dataset("/a"), dataset("/b")], source="market")
@@ -36,10 +36,10 @@ async def test_everything_is_there_again_after_a_restart(databases: Databases) -
         assert again.changes.sequence == 4
         assert again.changes.after(0, 9) == store.changes.after(0, 9)
         assert sorted(again.index.heads.values()) == sorted(store.index.heads.values())
-        assert (await again.reads.current("/a")).content == dataset("/a", 2).content
+        assert (await again.reader.current("/a")).content == dataset("/a", 2).content
 
 
-async def test_a_wiped_store_is_another_store_with_greater_versions(databases: Databases) -> None:
+async def test_a_wiped_store_gets_another_id_and_greater_versions(databases: Databases) -> None:
     clock = ManualClock()
     first = await Store.open(databases.url("one"), clock=clock)
     async with first.serving():
@@ -67,28 +67,28 @@ async def test_the_changes_are_what_clients_receive(databases: Databases) -> Non
     )
 
 
-async def test_reading_what_is_not_there(databases: Databases) -> None:
+async def test_reads_of_unknown_or_deleted_endpoints_are_refused(databases: Databases) -> None:
     store = await Store.open(databases.url())
     async with store.serving():
         with pytest.raises(UnknownEndpoint):
-            await store.reads.current("/a")
+            await store.reader.current("/a")
         await store.writer.put([dataset("/a")])
-        await store.reads.current("/a")
+        await store.reader.current("/a")
         await store.writer.delete("/a")
         with pytest.raises(EndpointDeleted):
-            await store.reads.current("/a")
+            await store.reader.current("/a")
 
 
-async def test_a_read_after_a_write_sees_it_cached_or_not(databases: Databases) -> None:
+async def test_a_read_sees_the_write_before_it_cached_or_not(databases: Databases) -> None:
     store = await Store.open(databases.url())
     async with store.serving():
         for value in range(3):
             (accepted,) = await store.writer.put([dataset("/a", value)])
-            stored = await store.reads.current("/a")
+            stored = await store.reader.current("/a")
             assert (stored.version, stored.content) == (accepted.version, dataset("/a", value).content)
 
 
-async def test_two_processes_cannot_have_the_same_store(databases: Databases) -> None:
+async def test_two_processes_cannot_open_the_same_store(databases: Databases) -> None:
     store = await Store.open(databases.url())
     async with store.serving():
         with pytest.raises(StoreInUse, match="in use by another process"):
@@ -98,18 +98,18 @@ async def test_two_processes_cannot_have_the_same_store(databases: Databases) ->
 
 
 @pytest.mark.parametrize("bad", ["mysql://host/db", "postgresql://host", "sqlite://", "sqlite:///:memory:", "nonsense"])
-async def test_a_url_of_no_file_is_refused(bad: str) -> None:
+async def test_a_database_url_without_a_file_is_refused(bad: str) -> None:
     with pytest.raises(DataError, match="sqlite:///path/to/file"):
         await Store.open(bad)
 
 
-async def test_a_file_that_is_no_database_is_refused_with_one_line(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "data.db").write_bytes(b"this is no database, and it is long enough to be sure of that" * 20)
     with pytest.raises(StoreUnavailable, match="cannot be opened: file is not a database"):
         await Store.open(f"sqlite:///{tmp_path / 'data.db'}")
 
 
-async def test_a_store_that_was_replaced_by_an_older_copy_says_so_for_good(databases: Databases) -> None:
+async def test_a_store_replaced_by_an_older_copy_stays_failed(databases: Databases) -> None:
     store = await Store.open(databases.url())
     async with store.serving():
         assert store.failure is None
@@ -119,7 +119,7 @@ async def test_a_store_that_was_replaced_by_an_older_copy_says_so_for_good(datab
         assert "older copy" in store.failure
 
 
-def test_the_cache_is_bounded_in_bytes_and_keeps_what_was_used_last() -> None:
+def test_the_cache_is_bounded_in_bytes_and_evicts_the_least_recently_used() -> None:
     cache = Cache(100)
     for name in "abc":
         cache.put(name, StoredVersion(1, 0, 0, b"x" * 40))
@@ -131,7 +131,7 @@ def test_the_cache_is_bounded_in_bytes_and_keeps_what_was_used_last() -> None:
     assert len(cache) == 0
 
 
-def test_the_cache_never_goes_back_to_an_older_version() -> None:
+def test_the_cache_never_replaces_a_version_by_an_older_one() -> None:
     cache = Cache(100)
     cache.put("a", StoredVersion(2, 0, 0, b"new"))
     cache.put("a", StoredVersion(1, 0, 0, b"old"))
@@ -141,7 +141,7 @@ def test_the_cache_never_goes_back_to_an_older_version() -> None:
     assert cache.get("a") is None
 
 
-async def test_the_publishers_cursor_outlives_the_process_with_writes_and_without(databases: Databases) -> None:
+async def test_the_publishers_cursor_survives_a_restart_with_and_without_writes(databases: Databases) -> None:
     where = databases.url()
     store = await Store.open(where)
     async with store.serving():
@@ -176,11 +176,11 @@ async def test_a_cursor_is_written_while_nothing_else_is(databases: Databases) -
         ("postgresql:///db?host=/run/postgresql", "postgresql:///db"),
     ],
 )
-def test_a_database_is_shown_without_its_password(url: str, shown: str) -> None:
+def test_the_display_name_of_a_database_has_no_password(url: str, shown: str) -> None:
     assert database_at(url, 5).display_name == shown
 
 
-def test_without_its_driver_postgresql_is_refused_by_the_name_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postgresql_without_its_driver_is_refused_naming_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "services.data.store.postgres", raising=False)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(DataError, match=r"the extra `postgres`: pip install 'diem\[postgres\]'"):

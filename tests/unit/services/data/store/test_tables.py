@@ -1,4 +1,4 @@
-"""Migrations up and down, with data, on both databases; what they make is what the code uses."""
+"""Migrations up and down, with data, on both databases; they make the tables of the code."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +46,7 @@ def revision(connection: Connection) -> object:
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
 
 
-async def test_the_migrations_make_the_tables_that_the_code_uses(databases: Databases) -> None:
+async def test_migrations_and_table_definitions_agree(databases: Databases) -> None:
     def migrate(connection: Connection) -> dict[str, object]:
         upgrade(connection, "0001")
         upgrade(connection)
@@ -67,7 +67,7 @@ def test_tables_are_those_of_the_last_migration() -> None:
 
 
 async def fill(url: str) -> tuple[str, list[EndpointHead], bytes]:
-    """A store with a change, a deletion and a title; returns what has to be there afterwards."""
+    """Make a store with a change, a deletion and a title; return its expected contents."""
     store = await Store.open(url)
     async with store.serving():
         for value in (1, 2, 3):
@@ -78,12 +78,12 @@ async def fill(url: str) -> tuple[str, list[EndpointHead], bytes]:
         return (
             store.id,
             sorted(store.index.heads.values()),
-            (await store.reads.current("/a")).content,
+            (await store.reader.current("/a")).content,
         )
 
 
 @pytest.mark.parametrize("back_to", ["0002", "0003"])
-async def test_data_outlives_the_way_down_and_up_again(databases: Databases, back_to: str) -> None:
+async def test_data_survives_a_downgrade_and_upgrade(databases: Databases, back_to: str) -> None:
     url = databases.url()
     before = await fill(url)
 
@@ -100,9 +100,9 @@ async def test_data_outlives_the_way_down_and_up_again(databases: Databases, bac
         assert (
             store.id,
             sorted(store.index.heads.values()),
-            (await store.reads.current("/a")).content,
+            (await store.reader.current("/a")).content,
         ) == before
-        assert len(await store.reads.versions("/a")) == (3 if back_to == "0003" else 1), (
+        assert len(await store.reader.versions("/a")) == (3 if back_to == "0003" else 1), (
             "history is lost on the way, or not"
         )
         (accepted,) = await store.writer.put([build("/a", "MW", "PT1H", [Point(0, 9)])])
@@ -110,7 +110,7 @@ async def test_data_outlives_the_way_down_and_up_again(databases: Databases, bac
         assert store.changes.sequence == 8
 
 
-async def test_everything_can_be_removed_and_made_again(databases: Databases) -> None:
+async def test_a_downgrade_to_base_removes_everything_and_can_be_undone(databases: Databases) -> None:
     await fill(databases.url())
 
     def down(connection: Connection) -> list[str]:

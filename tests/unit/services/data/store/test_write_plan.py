@@ -1,4 +1,4 @@
-"""What a group of writes does: versions, sequences, refusals that touch nobody else, Idempotency-Keys."""
+"""The plan of a group of writes: versions, sequences, independent refusals, Idempotency-Keys."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def dataset(endpoint: str, value: float = 1, unit: str = "MW", resolution: str =
 
 
 class Fake:
-    """A store in memory that does what a plan says."""
+    """A store in memory that executes plans."""
 
     def __init__(self, max_endpoints: int = 100) -> None:
         self.heads: dict[str, EndpointHead] = {}
@@ -76,7 +76,7 @@ def test_two_writes_of_a_group_to_one_endpoint_have_two_versions_and_leave_the_l
     assert planned.contents["/a"] == dataset("/a", 2).content
 
 
-def test_an_endpoint_that_is_twice_in_a_write_has_two_versions_and_the_last_data() -> None:
+def test_an_endpoint_twice_in_a_write_gets_two_versions_and_the_last_data() -> None:
     store = Fake()
     store.do(put(dataset("/a", 1)))
     planned = store.do(put(dataset("/a", 2), dataset("/a", 1)))
@@ -93,7 +93,7 @@ def test_unit_and_resolution_of_an_endpoint_do_not_change(unit: str, resolution:
     assert isinstance(refusal, WrongUnit)
 
 
-def test_a_refused_write_leaves_no_trace_on_the_others() -> None:
+def test_a_refused_write_does_not_affect_others_of_its_group() -> None:
     store = Fake()
     store.do(put(dataset("/a")))
     planned = store.do(
@@ -130,7 +130,7 @@ def test_the_same_key_and_request_have_the_same_answer() -> None:
     assert again.heads == {}
 
 
-def test_a_key_counts_within_its_own_group() -> None:
+def test_an_idempotency_key_applies_within_its_group() -> None:
     key = IdempotencyKey("k", b"digest")
     planned = Fake().do(put(dataset("/a"), key=key), put(dataset("/a"), key=key))
     assert planned.outcomes[0] == planned.outcomes[1]
@@ -166,7 +166,7 @@ def test_endpoints_are_bounded_within_a_group() -> None:
     assert isinstance(planned.outcomes[2], TooManyEndpoints)
 
 
-def test_a_new_title_is_no_change() -> None:
+def test_a_new_title_makes_no_version() -> None:
     store = Fake()
     store.do(put(dataset("/a", title="Old")))
     planned = store.do(put(dataset("/a", title="New")))

@@ -1,4 +1,4 @@
-"""The group commit: what waits is committed together, bounded, and a store that fails says so and recovers."""
+"""Group commit: shared and bounded, and recovery of a store that cannot commit."""
 
 import asyncio
 
@@ -8,7 +8,8 @@ from sqlalchemy.exc import OperationalError
 from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import IdempotencyKeyReused, StoreUnavailable, WrongUnit
-from services.data.store import IdempotencyKey, Store, StoreLimits, WriterLimits, retention, transaction
+from services.data.limits import StoreLimits, WriterLimits
+from services.data.store import IdempotencyKey, Store, retention, transaction
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
 
@@ -25,7 +26,7 @@ async def open_store(databases: Databases, **limits: float) -> Store:
     )
 
 
-async def test_requests_that_wait_share_a_commit_and_are_answered_each(databases: Databases) -> None:
+async def test_queued_writes_share_a_commit_and_are_answered_separately(databases: Databases) -> None:
     store = await open_store(databases)
     async with store.serving():
         await store.writer.put([dataset("/a")])
@@ -43,7 +44,7 @@ async def test_requests_that_wait_share_a_commit_and_are_answered_each(databases
     assert [change.endpoint for change in store.changes.after(1, 10)] == [b"/b", b"/c", b"/d"]
 
 
-async def test_listeners_hear_of_changes_after_they_were_applied(databases: Databases) -> None:
+async def test_listeners_are_called_after_changes_were_applied(databases: Databases) -> None:
     store = await open_store(databases)
     heard: list[int] = []
     forget = store.index.subscribe(lambda: heard.append(store.changes.sequence))
@@ -55,7 +56,7 @@ async def test_listeners_hear_of_changes_after_they_were_applied(databases: Data
     assert heard == [2]
 
 
-async def test_a_listener_that_fails_harms_neither_the_write_nor_the_others(databases: Databases) -> None:
+async def test_a_failing_listener_affects_neither_the_write_nor_other_listeners(databases: Databases) -> None:
     store = await open_store(databases)
     heard: list[int] = []
 
@@ -84,7 +85,7 @@ async def test_the_queue_is_bounded_in_requests_and_bytes(databases: Databases) 
         pass
 
 
-async def test_what_waits_at_the_end_is_still_committed_and_nothing_more_is_taken(databases: Databases) -> None:
+async def test_queued_writes_are_committed_at_the_end_and_later_ones_refused(databases: Databases) -> None:
     store = await open_store(databases)
     waiting = asyncio.ensure_future(store.writer.put([dataset("/a")]))
     await asyncio.sleep(0)
@@ -95,7 +96,7 @@ async def test_what_waits_at_the_end_is_still_committed_and_nothing_more_is_take
         await store.writer.put([dataset("/b")])
 
 
-async def test_a_request_whose_client_went_away_before_it_began_is_not_done(databases: Databases) -> None:
+async def test_a_write_whose_client_disconnected_in_the_queue_is_dropped(databases: Databases) -> None:
     store = await open_store(databases)
     waiting = asyncio.ensure_future(store.writer.put([dataset("/a")]))
     await asyncio.sleep(0)
@@ -106,7 +107,7 @@ async def test_a_request_whose_client_went_away_before_it_began_is_not_done(data
     assert store.index.heads.get("/a") is None
 
 
-async def test_a_store_that_cannot_commit_refuses_says_so_and_recovers_by_itself(
+async def test_a_store_that_cannot_commit_refuses_writes_and_recovers_by_itself(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = True
@@ -140,7 +141,7 @@ async def test_a_store_that_cannot_commit_refuses_says_so_and_recovers_by_itself
         assert (await store.writer.put([dataset("/a")]))[0].changed
 
 
-async def test_a_commit_whose_answer_was_lost_is_found_by_the_next(
+async def test_a_commit_whose_answer_was_lost_is_applied_by_the_next(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = transaction.execute
@@ -161,7 +162,7 @@ async def test_a_commit_whose_answer_was_lost_is_found_by_the_next(
         assert [change.endpoint for change in store.changes.after(0, 9)] == [b"/a", b"/b"]
 
 
-async def test_a_defect_is_not_answered_as_an_outage(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_is_not_reported_as_an_outage(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     async def defect(*_args: object, **_kwargs: object) -> object:
         raise ZeroDivisionError
 
@@ -175,7 +176,7 @@ async def test_a_defect_is_not_answered_as_an_outage(databases: Databases, monke
         assert (await store.writer.put([dataset("/a")]))[0].changed
 
 
-async def test_forgotten_keys_make_room(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forgotten_idempotency_keys_make_room(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FORGET_EVERY", 0)
     store = await open_store(databases, max_keys=2)
     clock = store.writer._clock

@@ -1,0 +1,135 @@
+"""The commands ``diem check`` and ``diem topics``: audit a Kafka cluster, and create its topics."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.util import find_spec
+from typing import Annotated, Final
+
+import typer
+
+from deploy.cli.options import (
+    NoCluster,
+    StateDirOption,
+    find_cluster,
+    kafka_settings,
+    parse_counts,
+    run_interactive,
+    with_kafka_options,
+)
+from deploy.system.state_dir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, plain_console
+from diem.errors import ConfigurationError
+from diem.kafka.config import KafkaOptions
+from diem.process import lifecycle
+
+# Modules that need Kafka's client are imported where they are used, so that no other command loads it.
+
+PLANNED: Final = "1,2,3,4,6,12"
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands to ``diem``."""
+    cli.command()(with_kafka_options(check))
+    cli.command()(with_kafka_options(topics))
+
+
+def check(
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    tolerate: Annotated[int, typer.Option(min=0, max=7, help="Brokers that may be lost at the same time.")] = 1,
+    planned: Annotated[str, typer.Option(help="Numbers of servers and brokers to plan for.")] = PLANNED,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    kafka: Mapping[str, object],
+) -> int:
+    """Audit a running Kafka cluster and our settings by the thesis' guidelines (exit code 1: faults)."""
+    _need_client()
+    from deploy.check import report  # noqa: PLC0415
+    from deploy.check.collect import CheckInput, collect  # noqa: PLC0415
+    from deploy.check.facts import Severity  # noqa: PLC0415
+
+    cluster, sizes = find_cluster(StateDir(state_dir), kafka), parse_counts(planned, "--planned")
+    worst = Severity.OK
+
+    async def evaluate() -> None:
+        nonlocal worst
+        facts = await collect(cluster.options, CheckInput(tolerate, sizes, cluster.started))
+        findings = report.audit(facts)
+        worst = report.worst(findings)
+        if as_json:
+            typer.echo(json.dumps(report.as_json(facts, findings)))
+            return
+        console = plain_console()
+        for part in report.render(facts, findings, console.width):
+            console.print(part)
+
+    code = _quietly(evaluate)
+    return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and worst is Severity.FAULT else code
+
+
+def topics(
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    printing: Annotated[
+        bool, typer.Option("--print", help="Print the commands of Kafka's tools for topics and rights instead.")
+    ] = False,
+    principal: Annotated[
+        list[str] | None,
+        typer.Option(help="ROLE=NAME; role: data, bridge, metadata, edge, pipeline or check. For --print."),
+    ] = None,
+    traffic: Annotated[bool, typer.Option(help="Also create the topic of recorded traffic.")] = False,
+    kafka: Mapping[str, object],
+) -> int:
+    """Create missing topics and check the others, or print the commands that do so."""
+    _need_client()
+    state = StateDir(state_dir)
+    if printing:
+        from deploy.check.tools import acl_lines, parse_principals, topic_lines, traffic_lines  # noqa: PLC0415
+
+        options = _where_known(state, kafka)
+        for line in (
+            *topic_lines(options),
+            *traffic_lines(options),
+            *acl_lines(options, parse_principals(principal or [])),
+        ):
+            typer.echo(line)
+        return lifecycle.EXIT_OK
+    cluster = find_cluster(state, kafka)
+    return _quietly(lambda: _ensure(cluster.options, traffic=traffic))
+
+
+async def _ensure(options: KafkaOptions, *, traffic: bool) -> None:
+    from deploy.check.facts import replicas_of  # noqa: PLC0415
+    from deploy.terminal import amount  # noqa: PLC0415
+    from diem.kafka.client import connected_client  # noqa: PLC0415
+    from diem.kafka.metadata import describe  # noqa: PLC0415
+    from diem.kafka.topics import ensure, ensure_traffic  # noqa: PLC0415
+
+    async with connected_client(options, within=8.0) as client:
+        before = await describe(client, *options.names.topics)
+    cluster = await ensure(options)
+    for name in options.names.topics:
+        partitions, replicas = len(cluster.topics[name].partitions), replicas_of(cluster.topics[name])
+        done = "is as it must be" if name in before.topics else "created"
+        typer.echo(f"{name} {done}: {amount(partitions, 'partition')}, {amount(replicas, 'replica')}")
+    if traffic:
+        typer.echo(f"{options.names.traffic} is there: {amount(len(await ensure_traffic(options)), 'partition')}")
+
+
+def _where_known(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions:
+    """Return the options of the cluster, with a placeholder for its address where none is known."""
+    try:
+        return find_cluster(state, kafka).options
+    except NoCluster:
+        return kafka_settings({**kafka, "kafka_bootstrap_servers": "BROKER:9092"}).kafka()
+
+
+def _quietly(work: Callable[[], Awaitable[None]]) -> int:
+    # The client library logs every failed attempt; the error of the command is enough.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    return run_interactive(work)
+
+
+def _need_client() -> None:
+    if find_spec("aiokafka") is None:
+        raise ConfigurationError("aiokafka is not installed, and this needs it: pip install aiokafka")

@@ -1,0 +1,248 @@
+"""nginx in front of every server slot: its configuration (docs/reliability.md 3.3, 3.4), and its command line.
+
+The configuration is rendered once, with the slots that are not used yet: a reload would cut every open client at
+``worker_shutdown_timeout``. A slot without a server refuses at once (on this machine in well under 0.1 ms) and is
+passed over, each time anew. Needs nginx-config-builder, an extra: import it only for modes behind nginx.
+"""
+
+import os
+import resource
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nginx.config.api import Block, Config
+from nginx.config.api.options import KeyOption, KeyValueOption, KeyValuesMultiLines
+
+from diem.errors import ConfigurationError
+
+HOST: Final = "127.0.0.1"
+PER_ADDRESS: Final = 50
+CONNECTS_PER_S: Final = 50
+MAX_WORKERS: Final = 4
+MAX_CONNECTIONS: Final = 32_768
+"""Of one worker, which allocates about 400 bytes for each at its start."""
+RESERVED_FILES: Final = 64
+"""Descriptors of a worker for other uses than connections: listeners, logs, epoll."""
+BULK_BYTES: Final = 1024 * 1024
+SLACK_BYTES: Final = 64 * 1024
+"""Above the Data Service's own limits, so that the Data Service rejects and explains what is too large."""
+
+Content = tuple[str, str | Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class NginxPlan:
+    """Input of the configuration. ``slots`` are ports of all servers that may ever run, ``directory`` is nginx's own.
+
+    ``per_address`` limits the WebSocket connections of one address, ``connects_per_s`` the rate at which it may open
+    them (with a burst of twice as many). ``open_files`` is the limit of open files of a worker.
+    """
+
+    directory: Path
+    port: int
+    data_port: int
+    slots: tuple[int, ...]
+    per_address: int = PER_ADDRESS
+    connects_per_s: int = CONNECTS_PER_S
+    workers: int = 1
+    open_files: int = 1024
+
+
+def render(plan: NginxPlan) -> str:
+    """Return the whole configuration file; pure."""
+    return f"{_top(plan)!r}\n".lstrip("\n")
+
+
+def connections(open_files: int) -> int:
+    """Return the connections of one worker. A client uses two: its own and the one to its server."""
+    return max(64, min(open_files - RESERVED_FILES, MAX_CONNECTIONS))
+
+
+def _top(plan: NginxPlan) -> Any:  # noqa: ANN401  # the library has no types
+    return Config(
+        *_options(
+            ("daemon", "off"),
+            ("pid", _quoted(plan.directory / "nginx.pid")),
+            # Standard error is the log file of ``diem up``, which is bounded.
+            ("error_log", "stderr warn"),
+            ("worker_processes", str(max(1, min(plan.workers, MAX_WORKERS)))),
+            ("worker_rlimit_nofile", str(connections(plan.open_files) + RESERVED_FILES)),
+            ("worker_shutdown_timeout", "60s"),
+        ),
+        _block("events", ("worker_connections", str(connections(plan.open_files)))),
+        _http(plan),
+    )
+
+
+def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
+    return _block(
+        "http",
+        ("access_log", "off"),
+        # Not warn: the log would have query strings, and a line for each attempt at an unused slot.
+        ("error_log", "stderr crit"),
+        ("server_tokens", "off"),
+        *_temporary_paths(plan.directory),
+        ("limit_conn_zone", "$binary_remote_addr zone=clients:10m"),
+        ("limit_req_zone", f"$binary_remote_addr zone=connects:10m rate={plan.connects_per_s}r/s"),
+        ("limit_conn_status", "429"),
+        ("limit_req_status", "429"),
+        # No regular expressions in maps: CVE-2026-42533.
+        _block("map $http_upgrade $connection_upgrade", ("default", "upgrade"), ("''", "close")),
+        _block(
+            "upstream servers",
+            ("zone", "servers 256k"),  # the workers share their counts
+            "least_conn",
+            # Never marked as failed: nginx clears the mark when a trial connection has ended well, and ours last for
+            # hours. A server that came back would get one client per fail_timeout.
+            ("server", [f"{HOST}:{port} max_fails=0" for port in plan.slots]),
+        ),
+        _block(
+            "upstream data",
+            ("server", f"{HOST}:{plan.data_port} max_fails=0"),
+            ("keepalive", "16"),
+            ("keepalive_timeout", "20s"),  # below the Data Service's 30 s, so that it never closes first
+        ),
+        _server(plan),
+    )
+
+
+def _temporary_paths(directory: Path) -> list[Content]:
+    """Return every kind, because nginx creates them all at its start, and its default may not be writable.
+
+    Nothing is ever written there: the directory is private to its owner (0700), and with root as owner the workers run
+    as another user. So bodies must fit into memory, and responses are never buffered on disk (see ``_rest``).
+    """
+    kinds = {"client_body": "body", "proxy": "proxy", "fastcgi": "fastcgi", "uwsgi": "uwsgi", "scgi": "scgi"}
+    return [(f"{kind}_temp_path", _quoted(directory / name)) for kind, name in kinds.items()]
+
+
+def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
+    return _block(
+        "server",
+        ("listen", f"{HOST}:{plan.port}"),
+        ("server_name", "_"),
+        ("client_header_timeout", "10s"),
+        ("client_body_timeout", "10s"),
+        ("send_timeout", "10s"),
+        ("keepalive_timeout", "30s"),
+        ("reset_timedout_connection", "on"),
+        ("client_header_buffer_size", "1k"),
+        ("large_client_header_buffers", "4 8k"),
+        ("client_max_body_size", "1k"),
+        ("proxy_http_version", "1.1"),
+        ("proxy_connect_timeout", "3s"),
+        ("proxy_send_timeout", "10s"),
+        _websocket(plan),
+        _rest("= /v1/data", BULK_BYTES + SLACK_BYTES),
+        _rest("/", 2 * SLACK_BYTES),
+    )
+
+
+def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401
+    return _block(
+        "location = /ws",
+        ("limit_conn", f"clients {plan.per_address}"),
+        ("limit_req", f"zone=connects burst={2 * plan.connects_per_s} nodelay"),
+        ("proxy_pass", "http://servers"),
+        ("proxy_set_header", [*_ADDRESS, "Upgrade $http_upgrade", "Connection $connection_upgrade"]),
+        ("proxy_buffering", "off"),
+        # Servers ping every 25 s and wait 10 s. Also bounds the wait of a handshake for a server that hangs.
+        ("proxy_read_timeout", "40s"),
+        ("proxy_next_upstream", "error timeout http_503"),
+        # As many tries as there are slots: an unused one has no connections, so least_conn prefers it.
+        ("proxy_next_upstream_tries", "0"),
+        ("proxy_next_upstream_timeout", "8s"),
+    )
+
+
+def _rest(path: str, body_bytes: int) -> Any:  # noqa: ANN401
+    return _block(
+        f"location {path}",
+        ("client_max_body_size", str(body_bytes)),
+        ("client_body_buffer_size", str(body_bytes)),
+        ("proxy_max_temp_file_size", "0"),
+        ("proxy_buffers", "8 16k"),
+        ("proxy_pass", "http://data"),
+        # No upgrade outside /ws: a backend tricked into answering 101 would be a tunnel past this server.
+        ("proxy_set_header", [*_ADDRESS, 'Upgrade ""', 'Connection ""']),
+        ("proxy_read_timeout", "30s"),
+    )
+
+
+# Overwritten, not appended to: the address that a client claims is not trusted. The port stays in Host.
+_ADDRESS: Final = (
+    "Host $http_host",
+    "X-Forwarded-For $remote_addr",
+    "X-Forwarded-Proto $scheme",
+    'Forwarded ""',
+)
+
+
+def _block(name: str, *content: Any) -> Any:  # noqa: ANN401
+    return Block(name, *_options(*content))
+
+
+def _options(*content: Any) -> list[Any]:  # noqa: ANN401
+    """Turn pairs into directives and plain strings into directives without a value; blocks stay as they are."""
+    return [item if isinstance(item, Block) else _directive(item) for item in content]
+
+
+def _directive(item: Content | str) -> Any:  # noqa: ANN401
+    if isinstance(item, str):
+        return KeyOption(item)
+    name, value = item
+    # A block holds one directive of a name: a second one would replace the first.
+    return KeyValueOption(name, value) if isinstance(value, str) else KeyValuesMultiLines(name, list(value))
+
+
+def _quoted(path: Path) -> str:
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+# Debian's directory is on root's PATH only.
+PLACES: Final = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")
+MAX_OPEN_FILES: Final = 65_536
+
+
+class NoNginx(ConfigurationError):
+    """nginx is not installed."""
+
+    template = (
+        "nginx is not installed, and this mode needs it: install the package nginx "
+        "(Debian, Ubuntu: apt install nginx), or use --mode single"
+    )
+
+
+def find() -> str:
+    """Return the program. Raises ``NoNginx``."""
+    places = os.pathsep.join((os.environ.get("PATH", os.defpath), *PLACES))
+    found = shutil.which("nginx", path=places)
+    if found is None:
+        raise NoNginx
+    return found
+
+
+def config_file(directory: Path) -> Path:
+    """Return the configuration file in nginx's own directory."""
+    return directory / "nginx.conf"
+
+
+def argv(program: str, directory: Path) -> tuple[str, ...]:
+    """Return nginx's command line. With ``-e`` it logs to standard error even before it has read the configuration."""
+    return (program, "-p", str(directory), "-c", str(config_file(directory)), "-e", "stderr")
+
+
+def write(directory: Path, text: str) -> None:
+    """Write the configuration file into ``directory``, which is created (mode 0700)."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    config_file(directory).write_text(text, encoding="utf-8")
+
+
+def open_files() -> int:
+    """Return how many files a worker may open: the hard limit of this process, at most ``MAX_OPEN_FILES``."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)

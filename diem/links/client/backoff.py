@@ -1,0 +1,162 @@
+"""Delays and rates of a client: reconnect back-off, what servers ask for, and the rate of messages. No I/O.
+
+The SDK has the same rules (``client/src/sdk/backoff.ts``, ``codes.ts`` and ``http.ts``); ``tests/cases`` has the cases
+that both pass.
+"""
+
+import math
+import random
+import re
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from diem.process import backoff
+from diem.process.backoff import Outage, full_jitter
+from diem.process.limits import NAMES_PER_MESSAGE, message_burst
+from diem.protocol import codes
+
+MAX_RETRY_WINDOW_S: Final = 600.0
+MAX_RETRY_AFTER_S: Final = 300.0
+BURST_SHARE: Final = 0.75
+"""Of a server's burst: the rest is for messages that the network delivers later and closer together than they were
+sent."""
+INTERVAL_S: Final = 0.7
+"""Seconds per message in the long run; servers take one every 0.6 s."""
+ROUNDING_S: Final = 1e-9
+
+_RETRY: Final = re.compile(r"\bretry=(\d{1,9})\b", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Delays of a client in seconds; the defaults are the protocol's (docs/protocol.md 1.4), tests use shorter ones."""
+
+    base_s: float = 0.5
+    """The first back-off window; it doubles with every failure."""
+    cap_s: float = 30.0
+    """The longest back-off window."""
+    stable_after_s: float = 60.0
+    """An open connection of this age resets the back-off."""
+    held_after_s: float = 10.0
+    """An open connection of this age has ended the outage before it."""
+    silence_s: float = 60.0
+    """A server that sends no frame for so long counts as hung."""
+    suspect_after_s: float = 5.0
+    """A server that is not live is suspected after this and up to as much again, and then once more."""
+    idle_after_s: float = 5.0
+    """A connection that nothing needs is kept this long."""
+    stayed_after_s: float = 1.0
+    """A stay of this length at a server ends the count of hops."""
+    listed_cap_s: float = 5.0
+    """The longest window for a server that the metadata service lists: it is expected back."""
+    expedite_s: float = 0.5
+    """A server that is listed again while it waits for its next attempt is dialled within this."""
+    answer_timeout_s: float = 2.0
+    """A dial waits this long for the metadata service, then goes to the same server as before."""
+
+
+class ReconnectBackoff:
+    """Delays before a client's attempts to connect: full jitter in a window that doubles with every failure.
+
+    The window is never longer than the outage has lasted, but at least ``base_s``, so clients reconnect quickly after a
+    short outage, however many they had before. All times are seconds of a monotonic clock.
+    """
+
+    __slots__ = ("_failures", "_outage", "_rng", "_timing", "cap_s")
+
+    def __init__(self, timing: Timing, rng: random.Random | None = None) -> None:
+        self._timing = timing
+        self._rng = rng
+        self._outage = Outage(-math.inf, timing.held_after_s)
+        self._failures = 0
+        self.cap_s = timing.cap_s
+        """The longest window, unless a server asks for a longer one."""
+
+    def begin(self, now: float) -> None:
+        """Begin with an outage: the client is about to dial for the first time."""
+        self._outage = Outage(now, self._timing.held_after_s)
+
+    def delay_s(
+        self, now: float, open_s: float | None, code: int | None, reason: str, at_least_s: float = 0.0
+    ) -> float:
+        """Return the seconds to wait after a connection has ended, or an attempt has failed.
+
+        Args:
+            now: monotonic seconds.
+            open_s: how long the connection was open; None: it never was.
+            code: its close code; None: there was no close frame.
+            reason: the close reason; its ``retry=<ms>`` replaces the window.
+            at_least_s: ``Retry-After`` of a refused handshake; the random delay comes on top of it.
+        """
+        if open_s is not None:
+            self._outage.lost(now, open_s)
+            if open_s >= self._timing.stable_after_s:
+                self.reset()
+        window_s = retry_window_s(reason)
+        if window_s is not None:
+            delay_s = full_jitter(0, window_s, MAX_RETRY_WINDOW_S, self._rng)
+        else:
+            cap_s = min(self.cap_s, max(self._timing.base_s, self._outage.seconds(now)))
+            delay_s = full_jitter(self._failures, self._timing.base_s, cap_s, self._rng)
+        self._failures += code != codes.Close.RESTART  # a restart is intended, and no failure
+        return at_least_s + delay_s
+
+    def expedite_s(self) -> float:
+        """Forget all failures, and return a short random delay: the server is known to be back."""
+        self.reset()
+        return full_jitter(0, self._timing.expedite_s, self._timing.expedite_s, self._rng)
+
+    def reset(self) -> None:
+        """Forget all failures."""
+        self._failures = 0
+
+
+def retry_window_s(reason: str) -> float | None:
+    """Return the window that a close reason asks for (``retry=<ms>``), in seconds, at most ten minutes; None: none.
+
+    It is the upper bound of a random delay, whatever the close code.
+    """
+    found = _RETRY.search(reason)
+    return None if found is None else min(int(found[1]) / 1000, MAX_RETRY_WINDOW_S)
+
+
+def retry_after_s(header: str | None) -> float:
+    """Return the seconds that a ``Retry-After`` header asks for from now on, at most five minutes; 0 without one."""
+    return 0.0 if header is None else min(backoff.retry_after_s(header, time.time()), MAX_RETRY_AFTER_S)
+
+
+class TokenBuckets:
+    """The messages that one client may send to each server, by the name in its ``welcome``, charged as servers charge.
+
+    They belong to the client and outlive its connections, because the server's count does. Like
+    :class:`diem.process.limits.TokenBucket` each is one number, the time at which it is full again; full ones are
+    dropped, so there are never more than servers that were sent something within the last refill.
+    """
+
+    __slots__ = ("_full_at",)
+
+    def __init__(self) -> None:
+        self._full_at: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+    def wait_s(self, server: str, subscriptions: int, now: float) -> float:
+        """Return the seconds until ``server``, which allows so many subscriptions, may be sent a message."""
+        reserve_s = INTERVAL_S * (BURST_SHARE * message_burst(subscriptions) - 1)
+        wait_s = self._full_at.get(server, now) - now - reserve_s
+        return wait_s if wait_s > ROUNDING_S else 0.0
+
+    def charge(self, server: str, names: int, now: float) -> None:
+        """Count a message with so many names; each 50 of them count as one message more."""
+        self._use(server, 1 + names // NAMES_PER_MESSAGE, now)
+        self._full_at = {server: full_at for server, full_at in self._full_at.items() if full_at > now}
+
+    def drain(self, server: str, subscriptions: int, now: float) -> None:
+        """Empty the bucket, because the server closed with 4003: other clients of the address may have used it up."""
+        self._full_at.pop(server, None)
+        self._use(server, BURST_SHARE * message_burst(subscriptions), now)
+
+    def _use(self, server: str, tokens: float, now: float) -> None:
+        self._full_at[server] = max(self._full_at.get(server, now), now) + tokens * INTERVAL_S

@@ -1,0 +1,246 @@
+"""The client of one server or proxy, and what it shares with the client of a group (``partitioned``)."""
+
+import asyncio
+import contextlib
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from diem.links.client.backoff import Timing
+from diem.links.client.link import ClientLink
+from diem.protocol import endpoints
+
+Kind = Literal["open", "closed", "subscribed", "unsubscribed", "update", "resync", "status", "rejected", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A change that a client reports."""
+
+    kind: Kind
+    endpoint: str | None = None
+    """None: the event is about the connection."""
+    version: int | None = None
+    """Of an update: its version. Of ``subscribed``: the retained version, None = none yet."""
+    gone: bool = False
+    live: bool | None = None
+    """Of ``status``: whether updates are current."""
+    code: int | None = None
+    """Of ``closed``: the close code, None when there was no connection."""
+    message: str = ""
+
+
+class EventQueue:
+    """The latest event of each key, in order of arrival: a slow consumer conflates."""
+
+    def __init__(self) -> None:
+        self._events: dict[object, Event] = {}
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def put(self, key: object, event: Event) -> None:
+        """Enqueue an event, in place of an earlier one with the same key."""
+        self._events.pop(key, None)
+        self._events[key] = event
+        self._changed.set()
+
+    def discard(self, key: object) -> None:
+        """Drop the event of a key."""
+        self._events.pop(key, None)
+
+    def close(self) -> None:
+        """End the queue; events that are in it are still returned."""
+        self._closed = True
+        self._changed.set()
+
+    async def get(self) -> Event | None:
+        """Wait for an event, and return the oldest one; None once the queue is closed and empty."""
+        while not self._events:
+            if self._closed:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        return self._events.pop(next(iter(self._events)))
+
+
+class BaseClient(ABC):
+    """An asynchronous iterator of :class:`Event`, connected until its ``async with`` block is left.
+
+    Updates that are not newer than the last reported version, or of endpoints that are not subscribed, are dropped.
+    Events wait in a queue of the latest per endpoint and kind: memory is bounded by the subscriptions. The iteration
+    ends after a close code that forbids to reconnect.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+        self._announced: dict[str, int] = {}
+        self._events = EventQueue()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run_to_end())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._events.get()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def subscribe(self, known: Mapping[str, int | None]) -> None:
+        """Subscribe to endpoints, given the versions of the data that is held (None = none).
+
+        Raises:
+            BadName: one of them is not an endpoint name; nothing is sent.
+        """
+        for name in known:
+            endpoints.check(name)
+        self._known.update({name: version or 0 for name, version in known.items()})
+        self._add(list(known))
+
+    async def unsubscribe(self, names: Sequence[str]) -> None:
+        """Unsubscribe from endpoints."""
+        for name in names:
+            self._forget(name)
+            self._events.discard(("update", name))
+            self._events.discard(("status", name))
+        self._remove(list(names))
+
+    def known(self, name: str) -> int | None:
+        """Return the greatest version that the application holds or was notified of; None = none."""
+        return max(self._known.get(name, 0), self._announced.get(name, 0)) or None
+
+    async def _run_to_end(self) -> None:
+        try:
+            await self._run()
+        finally:
+            self._events.close()
+
+    @abstractmethod
+    async def _run(self) -> None:
+        """Stay connected until a close code forbids to reconnect."""
+
+    @abstractmethod
+    def _add(self, names: Sequence[str]) -> None:
+        """Subscribe at the servers concerned."""
+
+    @abstractmethod
+    def _remove(self, names: Sequence[str]) -> None:
+        """Unsubscribe at the servers concerned."""
+
+    def _forget(self, name: str) -> None:
+        """Drop the state of an endpoint."""
+        self._known.pop(name, None)
+        self._announced.pop(name, None)
+
+    def _publish(self, event: Event, key: str | None = None) -> None:
+        self._events.put((event.kind, key or event.endpoint), event)
+
+    def _publish_message(self, message: dict[str, Any]) -> None:
+        """Publish the events of a message that mean the same on every connection."""
+        match message.get("type"):
+            case "update":
+                name, version = message["endpoint"], message["version"]
+                if name in self._known and version > (self.known(name) or 0):
+                    self._announced[name] = version
+                    self._publish(Event("update", name, version, gone=message.get("gone", False)))
+            case "subscribed":
+                for name, version in message["endpoints"].items():
+                    self._publish(Event("subscribed", name, version))
+            case "unsubscribed":
+                for name in message["endpoints"]:
+                    self._publish(Event("unsubscribed", name))
+            case "resync":
+                for name in message["endpoints"]:
+                    self._publish(Event("resync", name))
+            case "error":
+                self._publish(Event("error", message=f"{message['code']}: {message['message']}"))
+
+    def _reject(self, name: str, rejection: Mapping[str, Any]) -> None:
+        """Drop an endpoint that no server will take."""
+        self._forget(name)
+        self._remove([name])
+        self._publish(Event("rejected", name, message=f"{rejection['code']}: {rejection['message']}"))
+
+
+class UpdatesClient(BaseClient):
+    """One connection to one of ``urls``, dialled again until the block is left.
+
+    A ``status`` event is about the connection, or about an endpoint that the server named: an endpoint is live while
+    the last event of both kinds is live.
+    """
+
+    def __init__(self, urls: str | Sequence[str], *, origin: str | None = None, timing: Timing | None = None) -> None:
+        super().__init__()
+        self._urls = [urls] if isinstance(urls, str) else list(urls)
+        self._stale: dict[str, None] = {}
+        """Subscribed endpoints that the server last named as not live."""
+        self._link = ClientLink(self._select, self, origin, timing or Timing())
+
+    async def _run(self) -> None:
+        await self._link.run()
+
+    async def _select(self) -> str:
+        return random.choice(self._urls)  # noqa: S311 - spreads clients, is no secret
+
+    def _add(self, names: Sequence[str]) -> None:
+        self._link.subscribe(names)
+
+    def _remove(self, names: Sequence[str]) -> None:
+        self._link.unsubscribe(names)
+
+    def _forget(self, name: str) -> None:
+        super()._forget(name)
+        self._stale.pop(name, None)
+
+    # Events of the link
+
+    def opened(self, _link: ClientLink, url: str) -> None:
+        """Publish ``open``."""
+        self._publish(Event("open", message=url))
+
+    def closed(self, _link: ClientLink, code: int | None, reason: str) -> None:
+        """Publish ``closed``."""
+        self._publish(Event("closed", code=code, message=reason))
+
+    def protocol_error(self, _link: ClientLink) -> None:
+        """Publish ``error``."""
+        self._publish(Event("error", message="the server sent what is not of the protocol"))
+
+    def on_message(self, _link: ClientLink, message: dict[str, Any]) -> None:
+        """Publish the events of a message."""
+        self._publish_message(message)
+        match message.get("type"):
+            case "subscribed":
+                for name, rejection in message["rejected"].items():
+                    self._reject(name, rejection)
+            case "status":
+                self._publish_status(message.get("endpoints"), live=message["live"])
+
+    def _publish_status(self, names: Sequence[str] | None, *, live: bool) -> None:
+        """Publish a status: without ``names`` it applies to all endpoints, also to those that an earlier one named."""
+        if names is None:
+            self._publish(Event("status", live=live))
+            names = list(self._stale) if live else []
+        for name in names:
+            if name not in self._known:
+                continue
+            if live:
+                self._stale.pop(name, None)
+            else:
+                self._stale[name] = None
+            self._publish(Event("status", name, live=live))

@@ -1,0 +1,376 @@
+"""A reconnecting connection of a client, and the subscriptions that it restores."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from operator import index
+from secrets import token_hex
+from typing import Any, Final, Protocol
+
+import orjson
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.typing import Subprotocol
+
+from diem.errors import DiemError
+from diem.links.client.backoff import ReconnectBackoff, Timing, TokenBuckets, retry_after_s, retry_window_s
+from diem.process.backoff import Backoff
+from diem.protocol import codes, messages
+from diem.protocol.traffic import with_client
+
+
+class SubscriptionSet:
+    """The subscriptions of one connection: those wanted, those requested, and the next message that makes them equal.
+
+    A server processes the messages of a connection in order, so its final set follows from what was sent, whatever
+    replies are pending. Only the reply to the *latest* request for a name says anything about it: each name keeps the
+    id of that request. Pure. The SDK has the same class (``client/src/sdk/subscriptions.ts``);
+    ``tests/cases/subscription_set.json`` has the cases that both pass.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, None] = {}
+        self._requested: dict[str, int] = {}
+        """Name -> id of the latest request that subscribes to it, on this connection."""
+        self._renewed: set[str] = set()
+        """Wanted names to request again."""
+        self._refused: set[str] = set()
+        """Wanted names that the server rejected on this connection."""
+        self._ids = itertools.count(1)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Want names; those that are wanted already are requested again, with the version that is known then."""
+        for name in names:
+            # Also one that the server has not unsubscribed yet: the known version may have changed, or updates that
+            # came meanwhile were dropped.
+            if name in self._wanted or name in self._requested:
+                self._renewed.add(name)
+            self._refused.discard(name)
+            self._wanted[name] = None
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Stop wanting names."""
+        for name in names:
+            self._wanted.pop(name, None)
+            self._renewed.discard(name)
+            self._refused.discard(name)
+
+    def reset(self) -> None:
+        """Begin a new connection, on which nothing was requested or rejected yet."""
+        self._requested.clear()
+        self._renewed.clear()
+        self._refused.clear()
+
+    def next(self, known: Callable[[str], int | None]) -> dict[str, Any] | None:
+        """Return the next message that brings the server closer to the wanted set; None: there is none.
+
+        It counts as sent. Unsubscribes go first, because they free places under the server's limit.
+        """
+        surplus = _first(name for name in self._requested if name not in self._wanted)
+        if surplus:
+            for name in surplus:
+                del self._requested[name]
+            return {"type": "unsubscribe", "id": next(self._ids), "endpoints": surplus}
+        missing = _first(name for name in self._wanted if self._is_missing(name))
+        if not missing:
+            return None
+        request_id = next(self._ids)
+        self._requested.update(dict.fromkeys(missing, request_id))
+        self._renewed.difference_update(missing)
+        return {"type": "subscribe", "id": request_id, "endpoints": {name: known(name) for name in missing}}
+
+    def confirmed(self, request_id: int, names: Iterable[str]) -> list[str]:
+        """Return those of the registered names that are wanted, and whose latest request this is."""
+        return [name for name in names if name in self._wanted and self._requested.get(name) == request_id]
+
+    def rejected(self, request_id: int, names: Iterable[str]) -> list[str]:
+        """Return those of the rejected names that are wanted, and whose latest request this is.
+
+        They are not requested again on this connection unless they are added again. A name that is about to be
+        requested again has a later request.
+        """
+        latest = [name for name in names if self._requested.get(name) == request_id and name not in self._renewed]
+        for name in latest:
+            del self._requested[name]
+        refused = [name for name in latest if name in self._wanted]
+        self._refused.update(refused)
+        return refused
+
+    def requested_by(self, request_id: int) -> list[str]:
+        """Return the names whose latest request this is: an ``error`` leaves them unregistered."""
+        return [name for name, latest in self._requested.items() if latest == request_id]
+
+    def failed(self, request_id: int) -> None:
+        """Request the names of a failed request again.
+
+        They still count as requested, because an earlier request may have registered them: those that are removed
+        meanwhile are unsubscribed.
+        """
+        self._renewed.update(name for name in self.requested_by(request_id) if name in self._wanted)
+
+    def _is_missing(self, name: str) -> bool:
+        return name in self._renewed or (name not in self._requested and name not in self._refused)
+
+
+def _first(names: Iterable[str]) -> list[str]:
+    """Return as many names as one message may have."""
+    return list(itertools.islice(names, messages.MAX_NAMES))
+
+
+_TRANSIENT: Final = frozenset({codes.ErrorCode.LIMIT, codes.ErrorCode.RATE})
+"""Errors of a whole request that are due to load, not to its names."""
+CLOSE_TIMEOUT_S: Final = 2.0
+"""For the closing handshake; a server that hangs does not answer."""
+
+ServerSelector = Callable[[], Awaitable[str]]
+"""Returns the URL to dial. :class:`NoServer` counts as a failed attempt."""
+
+
+def new_identity() -> str:
+    """Return a random identity of a client, for all its connections (docs/protocol.md section 8)."""
+    return token_hex(16)
+
+
+class NoServer(DiemError):
+    """There is no server to dial now."""
+
+    retriable = True
+
+
+class _OutOfStepError(DiemError):
+    """The server's set of subscriptions is unknown: a new connection begins with an empty one."""
+
+    retriable = True
+
+
+class LinkListener(Protocol):
+    """Receives the events of a link."""
+
+    def known(self, name: str) -> int | None:
+        """Return the known version of an endpoint; None: none."""
+        ...
+
+    def opened(self, link: "ClientLink", url: str) -> None:
+        """The connection to ``url`` is open."""
+        ...
+
+    def closed(self, link: "ClientLink", code: int | None, reason: str) -> None:
+        """The connection is closed, or the attempt failed (code None)."""
+        ...
+
+    def on_message(self, link: "ClientLink", message: dict[str, Any]) -> None:
+        """Apply a message of the server.
+
+        Raises:
+            KeyError, TypeError, AttributeError: it violates the protocol.
+        """
+        ...
+
+    def protocol_error(self, link: "ClientLink") -> None:
+        """A message violated the protocol; the connection is closed."""
+        ...
+
+
+class ClientLink:
+    """One connection, dialled again after it was lost. Subscriptions take effect now, or once it is open.
+
+    Args:
+        select: the server to dial, at each attempt.
+        listener: receives the events.
+        origin: ``Origin`` header of the handshake; None: none is sent.
+        timing: delays.
+        identity: of the client; None: a new one.
+        buckets: of the client, shared by its links; None: new ones.
+    """
+
+    def __init__(
+        self,
+        select: ServerSelector,
+        listener: LinkListener,
+        origin: str | None,
+        timing: Timing,
+        *,
+        identity: str | None = None,
+        buckets: TokenBuckets | None = None,
+    ) -> None:
+        self._select = select
+        self._buckets = buckets or TokenBuckets()
+        self._server = ""
+        """The server's name, from its ``welcome``."""
+        self._limit = 0
+        """Subscriptions that the server allows."""
+        self._welcomed = asyncio.Event()
+        self._request_backoff = Backoff(timing.base_s, timing.cap_s)
+        """Of requests that failed for load."""
+        self._not_before = 0.0
+        """Nothing is requested before this time."""
+        self._identity = identity or new_identity()
+        self._listener = listener
+        self._origin = origin
+        self._timing = timing
+        self._subscriptions = SubscriptionSet()
+        self._changed = asyncio.Event()
+        self._backoff = ReconnectBackoff(timing)
+        self._opened_at: float | None = None
+        self._delay: asyncio.Timeout | None = None
+        """The wait for the next attempt, unless the server asked for it."""
+        self.ended: tuple[int, str] | None = None
+        """Close code and reason after which the client must not reconnect."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection."""
+        return self._opened_at is not None
+
+    def cap(self, cap_s: float) -> None:
+        """Bound the back-off window; one that a server asks for may be longer."""
+        self._backoff.cap_s = cap_s
+
+    def subscribe(self, names: Iterable[str]) -> None:
+        """Subscribe; endpoints that are subscribed already are requested again, with the version that is known now."""
+        self._subscriptions.add(names)
+        self._changed.set()
+
+    def unsubscribe(self, names: Iterable[str]) -> None:
+        """Unsubscribe."""
+        self._subscriptions.remove(names)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Keep the connection open until a close code forbids to reconnect."""
+        loop = asyncio.get_running_loop()
+        self._backoff.begin(loop.time())
+        while True:
+            close, at_least_s = None, 0.0
+            try:
+                await self._connect()
+            except ConnectionClosed as error:
+                close = error.rcvd or error.sent
+            except InvalidStatus as error:
+                at_least_s = retry_after_s(error.response.headers.get("Retry-After"))
+            except (OSError, InvalidHandshake, TimeoutError, NoServer, _OutOfStepError, InvalidURI, UnicodeError):
+                # InvalidURI, UnicodeError: a URL that a server or the metadata service named, and nobody can dial.
+                pass
+            except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+                # A broken server, or one of another protocol: the next attempt may reach a different one.
+                self._listener.protocol_error(self)
+            now = loop.time()
+            open_s = None if self._opened_at is None else now - self._opened_at
+            self._opened_at = None
+            code, reason = (close.code, close.reason) if close else (None, "")
+            if code is not None and not codes.reconnects(code):
+                self.ended = code, reason
+            self._listener.closed(self, code, reason)
+            if self.ended:
+                return
+            if code == codes.Close.RATE:
+                self._buckets.drain(self._server, self._limit, now)
+            may_expedite = code == codes.Close.RESTART or (retry_window_s(reason) is None and not at_least_s)
+            await self._wait(self._backoff.delay_s(now, open_s, code, reason, at_least_s), may_expedite=may_expedite)
+
+    def expedite(self) -> bool:
+        """Forget the failures and dial soon, if the next attempt is waited for; return whether it is.
+
+        A server that asked for the delay gets it, because it may be overloaded; one that restarts has nothing to spare.
+        """
+        if self._delay is None or self._delay.expired():
+            return False
+        at = asyncio.get_running_loop().time() + self._backoff.expedite_s()
+        self._delay.reschedule(min(at, self._delay.when() or at))
+        return True
+
+    async def _wait(self, delay_s: float, *, may_expedite: bool) -> None:
+        """Wait for the next attempt."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s) as delay:
+                self._delay = delay if may_expedite else None
+                await asyncio.Event().wait()
+        self._delay = None
+
+    async def _connect(self) -> None:
+        """Dial, and handle the connection until it is lost, which is an error in all cases."""
+        url = await self._select()
+        async with connect(
+            with_client(url, self._identity),
+            subprotocols=[Subprotocol(messages.SUBPROTOCOL)],
+            origin=self._origin,  # type: ignore[arg-type] # a plain string is an Origin
+            compression=None,
+            proxy=None,
+            ping_interval=None,
+            close_timeout=CLOSE_TIMEOUT_S,
+        ) as connection:
+            self._subscriptions.reset()
+            self._welcomed.clear()
+            self._changed.set()
+            self._opened_at = asyncio.get_running_loop().time()
+            self._listener.opened(self, url)
+            writer = asyncio.create_task(self._write(connection))
+            try:
+                while True:
+                    async with asyncio.timeout(self._timing.silence_s):
+                        data = await connection.recv()
+                    self._receive(orjson.loads(data))
+            except TimeoutError:
+                # The server would not answer a close frame either.
+                connection.transport.abort()
+                raise
+            finally:
+                writer.cancel()
+                await asyncio.wait([writer])
+
+    async def _write(self, connection: ClientConnection) -> None:
+        """Send missing requests within the server's rate; those that accumulate meanwhile become one message."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(ConnectionClosed):
+            await self._welcomed.wait()
+            while True:
+                await self._changed.wait()
+                now = loop.time()
+                wait_s = max(self._buckets.wait_s(self._server, self._limit, now), self._not_before - now)
+                if wait_s > 0:
+                    await asyncio.sleep(wait_s)
+                    continue
+                message = self._subscriptions.next(self._listener.known)
+                if message is None:
+                    self._changed.clear()
+                    continue
+                self._buckets.charge(self._server, len(message["endpoints"]), now)
+                await connection.send(orjson.dumps(message), text=True)
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        match message.get("type"):
+            case "welcome":
+                self._server = str(message.get("server", ""))
+                self._limit = index(message.get("limits", {}).get("subscriptions", 0))
+                self._welcomed.set()
+            case "subscribed":
+                self._request_backoff.reset()
+                message = self._relevant(message["id"], message["endpoints"], message.get("rejected", {}))
+            case "error" if message.get("id") is not None:
+                self._request_failed(message["id"], message["code"], message["message"])
+        self._listener.on_message(self, message)
+
+    def _relevant(
+        self, request_id: int, registered: Mapping[str, int | None], rejected: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return a ``subscribed`` without the names that are not wanted, or have a later request."""
+        return {
+            "type": "subscribed",
+            "id": request_id,
+            "endpoints": {name: registered[name] for name in self._subscriptions.confirmed(request_id, registered)},
+            "rejected": {name: rejected[name] for name in self._subscriptions.rejected(request_id, rejected)},
+        }
+
+    def _request_failed(self, request_id: int, code: str, text: str) -> None:
+        """Request the names of a failed request again after a delay, or have them rejected."""
+        names = self._subscriptions.requested_by(request_id)
+        if not names:
+            raise _OutOfStepError(code)  # an unsubscribe failed
+        if code not in _TRANSIENT:
+            rejected = {name: {"code": code, "message": text} for name in names}
+            self._listener.on_message(self, self._relevant(request_id, {}, rejected))
+            return
+        self._subscriptions.failed(request_id)
+        self._not_before = asyncio.get_running_loop().time() + self._request_backoff.next_delay()
+        self._changed.set()

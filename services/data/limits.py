@@ -1,0 +1,55 @@
+"""Limits of store and readers, with their defaults: ``settings`` takes from here what operators may change."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from diem.process.limits import RateLimit
+
+DAY_MS: Final = 24 * 3600 * 1000
+MAX_KEYS: Final = 20_000
+"""Idempotency keys that are remembered."""
+CONCURRENT_READS: Final = 64
+"""Requests of readers that are worked on at once."""
+READ_RATE: Final = RateLimit(20.0, 100.0)
+"""Requests of one address without an API key."""
+READ_RATE_LOOPBACK: Final = RateLimit(2000.0, 8000.0)
+"""The same for addresses of this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLimits:
+    """How many versions of an endpoint are retained, the current one included, and for how long after acceptance."""
+
+    versions: int = 24
+    days: float = 7.0
+
+    @property
+    def old(self) -> int:
+        """Versions beside the current one."""
+        return self.versions - 1
+
+    def oldest_ms(self, now_ms: int) -> int:
+        """Return the time before which versions are not retained."""
+        return now_ms - int(self.days * DAY_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class WriterLimits:
+    """Bounds of the queue of writes (beyond them: 503) and of the store's contents."""
+
+    queued_requests: int = 256
+    queued_bytes: int = 32 * 1024 * 1024
+    max_endpoints: int = 50_000
+    max_keys: int = MAX_KEYS
+    probe_every_s: float = 1.0
+    """Interval of probes while the store cannot commit."""
+    history: HistoryLimits = field(default_factory=HistoryLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """Time that a commit waits for a lock, bytes of datasets cached for readers, and the writer's limits."""
+
+    busy_timeout_s: float = 5.0
+    cache_bytes: int = 32 * 1024 * 1024
+    writer: WriterLimits = field(default_factory=WriterLimits)

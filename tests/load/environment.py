@@ -1,0 +1,83 @@
+"""The environment of a run: the system with its relays, the writer, the client process."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
+
+from tests.load.bench import Goal
+from tests.load.brokers import Brokers
+from tests.load.client_process import ClientProcess
+from tests.load.clients import Plan
+from tests.load.injection import CUTS, UPSTREAM_CUTS, Scene, traffic_plan
+from tests.load.injection.repartition import quiet_of, settings_of
+from tests.load.relay import Relay
+from tests.load.scenario import Scenario
+from tests.load.system import NotUp, System
+from tests.load.writes import Writer
+
+
+@asynccontextmanager
+async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> AsyncIterator[Scene]:
+    """Run the system with everything that the faults need."""
+
+    def bridge() -> tuple[str, int]:
+        return _internal(system, "bridge-1")
+
+    def server() -> tuple[str, int]:
+        if scenario.mode != "z-client":
+            return _internal(system, "websocket-1")
+        return "127.0.0.1", system.process("websocket-1").public_port or 0
+
+    async with Relay(bridge) as relay, Relay(server) as upstream:
+        names = [f"/load-test/{number:03}" for number in range(scenario.endpoints)]
+        more = [*_relay_settings(scenario, relay, upstream), *settings_of(scenario.faults, names)]
+        more += traffic_plan.settings_of(scenario.faults)
+        system = System(scenario.mode, folder, [*scenario.options, *more])
+        async with system:
+            writer = Writer(system.rest, system.write_key, names, Random(scenario.seed), rate=scenario.rate)
+            writer.quiet = quiet_of(scenario.faults, names)
+            async with ClientProcess(_plan(scenario, system, names)) as clients:
+                brokers = Brokers(system, scenario.kafka)
+                yield Scene(
+                    system, writer, brokers, clients, relay, upstream, scenario.seed, scenario.quick, goals=goals
+                )
+            await writer.close()
+
+
+def _internal(system: System, name: str) -> tuple[str, int]:
+    try:
+        url = urlsplit(system.process(name).internal_url or "")
+    except NotUp as error:
+        raise ConnectionRefusedError(str(error)) from error
+    return url.hostname or "", url.port or 0
+
+
+def _relay_settings(scenario: Scenario, relay: Relay, upstream: Relay) -> list[str]:
+    """Return the settings that direct links through a relay."""
+    settings = []
+    if CUTS & set(scenario.faults):
+        settings.append(f"websocket-1:DIEM_WEBSOCKET_FEED_URL=ws://127.0.0.1:{relay.port}/feed")
+    if UPSTREAM_CUTS & set(scenario.faults):
+        whose = "PUBLIC" if scenario.mode == "z-client" else "INTERNAL"
+        settings.append(f"bridge-1:DIEM_BRIDGE_SERVER_{whose}_URL=ws://127.0.0.1:{upstream.port}/ws")
+        if scenario.mode == "z-proxy":
+            settings.append('proxy-1:DIEM_PROXY_ALLOWED=["127.0.0.0/8"]')
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def _plan(scenario: Scenario, system: System, names: list[str]) -> Plan:
+    return Plan(
+        servers=system.servers,
+        rest=system.rest,
+        metadata=system.metadata,
+        endpoints=names,
+        clients=scenario.clients,
+        subscriptions=scenario.subscriptions,
+        communities=scenario.communities,
+        probes=scenario.probes,
+        churn_seconds=scenario.churn_seconds,
+        filtered=scenario.mode == "all-to-all",
+        seed=scenario.seed,
+    )

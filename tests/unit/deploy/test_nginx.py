@@ -1,0 +1,154 @@
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from deploy import nginx
+from deploy.nginx import BULK_BYTES, MAX_CONNECTIONS, NginxPlan, NoNginx, connections, render
+from diem.errors import ConfigurationError
+
+DIRECTORY = Path("/state/nginx")
+
+
+def text(directory: Path = DIRECTORY, **differences: int) -> str:
+    return render(NginxPlan(directory, 8000, 8080, (8101, 8102, 8103), **differences))
+
+
+def block(name: str, of: str) -> str:
+    """Return the content of a block without nested blocks."""
+    (found,) = re.findall(rf"^ *{re.escape(name)} \{{\n([^{{}}]*)\}}", of, re.MULTILINE)
+    return str(found)
+
+
+def directives(name: str, of: str) -> list[str]:
+    return re.findall(rf"^ *{name} (.*);$", of, re.MULTILINE)
+
+
+def test_every_slot_is_a_server_that_is_never_marked_as_failed() -> None:
+    upstream = block("upstream servers", text())
+    assert directives("server", upstream) == [f"127.0.0.1:{port} max_fails=0" for port in (8101, 8102, 8103)]
+    assert "least_conn;" in upstream
+    assert directives("zone", upstream) == ["servers 256k"]
+
+
+def test_listener_is_on_loopback() -> None:
+    assert directives("listen", text()) == ["127.0.0.1:8000"]
+
+
+def test_upgrade_is_forwarded_to_servers_only() -> None:
+    whole = text()
+    assert {"Upgrade $http_upgrade", "Connection $connection_upgrade"} <= set(
+        directives("proxy_set_header", block("location = /ws", whole))
+    )
+    for path in ("= /v1/data", "/"):
+        assert {'Upgrade ""', 'Connection ""'} <= set(directives("proxy_set_header", block(f"location {path}", whole)))
+    assert whole.count("$http_upgrade") == 2
+
+
+@pytest.mark.parametrize("path", ["= /ws", "= /v1/data", "/"])
+def test_forwarded_addresses_are_overwritten_and_the_host_is_kept(path: str) -> None:
+    headers = directives("proxy_set_header", block(f"location {path}", text()))
+    assert {"Host $http_host", "X-Forwarded-For $remote_addr", "X-Forwarded-Proto $scheme"} <= set(headers)
+
+
+def test_limits_of_an_address_are_configurable_and_have_a_status_of_their_own() -> None:
+    whole = text(per_address=7, connects_per_s=3)
+    edge = block("location = /ws", whole)
+    assert directives("limit_conn", edge) == ["clients 7"]
+    assert directives("limit_req", edge) == ["zone=connects burst=6 nodelay"]
+    assert directives("limit_req_zone", whole) == ["$binary_remote_addr zone=connects:10m rate=3r/s"]
+    assert directives("limit_conn_status", whole) == directives("limit_req_status", whole) == ["429"]
+
+
+def test_all_slots_are_tried_within_a_bounded_time() -> None:
+    edge = block("location = /ws", text())
+    assert directives("proxy_next_upstream", edge) == ["error timeout http_503"]
+    assert directives("proxy_next_upstream_tries", edge) == ["0"]
+    assert directives("proxy_next_upstream_timeout", edge) == ["8s"]
+
+
+def test_silent_connection_outlives_two_pings() -> None:
+    assert directives("proxy_read_timeout", block("location = /ws", text())) == ["40s"]
+
+
+def test_bodies_fit_into_memory_and_only_the_bulk_write_takes_a_large_one() -> None:
+    whole = text()
+    for path in ("= /v1/data", "/"):
+        location = block(f"location {path}", whole)
+        assert directives("client_max_body_size", location) == directives("client_body_buffer_size", location)
+        assert directives("proxy_max_temp_file_size", location) == ["0"]
+    sizes = [int(size) for size in directives("client_max_body_size", whole) if size.isdigit()]
+    assert sizes[0] > BULK_BYTES > 4 * sizes[1]
+
+
+def test_all_written_files_are_in_its_directory() -> None:
+    whole = text(Path('/a "state"/nginx'))
+    paths = re.findall(r"(?:_temp_path|pid) (.*);", whole)
+    assert len(paths) == 6
+    assert all(path.startswith('"/a \\"state\\"/nginx/') for path in paths)
+    assert directives("access_log", whole) == ["off"]
+    assert directives("error_log", whole) == ["stderr warn", "stderr crit"]
+
+
+def test_header_of_a_client_is_bounded_in_size_and_time() -> None:
+    whole = text()
+    assert directives("large_client_header_buffers", whole) == ["4 8k"]
+    for name in ("client_header_timeout", "client_body_timeout", "send_timeout"):
+        assert directives(name, whole) == ["10s"]
+    assert directives("server_tokens", whole) == ["off"]
+    assert directives("reset_timedout_connection", whole) == ["on"]
+    assert directives("worker_shutdown_timeout", whole) == ["60s"]
+
+
+def test_map_has_no_regular_expression() -> None:
+    assert "~" not in text()
+
+
+@pytest.mark.parametrize(("workers", "rendered"), [(0, "1"), (3, "3"), (64, "4")])
+def test_workers_are_bounded(workers: int, rendered: str) -> None:
+    assert directives("worker_processes", text(workers=workers)) == [rendered]
+
+
+def test_connections_leave_room_under_the_limit_on_open_files() -> None:
+    assert connections(1024) == 960
+    assert connections(10**9) == MAX_CONNECTIONS
+    whole = text(open_files=1024)
+    assert directives("worker_connections", whole) == ["960"]
+    assert directives("worker_rlimit_nofile", whole) == ["1024"]
+
+
+def test_missing_nginx_is_a_one_line_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(nginx, "PLACES", ())
+    with pytest.raises(NoNginx) as caught:
+        nginx.find()
+    assert isinstance(caught.value, ConfigurationError)
+    assert str(caught.value) == (
+        "nginx is not installed, and this mode needs it: install the package nginx "
+        "(Debian, Ubuntu: apt install nginx), or use --mode single"
+    )
+
+
+def test_nginx_is_found_in_directories_of_roots_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "nginx").write_text("#!/bin/sh\n")
+    (tmp_path / "nginx").chmod(0o755)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(nginx, "PLACES", (str(tmp_path),))
+    assert nginx.find() == str(tmp_path / "nginx")
+
+
+def test_configuration_is_in_a_private_directory(tmp_path: Path) -> None:
+    nginx.write(tmp_path / "nginx", "events {}\n")
+    assert stat.S_IMODE((tmp_path / "nginx").stat().st_mode) == 0o700
+    assert nginx.config_file(tmp_path / "nginx").read_text() == "events {}\n"
+    nginx.write(tmp_path / "nginx", "other\n")
+    assert nginx.config_file(tmp_path / "nginx").read_text() == "other\n"
+
+
+def test_command_line_names_only_files_of_that_directory(tmp_path: Path) -> None:
+    assert nginx.argv("/n", tmp_path) == ("/n", "-p", str(tmp_path), "-c", f"{tmp_path}/nginx.conf", "-e", "stderr")
+
+
+def test_limit_on_open_files_is_bounded() -> None:
+    assert 64 < nginx.open_files() <= nginx.MAX_OPEN_FILES

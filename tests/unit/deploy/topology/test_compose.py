@@ -1,0 +1,283 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from deploy.topology import (
+    BadTopology,
+    KafkaTopology,
+    Mode,
+    Options,
+    Ports,
+    ProxyMode,
+    Readiness,
+    Traffic,
+    overridden,
+    parse_settings,
+)
+from deploy.topology.compose import shared
+from tests.unit.deploy.topology.topologies import CLUSTER, env, process, topology
+
+NGINX = [mode for mode in Mode if mode.behind_nginx]
+
+
+def test_single_has_one_server_that_reads_the_data_service() -> None:
+    one = topology(Mode.SINGLE)
+    assert [process.name for process in one.processes] == ["data", "websocket-1"]
+    assert env(one, "websocket-1")["DIEM_WEBSOCKET_FEED_URL"] == "ws://127.0.0.1:9080/feed"
+    assert env(one, "websocket-1")["DIEM_WEBSOCKET_MODE"] == "single"
+    assert env(one, "data")["DIEM_DATA_MODE"] == "single"
+    assert (one.page_url, one.rest_url) == ("http://127.0.0.1:8080/", "http://127.0.0.1:8080/v1")
+    assert one.websocket_urls == ("ws://127.0.0.1:8101/ws",)
+    assert json.loads(env(one, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8101, "path": "/ws"}]
+    assert not {"DIEM_WEBSOCKET_TRUSTED_PROXIES", "DIEM_WEBSOCKET_ORIGINS"} & set(env(one, "websocket-1"))
+    assert "DIEM_DATA_TRUSTED_PROXIES" not in env(one, "data")
+
+
+@pytest.mark.parametrize(
+    ("mode", "feed"),
+    [
+        (Mode.ALL_TO_ALL, "ws://127.0.0.1:9080/feed"),
+        (Mode.X_BROADCAST, "ws://127.0.0.1:9300/feed"),
+        (Mode.X, "ws://127.0.0.1:9202/feed"),
+    ],
+)
+def test_every_server_gets_its_feed_and_its_ports(mode: Mode, feed: str) -> None:
+    own = env(topology(mode, 3), "websocket-2")
+    assert own["DIEM_WEBSOCKET_FEED_URL"] == feed
+    assert own["DIEM_WEBSOCKET_MODE"] == mode
+    assert own["DIEM_WEBSOCKET_NUMBER"] == "2"
+    assert own["DIEM_WEBSOCKET_PORT"] == "8102"
+    assert own["DIEM_WEBSOCKET_INTERNAL_PORT"] == "9102"
+
+
+@pytest.mark.parametrize("mode", NGINX)
+def test_clients_and_pages_come_through_nginx(mode: Mode) -> None:
+    two = topology(mode, 2)
+    assert (two.page_url, two.rest_url) == ("http://127.0.0.1:8000/", "http://127.0.0.1:8000/v1")
+    assert two.websocket_urls == ("ws://127.0.0.1:8000/ws",)
+    assert json.loads(env(two, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8000, "path": "/ws"}]
+    prefix = mode.edge.upper()
+    assert json.loads(env(two, "data")["DIEM_DATA_TRUSTED_PROXIES"]) == ["127.0.0.1/32"]
+    own = env(two, f"{mode.edge}-8")
+    assert json.loads(own[f"DIEM_{prefix}_TRUSTED_PROXIES"]) == ["127.0.0.1/32"]
+    assert json.loads(own[f"DIEM_{prefix}_ORIGINS"]) == [
+        "http://localhost:8000",
+        "http://127.0.0.1:8000",
+        "http://[::1]:8000",
+    ]
+    assert own[f"DIEM_{prefix}_PAGE_PORT"] == "8080"
+    nginx = process(two, "nginx")
+    assert nginx.argv == ("guard", "nginx")
+    assert nginx.sweep
+    assert nginx.readiness is Readiness.HTTP
+    assert (nginx.public_url, nginx.internal_url) == ("http://127.0.0.1:8000/", None)
+
+
+def test_broadcast_node_is_between_data_service_and_servers() -> None:
+    three = topology(Mode.X_BROADCAST, 3)
+    assert env(three, "broadcast")["DIEM_BROADCAST_FEED_URL"] == "ws://127.0.0.1:9080/feed"
+    node = process(three, "broadcast")
+    assert node.public_url is None
+    assert not any(name in node.env for name in ("DIEM_BROADCAST_PORT", "DIEM_BROADCAST_HOST"))
+    assert node.internal_url == "http://127.0.0.1:9300"
+
+
+def test_kafka_settings_are_passed_only_to_processes_that_use_it() -> None:
+    x = topology(Mode.X, 2)
+    for name in ("data", "bridge-1", "bridge-8"):
+        assert env(x, name)["DIEM_KAFKA_BOOTSTRAP_SERVERS"] == "127.0.0.1:9092"
+        assert env(x, name)["DIEM_KAFKA_REPLICATION"] == "1"
+    assert env(x, "bridge-8")["DIEM_BRIDGE_NUMBER"] == "8"
+    assert env(x, "bridge-8")["DIEM_BRIDGE_INTERNAL_PORT"] == "9208"
+    for mode in Mode:
+        for each in topology(mode, 1, kafka=CLUSTER).processes:
+            has_kafka = any(name.startswith("DIEM_KAFKA_") for name in each.env)
+            users = {"data", "bridge", "metadata", "composite", "websocket", "proxy"}
+            assert has_kafka == (mode.uses_kafka and each.process in users)
+        for each in topology(mode, 1, kafka=CLUSTER, traffic=Traffic.FILES).processes:
+            has_kafka = any(name.startswith("DIEM_KAFKA_") for name in each.env)
+            assert has_kafka == (mode.uses_kafka and each.process in {"data", "bridge", "metadata", "composite"})
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_traffic_is_recorded_by_servers_proxies_and_data_service(mode: Mode) -> None:
+    for each in topology(mode, 1).processes:
+        sink = each.env.get("DIEM_TRAFFIC_SINK")
+        expected = "kafka" if mode.uses_kafka else "files"
+        recording = {"websocket", "proxy", "composite", "data"}
+        assert sink == (expected if each.process in recording else None)
+        assert ("DIEM_TRAFFIC_SALT_FILE" in each.env) == (sink is not None)
+    off = topology(mode, 1, traffic=Traffic.OFF)
+    assert {each.env.get("DIEM_TRAFFIC_SINK", "off") for each in off.processes} == {"off"}
+
+
+def test_traffic_goes_to_kafka_only_in_modes_with_kafka() -> None:
+    with pytest.raises(BadTopology, match="mode single uses no Kafka"):
+        topology(Mode.SINGLE, traffic=Traffic.KAFKA)
+
+
+def test_cluster_elsewhere_has_no_local_brokers_and_its_login_is_passed_on() -> None:
+    kafka = KafkaTopology(
+        bootstrap_servers="k1:9093,k2:9093",
+        topic_prefix="grid.",
+        partitions=24,
+        security_protocol="SASL_SSL",
+        sasl_username="diem",
+        sasl_password_file=Path("/p"),
+        ca_file=Path("/ca"),
+    )
+    x = topology(Mode.X, kafka=kafka)
+    assert not any(process.process == "kafka" for process in x.processes)
+    assert {name: value for name, value in env(x, "bridge-1").items() if name.startswith("DIEM_KAFKA_")} == {
+        "DIEM_KAFKA_BOOTSTRAP_SERVERS": "k1:9093,k2:9093",
+        "DIEM_KAFKA_TOPIC_PREFIX": "grid.",
+        "DIEM_KAFKA_PARTITIONS": "24",
+        "DIEM_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "DIEM_KAFKA_SASL_USERNAME": "diem",
+        "DIEM_KAFKA_SASL_PASSWORD_FILE": "/p",
+        "DIEM_KAFKA_CA_FILE": "/ca",
+    }
+
+
+def test_three_brokers_have_separate_ports_and_three_replicas() -> None:
+    three = topology(Mode.X, kafka=KafkaTopology(brokers=3))
+    assert [process(three, f"kafka-{n}").ports for n in (1, 2, 3)] == [
+        Ports(9092, 9096),
+        Ports(9093, 9097),
+        Ports(9094, 9098),
+    ]
+    assert env(three, "data")["DIEM_KAFKA_BOOTSTRAP_SERVERS"] == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+    assert env(three, "data")["DIEM_KAFKA_REPLICATION"] == "3"
+    broker = process(three, "kafka-1")
+    assert (broker.public_url, broker.internal_url, broker.readiness) == (None, None, Readiness.CONNECT)
+    assert broker.argv == ("guard", "java")
+
+
+def test_every_process_of_ours_is_supervised_and_keeps_its_keys_in_files() -> None:
+    for each in topology(Mode.X_BROADCAST, 2).processes:
+        if each.process != "nginx":
+            assert each.env["DIEM_SUPERVISED"] == "1"
+            assert each.env["DIEM_STATE_DIR"] == "/state"
+            assert each.env["DIEM_INTERNAL_KEY_FILE"] == "/state/internal.key"
+            assert each.env["DIEM_INTERNAL_SOCKETS"] == "/state/sockets"
+            assert each.argv == ("python", "-m", "deploy", "run", each.process)
+
+
+def test_no_sockets_are_used_if_their_paths_are_too_long() -> None:
+    assert "DIEM_INTERNAL_SOCKETS" not in shared(Options(Mode.SINGLE, state_dir=Path("/") / ("d" * 100)))
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_every_listener_is_bound_to_loopback(mode: Mode) -> None:
+    hosts = {value for each in topology(mode).processes for name, value in each.env.items() if name.endswith("_HOST")}
+    assert hosts == {"127.0.0.1"}
+
+
+def test_configuration_file_is_passed_on_if_there_is_one() -> None:
+    assert "DIEM_DATA_CONFIG" not in env(topology(Mode.SINGLE), "data")
+    assert env(topology(Mode.SINGLE, config=Path("/d.toml")), "data")["DIEM_DATA_CONFIG"] == "/d.toml"
+
+
+def test_limit_of_an_address_is_passed_on_only_if_given() -> None:
+    variable = "DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS"
+    assert variable not in env(topology(Mode.X_BROADCAST), "websocket-1")
+    assert env(topology(Mode.X_BROADCAST, clients_per_address=9), "websocket-1")[variable] == "9"
+
+
+def test_only_overridden_variables_are_named() -> None:
+    environ = {
+        "DIEM_DATA_PORT": "1",
+        "DIEM_WEBSOCKET_PORT": "8101",
+        "DIEM_LOG_LEVEL": "debug",
+        "DIEM_DATA_READ_RATE": "5",
+        "DIEM_KAFKA_TOPIC_PREFIX": "x.",
+    }
+    assert overridden(topology(Mode.SINGLE), environ) == ["DIEM_DATA_PORT", "DIEM_KAFKA_TOPIC_PREFIX"]
+    kafka = KafkaTopology(topic_prefix="x.")
+    assert overridden(topology(Mode.X, kafka=kafka), {"DIEM_KAFKA_TOPIC_PREFIX": "x."}) == []
+
+
+def test_setting_for_one_process_overrides_the_topology_for_it_only() -> None:
+    settings = parse_settings(["websocket-2:DIEM_WEBSOCKET_FEED_URL=ws://h/f?a=b", "websocket-2:A=", "data:A=1"])
+    two = topology(Mode.X_BROADCAST, 2, settings=settings)
+    assert env(two, "websocket-2")["DIEM_WEBSOCKET_FEED_URL"] == "ws://h/f?a=b"
+    assert env(two, "websocket-2")["A"] == ""
+    assert env(two, "websocket-1")["DIEM_WEBSOCKET_FEED_URL"] == "ws://127.0.0.1:9300/feed"
+    assert "A" not in env(two, "websocket-1")
+
+
+def test_setting_for_an_unknown_process_is_refused() -> None:
+    with pytest.raises(BadTopology, match=r"no process is called 'bridge-1' here: there are data, websocket-1$"):
+        topology(Mode.SINGLE, settings={"bridge-1": {"A": "b"}})
+
+
+def test_clones_have_consecutive_names_and_ports() -> None:
+    three = topology(Mode.Z_CLIENT, 2, 4, clones=3, kafka=CLUSTER)
+    assert (three.servers, three.max_servers, three.clones) == (2, 4, 3)
+    numbers = [1, 2, 5, 6, 9, 10]
+    assert [process.name for process in three.active(2)] == [
+        "data",
+        "metadata",
+        *(f"bridge-{k}" for k in numbers),
+        *(f"websocket-{k}" for k in numbers),
+    ]
+    bridge = env(three, "bridge-6")
+    assert (bridge["DIEM_BRIDGE_CLONE"], bridge["DIEM_BRIDGE_NUMBER"]) == ("2", "2")
+    assert bridge["DIEM_BRIDGE_SERVER_INTERNAL_URL"] == "ws://127.0.0.1:9106/ws"
+    assert bridge["DIEM_BRIDGE_SERVER_PUBLIC_URL"] == "ws://127.0.0.1:8106/ws"
+    assert bridge["DIEM_BRIDGE_INTERNAL_PORT"] == "9206"
+    server = env(three, "websocket-6")
+    assert (server["DIEM_WEBSOCKET_NUMBER"], server["DIEM_WEBSOCKET_MODE"]) == ("6", "z-client")
+    assert server["DIEM_WEBSOCKET_FEED_URL"] == "ws://127.0.0.1:9206/feed"
+    assert json.loads(env(three, "metadata")["DIEM_METADATA_CLONES"]) == [1, 2, 3]
+
+
+def test_z_client_has_addresses_of_metadata_service_and_running_servers() -> None:
+    two = topology(Mode.Z_CLIENT, 2, 3, kafka=CLUSTER)
+    assert two.page_url == "http://127.0.0.1:8080/"
+    assert two.metadata_urls == ("http://127.0.0.1:8400/v1",)
+    assert two.client_urls(2) == ("ws://127.0.0.1:8101/ws", "ws://127.0.0.1:8102/ws")
+    assert two.client_urls(3) == (*two.client_urls(2), "ws://127.0.0.1:8103/ws")
+    data = env(two, "data")
+    assert json.loads(data["DIEM_DATA_METADATA_SERVICES"]) == [{"port": 8400, "path": "/v1"}]
+    assert [server["port"] for server in json.loads(data["DIEM_DATA_WEBSOCKET_SERVERS"])] == [8101, 8102, 8103]
+    assert env(two, "metadata")["DIEM_METADATA_PAGE_PORT"] == env(two, "websocket-1")["DIEM_WEBSOCKET_PAGE_PORT"]
+    assert "DIEM_WEBSOCKET_ORIGINS" not in env(two, "websocket-1")
+
+
+def test_z_proxy_exposes_only_the_proxy_which_may_dial_all_servers() -> None:
+    two = topology(Mode.Z_PROXY, 2, 3, kafka=CLUSTER, proxy=ProxyMode.PASSTHROUGH, clients_per_address=9)
+    assert two.client_urls(3) == ("ws://127.0.0.1:8501/ws",)
+    assert two.metadata_urls == ()
+    assert json.loads(env(two, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8501, "path": "/ws"}]
+    assert "DIEM_DATA_METADATA_SERVICES" not in env(two, "data")
+    proxy = env(two, "proxy-1")
+    assert proxy["DIEM_PROXY_MODE"] == "passthrough"
+    assert (proxy["DIEM_PROXY_PORT"], proxy["DIEM_PROXY_INTERNAL_PORT"]) == ("8501", "9501")
+    assert json.loads(proxy["DIEM_PROXY_METADATA_URLS"]) == ["ws://127.0.0.1:9400/watch"]
+    assert json.loads(proxy["DIEM_PROXY_ALLOWED"]) == [f"127.0.0.1/32:{port}" for port in (9101, 9102, 9103)]
+    assert (proxy["DIEM_PROXY_PAGE_PORT"], proxy["DIEM_PROXY_CONNECTIONS_PER_ADDRESS"]) == ("8080", "9")
+    assert json.loads(env(two, "metadata")["DIEM_METADATA_CLONES"]) == [1]
+
+
+def test_composite_gets_its_number_its_pairs_and_kafka() -> None:
+    one = topology(Mode.Z_COMPOSITE, 3, kafka=CLUSTER)
+    assert one.client_urls(3) == ("ws://127.0.0.1:8601/ws",)
+    assert one.page_url == "http://127.0.0.1:8080/"
+    variables = env(one, "composite-1")
+    assert (variables["DIEM_COMPOSITE_NUMBER"], variables["DIEM_COMPOSITE_PAIRS"]) == ("1", "3")
+    assert (variables["DIEM_COMPOSITE_MODE"], variables["DIEM_COMPOSITE_PROXY"]) == ("z-composite", "shared")
+    assert (variables["DIEM_COMPOSITE_PORT"], variables["DIEM_COMPOSITE_INTERNAL_PORT"]) == ("8601", "9601")
+    assert variables["DIEM_KAFKA_BOOTSTRAP_SERVERS"] == "h:1"
+    xz = topology(Mode.XZ, 3, clones=2, kafka=CLUSTER)
+    assert [env(xz, f"composite-{n}")["DIEM_COMPOSITE_PAIRS"] for n in (1, 2, 8)] == ["3", "3", "3"]
+    assert env(xz, "composite-2")["DIEM_COMPOSITE_MODE"] == "xz"
+    assert xz.client_urls(2) == ("ws://127.0.0.1:8000/ws",)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode.partitioned])
+def test_hot_endpoints_are_passed_to_the_publisher(mode: Mode) -> None:
+    hot = topology(mode, kafka=CLUSTER, hot=("/a", "/b"))
+    assert json.loads(env(hot, "data")["DIEM_DATA_HOT"]) == ["/a", "/b"]
+    assert "DIEM_DATA_HOT" not in env(topology(mode, kafka=CLUSTER), "data")

@@ -1,0 +1,296 @@
+"""The cases that the Python client and the SDK share (``tests/cases``); the SDK runs them in ``cases.test.ts``."""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import pytest
+
+from diem.links.client import UpdatesClient
+from diem.links.client.backoff import ReconnectBackoff, Timing, TokenBuckets, retry_after_s, retry_window_s
+from diem.links.client.link import SubscriptionSet
+from diem.links.client.locator import trusted_url
+from diem.links.client.routes import Located, Routes, RoutingAction
+from diem.links.epochs import EpochGuard
+from diem.protocol import codes, endpoints
+from diem.protocol.messages import (
+    BadMessage,
+    ErrorReply,
+    MovedMessage,
+    OtherMessage,
+    ResyncMessage,
+    ServerMessage,
+    StatusMessage,
+    SubscribedReply,
+    UnsubscribedReply,
+    parse_server,
+)
+
+CASES: Final = Path(__file__).parents[4] / "cases"
+Step = Mapping[str, Any]
+
+
+def load(name: str) -> dict[str, Any]:
+    data = orjson.loads((CASES / f"{name}.json").read_bytes())
+    assert isinstance(data, dict)
+    return data
+
+
+def steps_of(name: str, key: str = "steps") -> list[Any]:
+    """One parameter for each case with a name."""
+    return [pytest.param(case[key], id=case["name"]) for case in load(name)["cases"]]
+
+
+class Drawn(random.Random):
+    """Draws the same share of every range."""
+
+    def __init__(self, share: float = 1.0) -> None:
+        super().__init__()
+        self.share = share
+
+    def uniform(self, a: float, b: float) -> float:
+        return a + (b - a) * self.share
+
+
+def test_every_file_has_a_runner() -> None:
+    run = {"routes", "owner_urls", "epochs", "reconnect", "close", "retry_after", "message_rate", "subscription_set"}
+    assert {path.stem for path in CASES.glob("*.json")} == run | {"endpoint_names", "server_messages"}
+
+
+# Routes
+
+IN_MS: Final = Timing(**{field.name: 1000 * getattr(Timing(), field.name) for field in fields(Timing)})
+"""Routes do not depend on the unit of time; in milliseconds the times of the cases are exact."""
+
+
+def answer_of(step: Step) -> Located:
+    hot = frozenset(step.get("hot", ()))
+    owners: dict[str, str | None] = dict.fromkeys(hot) | step.get("owners", {})
+    rejected = {name: {"code": "bad_name", "message": ""} for name in step.get("rejected", ())}
+    return Located(owners, hot, step.get("servers", ()), rejected, older=step.get("older", False))
+
+
+class Router:
+    """Applies the steps of a case, each by the method of its name, to routes."""
+
+    def __init__(self) -> None:
+        self.routes = Routes(IN_MS, Drawn())
+
+    def apply(self, step: Step) -> list[RoutingAction]:
+        actions: list[RoutingAction] | None = getattr(self, step["do"])(step, step["at"])
+        return actions or []
+
+    def add(self, step: Step, now: float) -> None:
+        many = [f"/e/{number}" for number in range(step.get("many", 0))]
+        for name in many or [step["endpoint"]]:
+            self.routes.add(name, now)
+
+    def arrive(self, step: Step, now: float) -> list[RoutingAction]:
+        name, url = step["endpoint"], step["server"]
+        self.routes.add(name, now)
+        self.routes.located(self.routes.to_locate(now), Located({name: url}), {}, now)
+        return self.routes.registered(url, [name], now)
+
+    def remove(self, step: Step, now: float) -> list[RoutingAction]:
+        return self.routes.remove(step["endpoint"], now)
+
+    def to_locate(self, step: Step, now: float) -> None:
+        names = self.routes.to_locate(now)
+        assert names == step.get("names", names)
+        assert len(names) == step.get("count", len(names))
+
+    def locate(self, step: Step, now: float) -> list[RoutingAction]:
+        self.to_locate(step, now)
+        return self.located(step, now)
+
+    def located(self, step: Step, now: float) -> list[RoutingAction]:
+        return self.routes.located(step["names"], answer_of(step), step.get("open", {}), now)
+
+    def unanswered(self, step: Step, now: float) -> None:
+        self.routes.unanswered(step["names"], now)
+
+    def registered(self, step: Step, now: float) -> list[RoutingAction]:
+        return self.routes.registered(step["server"], step["endpoints"], now)
+
+    def moved(self, step: Step, now: float) -> list[RoutingAction]:
+        return self.routes.moved(step["server"], step["endpoints"], step["owner"], now)
+
+    def not_owner(self, step: Step, now: float) -> list[RoutingAction]:
+        return self.routes.not_owner(step["server"], step["endpoint"], step["owner"], now)
+
+    def over_limit(self, step: Step, now: float) -> list[RoutingAction]:
+        return self.routes.over_limit(step["server"], step["endpoint"], now)
+
+    def lost(self, step: Step, _now: float) -> list[RoutingAction]:
+        return self.routes.lost(step["server"])
+
+    def suspect(self, step: Step, now: float) -> None:
+        self.routes.suspect(step["server"], now)
+
+
+def state_of(routes: Routes, then: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of the state that a step names."""
+    read = {"url": routes.url, "registered": routes.is_registered, "refused": routes.is_refused, "uses": routes.uses}
+    due = None if routes.next_due == math.inf else routes.next_due
+    return {key: due if key == "due" else {name: read[key](name) for name in names} for key, names in then.items()}
+
+
+@pytest.mark.parametrize("steps", steps_of("routes"))
+def test_routes(steps: Sequence[Step]) -> None:
+    router = Router()
+    for number, step in enumerate(steps):
+        shown = [f"{'+' if kind == 'join' else '-'}{name} {url}" for kind, name, url in router.apply(step)]
+        assert shown == step.get("actions", []), (number, step)
+        assert state_of(router.routes, step.get("then", {})) == step.get("then", {}), (number, step)
+
+
+# Delays and rates
+
+
+@pytest.mark.parametrize("steps", steps_of("reconnect"))
+def test_reconnect(steps: Sequence[Step]) -> None:
+    drawn = Drawn()
+    delays = ReconnectBackoff(Timing(), drawn)
+    now = 0.0
+    delays.begin(now)
+    for number, step in enumerate(steps):
+        drawn.share = step.get("draw", 1)
+        open_s = None if step["open_ms"] is None else step["open_ms"] / 1000
+        now += open_s or 0
+        at_least_s = step.get("retry_after_ms", 0) / 1000
+        delay_s = delays.delay_s(now, open_s, step["code"], step.get("reason", ""), at_least_s)
+        assert delay_s * 1000 == pytest.approx(step["delay_ms"]), (number, step)
+        now += delay_s
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in load("message_rate")["cases"]])
+def test_message_rate(case: Mapping[str, Any]) -> None:
+    buckets = TokenBuckets()
+    for number, step in enumerate(case["steps"]):
+        now = step["at"] / 1000
+        for names in step.get("charge", ()):
+            buckets.charge("server", names, now)
+        if step.get("drain"):
+            buckets.drain("server", case["subscriptions"], now)
+        wait_s = buckets.wait_s("server", case["subscriptions"], now)
+        assert wait_s * 1000 == pytest.approx(step["wait_ms"]), (number, step)
+
+
+def test_close() -> None:
+    cases = load("close")
+    assert {code: codes.reconnects(int(code)) for code in cases["reconnects"]} == cases["reconnects"]
+    assert {str(int(code)) for code in codes.Close} <= cases["reconnects"].keys()
+    for reason, window_ms in cases["windows_ms"].items():
+        window_s = retry_window_s(reason)
+        assert (None if window_s is None else window_s * 1000) == window_ms, reason
+
+
+def test_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = load("retry_after")
+    monkeypatch.setattr("time.time", lambda: cases["now_ms"] / 1000)
+    assert {header: retry_after_s(header) * 1000 for header in cases["cases"]} == cases["cases"]
+    assert retry_after_s(None) == 0
+
+
+# Metadata service
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["url"]) for case in load("owner_urls")["cases"]])
+def test_owner_urls(case: Mapping[str, Any]) -> None:
+    assert trusted_url(case["url"], case["base"], frozenset(load("owner_urls")["hosts"])) == case["dial"]
+
+
+@pytest.mark.parametrize("answers", steps_of("epochs", "answers"))
+def test_epochs(answers: Sequence[Step]) -> None:
+    epochs = EpochGuard()
+    for answer in answers:
+        assert epochs.admits(answer["epoch"], answer["at"] / 1000) == answer["admitted"], answer
+
+
+# Subscriptions
+
+
+@pytest.mark.parametrize("steps", steps_of("subscription_set"))
+def test_subscription_set(steps: Sequence[Step]) -> None:
+    subscriptions = SubscriptionSet()
+    for number, step in enumerate(steps):
+        names = step.get("names") or [f"/e/{n}" for n in range(step.get("many", 0))]
+        match step["do"]:
+            case "add":
+                subscriptions.add(names)
+            case "remove":
+                subscriptions.remove(names)
+            case "reset":
+                subscriptions.reset()
+            case "next":
+                message = subscriptions.next(step.get("known", {}).get)
+                if "count" in step:
+                    assert message is not None
+                    assert len(message["endpoints"]) == step["count"], (number, step)
+                else:
+                    assert message == step["message"], (number, step)
+            case "confirmed":
+                assert subscriptions.confirmed(step["id"], names) == step["returns"], (number, step)
+            case "rejected":
+                assert subscriptions.rejected(step["id"], names) == step["returns"], (number, step)
+            case "failed":
+                assert subscriptions.requested_by(step["id"]) == step["returns"], (number, step)
+                subscriptions.failed(step["id"])
+            case other:
+                pytest.fail(f"unknown step {other}")
+
+
+def name_of(case: Mapping[str, Any]) -> str:
+    name = str(case["name"])
+    return name.replace("{a}", "a" * (case.get("length", 0) - len(name) + 3))
+
+
+def test_endpoint_names() -> None:
+    cases = load("endpoint_names")
+    assert [case for case in cases["valid"] if not endpoints.is_valid(name_of(case))] == []
+    assert [case for case in cases["invalid"] if endpoints.is_valid(name_of(case))] == []
+
+
+TYPES: Final = {
+    SubscribedReply: "subscribed",
+    UnsubscribedReply: "unsubscribed",
+    StatusMessage: "status",
+    MovedMessage: "moved",
+    ResyncMessage: "resync",
+    ErrorReply: "error",
+}
+FIELDS: Final = {"versions": "endpoints", "elsewhere": "rejected"}
+
+
+def frame_of(message: ServerMessage) -> dict[str, Any] | None:
+    """Return what a proxy reads from a message, with the field names of the protocol."""
+    if isinstance(message, OtherMessage):
+        return None
+    return {"type": TYPES[type(message)]} | {FIELDS.get(key, key): value for key, value in asdict(message).items()}
+
+
+def test_server_messages_at_a_proxy() -> None:
+    cases = load("server_messages")
+    for case in cases["frames"]:
+        assert frame_of(parse_server(case["text"].encode())) == case["frame"]
+    for text in cases["ignored"]:
+        assert frame_of(parse_server(text.encode())) is None
+    for text in cases["malformed"]:
+        with pytest.raises(BadMessage):
+            parse_server(text.encode())
+
+
+async def test_server_messages_at_a_client() -> None:
+    """A malformed message is an error that closes the connection; the SDK ignores it."""
+    cases = load("server_messages")
+    client = UpdatesClient("ws://127.0.0.1:1/ws")
+    for text in cases["ignored"]:
+        client._link._receive(orjson.loads(text))
+    for text in cases["malformed"]:
+        with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
+            client._link._receive(orjson.loads(text))
+    assert client._events._events == {}

@@ -1,0 +1,254 @@
+"""The client of one of several servers: known versions after a reconnect, rejections, and the end of the iteration."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from diem.links.client import UpdatesClient, backoff
+from diem.protocol.endpoints import BadName
+from tests.unit.diem.links.client.fakes import QUICK, FakeServer, eventually, seeing
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    running = await FakeServer().start()
+    yield running
+    await running.stop()
+
+
+async def test_after_a_reconnect_the_known_versions_are_those_announced(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": 3, "/b": None})
+        await eventually(lambda: server.held == {"/a", "/b"})
+        for version in (3, 5, 5, 4):
+            await server.update("/a", version)
+        await server.update("/unknown", 9)
+        await eventually(lambda: seen.versions("/a") == [5])
+        await server.kick(1012, "restart retry=10")
+        await eventually(lambda: server.subscribed_with("/a") == [3, 5])
+        assert server.subscribed_with("/b") == [None, None]
+        assert [event.code for event in seen.of("closed")] == [1012]
+
+
+async def test_what_is_subscribed_again_is_sent_again_with_its_version(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client):
+        await client.subscribe({"/a": None})
+        await eventually(lambda: server.held == {"/a"})
+        await client.subscribe({"/a": 8})
+        await eventually(lambda: server.subscribed_with("/a") == [None, 8])
+        await client.unsubscribe(["/a"])
+        await eventually(lambda: not server.held)
+
+
+async def test_what_is_unsubscribed_and_subscribed_at_once_is_requested_with_the_version_known_now(
+    server: FakeServer,
+) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client):
+        await client.subscribe({"/a": 8})
+        await eventually(lambda: server.held == {"/a"})
+        await client.unsubscribe(["/a"])
+        await client.subscribe({"/a": None})
+        await eventually(lambda: server.subscribed_with("/a") == [8, None])
+
+
+async def test_a_rejected_name_is_not_requested_again(server: FakeServer) -> None:
+    server.refuse["/a"] = None
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: len(seen.of("rejected")) == 1)
+        assert (seen.of("rejected")[0].endpoint, seen.of("rejected")[0].message) == ("/a", "not_owner: m")
+        await server.kick()
+        await eventually(lambda: server.dials == 2 and server.held == {"/b"})
+        assert len(server.subscribed_with("/a")) == 1
+
+
+async def test_an_answer_in_parts_and_repeated_is_one_answer_and_a_repeated_update_is_one_event(
+    server: FakeServer,
+) -> None:
+    server.mute = True
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: len(server.requests) == 1)
+        for _ in range(2):
+            await server.send({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}})
+            await server.update("/a", 5)
+            rejected = {"/b": {"code": "limit", "message": "m"}}
+            await server.send({"type": "subscribed", "id": 1, "endpoints": {}, "rejected": rejected})
+        await server.update("/a", 6)
+        await eventually(lambda: client.known("/a") == 6)
+        await eventually(lambda: 6 in seen.versions("/a"))
+        assert seen.versions("/a") in ([5, 6], [6])  # conflated, if this test was slow to take them
+        assert (len(seen.of("rejected")), len(server.requests)) == (1, 1)
+
+
+async def test_an_answer_to_a_request_before_the_latest_says_nothing(server: FakeServer) -> None:
+    server.mute = True
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await eventually(lambda: len(server.requests) == 1)
+        await client.unsubscribe(["/a"])
+        await eventually(lambda: len(server.requests) == 2)
+        await client.subscribe({"/a": None})
+        await eventually(lambda: len(server.requests) == 3)
+        await server.send({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}})
+        await server.update("/a", 6)
+        await eventually(lambda: seen.versions("/a") == [6])
+        assert seen.of("subscribed") == []
+        await server.send({"type": "subscribed", "id": 3, "endpoints": {"/a": 7}})
+        await eventually(lambda: len(seen.of("subscribed")) == 1)
+
+
+async def test_a_status_says_which_endpoints_it_is_about(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: len(seen.of("status")) == 1 and len(seen.of("subscribed")) == 2)
+        await server.status(live=False, names=["/a", "/unknown", "/b"])
+        await eventually(lambda: len(seen.of("status")) == 3)
+        assert [(event.endpoint, event.live) for event in seen.of("status")] == [
+            (None, True),
+            ("/a", False),
+            ("/b", False),
+        ]
+
+
+async def test_a_status_without_endpoints_speaks_for_those_that_were_named_before(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None, "/c": None})
+        await eventually(lambda: len(seen.of("subscribed")) == 3)
+        await server.status(live=False, names=["/a", "/b"])
+        await eventually(lambda: (seen.live("/a"), seen.live("/b")) == (False, False))
+        await server.status(live=True, names=["/b"])
+        await eventually(lambda: seen.live("/b") is True)
+        await server.status(live=False)  # nothing is: /a stays what it was
+        await server.status(live=True)
+        await eventually(lambda: seen.live("/a") is True)
+        assert [event.live for event in seen.of("status") if event.endpoint == "/a"] == [False, True]
+        assert len([event for event in seen.of("status") if event.endpoint == "/b"]) == 2
+        assert seen.live("/c") is None
+
+
+async def test_a_new_connection_resets_the_status_of_endpoints(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: len(seen.of("subscribed")) == 2)
+        await server.status(live=False, names=["/a", "/b"])
+        await eventually(lambda: seen.live("/b") is False)
+        await client.unsubscribe(["/b"])
+        await eventually(lambda: server.held == {"/a"})
+        await server.kick()
+        await eventually(lambda: seen.live("/a") is True)
+        assert seen.live("/b") is False  # no event for an endpoint that was unsubscribed
+
+
+@pytest.mark.parametrize("code", ["limit", "rate"])
+async def test_a_request_that_failed_for_load_is_repeated(server: FakeServer, code: str) -> None:
+    server.errors = [code, code]
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": 3, "/b": None})
+        await eventually(lambda: server.held == {"/a", "/b"})
+        await eventually(lambda: len(seen.of("subscribed")) == 2)
+        assert server.subscribed_with("/a") == [3, 3, 3]
+        assert (server.dials, seen.of("rejected")) == (1, [])
+
+
+async def test_a_request_that_is_refused_as_a_whole_is_rejected(server: FakeServer) -> None:
+    server.errors = ["bad_message"]
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: len(seen.of("rejected")) == 2)
+        assert {event.endpoint: event.message for event in seen.of("rejected")} == dict.fromkeys(
+            ["/a", "/b"], "bad_message: m"
+        )
+        await client.subscribe({"/c": None})
+        await eventually(lambda: server.held == {"/c"})
+        assert len(server.requests) == 2
+
+
+async def test_an_unsubscribe_that_failed_leads_to_a_new_connection(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client):
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: server.held == {"/a", "/b"})
+        server.errors = ["limit"]
+        await client.unsubscribe(["/a"])
+        await eventually(lambda: server.dials == 2 and server.held == {"/b"})
+
+
+async def test_one_of_several_servers_is_dialled_until_one_answers(server: FakeServer) -> None:
+    gone = await FakeServer().start()
+    await gone.stop()
+    client = UpdatesClient([gone.url, server.url], timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await eventually(lambda: server.held == {"/a"})
+        assert [event.message for event in seen.of("open")] == [server.url]
+
+
+async def test_what_is_not_of_the_protocol_is_an_error_and_a_new_attempt(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await eventually(lambda: len(seen.of("open")) == 1)
+        await server.send({"type": "update"})
+        await eventually(lambda: server.dials == 2)
+        assert seen.of("error")[0].message == "the server sent what is not of the protocol"
+
+
+async def test_a_close_code_that_forbids_to_come_back_ends_the_iteration(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await eventually(lambda: len(seen.of("open")) == 1)
+        await server.kick(4503, "logged out")
+        await eventually(lambda: seen.ended)
+        assert (seen.events[-1].kind, seen.events[-1].code) == ("closed", 4503)
+    assert server.dials == 1
+
+
+async def test_a_bad_name_is_the_callers_fault_and_nothing_is_sent(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await eventually(lambda: len(seen.of("open")) == 1)
+        with pytest.raises(BadName):
+            await client.subscribe({"/a": None, "no slash": None})
+        await client.subscribe({"/b": None})
+        await eventually(lambda: server.held == {"/b"})
+
+
+def connected(server: FakeServer, dials: int) -> bool:
+    return server.dials == dials and bool(server.connections)
+
+
+@pytest.mark.parametrize(("held_after", "grows"), [(0.0, False), (1000.0, True)])
+async def test_no_window_is_longer_than_the_outage(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, held_after: float, grows: bool
+) -> None:
+    windows = list[float]()
+
+    def jitter(_attempt: int, _base: float, cap: float, _rng: object) -> float:
+        windows.append(cap)
+        return 0.001
+
+    monkeypatch.setattr(backoff, "full_jitter", jitter)
+    client = UpdatesClient(server.url, timing=replace(QUICK, held_after_s=held_after))
+    async with seeing(client):
+        for kicks in range(1, 7):
+            await eventually(partial(connected, server, kicks))
+            # Longer than the first window: as an outage, or as the life of a connection that held.
+            await asyncio.sleep(2 * QUICK.base_s)
+            await server.kick(1011)
+        await eventually(lambda: len(windows) == 6)
+    assert (max(windows) > QUICK.base_s) == grows
+    assert min(windows) >= QUICK.base_s

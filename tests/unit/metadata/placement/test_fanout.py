@@ -1,0 +1,84 @@
+"""Fan-out and gains, against plain loops over the sets."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metadata.placement import fanout
+from metadata.placement.blocks import Parts
+from metadata.placement.instance import Instance
+from tests.unit.metadata.placement.instances import backend, block, instances, random_parts, sets_of
+
+K = 5
+
+
+def parts_of(part: Parts, pins: list[int]) -> Counter[int]:
+    """Count a set's pins in each part."""
+    return Counter(int(part[pin]) for pin in pins if part[pin] >= 0)
+
+
+@given(instances(), st.integers(0, 99))
+def test_fan_out_is_the_weight_of_sets_by_the_parts_they_meet(made: Instance, seed: int) -> None:
+    part = random_parts(made, seed, K)
+    expected = np.zeros(K + 1, np.int64)
+    for pins, weight in sets_of(made):
+        expected[len(parts_of(part, pins))] += weight
+    assert backend(made, 2).fan_out(part, K).tolist() == expected.tolist()
+
+
+def test_fan_out_counts_more_than_64_parts() -> None:
+    part = np.arange(200, dtype=np.int32)
+    found = fanout.fan_out(block(([0, 63, 64, 65, 128, 199], 3), ([7], 2)), part, 200)
+    assert (found[6], found[1], found.sum()) == (3, 2, 5)
+
+
+@given(instances(), st.integers(0, 99))
+def test_removal_savings_are_the_weight_of_sets_that_need_one_part_fewer_without_the_endpoint(
+    made: Instance, seed: int
+) -> None:
+    part = random_parts(made, seed, K)
+    expected = np.zeros(len(made.endpoints), np.int64)
+    for pins, weight in sets_of(made):
+        met = parts_of(part, pins)
+        for pin in pins:
+            if part[pin] >= 0 and met[int(part[pin])] == 1 and len(met) > 1:
+                expected[pin] += weight
+    assert backend(made, 2).removal_savings(part, K).tolist() == expected.tolist()
+
+
+@given(instances(), st.integers(0, 99), st.sampled_from([1, 2, 4]))
+def test_affinity_is_the_sum_over_sets_of_the_power_of_their_pins_there(
+    made: Instance, seed: int, sharpness: int
+) -> None:
+    part = random_parts(made, seed, K)
+    expected = np.zeros((len(made.endpoints), K))
+    for pins, weight in sets_of(made):
+        met = parts_of(part, pins)
+        for pin in pins:
+            expected[pin] += [weight * 2.0 ** -min(20, sharpness * met[each]) for each in range(K)]
+    assert (backend(made, 2).affinity(part, K, sharpness) == expected).all()
+
+
+@given(instances(), st.integers(0, 99))
+def test_gains_are_the_reduction_of_the_probabilistic_fan_out(made: Instance, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = len(made.endpoints)
+    group, side = rng.integers(-1, 3, count).astype(np.int32), rng.integers(0, 2, count).astype(np.uint8)
+    searched = backend(made, 2)
+    searched.begin_level(group)
+    found = searched.gains(side)
+
+    def spread(sides: np.ndarray) -> float:
+        total = 0.0
+        for pins, weight in sets_of(made):
+            met = Counter((int(group[pin]), int(sides[pin])) for pin in pins if group[pin] >= 0)
+            total += weight * sum(1 - 0.5**pinned for pinned in met.values())
+        return total
+
+    for pin in range(count):
+        other = side.copy()
+        other[pin] ^= 1
+        assert found[pin] == pytest.approx(spread(side) - spread(other))

@@ -1,0 +1,110 @@
+"""Pending requests: subscribes in as few answers as possible, unsubscribes once every server has confirmed."""
+
+from collections.abc import Iterable
+from typing import cast
+
+import pytest
+
+from diem.links.edge_connection import EdgeConnection
+from diem.process.clock import ManualClock
+from diem.protocol.messages import BAD_NAME, Unsubscribe
+from proxy.pending import ANSWER_TIMEOUT_S, COALESCE_S, PendingSubscribe, PendingSubscribes, PendingUnsubscribes
+from tests.unit.proxy.world import Timers
+
+CLIENT, OTHER = cast("EdgeConnection", "client"), cast("EdgeConnection", "other")
+ONE, TWO = "ws://127.0.0.1:9101/ws", "ws://127.0.0.1:9102/ws"
+
+
+class Subscribes:
+    """The pending subscribes, and the calls that they make."""
+
+    def __init__(self) -> None:
+        self.timers = Timers(ManualClock())
+        self.calls: list[object] = []
+        self.pending = PendingSubscribes(self._answer, self._expired, self.timers.later)
+
+    def add(self, request_id: int, *waiting: str, client: EdgeConnection = CLIENT) -> None:
+        self.pending.add(PendingSubscribe(client, request_id, {}, waiting=set(waiting)))
+
+    def _answer(self, request: PendingSubscribe) -> None:
+        self.calls.append((request.id, request.ready))
+        request.ready = {}
+
+    def _expired(self, names: Iterable[str]) -> None:
+        self.calls.append(list(names))
+
+
+@pytest.fixture
+def subscribes() -> Subscribes:
+    return Subscribes()
+
+
+def test_request_with_nothing_to_wait_for_is_answered_at_once(subscribes: Subscribes) -> None:
+    subscribes.pending.add(PendingSubscribe(CLIENT, 1, {}, rejected={"bad name": BAD_NAME}))
+    assert subscribes.calls == [(1, {})]
+    assert not subscribes.pending.by_client
+    assert not subscribes.timers.waiting
+
+
+def test_parts_are_coalesced_and_later_parts_are_answered_one_by_one(subscribes: Subscribes) -> None:
+    subscribes.add(1, "/a", "/b", "/c", "/d")
+    subscribes.pending.resolve({"/a": 1})
+    subscribes.pending.resolve({"/b": None})
+    assert subscribes.calls == []
+    subscribes.timers.advance(COALESCE_S)
+    subscribes.pending.resolve({"/c": 3})
+    assert subscribes.calls == [(1, {"/a": 1, "/b": None}), (1, {"/c": 3})]
+    assert "/c" not in subscribes.pending
+    assert "/d" in subscribes.pending
+
+
+def test_answer_of_a_server_resolves_all_requests_for_its_endpoints(subscribes: Subscribes) -> None:
+    subscribes.add(1, "/a")
+    subscribes.add(1, "/a", client=OTHER)
+    subscribes.pending.resolve({"/a": 7, "/not/requested": 8})
+    assert subscribes.calls == [(1, {"/a": 7}), (1, {"/a": 7})]
+    assert not subscribes.timers.waiting
+
+
+def test_unanswered_endpoints_expire_before_they_are_answered_with_none(subscribes: Subscribes) -> None:
+    subscribes.add(1, "/b", "/a")
+    subscribes.timers.advance(ANSWER_TIMEOUT_S)
+    assert subscribes.calls == [["/a", "/b"], (1, {"/a": None, "/b": None})]
+    assert not subscribes.pending.by_client
+
+
+def test_cancelled_endpoint_is_answered_at_once_with_all_that_is_ready(subscribes: Subscribes) -> None:
+    subscribes.add(1, "/a", "/b", "/c")
+    subscribes.pending.resolve({"/a": 1})
+    subscribes.pending.cancel(CLIENT, ["/b", "/not/requested"])
+    assert subscribes.calls == [(1, {"/a": 1, "/b": None})]
+    assert subscribes.pending.names(CLIENT) == {"/c"}
+
+
+def test_requests_of_a_client_that_is_gone_are_dropped_unanswered(subscribes: Subscribes) -> None:
+    subscribes.add(1, "/a", "/b")
+    subscribes.add(2, "/b", "/c")
+    subscribes.add(1, "/c", client=OTHER)
+    subscribes.pending.resolve({"/a": 1})
+    assert subscribes.pending.drop(CLIENT) == {"/a", "/b", "/c"}
+    assert ["/a" in subscribes.pending, "/b" in subscribes.pending, "/c" in subscribes.pending] == [False, False, True]
+    subscribes.pending.drop(OTHER)
+    assert subscribes.calls == []
+    assert not subscribes.timers.waiting
+
+
+def test_unsubscribe_is_confirmed_once_when_every_server_has_confirmed() -> None:
+    confirmed: list[int] = []
+    pending = PendingUnsubscribes(lambda request: confirmed.append(request.id))
+    pending.sent(ONE, 1, ["/a"])
+    pending.sent(TWO, 1, ["/b"])
+    pending.add(Unsubscribe(7, ["/a", "/b"]))
+    pending.add(Unsubscribe(8, ["/a"]))
+    pending.add(Unsubscribe(9, ["/never/subscribed"]))
+    assert confirmed == [9]
+    assert (len(pending), pending.urls) == (2, {ONE, TWO})
+    pending.confirmed(ONE, 1)
+    assert confirmed == [9, 8]
+    pending.lost(TWO)
+    assert confirmed == [9, 8, 7]
+    assert not pending

@@ -1,0 +1,278 @@
+"""A server of a group: refusals, redirects when it loses partitions, and deliveries during moves."""
+
+from collections.abc import Iterable
+
+import orjson
+
+from diem.fanout.feed_hub import FeedHub
+from diem.fanout.ownership import Ownership
+from diem.fanout.session import Session
+from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
+from diem.process.clock import SystemClock
+from diem.protocol import feed
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
+from diem.protocol.update import Change, encode
+from services.websocket.server import WebSocketServer
+from tests.support.maps import changes_of
+
+V1, V2 = 1_700_000_000_001, 1_700_000_000_002
+MAP = "diem.partition-map/0"
+HOT_NAME = "diem.updates.hot/0"
+ENTRIES = {b"/a": Entry(0), b"/b": Entry(1), b"/c": Entry(1), b"/h": Entry(HOT)}
+
+
+class Client:
+    def __init__(self, hub: FeedHub) -> None:
+        self.hub = hub
+        self.received: list[dict[str, object]] = []
+        self.session = Session(self.write, self.write_many, hub.fanout.stats)
+        hub.fanout.join(self.session)
+
+    def write(self, frame: bytes) -> None:
+        self.received.append(orjson.loads(frame[2:] if frame[1] < 126 else frame[4:]))
+
+    def write_many(self, frames: Iterable[bytes]) -> None:
+        for frame in frames:
+            self.write(frame)
+
+    def subscribe(self, *names: str) -> dict[str, tuple[object, ...]]:
+        answer = self.hub.subscribe(self.session, dict.fromkeys(names, 0))
+        self.write_many(answer.replay)
+        return {name: (str(refusal.code), refusal.owner) for name, refusal in answer.rejected.items()}
+
+    def of_type(self, kind: str) -> list[dict[str, object]]:
+        return [message for message in self.received if message["type"] == kind]
+
+
+class Group:
+    """One server of a group, with a feed that the test controls."""
+
+    def __init__(self) -> None:
+        self.ownership = Ownership()
+        self.hub = FeedHub(ownership=self.ownership)
+        self.edge = Edge(
+            self.hub.fanout, Admission(AdmissionRules()), EdgeRules("websocket-1", "z-client"), HubService(self.hub)
+        )
+        self.server = WebSocketServer(self.hub, self.edge, SystemClock(), self.ownership)
+        self._offset = 0
+
+    def assign(self, *partitions: int) -> None:
+        names = [*(f"diem.updates/{number}" for number in partitions), HOT_NAME, MAP]
+        self.server.hello(feed.Hello("cluster/topic", names))
+
+    def apply_map(
+        self,
+        epoch: int = 0,
+        phase: Phase = Phase.STABLE,
+        entries: dict[bytes, Entry] = ENTRIES,
+        *,
+        caught_up: bool = True,
+    ) -> None:
+        changes = changes_of(PartitionMap(Head(2, epoch, phase), entries))
+        self.server.batch(feed.decode_batch(feed.encode_batch(MAP, len(changes), changes)))
+        if caught_up:
+            self.server.caught_up(MAP)
+
+    def catch_up(self, *partitions: int) -> None:
+        for number in partitions:
+            self.server.caught_up(f"diem.updates/{number}")
+        self.server.caught_up(HOT_NAME)
+
+    def update(self, partition: int, name: str, version: int) -> None:
+        self._offset += 1
+        change = Change(self._offset, name.encode(), version, 0, encode(name, version, version))
+        feed_name = HOT_NAME if partition == HOT else f"diem.updates/{partition}"
+        self.server.batch(feed.decode_batch(feed.encode_batch(feed_name, self._offset + 1, [change])))
+
+
+def running(*partitions: int) -> Group:
+    group = Group()
+    group.assign(*partitions)
+    group.apply_map()
+    group.catch_up(*partitions)
+    return group
+
+
+def test_server_is_ready_when_the_map_and_all_partitions_have_been_read() -> None:
+    group = Group()
+    group.assign(0)
+    group.catch_up(0)
+    assert not group.edge.ready
+    group.apply_map()
+    assert group.edge.ready
+
+
+def test_server_is_not_ready_without_a_map_although_the_topic_of_the_map_has_been_read() -> None:
+    group = Group()
+    group.assign(0)
+    group.catch_up(0)
+    group.server.caught_up(MAP)
+    assert not group.edge.ready
+    group.apply_map(caught_up=False)
+    assert group.edge.ready, "the first map may be written long after its topic"
+
+
+def test_endpoint_of_another_server_is_refused_with_the_url_of_its_owner() -> None:
+    group = running(0)
+    group.server.owners(feed.Owners({"diem.updates/0": "ws://me/ws", "diem.updates/1": "ws://other/ws"}))
+    client = Client(group.hub)
+    assert client.subscribe("/a", "/b", "/h") == {"/b": ("not_owner", "ws://other/ws")}
+    assert set(client.session.endpoints) == {b"/a", b"/h"}
+
+
+def test_refusal_has_no_url_while_the_owner_is_unknown() -> None:
+    assert Client(running(0).hub).subscribe("/b") == {"/b": ("not_owner", None)}
+
+
+def test_hot_endpoints_are_served_by_every_server() -> None:
+    for group in (running(0), running(1), running()):
+        client = Client(group.hub)
+        assert client.subscribe("/h") == {}
+        group.update(HOT, "/h", V1)
+        assert [message["version"] for message in client.of_type("update")] == [V1]
+
+
+def test_only_endpoints_of_lost_partitions_are_moved() -> None:
+    group = running(0, 1)
+    client = Client(group.hub)
+    client.subscribe("/a", "/b", "/c", "/h")
+    group.assign(0)
+    assert [set(map(str, message["endpoints"])) for message in client.of_type("moved")] == [{"/b", "/c"}]  # type: ignore[call-overload]
+    group.update(0, "/a", V1)
+    assert [message["endpoint"] for message in client.of_type("update")] == ["/a"]
+    assert set(client.session.endpoints) == {b"/a", b"/h"}
+    assert group.hub.fanout.registry.entries == 2
+
+
+def test_rebalance_without_changes_moves_no_endpoint() -> None:
+    group = running(0, 1)
+    client = Client(group.hub)
+    client.subscribe("/a", "/b", "/h")
+    group.assign(0, 1)
+    assert client.received == []
+
+
+def test_own_url_is_not_sent_as_owner_of_a_lost_partition() -> None:
+    group = running(0, 1)
+    group.server.owners(feed.Owners({"diem.updates/0": "ws://me/ws", "diem.updates/1": "ws://me/ws"}))
+    client = Client(group.hub)
+    client.subscribe("/b")
+    group.assign(0)
+    assert "owner" not in client.of_type("moved")[0]
+
+
+def test_state_of_a_lost_partition_is_dropped_and_rebuilt_from_the_start_on_its_return() -> None:
+    group = running(0, 1)
+    group.update(1, "/b", V1)
+    group.assign(0)
+    assert b"/b" not in group.hub.state.retained
+    group.assign(0, 1)
+    assert group.hub.state.positions["diem.updates/1"] == 0
+    client = Client(group.hub)
+    assert client.subscribe("/b") == {}
+    group.update(1, "/b", V2)
+    assert client.of_type("update") == [], "records of a rebuild are not fanned out"
+    group.server.caught_up("diem.updates/1")
+    assert [message["version"] for message in client.of_type("update")] == [V2]
+
+
+def test_blocked_session_is_sent_moved_for_each_endpoint_when_it_unblocks() -> None:
+    group = running(0, 1)
+    client = Client(group.hub)
+    client.subscribe("/b", "/c")
+    group.update(1, "/b", V1)
+    client.received.clear()
+    client.session.block()
+    group.update(1, "/b", V2)
+    group.assign(0)
+    client.session.unblock()
+    assert sorted(str(message["endpoints"]) for message in client.of_type("moved")) == ["['/b']", "['/c']"]
+    assert client.of_type("update") == []
+
+
+def test_moving_endpoint_is_announced_once_still_delivered_and_refused_to_new_subscribers() -> None:
+    group = running(0)
+    client = Client(group.hub)
+    client.subscribe("/a")
+    moving = {**ENTRIES, b"/a": Entry(0, 1)}
+    group.apply_map(1, Phase.PREPARE, moving)
+    assert client.received == []
+    group.apply_map(1, Phase.MOVE, moving)
+    group.apply_map(1, Phase.MOVE, moving)
+    group.assign(0)
+    assert len(client.of_type("moved")) == 1
+    group.update(0, "/a", V1)
+    assert [message["version"] for message in client.of_type("update")] == [V1]
+    assert Client(group.hub).subscribe("/a") == {"/a": ("not_owner", None)}
+    group.apply_map(1, Phase.RETIRE, moving)
+    assert len(client.of_type("moved")) == 2
+    group.update(0, "/a", V2)
+    assert len(client.of_type("update")) == 1
+    assert group.hub.fanout.registry.entries == 0
+
+
+class Connection:
+    """A fake ``EdgeConnection`` that records close codes."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.closed: list[int] = []
+
+    def close(self, code: int, _reason: str) -> None:
+        self.closed.append(code)
+
+
+def test_client_that_ignores_moved_is_closed_at_the_end_of_the_move() -> None:
+    group = running(0)
+    deaf, gone, other, late = (Client(group.hub) for _ in range(4))
+    connections = {client: Connection(client.session) for client in (deaf, gone, other, late)}
+    group.edge.connections |= set(connections.values())  # type: ignore[arg-type]
+    deaf.subscribe("/a")
+    gone.subscribe("/a", "/d")
+    other.subscribe("/d")
+    moving = {**ENTRIES, b"/a": Entry(0, 1), b"/d": Entry(0), b"/e": Entry(0)}
+    group.apply_map(1, Phase.MOVE, moving)
+    gone.hub.fanout.unsubscribe(gone.session, ["/a"])
+    late.subscribe("/e")
+    group.apply_map(2, Phase.RETIRE, {**moving, b"/e": Entry(0, 1)})
+    closed = {client: connection.closed for client, connection in connections.items()}
+    assert closed == {deaf: [4000], gone: [], other: [], late: []}
+    assert len(late.of_type("moved")) == 1, "it was sent moved just now"
+
+
+def test_delivery_counters_include_moved_messages() -> None:
+    group = running(0, 1)
+    client = Client(group.hub)
+    client.subscribe("/a", "/b")
+    group.update(0, "/a", V1)
+    group.assign(0)
+    assert group.hub.fanout.stats.sent == len(client.received)
+
+
+def test_endpoint_without_an_entry_in_a_new_map_is_placed_by_its_hash() -> None:
+    group = running(0, 1)
+    group.apply_map(1, entries={})
+    assert group.ownership.map == PartitionMap(Head(2, 1))
+
+
+def test_status_has_the_partitions_and_the_epoch() -> None:
+    status = running(0, 1).server.status()
+    assert status["partitions"] == [HOT, 0, 1]
+    assert status["epoch"] == 0
+
+
+def test_blocked_session_gets_its_last_update_and_moved_in_either_order() -> None:
+    for update_first in (True, False):
+        group = running(0)
+        client = Client(group.hub)
+        client.subscribe("/a")
+        client.session.block()
+        moving = {**ENTRIES, b"/a": Entry(0, 1)}
+        if update_first:
+            group.update(0, "/a", V1)
+        group.apply_map(1, Phase.MOVE, moving)
+        if not update_first:
+            group.update(0, "/a", V1)
+        client.session.unblock()
+        assert [message["version"] for message in client.of_type("update")] == [V1]
+        assert len(client.of_type("moved")) == 1

@@ -1,4 +1,7 @@
-"""Endpoint names (docs/protocol.md section 1): validated once at the edge, then compared as bytes."""
+"""Endpoint names (docs/protocol.md section 1): validated once at the edge, then compared as bytes.
+
+The SDK has the same rule (``isEndpoint`` of ``messages.ts``; cases in ``tests/cases``), and ``openapi.json`` states it.
+"""
 
 import re
 from dataclasses import dataclass

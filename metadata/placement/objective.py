@@ -2,7 +2,8 @@
 
 The search minimises :func:`planned_fan_out` within load limits (:func:`overload`); finished placements are compared by
 :func:`total_cost`. A new term belongs in both, and in the gains of the search: ``_best_moves`` of ``refine``, and
-``affinity`` and ``gains`` of ``fanout``.
+``affinity``, ``gains`` and ``removal_savings`` of ``fanout``. The hot set is chosen by a criterion of its own, in
+``hot``.
 """
 
 from collections.abc import Sequence

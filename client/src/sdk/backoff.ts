@@ -1,4 +1,7 @@
-/** Exponential backoff with full jitter, and a token bucket for each server. */
+/**
+ * Exponential backoff with full jitter, and a token bucket for each server; in Python: diem/links/client/backoff.py.
+ * Caps of their own have fetches (data.ts), links of a pool (pool.ts) and servers' `retry=` (codes.ts, http.ts).
+ */
 
 import type { Environment } from "./environment.ts";
 import { MAX_NAMES } from "./messages.ts";

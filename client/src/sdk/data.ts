@@ -10,6 +10,9 @@ import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
 import { Backoff } from "./backoff.ts";
 
+/** The longest window between attempts to fetch a dataset. */
+const FETCH_CAP_MS = 8_000;
+
 export interface DataOptions {
   /** Absolute base URL of the REST API. */
   rest(): Promise<string>;
@@ -116,7 +119,7 @@ export class DataService {
 
   async #fetch(endpoint: string, fetch: PendingFetch): Promise<void> {
     const { told, isWatched, cache } = this.#options;
-    const backoff = new Backoff(this.#env, 8_000);
+    const backoff = new Backoff(this.#env, FETCH_CAP_MS);
     await cache.ready;
     await this.#scheduler.wait(fetch, this.#scheduler.delay);
     for (;;) {

@@ -30,6 +30,9 @@ BULK_BYTES: Final = 1024 * 1024
 SLACK_BYTES: Final = 64 * 1024
 """Above the Data Service's own limits, so that the Data Service rejects and explains what is too large."""
 
+_RELAYED: Final = '"1.1 relay"'
+"""Via field of a request that a proxy has forwarded which is not one of the front proxies."""
+
 Content = tuple[str, str | Sequence[str]]
 
 
@@ -38,7 +41,8 @@ class NginxPlan:
     """Input of the configuration. ``slots`` are ports of all servers that may ever run, ``directory`` is nginx's own.
 
     ``per_address`` limits the WebSocket connections of one address, ``connects_per_s`` the rate at which it may open
-    them (with a burst of twice as many). ``open_files`` is the limit of open files of a worker.
+    them (with a burst of twice as many). ``open_files`` is the limit of open files of a worker. ``front_proxies`` are
+    networks of proxies in front of nginx, whose X-Forwarded-For is believed.
     """
 
     directory: Path
@@ -49,6 +53,7 @@ class NginxPlan:
     connects_per_s: int = CONNECTS_PER_S
     workers: int = 1
     open_files: int = 1024
+    front_proxies: tuple[str, ...] = ()
 
 
 def render(plan: NginxPlan) -> str:
@@ -91,6 +96,7 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("limit_req_status", "429"),
         # No regular expressions in maps: CVE-2026-42533.
         _block("map $http_upgrade $connection_upgrade", ("default", "upgrade"), ("''", "close")),
+        *_forwarding(plan.front_proxies),
         _block(
             "upstream servers",
             ("zone", "servers 256k"),  # the workers share their counts
@@ -107,6 +113,31 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
         ),
         _server(plan),
     )
+
+
+def _forwarding(front_proxies: tuple[str, ...]) -> list[Content | Any]:
+    """Return what believes front proxies, and marks requests that any other proxy has forwarded (``$via``).
+
+    Servers must know of the latter even though the fields of such requests are overwritten.
+    """
+    fields = '"$http_x_forwarded_for$http_forwarded$http_via"'
+    if not front_proxies:
+        return [_block(f"map {fields} $via", ("default", _RELAYED), ("''", '""'))]
+    return [
+        ("set_real_ip_from", front_proxies),
+        ("real_ip_header", "X-Forwarded-For"),
+        ("real_ip_recursive", "on"),
+        _block("geo $realip_remote_addr $front", ("default", "other"), *((net, "front") for net in front_proxies)),
+        _block("map $http_x_forwarded_for $addressed", ("default", "addressed"), ("''", "bare")),
+        _block(f"map {fields} $forwarded", ("default", "forwarded"), ("''", "direct")),
+        _block(
+            'map "$front $addressed $forwarded" $via',
+            ("default", _RELAYED),
+            ('"front addressed forwarded"', '""'),
+            ('"front bare direct"', '""'),
+            ('"other bare direct"', '""'),
+        ),
+    ]
 
 
 def _temporary_paths(directory: Path) -> list[Content]:
@@ -178,6 +209,7 @@ _ADDRESS: Final = (
     "X-Forwarded-For $remote_addr",
     "X-Forwarded-Proto $scheme",
     'Forwarded ""',
+    "Via $via",
 )
 
 

@@ -123,5 +123,5 @@ def _server(settings: Settings, api: LocateApi) -> HttpServer:
             ),
         ),
         drain_s=settings.drain_seconds / 2,
-        trusted_proxies=[str(network) for network in settings.trusted_proxies],
+        trusted_proxies=settings.trusted_proxies,
     )

@@ -65,6 +65,12 @@ def up(
         int | None, typer.Option(min=1, max=65535, help="Port of the first WebSocket server, proxy or composite.")
     ] = None,
     free_ports: Annotated[bool, typer.Option(help="Use any free ports instead of the documented ones.")] = False,
+    front_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CIDR", help="Proxy or TLS terminator in front, whose X-Forwarded-For is believed; repeatable."
+        ),
+    ] = None,
     clients_per_address: Annotated[
         int | None,
         typer.Option(
@@ -114,6 +120,7 @@ def up(
         proxy=proxy,
         hot=_endpoints(hot or []),
         clients_per_address=clients_per_address,
+        front_proxies=plan.parse_networks(front_proxy or [], "--front-proxy"),
         traffic=traffic,
         kafka=_kafka(brokers or 1, kafka),
         settings=plan.parse_settings(settings or []),

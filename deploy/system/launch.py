@@ -74,6 +74,7 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
         connects_per_s=max(nginx.CONNECTS_PER_S, per_address),
         workers=os.cpu_count() or 1,
         open_files=nginx.open_files(),
+        front_proxies=options.front_proxies,
     )
     nginx.write(directory, nginx.render(plan))
     return nginx.argv(nginx.find(), directory)

@@ -14,6 +14,7 @@ from deploy.topology.options import (
     ProxyMode,
     Traffic,
     check_settings,
+    parse_networks,
     parse_settings,
 )
 from deploy.topology.ports import assign_ports, fixed_ports, moved_ports
@@ -42,6 +43,7 @@ __all__ = [
     "fixed_ports",
     "moved_ports",
     "overridden",
+    "parse_networks",
     "parse_settings",
     "sizes",
     "sizes_of",

@@ -146,8 +146,7 @@ def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
         env["DIEM_DATA_METADATA_SERVICES"] = json.dumps([{"port": ports["metadata"].public, "path": "/v1"}])
     if options.config is not None:
         env["DIEM_DATA_CONFIG"] = str(options.config)
-    if options.mode.behind_nginx:
-        env["DIEM_DATA_TRUSTED_PROXIES"] = json.dumps(_LOOPBACK)
+    env |= _trusted_proxies("DATA", options)
     if options.hot:
         env["DIEM_DATA_HOT"] = json.dumps(options.hot)
     return env | _kafka(options, ports) | _traffic(options, ports)
@@ -235,5 +234,10 @@ def _edge(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[st
         # The page on the Data Service's own port is allowed by PAGE_PORT.
         origins = [f"http://{host}:{ports['nginx'].public}" for host in ("localhost", "127.0.0.1", "[::1]")]
         env[f"{prefix}ORIGINS"] = json.dumps(origins)
-        env[f"{prefix}TRUSTED_PROXIES"] = json.dumps(_LOOPBACK)
-    return env
+    return env | _trusted_proxies(process, options)
+
+
+def _trusted_proxies(process: str, options: Options) -> dict[str, str]:
+    """Return the setting with the proxies in front of a process: nginx, which believes the front proxies, or these."""
+    trusted = _LOOPBACK if options.mode.behind_nginx else options.front_proxies
+    return {f"DIEM_{process}_TRUSTED_PROXIES": json.dumps(trusted)} if trusted else {}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from ipaddress import ip_network
 from pathlib import Path
 
 from diem.errors import ConfigurationError
@@ -112,6 +113,8 @@ class Options:
     hot: tuple[str, ...] = ()
     """Endpoints for every server, in partitioned modes."""
     clients_per_address: int | None = None
+    front_proxies: tuple[str, ...] = ()
+    """Networks of proxies in front of DIEM, whose X-Forwarded-For is believed."""
     traffic: Traffic | None = None
     """None = Kafka in the modes that use it, else files."""
     kafka: KafkaTopology = field(default_factory=KafkaTopology)
@@ -122,6 +125,18 @@ class Options:
     def traffic_sink(self) -> Traffic:
         """Where traffic is recorded."""
         return self.traffic or (Traffic.KAFKA if self.mode.uses_kafka else Traffic.FILES)
+
+
+def parse_networks(texts: Iterable[str], option: str) -> tuple[str, ...]:
+    """Return networks in their usual form, without duplicates.
+
+    Raises:
+        BadTopology: a text is not an address or CIDR.
+    """
+    try:
+        return tuple(dict.fromkeys(str(ip_network(text)) for text in texts))
+    except ValueError as error:
+        raise BadTopology(f"{option}: {error}") from None
 
 
 _FORM = re.compile(r"([a-z0-9-]+):([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

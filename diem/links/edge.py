@@ -17,6 +17,7 @@ from diem.links.keepalive import TimerWheel
 from diem.links.listener import Reply, ServerConnection
 from diem.process import metrics
 from diem.process.edge_settings import EdgeSettings
+from diem.process.forwarding import ClientAddresses
 from diem.process.limits import (
     CONNECT_BURST,
     CONNECT_RATE_PER_S,
@@ -32,7 +33,7 @@ from diem.process.limits import (
     message_burst,
     messages_for,
 )
-from diem.process.listeners import client_address, is_loopback, origin_allowed
+from diem.process.listeners import is_loopback, origin_allowed
 from diem.process.metrics import Sample
 from diem.protocol import messages
 from diem.protocol.codes import Close
@@ -104,6 +105,7 @@ class Admission:
 
     def __init__(self, rules: AdmissionRules) -> None:
         self._rules = rules
+        self._addresses = ClientAddresses(rules.trusted_proxies)
         rate = TokenBucket(rules.rate, rules.rate * 5)
         self._quota = ConnectionQuota(AddressTable(rules.address_limits), rules.capacity, rate)
         self._violations: dict[str, tuple[int, float]] = {}
@@ -122,10 +124,11 @@ class Admission:
         rules = self._rules
         try:
             origin = headers.get("Origin")
-            forwarded = ", ".join(headers.get_all("X-Forwarded-For")) or None
         except MultipleValuesError:
             return peer, Reply(403, b"more than one Origin\n")
-        address = client_address(peer, forwarded, rules.trusted_proxies)
+        hops = headers.get_all("X-Forwarded-For")
+        relayed = "Forwarded" in headers or "Via" in headers
+        address = self._addresses.resolve(peer, ", ".join(hops) if hops else None, relayed=relayed)
         if origin is None:
             # Not a browser: it would need a token, or come from this machine.
             if not is_loopback(address):

@@ -18,9 +18,9 @@ from uvicorn.server import ServerState
 
 from diem.links.connection_limits import ConnectionLimiter, ConnectionLimits, RequestTurns, turns_of_loop
 from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
-from diem.links.rest import problem
+from diem.links.rest import ClientAddressMiddleware, problem
 from diem.process.limits import AdmissionResult
-from diem.process.listeners import OTHER_FILES, raise_open_files
+from diem.process.listeners import OTHER_FILES, Network, raise_open_files
 
 REQUEST_S: Final = 10.0
 """Time for a request head to be complete, from the start of the connection or the first byte of the head."""
@@ -286,7 +286,7 @@ def make_server(
     *,
     limits: ConnectionLimits,
     drain_s: float,
-    trusted_proxies: Sequence[str] = (),
+    trusted_proxies: Sequence[Network] = (),
     privileged: Callable[[Scope], bool] | None = None,
 ) -> HttpServer:
     """Return the server of a public listener.
@@ -295,7 +295,7 @@ def make_server(
         app: the application.
         limits: of open connections; a request beyond them is answered 503 (429 beyond those of one address).
         drain_s: seconds for requests that have begun when the server stops.
-        trusted_proxies: addresses and networks whose ``X-Forwarded-For`` is trusted.
+        trusted_proxies: networks whose ``X-Forwarded-For`` is trusted.
         privileged: returns whether connections are reserved for a request.
     """
     # The process logs start and end; uvicorn's warnings are about malformed requests, which could fill a disk.
@@ -304,7 +304,7 @@ def make_server(
     limiter = ConnectionLimiter[TimedProtocol](limits)
     turns = (turns_of_loop(), turns_of_loop())
     config = uvicorn.Config(
-        app,
+        cast("Any", ClientAddressMiddleware(app, trusted_proxies)),
         # Called as uvicorn's own protocols are.
         http=cast("Any", partial(TimedProtocol, limiter=limiter, turns=turns, privileged=privileged)),
         ws="none",
@@ -313,8 +313,7 @@ def make_server(
         access_log=False,
         log_config=None,
         server_header=False,
-        proxy_headers=bool(trusted_proxies),
-        forwarded_allow_ips=list(trusted_proxies),
+        proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, int(drain_s)),
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,

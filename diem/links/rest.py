@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diem.errors import DiemError
 from diem.process import metrics
+from diem.process.forwarding import ClientAddresses
+from diem.process.listeners import Network
 
 BODY_TIMEOUT_S: Final = 20.0
 """Time to receive a body of at most 1 MiB: a slower client holds a connection, and must not hold it forever."""
@@ -109,6 +111,32 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 def client_address(scope: Scope) -> str:
     """Return the address of the client; empty if it is not known."""
     return str(scope["client"][0]) if scope["client"] else ""
+
+
+class ClientAddressMiddleware:
+    """ASGI middleware: replaces the peer's address by that of the client behind trusted proxies.
+
+    uvicorn's own believes the header of a trusted proxy as we do, but does not report what untrusted ones send.
+    """
+
+    def __init__(self, app: ASGIApp, trusted: Sequence[Network]) -> None:
+        self._app = app
+        self._addresses = ClientAddresses(trusted)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its client's address; the port is 0 behind a proxy."""
+        if scope["type"] == "http" and scope["client"]:
+            hops = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+            relayed = any(name in _RELAYED for name, _ in scope["headers"])
+            if hops or relayed:
+                peer = scope["client"][0]
+                address = self._addresses.resolve(peer, ", ".join(hops) if hops else None, relayed=relayed)
+                if address != peer:
+                    scope["client"] = (address, 0)
+        await self._app(scope, receive, send)
+
+
+_RELAYED: Final = frozenset({b"forwarded", b"via"})
 
 
 class RequestDecision(NamedTuple):

@@ -1,4 +1,4 @@
-"""Listening sockets and their rules: binds, origins, addresses behind trusted proxies, the limit of open files."""
+"""Listening sockets and their rules: binds, addresses, origins, the limit of open files."""
 
 import contextlib
 import errno
@@ -17,8 +17,6 @@ from diem.errors import ConfigurationError, DiemError
 Network = IPv4Network | IPv6Network
 
 BACKLOG: Final = 2048
-MAX_HOPS: Final = 32
-"""Entries of X-Forwarded-For that are read; no real chain of proxies is longer."""
 
 
 @dataclass(eq=False)
@@ -53,18 +51,35 @@ class PortInUse(DiemError):
     port: int
 
 
+def parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    """Parse an address with or without brackets, port and zone; IPv4 inside IPv6 becomes IPv4.
+
+    Return None for text that is not an address.
+    """
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
 def is_loopback(address: str) -> bool:
     """Return whether an address, or the name ``localhost``, can be reached only from this machine."""
     if address.lower() == "localhost":
         return True
-    parsed = _parse(address)
+    parsed = parse_address(address)
     return parsed is not None and parsed.is_loopback
 
 
 def is_in(address: str, networks: Sequence[Network]) -> bool:
     """Return whether an address is in one of ``networks``; False for text that is not an address."""
-    parsed = _parse(address)
-    return parsed is not None and _is_in(parsed, networks)
+    parsed = parse_address(address)
+    return parsed is not None and any(parsed in network for network in networks)
 
 
 def check_bind(host: str, *, authenticated: bool, what: str) -> None:
@@ -107,25 +122,6 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def client_address(peer: str, x_forwarded_for: str | None, trusted: Sequence[Network]) -> str:
-    """Return the address of the client behind trusted proxies.
-
-    This is the rightmost address of X-Forwarded-For that is not of a trusted proxy. The header counts only if the peer
-    is trusted, and only down to the first entry from the right that is not an address: the rest may be forged.
-    """
-    current = _parse(peer)
-    if current is None or not x_forwarded_for:
-        return peer if current is None else str(current)
-    for hop in reversed(x_forwarded_for.rsplit(",", MAX_HOPS)[-MAX_HOPS:]):
-        if not _is_in(current, trusted):
-            break
-        parsed = _parse(hop.strip())
-        if parsed is None:
-            break
-        current = parsed
-    return str(current)
-
-
 def canonical_origin(text: str) -> str:
     """Return an origin as browsers write it: lower case, without a default port.
 
@@ -156,24 +152,6 @@ def origin_allowed(origin: str | None, *, allowed: frozenset[str], page_port: in
         return False
     port = "" if page_port == 80 else f":{page_port}"
     return origin in {f"http://{host}{port}" for host in ("localhost", "127.0.0.1", "[::1]")}
-
-
-def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[Network]) -> bool:
-    return any(address in network for network in networks)
-
-
-def _parse(text: str) -> IPv4Address | IPv6Address | None:
-    """Parse an address with or without brackets, port and zone; IPv4 inside IPv6 becomes IPv4."""
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
-    try:
-        address = ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
 
 
 OTHER_FILES: Final = 256

@@ -1,6 +1,7 @@
 """Run the Data Service: store, sources, the public REST server and the internal listener with the feed."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -67,7 +68,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         limits=_connection_limits(settings),
         privileged=api.is_privileged,
         drain_s=settings.drain_seconds / 2,
-        trusted_proxies=[str(network) for network in settings.trusted_proxies],
+        trusted_proxies=settings.trusted_proxies,
     )
     keys = AsgiFallback(keys_api.keys_app(access, internal_key), keys_api.PREFIX)
     async with store.serving(), recording_accesses(settings, access.usage.drain), AsyncExitStack() as closing:
@@ -151,15 +152,21 @@ def _connection_limits(settings: Settings) -> ConnectionLimits:
     )
 
 
+def _anonymous_readers(settings: Settings) -> Callable[[str], bool]:
+    """Return the rule by address; auto: bind, peer and header fields all show that the reader is on this machine."""
+    if settings.anonymous_reads == "auto" and is_loopback(settings.host):
+        return is_loopback
+    return lambda _address: settings.anonymous_reads == "on"
+
+
 def _api_options(settings: Settings) -> ApiOptions:
-    anonymous = settings.anonymous_reads
     return ApiOptions(
         page_dir=settings.page_dir,
         hosts=LOOPBACK_NAMES | {settings.host} | frozenset(settings.hosts),
         mode=settings.mode,
         servers=settings.websocket_servers,
         metadata=settings.metadata_services,
-        anonymous=is_loopback(settings.host) if anonymous == "auto" else anonymous == "on",
+        anonymous=_anonymous_readers(settings),
         cors_origins=frozenset(settings.cors_origins),
         concurrent_reads=settings.concurrent_reads,
         rate=RateLimit(settings.read_rate, settings.read_burst),

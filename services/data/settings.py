@@ -64,7 +64,8 @@ class Settings(TrafficSettings):
         default=[], description="Networks of proxies whose X-Forwarded-For is believed."
     )
     anonymous_reads: Literal["auto", "on", "off"] = Field(
-        default="auto", description="Whether reading needs no key; auto: on a loopback address only."
+        default="auto",
+        description="Whether reading needs no key; auto: within this machine only, by bind, peer and header fields.",
     )
     cors_origins: list[str] = Field(
         default=[], description="Origins whose pages may read without an API key, exact; * allows any (CORS)."

@@ -1,6 +1,6 @@
 """Assemble the REST interface: routes, error handlers and the guard around them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -53,7 +53,8 @@ class ApiOptions:
     mode: str = "single"
     servers: Sequence[Mapping[str, Any]] = ()
     metadata: Sequence[Mapping[str, Any]] = ()
-    anonymous: bool = True
+    anonymous: Callable[[str], bool] = lambda _address: True
+    """Return whether readers of an address need no key."""
     cors_origins: frozenset[str] = frozenset()
     concurrent_reads: int = CONCURRENT_READS
     rate: RateLimit = READ_RATE

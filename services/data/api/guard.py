@@ -1,7 +1,7 @@
 """Middleware in front of the routes: Host check, plans of keys and addresses, read slots, header fields."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from starlette.datastructures import Headers
@@ -107,7 +107,7 @@ class Guard(RestMiddleware):
         rate_limiter: AddressRateLimiter,
         write_key: SharedKey,
         access: Access,
-        anonymous: bool,
+        anonymous: Callable[[str], bool],
         cors: Cors,
         concurrent_reads: int,
         clock: Clock,
@@ -175,7 +175,8 @@ class Guard(RestMiddleware):
         versioned = _is_versioned(scope)
         preflight = scope["method"] == "OPTIONS" and headers.get("access-control-request-method") in _READS
         plan = self._access.plans.anonymous
-        if versioned and self._anonymous and plan is not None and not preflight and not quota_request.free:
+        anonymous = versioned and self._anonymous(client_address(scope))
+        if anonymous and plan is not None and not preflight and not quota_request.free:
             decision = self._access.admit_anonymous(plan, client_address(scope), quota_request._replace(writes=False))
             return _Admission(quota_problem(decision) or self._slots, rate_limit_fields(decision.limits))
         beyond = self._beyond_rate(scope)
@@ -184,7 +185,7 @@ class Guard(RestMiddleware):
         # Browsers send preflights without the key that the request itself will have.
         if preflight and versioned:
             return _Admission(self._preflight(headers))
-        if not self._anonymous and versioned:
+        if versioned and not anonymous:
             return _Admission(unauthorised("reading needs an API key here"))
         return _Admission(self._slots if versioned else self._app, pays=True)
 

@@ -7,6 +7,7 @@ import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,7 +107,7 @@ def found() -> str:
 
 
 @contextlib.asynccontextmanager
-async def running_nginx(tmp_path: Path, data: int, *slots: int, **differences: int) -> AsyncIterator[Nginx]:
+async def running_nginx(tmp_path: Path, data: int, *slots: int, **differences: Any) -> AsyncIterator[Nginx]:
     directory, port, log = tmp_path / "state" / "nginx", free_port(), tmp_path / "nginx.log"
     nginx.write(directory, render(NginxPlan(directory, port, data, slots, workers=2, **differences)))
     directory.parent.chmod(0o700)
@@ -250,6 +251,49 @@ async def test_forwarded_address_of_a_client_is_overwritten(tmp_path: Path) -> N
             assert field(head, "X-Forwarded-For") == ["127.0.0.1"]
             assert field(head, "X-Forwarded-Proto") == ["http"]
             assert field(head, "Forwarded") == []
+            assert field(head, "Via") == ["1.1 relay"]
+
+
+@pytest.mark.parametrize("claim", ["X-Forwarded-For: 10.9.8.7", "Forwarded: for=1.2.3.4", "Via: 1.1 other"])
+async def test_servers_see_that_a_request_was_forwarded_to_nginx(tmp_path: Path, claim: str) -> None:
+    async with backend() as server, backend(OK) as data, running_nginx(tmp_path, data.port, server.port) as front:
+        data.received.clear()
+        await front.get("/ws", f"{UPGRADE}{claim}\r\n")
+        await front.get("/ws", UPGRADE)
+        await front.get("/v1/endpoints", f"{claim}\r\n")
+        await front.get("/v1/endpoints")
+        for heads in (server.heads, data.heads):
+            assert [field(head, "Via") for head in heads] == [["1.1 relay"], []]
+
+
+@pytest.mark.parametrize(
+    ("front_proxies", "claims", "address", "via"),
+    [
+        (("127.0.0.0/8",), "X-Forwarded-For: 203.0.113.9", "203.0.113.9", []),
+        (("127.0.0.0/8",), "X-Forwarded-For: 10.9.8.7, 203.0.113.9, 127.0.0.5\r\nVia: 1.1 front", "203.0.113.9", []),
+        (("127.0.0.0/8",), "Forwarded: for=203.0.113.9", "127.0.0.1", ["1.1 relay"]),
+        (("127.0.0.0/8",), "Accept: */*", "127.0.0.1", []),
+        (("10.0.0.0/8", "192.0.2.1/32"), "X-Forwarded-For: 203.0.113.9", "127.0.0.1", ["1.1 relay"]),
+        (("10.0.0.0/8", "192.0.2.1/32"), "Accept: */*", "127.0.0.1", []),
+    ],
+)
+async def test_only_front_proxies_are_believed(
+    tmp_path: Path, front_proxies: tuple[str, ...], claims: str, address: str, via: list[str]
+) -> None:
+    options = {"front_proxies": front_proxies}
+    async with backend() as server, running_nginx(tmp_path, 1, server.port, **options) as front:
+        await front.get("/ws", f"{UPGRADE}{claims}\r\n")
+        assert field(server.heads[0], "X-Forwarded-For") == [address]
+        assert field(server.heads[0], "Via") == via
+
+
+async def test_limits_count_the_clients_behind_a_front_proxy(tmp_path: Path) -> None:
+    options = {"front_proxies": ("127.0.0.1/32",), "connects_per_s": 1}
+    async with backend() as server, running_nginx(tmp_path, 1, server.port, **options) as front:
+        many = [await front.get("/ws", f"{UPGRADE}X-Forwarded-For: 203.0.113.{n}\r\n") for n in range(10)]
+        assert {status(answer) for answer in many} == {101}
+        one = Counter([status(await front.get("/ws", f"{UPGRADE}X-Forwarded-For: 192.0.2.1\r\n")) for _ in range(10)])
+        assert one[429] >= 4
 
 
 async def test_connection_beyond_the_limit_of_an_address_gets_429_until_another_one_ends(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import re
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from diem.errors import ConfigurationError
 DIRECTORY = Path("/state/nginx")
 
 
-def text(directory: Path = DIRECTORY, **differences: int) -> str:
+def text(directory: Path = DIRECTORY, **differences: Any) -> str:
     return render(NginxPlan(directory, 8000, 8080, (8101, 8102, 8103), **differences))
 
 

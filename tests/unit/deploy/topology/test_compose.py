@@ -13,6 +13,7 @@ from deploy.topology import (
     Readiness,
     Traffic,
     overridden,
+    parse_networks,
     parse_settings,
 )
 from deploy.topology.compose import shared
@@ -72,6 +73,25 @@ def test_clients_and_pages_come_through_nginx(mode: Mode) -> None:
     assert nginx.sweep
     assert nginx.readiness is Readiness.HTTP
     assert (nginx.public_url, nginx.internal_url) == ("http://127.0.0.1:8000/", None)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_front_proxies_are_trusted_by_whoever_is_behind_them(mode: Mode) -> None:
+    front = ("10.0.0.0/8", "192.0.2.1/32")
+    composed = topology(mode, front_proxies=front)
+    names = [each.name for each in composed.processes if each.process in {"data", "metadata", mode.edge}]
+    assert {"data"} < set(names)
+    expected = ["127.0.0.1/32"] if mode.behind_nginx else list(front)
+    for name in names:
+        own = env(composed, name)
+        assert json.loads(own[f"DIEM_{process(composed, name).process.upper()}_TRUSTED_PROXIES"]) == expected
+
+
+def test_front_proxies_are_networks() -> None:
+    assert parse_networks(["10.0.0.0/8", "192.0.2.1", "10.0.0.0/8"], "--x") == ("10.0.0.0/8", "192.0.2.1/32")
+    for wrong in ("10.0.0.1/8", "front.example", ""):
+        with pytest.raises(BadTopology, match="--x: "):
+            parse_networks([wrong], "--x")
 
 
 def test_broadcast_node_is_between_data_service_and_servers() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
+from ipaddress import ip_network
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from websockets.exceptions import InvalidStatus
 from diem.links import connection_limits, http_server
 from diem.links.connection_limits import ConnectionLimits
 from diem.links.http_server import HttpServer, make_server
+from diem.process.forwarding import UNKNOWN
 from diem.process.listeners import bind
 from tests.support.patience import PATIENCE_S
 
@@ -60,6 +62,29 @@ async def test_malformed_requests_are_not_logged(caplog: pytest.LogCaptureFixtur
             assert b" 200 " in await reader.read() or b"\x16" in request
             writer.close()
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("trusted", "fields", "expected"),
+    [
+        ("", {}, "127.0.0.1"),
+        ("", {"X-Forwarded-For": "192.0.2.1"}, UNKNOWN),
+        ("", {"Forwarded": "for=192.0.2.1"}, UNKNOWN),
+        ("", {"Via": "1.1 relay"}, UNKNOWN),
+        ("127.0.0.1/32", {"X-Forwarded-For": "192.0.2.1"}, "192.0.2.1"),
+        ("127.0.0.1/32", {"X-Forwarded-For": "127.0.0.1"}, "127.0.0.1"),
+        ("127.0.0.1/32", {"X-Forwarded-For": "127.0.0.1", "Via": "1.1 relay"}, UNKNOWN),
+    ],
+)
+async def test_application_sees_the_client_behind_trusted_proxies(
+    trusted: str, fields: dict[str, str], expected: str
+) -> None:
+    async def show(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse(scope["client"][0])(scope, receive, send)
+
+    networks = [ip_network(trusted)] if trusted else []
+    async with running(show, trusted_proxies=networks) as (_, port), httpx.AsyncClient() as http:
+        assert (await http.get(f"http://127.0.0.1:{port}/", headers=fields)).text == expected
 
 
 class Wire:

@@ -289,7 +289,7 @@ async def test_counted_addresses_are_bounded_and_the_least_recent_is_evicted(
 
 async def test_a_browser_may_send_a_key_where_anonymous_reads_are_off(tmp_path: Path) -> None:
     world = World(tmp_path, PLANS)
-    await world.begin(anonymous=False)
+    await world.begin(anonymous=lambda _address: False)
     key = await world.key()
     headers = {
         "Origin": "https://a.example",

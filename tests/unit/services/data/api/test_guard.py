@@ -9,6 +9,9 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from diem.process.forwarding import UNKNOWN
+from diem.process.limits import RateLimit
+from diem.process.listeners import is_loopback
 from services.data.api import guard
 from services.data.api.guard import Slots
 from tests.support.patience import PATIENCE_S
@@ -234,7 +237,21 @@ async def test_the_write_key_is_not_rate_limited_and_wrong_keys_are(rest: Rest) 
 
 
 async def test_anonymous_reads_can_be_switched_off(rest: Rest) -> None:
-    closed = {"anonymous": False}
+    closed = {"anonymous": lambda _address: False}
     assert_problem(await rest.make(options=closed).get("/v1/endpoints"), 401, "unauthorised")
     key = rest.writer.headers["authorization"]
     assert (await rest.make(options=closed, headers={"Authorization": key}).get("/v1/endpoints")).status_code == 200
+
+
+async def test_anonymous_reads_may_be_for_some_addresses_only(rest: Rest) -> None:
+    await rest.writer.put("/v1/data/a", json=BODY)
+    for address, status in (("127.0.0.1", 200), ("::1", 200), ("192.0.2.1", 401), (UNKNOWN, 401)):
+        reader = rest.make(client=address, options={"anonymous": is_loopback})
+        answer = await reader.get("/v1/data/a")
+        assert answer.status_code == status, address
+
+
+async def test_a_client_behind_an_untrusted_proxy_has_the_rate_of_a_foreign_address(rest: Rest) -> None:
+    options = {"rate": RateLimit(1, 2), "loopback_rate": RateLimit(1000, 1000)}
+    foreign = rest.make(client=UNKNOWN, options=options)
+    assert [(await foreign.get("/v1/endpoints")).status_code for _ in range(3)] == [200, 200, 429]

@@ -24,8 +24,10 @@ from diem.links.rest import (
     problem,
     read_body,
 )
+from diem.process import security_log
 from diem.process.limits import NAMES_PER_MESSAGE, AddressRateLimiter
 from diem.process.listeners import is_loopback
+from diem.process.security_log import SecurityEvent
 from diem.protocol.codes import ErrorCode
 from metadata import locate
 from metadata.locate import InvalidRequest, OwnerLookup
@@ -79,11 +81,12 @@ class LocateApi(RestMiddleware):
         wait = self._limiter.take(address, asyncio.get_running_loop().time())
         if wait:
             headers = {"Retry-After": str(max(1, math.ceil(wait)))}
+            security_log.record(SecurityEvent.RATE_EXCEEDED, address=address, code=429, detail=PATH)
             return problem(429, "rate", "too many requests from this address", headers=headers)
         if origins and not allowed:
-            return problem(403, "origin", "this origin is not allowed")
+            return _refuse_origin(address, origins, "this origin is not allowed")
         if not origins and not is_loopback(address):
-            return problem(403, "origin", "without an origin a token is needed")
+            return _refuse_origin(address, origins, "without an origin a token is needed")
         if scope["method"] == "OPTIONS" and scope["path"] == PATH and allowed:
             return _preflight()
         return None
@@ -100,6 +103,12 @@ class LocateApi(RestMiddleware):
             detail = "the map and the assignment have not been read yet"
             return problem(503, "not_ready", detail, headers={"Retry-After": "1"})
         return Response(orjson.dumps(answer), media_type="application/json")
+
+
+def _refuse_origin(address: str, origins: list[str], detail: str) -> Response:
+    origin = " ".join(origins)
+    security_log.record(SecurityEvent.FORBIDDEN, address=address, origin=origin, code="origin", detail=detail)
+    return problem(403, "origin", detail)
 
 
 def _preflight() -> Response:

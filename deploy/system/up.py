@@ -22,10 +22,12 @@ from deploy.system.state_dir import StateDir
 from deploy.terminal import Terminal
 from deploy.topology import Mode, Options, Planned, Readiness, Topology
 from diem.links.status import fetch_status, status_client
+from diem.process import security_log
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
 from diem.process.ports import is_accepting
+from diem.process.security_log import SecurityEvent
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 
 READY_WITHIN_S: Final = 60.0
@@ -267,6 +269,7 @@ class Up:
         if not self._up:
             raise CommandRefused("it is not up yet")
         answer = self._scaler.request(request.get("servers"))
+        security_log.audit(SecurityEvent.SCALED, before=answer["before"], servers=answer["servers"])
         running = {status.name for status in self._supervisor.status()}
         self._logs.mute(set(answer["processes"]) - running, STARTUP_WARNINGS_S)
         self._write_processes()

@@ -15,7 +15,9 @@ from websockets.typing import Subprotocol
 from diem.fanout.session import Session
 from diem.links.edge import Edge
 from diem.links.listener import Reply, ServerConnection
+from diem.process import security_log
 from diem.process.limits import ErrorWindow, MessageAllowance
+from diem.process.security_log import SecurityEvent
 from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.frames import text_frame
@@ -63,6 +65,7 @@ class EdgeConnection(ServerConnection):
             oldest = next(iter(pending))
             del pending[oldest]
             self._edge.refused[0] += 1
+            security_log.record(SecurityEvent.HANDSHAKE_REFUSED, address=oldest.peer, code=0, detail="no request")
             oldest.abort()
         pending[self] = None
 
@@ -71,14 +74,16 @@ class EdgeConnection(ServerConnection):
         edge = self._edge
         edge.pending_handshakes.pop(self, None)
         if request.path.partition("?")[0] != PATH:
-            self._refuse(Reply(404, b"WebSocket clients connect to /ws\n"))
+            self._refuse(request, self.peer, Reply(404, b"WebSocket clients connect to /ws\n"))
             return
         if not edge.ready or edge.draining:
-            self._refuse(Reply(503, b"not ready\n", headers={"Retry-After": "1"}))
+            # Not a security event: every client meets it while a server starts.
+            edge.refused[503] += 1
+            self.reply(Reply(503, b"not ready\n", headers={"Retry-After": "1"}))
             return
         address, outcome = edge.admission.admit(self.peer, request.headers, asyncio.get_running_loop().time())
         if isinstance(outcome, Reply):
-            self._refuse(outcome)
+            self._refuse(request, address, outcome)
             return
         self._address, self._allowance = address, outcome
         if not self.upgrade(request):
@@ -107,8 +112,15 @@ class EdgeConnection(ServerConnection):
         transport.writelines([text_frame(hello), edge.status_frame])
         edge.service.joined(self)
 
-    def _refuse(self, reply: Reply) -> None:
+    def _refuse(self, request: Request, address: str, reply: Reply) -> None:
         self._edge.refused[reply.status] += 1
+        security_log.record(
+            SecurityEvent.HANDSHAKE_REFUSED,
+            address=address,
+            origin=" ".join(request.headers.get_all("Origin")),
+            code=reply.status,
+            detail=reply.body.decode().strip(),
+        )
         self.reply(reply)
 
     # Messages
@@ -181,6 +193,7 @@ class EdgeConnection(ServerConnection):
     def _stop_flood(self) -> None:
         if not self._flooded:
             self._flooded = True
+            self._record_rate(Close.RATE, "pings, pongs or fragments")
             self.close(Close.RATE, "retry=1000")
             if not self.transport.is_closing() and self.transport.is_reading():
                 self.transport.pause_reading()
@@ -193,6 +206,7 @@ class EdgeConnection(ServerConnection):
         if self._errors is None:
             self._errors = ErrorWindow()
         if self._errors.add(asyncio.get_running_loop().time()):
+            self._record_rate(Close.TOO_MANY_ERRORS, "errors")
             self.close(Close.TOO_MANY_ERRORS, "too many errors")
 
     def _send_rate_error(self) -> None:
@@ -200,9 +214,16 @@ class EdgeConnection(ServerConnection):
         self._edge.errors[ErrorCode.RATE] += 1
         self.transport.write(text_frame(messages.error(ErrorCode.RATE, "too many messages")))
         if self._address is not None and self._edge.admission.add_violation(self._address, now):
+            self._record_rate(Close.POLICY_VIOLATION, "messages")
             self.close(Close.POLICY_VIOLATION, "too many messages")
         else:
+            self._record_rate(Close.RATE, "messages")
             self.close(Close.RATE, f"retry={int(self._allowance.messages.retry_after(now) * 1000) + 1000}")
+
+    def _record_rate(self, code: Close, detail: str) -> None:
+        security_log.record(
+            SecurityEvent.RATE_EXCEEDED, address=self._address or self.peer, code=int(code), detail=detail
+        )
 
     # Keepalive
 

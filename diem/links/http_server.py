@@ -19,8 +19,10 @@ from uvicorn.server import ServerState
 from diem.links.connection_limits import ConnectionLimiter, ConnectionLimits, RequestTurns, turns_of_loop
 from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
 from diem.links.rest import ClientAddressMiddleware, problem
+from diem.process import security_log
 from diem.process.limits import AdmissionResult
 from diem.process.listeners import OTHER_FILES, Network, raise_open_files
+from diem.process.security_log import SecurityEvent
 
 REQUEST_S: Final = 10.0
 """Time for a request head to be complete, from the start of the connection or the first byte of the head."""
@@ -74,7 +76,9 @@ class TimedProtocol(H11Protocol):
         """Admit the connection, or close it; start the request clock."""
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
-        if self._limiter.opened(self, self._address, self.loop.time()) is not None:
+        verdict = self._limiter.opened(self, self._address, self.loop.time())
+        if verdict is not None:
+            _record_refusal(verdict, self._address)
             transport.abort()
             return
         self._request_deadline = self.loop.call_later(REQUEST_S, self._request_overdue)
@@ -191,6 +195,8 @@ class TimedProtocol(H11Protocol):
         privileged = self._privileged is not None and self._privileged(scope)
         now = self.loop.time()
         verdict = self._limiter.requested(self, self._address, now, privileged=privileged)
+        if verdict is not None:
+            _record_refusal(verdict, self._address)
         answer = self._application if verdict is None else _refusal(verdict)
         await answer(scope, receive, send)
 
@@ -221,6 +227,13 @@ class TimedProtocol(H11Protocol):
         if self._answer_deadline is not None:
             self._answer_deadline.cancel()
             self._answer_deadline = None
+
+
+def _record_refusal(verdict: AdmissionResult, address: str) -> None:
+    # A full process is no fault of the client's.
+    if verdict is AdmissionResult.ADDRESS_LIMIT:
+        code, detail = verdict.status, verdict.reason
+        security_log.record(SecurityEvent.RATE_EXCEEDED, address=address, code=code, detail=detail)
 
 
 def _refusal(verdict: AdmissionResult) -> Response:

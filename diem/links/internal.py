@@ -12,9 +12,10 @@ from websockets.typing import Subprotocol
 
 from diem.links import unix_sockets
 from diem.links.listener import MAX_HEAD_BYTES, Listener, Reply, ServerConnection
-from diem.process import metrics
+from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
 from diem.process.listeners import bind, check_bind
+from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.protocol import feed
 
 if TYPE_CHECKING:
@@ -101,7 +102,11 @@ class InternalConnection(ServerConnection):
                 self._channel = channel
                 channel.opened(self)
             return
-        self.reply(self._listener.answer(path, request))
+        reply = self._listener.answer(path, request)
+        if reply.status == 401:
+            peer = self.peer or UNIX_PEER
+            security_log.record(SecurityEvent.WRONG_INTERNAL_KEY, address=peer, code=401, detail=path)
+        self.reply(reply)
 
     def on_text(self, data: bytes) -> None:
         """Pass a message to the channel."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from diem import __version__
 from diem.links.internal import ChannelHandler, InternalListener
 from diem.links.listener import Reply
-from diem.process import metrics
+from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
 from diem.process.metrics import Sample
 
@@ -83,10 +83,11 @@ async def internal_service(
         fallback=fallback,
         sockets=settings.internal_sockets,
     )
-    unregister = metrics.register(samples)
+    unregister = metrics.register(lambda: [*samples(), *security_log.samples()])
     try:
         await internal.start()
-        yield internal
+        async with security_log.summaries():
+            yield internal
     finally:
         internal.stop()
         unregister()

@@ -114,6 +114,12 @@ ACCESS_UNKNOWN: Final = _counter("access_unknown_keys", "Requests with an API ke
 ACCESS_KEYS: Final = _gauge("access_keys", "API keys that are not revoked.")
 ACCESS_RESERVATIONS: Final = _counter("access_reservations", "Commits in which requests of a day were reserved.")
 
+# Who was refused, and who changed what (diem.process.security_log).
+SECURITY_EVENTS: Final = _counter("security_events", "Refusals, wrong keys, writes and administrative changes.", "kind")
+SECURITY_UNATTRIBUTED: Final = _counter(
+    "security_events_unattributed", "Security events logged only as a count of their kind: too many of them."
+)
+
 # Recorded traffic: recorded = written + lost + queued.
 TRAFFIC_RECORDED: Final = _counter("traffic_recorded", "Traffic events taken down.", "type")
 TRAFFIC_LOST: Final = _counter("traffic_lost", "Traffic events dropped, by what stood in the way.", "reason")

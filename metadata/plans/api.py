@@ -15,8 +15,10 @@ from starlette.routing import Route
 
 from diem.errors import DiemError
 from diem.kafka.errors import KafkaUnavailable
-from diem.links.rest import problem
+from diem.links.rest import client_address, problem
+from diem.process import security_log
 from diem.process.auth import SharedKey
+from diem.process.security_log import UNIX_PEER, SecurityEvent
 from metadata.plans.plan import MAX_BYTES, BadPlan, PlanTooLarge, decode
 from metadata.plans.plan_service import PlanConflict, PlanNotFound, PlanService
 from metadata.plans.plan_store import PlanNotStored
@@ -39,7 +41,9 @@ def plans_app(plans: PlanService, key: SharedKey) -> Starlette:
     async def submit(request: Request) -> Response:
         # Off the event loop: decoding a plan of a million endpoints takes seconds.
         plan = await asyncio.to_thread(decode, await _body(request))
-        return _reply(await plans.submit(plan), 201)
+        answer = await plans.submit(plan)
+        _audit(SecurityEvent.PLAN_SUBMITTED, request, plan.id)
+        return _reply(answer, 201)
 
     async def list_plans(_request: Request) -> Response:
         return _reply({"plans": await plans.all()})
@@ -51,10 +55,14 @@ def plans_app(plans: PlanService, key: SharedKey) -> Starlette:
         return _reply(dict(await plans.report(request.path_params["name"])))
 
     async def apply(request: Request) -> Response:
-        return _reply(await plans.apply(request.path_params["name"]), 202)
+        answer = await plans.apply(request.path_params["name"])
+        _audit(SecurityEvent.PLAN_APPLIED, request, request.path_params["name"])
+        return _reply(answer, 202)
 
     async def rollback(request: Request) -> Response:
-        return _reply(await plans.rollback(request.path_params["name"]), 202)
+        answer = await plans.rollback(request.path_params["name"])
+        _audit(SecurityEvent.PLAN_ROLLED_BACK, request, request.path_params["name"])
+        return _reply(answer, 202)
 
     def route(path: str, handler: Handler, method: str) -> Route:
         return Route(PREFIX + path, _guarded(handler, key), methods=[method])
@@ -75,6 +83,8 @@ def _guarded(handler: Handler, key: SharedKey) -> Handler:
     async def answer(request: Request) -> Response:
         given = request.headers.getlist("authorization")
         if len(given) != 1 or not key.matches(given[0]):
+            address, path = client_address(request.scope) or UNIX_PEER, str(request.scope["path"])
+            security_log.record(SecurityEvent.WRONG_INTERNAL_KEY, address=address, code=401, detail=path)
             return problem(401, "unauthorised", "the shared key is needed", headers={"WWW-Authenticate": "Bearer"})
         try:
             return await handler(request)
@@ -83,6 +93,10 @@ def _guarded(handler: Handler, key: SharedKey) -> Handler:
             return problem(status, code, str(error), headers={"Retry-After": "1"} if status == 503 else None)
 
     return answer
+
+
+def _audit(kind: SecurityEvent, request: Request, plan: str) -> None:
+    security_log.audit(kind, address=client_address(request.scope) or UNIX_PEER, plan=plan)
 
 
 async def _body(request: Request) -> bytes:

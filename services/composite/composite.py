@@ -112,7 +112,6 @@ class Composite:
     def scale(self, pairs: int) -> None:
         """Set the number of pairs; :meth:`run` applies it."""
         if pairs != self.pairs:
-            self._log.info("scaling", pairs=pairs, before=self.pairs)
             self.pairs = pairs
             self._changed.set()
 

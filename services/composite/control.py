@@ -6,6 +6,8 @@ from typing import Final
 import orjson
 
 from diem.links.internal import InternalConnection
+from diem.process import security_log
+from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.protocol.codes import Close
 from services.composite.plan import MAX_PAIRS
 
@@ -39,7 +41,11 @@ class ControlChannel:
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
         """Apply a request and answer with the resulting number."""
+        before = self._pairs()
         error = self._apply(data)
+        if self._pairs() != before:
+            address = connection.peer or UNIX_PEER
+            security_log.audit(SecurityEvent.SCALED, address=address, before=before, pairs=self._pairs())
         connection.send_text(orjson.dumps({"pairs": self._pairs()} if error is None else {"error": error}))
 
     def blocked(self, connection: InternalConnection) -> None:

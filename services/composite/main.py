@@ -12,7 +12,7 @@ import orjson
 from diem import __version__
 from diem.links import unix_sockets
 from diem.links.internal import InternalListener
-from diem.process import metrics
+from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.metrics import Sample
@@ -60,9 +60,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         sockets=settings.internal_sockets,
     )
     await internal.start()
-    forget = metrics.register(lambda: _samples(composite))
+    forget = metrics.register(lambda: [*_samples(composite), *security_log.samples()])
     try:
-        async with asyncio.TaskGroup() as tasks:
+        async with security_log.summaries(), asyncio.TaskGroup() as tasks:
             running = tasks.create_task(composite.run())
             await life.stopping.wait()
             running.cancel()

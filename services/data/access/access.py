@@ -220,7 +220,6 @@ class Access:
             if instead_of is not None:
                 self._ring.remove(instead_of.id)
             self._ring.add(key)
-        _logger.info("key created", key=key.id, name=name, plan=plan)
         return key, text
 
     async def revoke(self, key_id: str) -> Key | None:
@@ -235,7 +234,6 @@ class Access:
         self._accounts.forget(key_id)
         self.usage.forget(key_id)
         await self._store.transact(partial(records.keep_revocation, key=key))
-        _logger.info("key revoked", key=key_id, name=key.name, plan=key.plan)
         return key
 
     def verify(self, text: str) -> Key | None:

@@ -11,8 +11,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from diem.errors import DiemError
-from diem.links.rest import on_defect, on_http_error, problem, read_body
+from diem.links.rest import client_address, on_defect, on_http_error, problem, read_body
+from diem.process import security_log
 from diem.process.auth import SharedKey
+from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.protocol.update import iso
 from services.data.access.access import Access
 from services.data.access.keys import MAX_NAME, Key, is_id
@@ -30,6 +32,7 @@ def keys_app(access: Access, shared: SharedKey) -> Starlette:
     async def create(request: Request) -> Response:
         name, plan = _wanted(await read_body(request, MAX_BODY_BYTES))
         key, text = await access.create(name, plan)
+        _audit(SecurityEvent.KEY_CREATED, request, key)
         # The only answer that contains the secret.
         return _reply({**_entry(key), "key": text}, 201)
 
@@ -39,7 +42,10 @@ def keys_app(access: Access, shared: SharedKey) -> Starlette:
     async def revoke(request: Request) -> Response:
         key_id = request.path_params["key_id"]
         key = await access.revoke(key_id) if is_id(key_id) else None
-        return problem(404, "unknown_key", "there is no API key with this id") if key is None else _reply(_entry(key))
+        if key is None:
+            return problem(404, "unknown_key", "there is no API key with this id")
+        _audit(SecurityEvent.KEY_REVOKED, request, key)
+        return _reply(_entry(key))
 
     def route(path: str, handler: Handler, method: str) -> Route:
         return Route(PREFIX + path, _guarded(handler, shared), methods=[method])
@@ -58,10 +64,17 @@ def _guarded(handler: Handler, shared: SharedKey) -> Handler:
     async def answer(request: Request) -> Response:
         given = request.headers.getlist("authorization")
         if len(given) != 1 or not shared.matches(given[0]):
+            address, path = client_address(request.scope) or UNIX_PEER, str(request.scope["path"])
+            security_log.record(SecurityEvent.WRONG_INTERNAL_KEY, address=address, code=401, detail=path)
             return problem(401, "unauthorised", "the shared key is needed", headers={"WWW-Authenticate": "Bearer"})
         return await handler(request)
 
     return answer
+
+
+def _audit(kind: SecurityEvent, request: Request, key: Key) -> None:
+    address = client_address(request.scope) or UNIX_PEER
+    security_log.audit(kind, address=address, key_id=key.id, key_name=key.name, plan=key.plan)
 
 
 def _wanted(body: bytes) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from diem.process.listeners import origin_allowed
 from metadata.api import LocateApi
 from metadata.directory import Directory
 from metadata.locate import MAX_REQUEST_BYTES, OwnerLookup
+from tests.support.security_events import recorded_events
 from tests.unit.metadata.snapshots import FixedLoads, a_map, clone, server
 
 PAGE = "http://localhost:8080"
@@ -157,3 +158,18 @@ async def test_requests_are_counted_by_method_and_status() -> None:
     await request(app, b"{")
     await request(app, method="BREW")
     assert app.requests == {("POST", 200): 1, ("POST", 400): 1, ("other", 405): 1}
+
+
+async def test_refused_questions_are_security_events() -> None:
+    app = api(rate=RateLimit(0.001, 2))
+    with recorded_events() as events:
+        for _ in range(3):
+            await request(app, client="192.0.2.9", headers={"Origin": "https://evil.example"})
+    forbidden, rate = events.all()
+    assert (forbidden["kind"], forbidden["address"], forbidden["origin"], forbidden["code"]) == (
+        "forbidden",
+        "192.0.2.9",
+        "https://evil.example",
+        "origin",
+    )
+    assert (rate["kind"], rate["address"], rate["code"]) == ("rate_exceeded", "192.0.2.9", 429)

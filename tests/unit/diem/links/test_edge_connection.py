@@ -16,6 +16,7 @@ from diem.links.listener import Listener
 from diem.process.limits import AddressLimits
 from diem.process.listeners import bind
 from tests.support.patience import PATIENCE_S
+from tests.support.security_events import recorded_events
 
 PING, PONG, CLOSE = 0x89, 0x8A, 0x88
 HANDSHAKE = (
@@ -209,3 +210,43 @@ async def test_a_client_that_answers_stays(edge: tuple[Edge, int]) -> None:
                     await asyncio.sleep(0.001)
     assert len(served.connections) == 1
     writer.close()
+
+
+async def test_refused_handshakes_are_security_events_but_not_those_of_a_starting_server(
+    edge: tuple[Edge, int],
+) -> None:
+    served, port = edge
+
+    async def status(head: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head)
+        line = await reader.readline()
+        writer.close()
+        return line.split()[1]
+
+    foreign = HANDSHAKE.replace(b"Host: x", b"Host: x\r\nOrigin: https://evil.example")
+    with recorded_events() as events:
+        assert [await status(foreign) for _ in range(3)] == [b"403"] * 3
+        assert await status(HANDSHAKE.replace(b"/ws", b"/admin?key=secret")) == b"404"
+        served.ready = False
+        assert await status(HANDSHAKE) == b"503"
+    refused, wrong_path = events.of("handshake_refused")
+    assert (refused["address"], refused["origin"], refused["code"]) == ("127.0.0.1", "https://evil.example", 403)
+    assert wrong_path["code"] == 404
+    assert "secret" not in str(events.all())
+    assert served.refused == {403: 3, 404: 1, 503: 1}
+
+
+async def test_a_client_beyond_its_rate_is_a_security_event(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    served.admission = Admission(Patient())
+    message = b'{"type":"unsubscribe","id":1,"endpoints":[]}'
+    with recorded_events() as events:
+        _, writer = await _connect(port)
+        writer.write((bytes((0x81, 0x80 | len(message), 0, 0, 0, 0)) + message) * 21)
+        async with asyncio.timeout(PATIENCE_S):
+            while not served.closes:
+                await asyncio.sleep(0.01)
+        writer.close()
+    (line,) = events.of("rate_exceeded")
+    assert (line["address"], line["code"], line["detail"]) == ("127.0.0.1", 4003, "messages")

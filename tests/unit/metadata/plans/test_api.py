@@ -11,6 +11,7 @@ from diem.process.auth import SharedKey
 from diem.protocol.partition_map import Phase
 from metadata.plans import api
 from metadata.plans.plan import Plan, encode
+from tests.support.security_events import recorded_events
 from tests.unit.metadata.plans.scripted_service import ScriptedService
 
 Content = bytes | AsyncIterator[bytes] | None
@@ -18,12 +19,14 @@ KEY = SharedKey("k" * 32)
 PLAN = Plan(epoch=3, partitions=4, homes={"/a": 1}, created="2026-01-02T03:04:05Z")
 
 
-async def request(directory: Path, method: str, path: str = "", content: Content = None) -> httpx.Response:
+async def request(
+    directory: Path, method: str, path: str = "", content: Content = None, key: SharedKey = KEY
+) -> httpx.Response:
     service = ScriptedService(directory)
     service.read_map(3, Phase.STABLE, "")
     transport = httpx.ASGITransport(api.plans_app(service.plans, KEY))
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
-        return await http.request(method, api.PREFIX + path, content=content, headers={"Authorization": KEY.header})
+        return await http.request(method, api.PREFIX + path, content=content, headers={"Authorization": key.header})
 
 
 async def test_a_submitted_plan_is_listed_with_its_status(tmp_path: Path) -> None:
@@ -52,3 +55,16 @@ async def test_a_body_that_is_too_large_is_refused_with_413(tmp_path: Path, monk
 
 async def test_a_body_that_is_not_a_plan_is_refused_with_422(tmp_path: Path) -> None:
     assert (await request(tmp_path, "POST", content=b"{}")).status_code == 422
+
+
+async def test_changes_and_wrong_keys_are_security_events(tmp_path: Path) -> None:
+    wrong = SharedKey("w" * 32)
+    with recorded_events() as events:
+        assert (await request(tmp_path, "GET", key=wrong)).status_code == 401
+        assert (await request(tmp_path, "POST", content=b"{}")).status_code == 422
+        assert (await request(tmp_path, "POST", content=encode(PLAN))).status_code == 201
+    assert [(line["kind"], line.get("plan")) for line in events.all()] == [
+        ("wrong_internal_key", None),
+        ("plan_submitted", PLAN.id),
+    ]
+    assert "w" * 32 not in str(events.all())

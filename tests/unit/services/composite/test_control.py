@@ -14,6 +14,7 @@ from websockets.typing import Subprotocol
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
 from services.composite.control import MAX_LINKS, PATH, SUBPROTOCOL, ControlChannel
+from tests.support.security_events import recorded_events
 
 Dial = Callable[..., Any]
 
@@ -95,3 +96,19 @@ async def test_number_of_links_is_bounded(tmp_path: Path) -> None:
         for link in links:
             await link.close()
         assert control.accepting
+
+
+async def test_scaling_and_wrong_keys_are_security_events(tmp_path: Path) -> None:
+    pairs = [2]
+    with recorded_events() as events:
+        async with served(tmp_path, pairs) as (_, dial, _listener):
+            async with dial() as link:
+                for text in ('{"pairs": 3}', '{"pairs": 3}', "{}", '{"pairs": 0}'):
+                    await request(link, text)
+            with pytest.raises(InvalidStatus):
+                await dial("Bearer wrong")
+    assert [(line["kind"], line["address"]) for line in events.all()] == [
+        ("scaled", "127.0.0.1"),
+        ("wrong_internal_key", "127.0.0.1"),
+    ]
+    assert (events.all()[0]["before"], events.all()[0]["pairs"]) == (2, 3)

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import signal
 
 import httpx
 import hypothesis
@@ -38,6 +39,9 @@ _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseS
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run its shared services and its order."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM_OPTIONS)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A run in the background of a script ignores it, and so would all processes that tests start and interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_SERVICES] = SharedServicesPlugin(config)
     config.pluginmanager.register(config.stash[_SERVICES])
     config.pluginmanager.register(SchedulingPlugin())

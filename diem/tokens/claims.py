@@ -1,0 +1,39 @@
+"""The rights that a token proves: whose they are, which endpoints they cover, and until when."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+EVERYTHING: Final = "/"
+"""The prefix that covers every endpoint."""
+MAX_PREFIXES: Final = 100
+"""Most prefixes of a token, as of a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Claims of a verified token (RFC 7519 section 4); times are Unix seconds."""
+
+    subject: str
+    """``sub``: the user, for logs and limits."""
+    key: str | None
+    """``key``: id of the API key that the token was issued for; None for issuers without API keys."""
+    prefixes: tuple[str, ...]
+    """``prefixes``: endpoints, and everything below them; ``/`` is every endpoint."""
+    issued_at: float
+    """``iat``."""
+    expires_at: float
+    """``exp``."""
+    _below: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compute the beginnings of covered names once: :meth:`allows` is called for each name of a subscription."""
+        object.__setattr__(self, "_below", tuple(prefix.rstrip("/") + "/" for prefix in self.prefixes))
+
+    @property
+    def everything(self) -> bool:
+        """Whether every endpoint is covered."""
+        return EVERYTHING in self.prefixes
+
+    def allows(self, endpoint: str) -> bool:
+        """Return whether an endpoint is one of the prefixes or below one; ``/dam`` does not cover ``/damage``."""
+        return endpoint.startswith(self._below) or endpoint in self.prefixes

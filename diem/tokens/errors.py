@@ -1,0 +1,49 @@
+"""Errors of tokens and key sets.
+
+DiemError
+├── TokenInvalid
+│   ├── TokenExpired
+│   └── TokenRevoked
+└── BadKeySet
+"""
+
+from dataclasses import dataclass
+
+from diem.errors import DiemError
+
+
+@dataclass(eq=False)
+class TokenInvalid(DiemError):
+    """A token that proves nothing. ``reason`` never contains a part of it."""
+
+    template = "the token is not valid: {reason}"
+
+    reason: str
+
+
+@dataclass(eq=False)
+class TokenExpired(TokenInvalid):
+    """A token that was valid until it expired; a new one helps."""
+
+    template = "the token is no longer valid: {reason}"
+    retriable = True
+
+    reason: str = "it has expired"
+
+
+@dataclass(eq=False)
+class TokenRevoked(TokenInvalid):
+    """A token whose API key was revoked."""
+
+    template = "the token is no longer valid: {reason}"
+
+    reason: str = "its API key was revoked"
+
+
+@dataclass(eq=False)
+class BadKeySet(DiemError):
+    """A document that is no usable JWK Set. ``reason`` contains no key."""
+
+    template = "not a usable JWK Set: {reason}"
+
+    reason: str

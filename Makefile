@@ -1,4 +1,4 @@
-# The habits: run test quick check unit contract integration e2e walks bench-NAME faults docs lock clean.
+# The habits: run test quick check unit contract integration e2e walks conformance bench-NAME faults docs lock clean.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -12,15 +12,15 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-ingest faults walks docs lock clean \
-  install install-test install-spark install-quality test-parts debian page client-test chromium kafka nginx postgres spark
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-ingest faults walks conformance docs lock clean \
+  install install-test install-spark install-quality test-parts debian page client-test chromium kafka nginx postgres spark autobahn
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page"
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
-	@echo "also: check unit contract integration e2e client-test walks bench-NAME faults MODE=... docs lock clean"
+	@echo "also: check unit contract integration e2e client-test walks conformance bench-NAME faults MODE=... docs lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
@@ -34,6 +34,10 @@ quick: test-parts
 
 walks: install-test install-spark client/node_modules/.installed
 	@$(PY) -m tests.walks
+
+# Everything is required here: in `make test`, what needs CPython 2.7 is left out where there is none.
+conformance: install-test autobahn client/node_modules/.installed
+	@CI=1 $(PYTEST) tests/conformance
 
 check: install-test install-spark
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .
@@ -152,6 +156,9 @@ spark: install-spark
 	@deploy/install/java.sh
 	@$(PY) -m deploy.spark
 
+autobahn: install
+	@deploy/install/autobahn.sh
+
 nginx:
 	@deploy/install/nginx.sh
 
@@ -163,6 +170,8 @@ lock:
 	@for name in "run --extra build --extra kafka --extra postgres" "test --extra build --extra kafka --extra postgres --extra test" "spark --extra plan --extra spark" "quality --extra quality" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
 	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
+	@cd tests/conformance/requirements && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+	  --python-version 3.11 virtualenv.in -o virtualenv.txt
 
 clean:
 	@rm -rf $(VENV) build client/node_modules client/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

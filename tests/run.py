@@ -100,7 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parts.append(part)
             pool.submit(part.wait)
 
-        installation = Part("installation", [*make, "-j2", "kafka", "spark"])
+        suite = ["autobahn"] if "tests" in options.pytest else []
+        installation = Part("installation", [*make, "-j3", "kafka", "spark", *suite])
         if not options.only_pytest:
             report = LOGS / "client.xml"
             client = [*make, "client-test", f"CLIENT_REPORT={report}"]

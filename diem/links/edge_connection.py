@@ -157,7 +157,7 @@ class EdgeConnection(ServerConnection):
         try:
             request = messages.parse(data)
         except MessageError as error:
-            if error.code is ErrorCode.BAD_JSON and not _is_utf8(data):
+            if error.code is ErrorCode.BAD_JSON and not is_utf8(data):
                 self.fail(Close.INVALID_DATA, "text must be UTF-8")
                 return
             self._send_error(error)
@@ -308,7 +308,8 @@ class EdgeConnection(ServerConnection):
         asyncio.get_running_loop().call_later(1.0, self.abort)
 
 
-def _is_utf8(data: bytes) -> bool:
+def is_utf8(data: bytes) -> bool:
+    """Return whether ``data`` is valid UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:

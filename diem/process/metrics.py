@@ -120,6 +120,13 @@ SECURITY_UNATTRIBUTED: Final = _counter(
     "security_events_unattributed", "Security events logged only as a count of their kind: too many of them."
 )
 
+# Client tokens.
+TOKENS_VERIFIED: Final = _counter("tokens_verified", "Tokens of clients that were verified.", "outcome")
+TOKEN_KEYS: Final = _gauge("token_keys", "Keys that client tokens are verified with.")
+TOKEN_KEYS_REVOKED: Final = _gauge("token_keys_revoked", "Revoked API keys whose tokens are refused.")
+TOKEN_KEYS_AGE: Final = _gauge("token_keys_age_seconds", "Seconds since the stalest location of keys was read.")
+TOKEN_KEY_FAILURES: Final = _counter("token_key_failures", "Readings of the keys of client tokens that failed.")
+
 # Recorded traffic: recorded = written + lost + queued.
 TRAFFIC_RECORDED: Final = _counter("traffic_recorded", "Traffic events taken down.", "type")
 TRAFFIC_LOST: Final = _counter("traffic_lost", "Traffic events dropped, by what stood in the way.", "reason")

@@ -4,7 +4,8 @@ DiemError
 ├── TokenInvalid
 │   ├── TokenExpired
 │   └── TokenRevoked
-└── BadKeySet
+├── BadKeySet
+└── KeysUnavailable
 """
 
 from dataclasses import dataclass
@@ -45,5 +46,15 @@ class BadKeySet(DiemError):
     """A document that is no usable JWK Set. ``reason`` contains no key."""
 
     template = "not a usable JWK Set: {reason}"
+
+    reason: str
+
+
+@dataclass(eq=False)
+class KeysUnavailable(DiemError):
+    """A JWK Set cannot be read now."""
+
+    template = "{reason}"
+    retriable = True
 
     reason: str

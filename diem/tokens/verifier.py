@@ -36,6 +36,7 @@ MAX_SUBJECT: Final = 256
 # Base64url without padding (RFC 7515 section 2); decoders that skip other characters accept several spellings.
 _COMPACT: Final = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)", re.ASCII)
 _MISSING: Final = object()
+_OUTCOMES: Final = {TokenExpired: "expired", TokenRevoked: "revoked"}
 
 Check = Callable[[bytes, bytes], bool]
 """Returns whether a signature (first) is that of a message."""
@@ -70,6 +71,8 @@ class Verifier:
         """By key id and algorithm; several only if issuers chose the same id."""
         self._revoked: Mapping[str, float] = {}
         self._cache: OrderedDict[bytes, Claims] = OrderedDict()
+        self.outcomes = {"new": 0, "known": 0, "expired": 0, "revoked": 0, "invalid": 0}
+        """Verifications by outcome, for metrics."""
         self.replace_keys(keys)
 
     def verify(self, token: str, now: float) -> Claims:
@@ -80,24 +83,11 @@ class Verifier:
             TokenRevoked: it is valid, but its API key was revoked.
             TokenInvalid: it is anything else.
         """
-        if len(token) > MAX_TOKEN_BYTES:
-            raise TokenInvalid(f"it has more than {MAX_TOKEN_BYTES} bytes")
-        # Its text is not kept: memory dumps and logs of the cache would disclose usable tokens.
-        digest = sha256(token.encode("utf-8", "replace")).digest()
-        claims = self._cache.get(digest)
-        if claims is None:
-            claims = self._claims(self._signed_payload(token), now)
-            self._cache[digest] = claims
-            if len(self._cache) > self._max_cached:
-                self._cache.popitem(last=False)
-        elif claims.expires_at + self._leeway_s <= now:
-            del self._cache[digest]
-            raise TokenExpired
-        else:
-            self._cache.move_to_end(digest)
-        if self._revoked and self.revoked(claims):
-            raise TokenRevoked
-        return claims
+        try:
+            return self._verify(token, now)
+        except TokenInvalid as error:
+            self.outcomes[_OUTCOMES.get(type(error), "invalid")] += 1
+            raise
 
     def revoked(self, claims: Claims) -> bool:
         """Return whether the API key of verified claims was revoked since."""
@@ -125,6 +115,28 @@ class Verifier:
     def cached(self) -> int:
         """Remembered tokens."""
         return len(self._cache)
+
+    def _verify(self, token: str, now: float) -> Claims:
+        if len(token) > MAX_TOKEN_BYTES:
+            raise TokenInvalid(f"it has more than {MAX_TOKEN_BYTES} bytes")
+        # Its text is not kept: memory dumps of the cache would disclose usable tokens.
+        digest = sha256(token.encode("utf-8", "replace")).digest()
+        claims = self._cache.get(digest)
+        if claims is None:
+            claims, outcome = self._claims(self._signed_payload(token), now), "new"
+            self._cache[digest] = claims
+            if len(self._cache) > self._max_cached:
+                self._cache.popitem(last=False)
+        elif claims.expires_at + self._leeway_s <= now:
+            del self._cache[digest]
+            raise TokenExpired
+        else:
+            self._cache.move_to_end(digest)
+            outcome = "known"
+        if self._revoked and self.revoked(claims):
+            raise TokenRevoked
+        self.outcomes[outcome] += 1
+        return claims
 
     def _signed_payload(self, token: str) -> dict[str, Any]:
         """Return the payload of a token whose signature is right."""

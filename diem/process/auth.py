@@ -38,6 +38,27 @@ def foreign_owner(status: os.stat_result) -> str | None:
         return str(status.st_uid)
 
 
+def read_private(path: Path, max_bytes: int) -> bytes:
+    """Return the first ``max_bytes`` of a file that holds a secret.
+
+    Raises:
+        BadKeyFile: it is unreadable, another user's, readable by others, or not a regular file.
+    """
+    try:
+        with open(path, "rb", opener=_open_unblocked) as file:
+            # The opened file is checked, not the path, which could be replaced in between.
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise BadKeyFile(path, "not a regular file")
+            if owner := foreign_owner(status):
+                raise BadKeyFile(path, f"it belongs to user {owner}, who knows the key: remove it, or chown it")
+            if status.st_mode & 0o077:
+                raise BadKeyFile(path, f"others may read it: run chmod 600 {path}")
+            return file.read(max_bytes)
+    except OSError as error:
+        raise BadKeyFile(path, error.strerror or str(error)) from error
+
+
 class SharedKey:
     """A key known to both ends, sent as a bearer token; it never appears in logs and error texts."""
 
@@ -54,20 +75,7 @@ class SharedKey:
         Raises:
             BadKeyFile: it is unreadable, another user's, readable by others, or not a key.
         """
-        try:
-            with open(path, "rb", opener=_open_unblocked) as file:
-                # The opened file is checked, not the path, which could be replaced in between.
-                status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode):
-                    raise BadKeyFile(path, "not a regular file")
-                if owner := foreign_owner(status):
-                    raise BadKeyFile(path, f"it belongs to user {owner}, who knows the key: remove it, or chown it")
-                if status.st_mode & 0o077:
-                    raise BadKeyFile(path, f"others may read it: run chmod 600 {path}")
-                content = file.read(MAX_CHARACTERS + 2)
-        except OSError as error:
-            raise BadKeyFile(path, error.strerror or str(error)) from error
-        return cls(_checked(path, content))
+        return cls(_checked(path, read_private(path, MAX_CHARACTERS + 2)))
 
     @classmethod
     def create(cls, path: Path) -> Self:

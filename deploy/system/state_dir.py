@@ -56,6 +56,7 @@ class StateDir:
         self.path = path.absolute()
         self.internal_key_file = self.path / "internal.key"
         self.write_key_file = self.path / "write.key"
+        self.backup_key_file = self.path / "backup.key"
         self.traffic_salt_file = self.path / "traffic.salt"
         self.logs = self.path / "logs"
         self._processes = self.path / "processes.json"

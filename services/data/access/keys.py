@@ -61,6 +61,11 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def is_name(text: str) -> bool:
+    """Return whether ``text`` may be the name of a key's holder: printable, without white space around it."""
+    return text.isprintable() and text == text.strip() and 1 <= len(text) <= MAX_NAME
+
+
 def bearer_key(header: str | None) -> str | None:
     """Return the API key in an Authorization header, valid or not; None when there is none."""
     scheme, _, token = (header or "").partition(" ")

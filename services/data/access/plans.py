@@ -1,5 +1,6 @@
 """Plans: requests per minute and per day, the endpoints they cover, and the ``[[plan]]`` tables that declare them."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -10,6 +11,7 @@ from diem.protocol import endpoints
 
 ANONYMOUS: Final = "anonymous"
 """The plan of readers without a key, counted for each address."""
+PLAN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
 MINUTE_S: Final = 60
 DAY_S: Final = 86_400
 
@@ -65,7 +67,7 @@ class PlanConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
+    name: Annotated[str, Field(pattern=f"^{PLAN_NAME.pattern}$")]
     per_minute: int | None = Field(
         default=None, ge=1, le=MAX_PER_MINUTE, description="Requests within any 60 seconds; without it, any number."
     )

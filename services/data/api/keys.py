@@ -17,7 +17,7 @@ from diem.process.auth import SharedKey
 from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.protocol.update import iso
 from services.data.access.access import Access
-from services.data.access.keys import MAX_NAME, Key, is_id
+from services.data.access.keys import MAX_NAME, Key, is_id, is_name
 from services.data.api import problems
 from services.data.errors import InvalidDataset, MalformedBody
 
@@ -85,7 +85,7 @@ def _wanted(body: bytes) -> tuple[str, str]:
     if not isinstance(found, dict):
         raise InvalidDataset('expected {"name": ..., "plan": ...}')
     name, plan = found.get("name"), found.get("plan")
-    if not isinstance(name, str) or not name.strip().isprintable() or not 1 <= len(name.strip()) <= MAX_NAME:
+    if not isinstance(name, str) or not is_name(name.strip()):
         raise InvalidDataset(f"a name has 1 to {MAX_NAME} printable characters", "name")
     if not isinstance(plan, str):
         raise InvalidDataset("a plan is needed", "plan")

@@ -163,6 +163,11 @@ def check_known(connection: Connection) -> None:
     _check_known(_config(connection), revision_of(connection))
 
 
+def check_revision(revision: str) -> None:
+    """Check that this release knows a revision of the tables; raises DataError when it is of a later one."""
+    _check_known(_config(), revision)
+
+
 def upgrade(connection: Connection, revision: str = "head") -> None:
     """Run the outstanding migrations up to a revision, within the transaction of ``connection``.
 
@@ -202,7 +207,7 @@ def _check_known(config: "Config", revision: str | None) -> None:
         raise DataError(f"the store has tables of a later release (revision {revision}): this one cannot read them")
 
 
-def _config(connection: Connection) -> "Config":
+def _config(connection: Connection | None = None) -> "Config":
     from alembic.config import Config  # noqa: PLC0415
 
     logging.getLogger("alembic").setLevel(logging.WARNING)

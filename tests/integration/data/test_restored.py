@@ -6,9 +6,9 @@ from pathlib import Path
 import httpx
 
 from services.data.store import MARK_FILE
-from services.data.store.backup import backup, restore
 from services.data.store.rollback_guard import MarkFile
 from tests.integration.data.process import DataProcess, bulk, serving, until
+from tests.support.backups import backup, restore
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
 from tests.support.running import until as become

@@ -54,22 +54,65 @@ def test_the_store_of_the_state_directory_is_backed_up_and_restored(
     assert restored.id != store.id
 
 
-def test_restored_api_keys_are_reported(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
+def test_api_keys_are_shown_and_become_valid_with_yes(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
+    key = new_key("The page", "free", 0)[0]
+
     async def work() -> None:
         store = await Store.open("sqlite:///one.db")
         async with store.serving():
-            await store.transact(partial(records.add_key, key=new_key("a", "free", 0)[0]))
+            await store.transact(partial(records.add_key, key=key))
 
     asyncio.run(work())
     assert diem("backup", "file", "--database-url", "sqlite:///one.db") == 0
     capsys.readouterr()
-    assert diem("restore", "file", "--database-url", "sqlite:///two.db") == 0
+    assert diem("restore", "file", "--database-url", "sqlite:///two.db") == 1
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[1].split("  ") == [key.id, "The page", "free", "1970-01-01T00:00:00Z"]
+    assert "1 API key of the backup would become valid; nothing was changed: say --yes if this is to be" in shown.err
+    assert diem("restore", "file", "--database-url", "sqlite:///two.db", "--yes") == 0
     output = capsys.readouterr().out.splitlines()
-    assert len(output) == 2
-    assert output[1].startswith("1 API keys are as they were at 20")
-    assert "diem keys revoke ID" in output[1]
+    assert len(output) == 4
+    assert output[2].startswith(key.id)
+    assert output[3].startswith("1 API key as of 20")
+    assert "diem keys revoke ID" in output[3]
     assert diem("restore", "file", "--replace", "--database-url", "sqlite:///two.db") == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_the_key_of_the_state_directory_authenticates(
+    diem: Diem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(f"sqlite:///{tmp_path / '.diem' / 'data.db'}", 1)
+    assert diem("backup", "file") == 0
+    assert "only .diem/backup.key can verify it: keep a copy of that key elsewhere" in capsys.readouterr().out
+    key = tmp_path / ".diem" / "backup.key"
+    assert oct(key.stat().st_mode)[-3:] == "600"
+    content = bytearray((tmp_path / "file").read_bytes())
+    content[-50] ^= 1
+    (tmp_path / "changed").write_bytes(content)
+    assert diem("restore", "changed", "--replace") == 1
+    assert "changed cannot be restored: it was changed or cut after 0 bytes" in capsys.readouterr().err
+    key.rename(tmp_path / "kept.key")
+    assert diem("restore", "file", "--replace") == 2
+    assert "key file " in capsys.readouterr().err
+    assert diem("restore", "file", "--replace", "--key-file", "kept.key") == 0
+    assert diem("restore", "file", "--replace", "--unauthenticated") == 0
+
+
+def test_a_backup_is_encrypted_on_request(diem: Diem, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(f"sqlite:///{tmp_path / '.diem' / 'data.db'}", 1)
+    assert diem("backup", "file", "--encrypt") == 0
+    assert "only .diem/backup.key can read it" in capsys.readouterr().out
+    assert diem("restore", "file", "--replace") == 0
+    passphrase = tmp_path / "passphrase"
+    passphrase.write_text("correct horse battery\n", encoding="utf-8")
+    passphrase.chmod(0o600)
+    assert diem("backup", "file", "--passphrase-file", "passphrase") == 0
+    assert "key" not in capsys.readouterr().out.splitlines()[-1]
+    assert diem("restore", "file", "--replace") == 1
+    assert "it needs its passphrase: name --passphrase-file" in capsys.readouterr().err
+    assert diem("restore", "file", "--replace", "--passphrase-file", "passphrase") == 0
+    assert diem("backup", "file", "--passphrase-file", "passphrase", "--encrypt") == 2
 
 
 def test_another_store_is_selected_by_its_url(
@@ -87,8 +130,9 @@ def test_another_store_is_selected_by_its_url(
     assert "secret" not in output
 
 
-def test_a_failure_is_a_one_line_error(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_a_one_line_error(diem: Diem, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert diem("backup", "file") == 1
     assert "there is no file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
     assert diem("restore", "file") == 1
-    assert "file is no complete backup: there is no such file" in capsys.readouterr().err
+    assert "file cannot be restored: there is no such file" in capsys.readouterr().err

@@ -10,9 +10,9 @@ import pytest
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import StoreReplaced, StoreUnavailable
 from services.data.store import Store, writer
-from services.data.store.backup import backup, restore
 from services.data.store.index import StoreIndex
 from services.data.store.rollback_guard import HighWaterMark, MarkFile, RollbackGuard
+from tests.support.backups import backup, restore
 from tests.support.databases import Databases
 
 

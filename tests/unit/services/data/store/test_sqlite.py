@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.data.store import Store
-from services.data.store.backup import backup
+from tests.support.backups import backup
 from tests.unit.services.data.stores import LATER, dataset
 
 

@@ -1,14 +1,11 @@
-"""Backups of a store in use and their restore as a new store, on both databases and between them."""
+"""Restore of a backup as a new store, on both databases and between them."""
 
-import asyncio
 import gzip
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 
-import orjson
 import pytest
 from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,136 +13,57 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diem.process.clock import ManualClock
 from services.data.access import records
 from services.data.access.keys import Key, Keyring, new_key
+from services.data.backup.errors import BadBackup, NotEmpty, UnconfirmedKeys
+from services.data.backup.restore import restore as restore_with
+from services.data.backup.seal import RestoreKeys
 from services.data.errors import DataError, StoreInUse
 from services.data.store import IdempotencyKey, Store
-from services.data.store.backup import NotEmpty, backup, restore
-from services.data.store.backup_file import BadBackup, check
 from services.data.store.database import database_at
 from services.data.store.tables import API_KEYS, downgrade
+from tests.support.backups import backup, check, end_of, lines_of, restore, write_lines
 from tests.support.databases import Databases
-from tests.support.patience import PATIENCE_S
 from tests.unit.services.data.stores import LATER, NOW, dataset, filled
 
 
-async def test_a_backup_is_consistent_during_writes(databases: Databases, tmp_path: Path) -> None:
-    names = [f"/e{number}" for number in range(40)]
-    store = await Store.open(databases.url())
-    async with store.serving():
-        stop = False
-
-        async def write() -> None:
-            value = 0
-            while not stop:
-                value += 1
-                await store.writer.put([dataset(name, value) for name in names])
-
-        writing = asyncio.create_task(write())
-        try:
-            for number in range(3):
-                reached = store.changes.sequence
-                async with asyncio.timeout(PATIENCE_S):
-                    while store.changes.sequence < reached + 3 * len(names):
-                        await asyncio.sleep(0.005)
-                await backup(databases.url(), tmp_path / f"{number}", LATER)
-        finally:
-            stop = True
-            await writing
-    for number in range(3):
-        await restore(databases.url("copy"), tmp_path / f"{number}", LATER, replace=True)
-        copy = await Store.open(databases.url("copy"))
-        async with copy.serving():
-            contents = {(await copy.reader.current(name)).content for name in names}
-        assert len(contents) == 1, "a transaction is in the backup in part"
-
-
-async def test_concurrent_backups_to_one_file_are_each_complete(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    await asyncio.gather(*(backup(databases.url(), tmp_path / "file", LATER) for _ in range(3)))
-    check(tmp_path / "file")
-    assert [path.name for path in tmp_path.glob("*file*")] == ["file"]
-
-
-async def test_a_backup_does_not_follow_a_planted_symlink(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    (tmp_path / "theirs").touch()
-    (tmp_path / "file.part").symlink_to(tmp_path / "theirs")
-    (tmp_path / "file").symlink_to(tmp_path / "theirs")
-    await backup(databases.url(), tmp_path / "file", LATER)
-    assert (tmp_path / "theirs").read_bytes() == b""
-    check(tmp_path / "file")
-
-
-async def test_foreign_tables_are_neither_saved_nor_changed(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    database = database_at(databases.url(), 5)
-    async with database.writing() as connection:
-        await connection.exec_driver_sql("CREATE TABLE theirs (name VARCHAR(9), paid NUMERIC(9, 2))")
-        await connection.exec_driver_sql("INSERT INTO theirs VALUES ('a', 1.25)")
-        await connection.commit()
-    await database.close()
-    await backup(databases.url(), tmp_path / "file", LATER)
-    assert b"theirs" not in gzip.decompress((tmp_path / "file").read_bytes())
-    await restore(databases.url(), tmp_path / "file", LATER, replace=True)
-    assert databases.rows("SELECT name, paid FROM theirs") == ["a|1.25"]
-
-
-async def test_a_store_of_a_later_release_is_not_backed_up(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    database = database_at(databases.url(), 5)
-    async with database.writing() as connection:
-        await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-        await connection.commit()
-    await database.close()
-    with pytest.raises(DataError, match="of a later release"):
-        await backup(databases.url(), tmp_path / "file", LATER)
-    assert not (tmp_path / "file").exists()
-
-
-def _damaged(content: bytes) -> bytes:
-    """Return a file whose compressed data begins with a block of an invalid type."""
-    header = 10
-    return content[:header] + b"\x07" + content[header + 1 :]
-
-
-async def test_an_incomplete_backup_changes_nothing(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    good = tmp_path / "good"
-    await backup(databases.url(), good, LATER)
-    assert oct(good.stat().st_mode)[-3:] == "600"
-    lines = gzip.decompress(good.read_bytes()).splitlines(keepends=True)
-    changed = [*lines[:-1], lines[-1].replace(orjson.loads(lines[-1])["digest"].encode(), b"0" * 32)]
-    without_a_row = [line for line in lines if b'"/b"' not in line]
-    bad: dict[str, tuple[bytes, str]] = {
-        "damaged": (_damaged(good.read_bytes()), "while decompressing"),
-        "cut": (good.read_bytes()[:-100], "ended before"),
-        "no end": (gzip.compress(b"".join(lines[:-1])), "end is missing"),
-        "changed": (gzip.compress(b"".join(changed)), "digest is wrong"),
-        "without a row": (gzip.compress(b"".join(without_a_row)), "digest is wrong"),
-        "something else": (b"no gzip at all", "Not a gzipped file"),
-        "another format": (gzip.compress(b'{"format":"x"}\n'), "does not begin with"),
-        "of nothing": (gzip.compress(b'{"format":"diem.backup/1"}\n'), "what it is of"),
-        "rows of no table": (gzip.compress(lines[0] + b'[1]\n{"rows":{}}\n'), "end is missing"),
-        "empty": (gzip.compress(b""), "does not begin with"),
-    }
-    for name, (content, why) in bad.items():
-        (tmp_path / name).write_bytes(content)
+async def test_a_backup_that_is_refused_changes_nothing(databases: Databases, tmp_path: Path) -> None:
+    store = await filled(databases.url())
+    await backup(databases.url(), tmp_path / "good", LATER)
+    lines = lines_of(tmp_path / "good")[:-1]
+    (tmp_path / "cut").write_bytes((tmp_path / "good").read_bytes()[:-1])
+    (tmp_path / "old").write_bytes(gzip.compress(b"".join([*lines, end_of(lines)])))
+    write_lines(tmp_path / "name", [line.replace(b'"/b"', b'"/b\\"<"') for line in lines])
+    bad = {"cut": "changed or cut", "old": "say --unauthenticated", "name": "is not an endpoint name", "no": "no such"}
+    for name, why in bad.items():
         with pytest.raises(BadBackup, match=why):
             await restore(databases.url(), tmp_path / name, LATER, replace=True)
-    with pytest.raises(BadBackup, match="no such file"):
-        await restore(databases.url(), tmp_path / "nowhere", LATER, replace=True)
-    store = await Store.open(databases.url())
-    async with store.serving():
-        assert len(sorted(store.index.heads.values())) == 3
+    after = await Store.open(databases.url())
+    async with after.serving():
+        assert (after.id, after.index.heads) == (store.id, store.index.heads)
 
 
-async def test_a_backup_without_a_store_is_refused_and_leaves_no_file(databases: Databases, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no"):
-        await backup(databases.url(), tmp_path / "file", LATER)
-    with pytest.raises(DataError):
-        await backup(databases.url(), tmp_path / "no" / "directory", LATER)
-    assert list(tmp_path.glob("*file*")) == []
-    if databases.backend == "sqlite":
-        assert not databases.file().exists(), "it was made by looking at it"
+async def test_a_backup_of_a_release_without_authentication_is_restored_on_request(
+    databases: Databases, tmp_path: Path
+) -> None:
+    await filled(databases.url())
+    await backup(databases.url(), tmp_path / "new", LATER)
+    (tmp_path / "old").write_bytes(gzip.compress(b"".join(lines_of(tmp_path / "new"))))
+    keys = RestoreKeys(tmp_path / "no key", unauthenticated=True)
+    for name in ("old", "new"):
+        restored = await restore_with(databases.url("copy"), tmp_path / name, LATER, keys=keys, replace=True)
+        assert restored.endpoints == 3
+    await backup(databases.url(), tmp_path / "encrypted", LATER, encrypt=True)
+    with pytest.raises(BadBackup, match="without its key it cannot be read"):
+        await restore_with(databases.url("copy"), tmp_path / "encrypted", LATER, keys=keys, replace=True)
+
+
+async def test_an_encrypted_backup_is_restored_and_shows_nothing(databases: Databases, tmp_path: Path) -> None:
+    await filled(databases.url())
+    await backup(databases.url(), tmp_path / "file", LATER, encrypt=True)
+    assert b"\x1f\x8b\x08" not in (tmp_path / "file").read_bytes()
+    assert (await restore(databases.url("copy"), tmp_path / "file", LATER)).endpoints == 3
+    (tmp_path / "backup.key").unlink()
+    with pytest.raises(BadBackup, match="not made with this key"):
+        await restore(databases.url("copy"), tmp_path / "file", LATER, replace=True)
 
 
 async def test_a_restored_store_has_the_same_data_as_a_new_store(databases: Databases, tmp_path: Path) -> None:
@@ -217,7 +135,7 @@ async def test_a_restore_under_a_running_service_is_refused(databases: Databases
     async with store.serving():
         with pytest.raises(StoreInUse):
             await restore(databases.url(), tmp_path / "file", LATER, replace=True)
-        assert store.id == check(tmp_path / "file").store
+        assert store.id == check(tmp_path / "file").header.store
 
 
 async def test_restored_versions_are_greater_than_the_replaced_ones(databases: Databases, tmp_path: Path) -> None:
@@ -256,11 +174,9 @@ async def test_a_backup_of_an_earlier_release_is_migrated(databases: Databases, 
 async def test_a_backup_of_a_later_release_changes_nothing(databases: Databases, tmp_path: Path) -> None:
     await filled(databases.url())
     await backup(databases.url(), tmp_path / "file", LATER)
-    lines = gzip.decompress((tmp_path / "file").read_bytes()).splitlines(keepends=True)
+    lines = lines_of(tmp_path / "file")[:-1]
     lines[0] = lines[0].replace(b'"revision":"', b'"revision":"9')
-    end = orjson.loads(lines.pop())
-    end["digest"] = blake2b(b"".join(lines), digest_size=16).hexdigest()
-    (tmp_path / "file").write_bytes(gzip.compress(b"".join([*lines, orjson.dumps(end)])))
+    write_lines(tmp_path / "file", lines)
     with pytest.raises(DataError, match="of a later release"):
         await restore(databases.url(), tmp_path / "file", LATER, replace=True)
     store = await Store.open(databases.url())
@@ -302,7 +218,7 @@ async def test_keys_revoked_after_the_backup_stay_revoked(databases: Databases, 
     # Those that the backup has not are gone but for what forbids them: a later backup may have them.
     assert await keep(databases.url()) == [one, replace(two, plan="plus"), three, gone]
     assert Keyring(await keep(databases.url())).verify(shown) is None
-    assert restored.keys == 0
+    assert restored.keys == ()
 
 
 async def test_a_restore_reports_the_keys_that_become_valid_again(databases: Databases, tmp_path: Path) -> None:
@@ -312,10 +228,32 @@ async def test_a_restore_reports_the_keys_that_become_valid_again(databases: Dat
     await keep(databases.url(), *(partial(records.add_key, key=key) for key in (good, revoked)))
     await backup(databases.url(), tmp_path / "file", LATER)
     restored = await restore(databases.url("other"), tmp_path / "file", LATER)
-    assert (restored.keys, restored.created) == (1, "2023-11-14T23:13:20.000Z")
+    assert (restored.keys, restored.created) == ((good,), "2023-11-14T23:13:20.000Z")
     assert await keep(databases.url("other")) == [good, revoked]
     again = await restore(databases.url("other"), tmp_path / "file", LATER, replace=True)
-    assert again.keys == 0
+    assert again.keys == ()
+
+
+async def test_keys_become_valid_only_when_they_are_accepted(databases: Databases, tmp_path: Path) -> None:
+    one, revoked = (new_key(name, "free", NOW)[0] for name in ("1", "2"))
+    forged = replace(one, digest=new_key("1", "free", NOW)[0].digest)
+    await filled(databases.url())
+    await keep(databases.url(), partial(records.add_key, key=forged), partial(records.add_key, key=revoked))
+    await backup(databases.url(), tmp_path / "file", LATER)
+    with pytest.raises(UnconfirmedKeys, match="2 API keys of the backup would become valid") as caught:
+        await restore(databases.url("other"), tmp_path / "file", LATER, accept_keys=False)
+    assert {key.id for key in caught.value.keys} == {one.id, revoked.id}
+    await filled(databases.url("other"))
+    revoked = replace(revoked, revoked_ms=LATER)
+    kept = await keep(databases.url("other"), partial(records.add_key, key=one), partial(records.add_key, key=revoked))
+    # A key with the id of another one, but not with its secret, is a new key.
+    with pytest.raises(UnconfirmedKeys) as caught:
+        await restore(databases.url("other"), tmp_path / "file", LATER, replace=True, accept_keys=False)
+    assert caught.value.keys == (forged,)
+    assert await keep(databases.url("other")) == kept
+    assert (await restore(databases.url("other"), tmp_path / "file", LATER, replace=True)).keys == (forged,)
+    again = await restore(databases.url("other"), tmp_path / "file", LATER, replace=True, accept_keys=False)
+    assert again.keys == ()
 
 
 async def test_a_store_from_before_api_keys_is_replaced(databases: Databases, tmp_path: Path) -> None:

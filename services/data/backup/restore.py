@@ -1,0 +1,194 @@
+"""Restore a backup as a new store. API keys revoked in the replaced store stay revoked."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, bindparam, func, insert, inspect, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.data.access.keys import Key
+from services.data.backup.backup import TIMEOUT_S, tables_of
+from services.data.backup.backup_file import ROWS_PER_BATCH, BackupReader, Contents
+from services.data.backup.errors import NotEmpty, UnconfirmedKeys
+from services.data.backup.row_checks import Row
+from services.data.backup.seal import RestoreKeys
+from services.data.errors import DataError
+from services.data.store.database import ERRORS, database_at, reason
+from services.data.store.tables import (
+    API_KEYS,
+    ENDPOINTS,
+    HISTORY,
+    PUBLISHER,
+    STORE,
+    check_revision,
+    downgrade,
+    revision_of,
+    upgrade,
+)
+
+_KEY_LIMITS: Final = ("name", "plan", "revoked_ms")
+"""Columns of a key that may have changed since the backup."""
+_LIMIT_KEY: Final = (
+    update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values({n: bindparam(n) for n in _KEY_LIMITS})
+)
+_OLD: Final = [column.name for column in HISTORY.c]
+_KEEP_ALL: Final = insert(HISTORY).from_select(_OLD, select(*(ENDPOINTS.c[name] for name in _OLD)))
+"""The current version of every endpoint becomes history."""
+_RENEW: Final = (
+    update(ENDPOINTS)
+    .where(ENDPOINTS.c.endpoint == bindparam("name"))
+    .values({name: bindparam(name) for name in ("sequence", "version", "changed_ms")})
+)
+
+
+class Restored(NamedTuple):
+    """Result of a restore."""
+
+    store: str
+    endpoints: int
+    version: int
+    """The lowest version of an endpoint."""
+    keys: tuple[Key, ...] = ()
+    """API keys that became valid: some may have been revoked since the backup."""
+    created: str = ""
+    """Time of the backup."""
+
+
+class _ReplacedStore(NamedTuple):
+    """The part of the replaced store that the new one depends on."""
+
+    version: int = 0
+    """The greatest version of an endpoint."""
+    keys: tuple[dict[str, Any], ...] = ()
+    """Rows of API keys."""
+
+
+async def restore(
+    url: str,
+    path: Path,
+    now_ms: int,
+    *,
+    keys: RestoreKeys,
+    replace: bool = False,
+    accept_keys: bool = False,
+    least_version: int = 0,
+) -> Restored:
+    """Restore a backup in one transaction, as a new store: with another id, and a new version of every endpoint.
+
+    The whole backup is verified and checked before the database is opened. An API key that is revoked in the replaced
+    store stays revoked, and keeps its name and plan there.
+
+    Args:
+        url: the store's database; no process may have it open.
+        path: the backup.
+        now_ms: the current time.
+        keys: files of the keys that the backup may need.
+        replace: whether existing data may be replaced.
+        accept_keys: whether API keys may become valid that the replaced store did not have.
+        least_version: restored versions are greater than this, and than the replaced ones.
+
+    Raises:
+        BadBackup: the file is no complete and authentic backup; nothing was changed.
+        NotEmpty: there are endpoints or API keys, and ``replace`` is false.
+        UnconfirmedKeys: API keys would become valid, and ``accept_keys`` is false.
+        StoreInUse: a Data Service has the store open.
+        DataError: the database cannot be used.
+        ConfigurationError: a key that the backup needs cannot be used.
+    """
+    with BackupReader(path, keys) as file:
+        contents = file.check()
+        check_revision(contents.header.revision)
+        database = database_at(url, TIMEOUT_S)
+        try:
+            await database.lock()
+            async with database.writing(long_running=True) as connection:
+                before = await connection.run_sync(_replaced, database.display_name, replace)
+                valid = _new_keys(contents, before)
+                if valid and not accept_keys:
+                    raise UnconfirmedKeys(valid)
+                await connection.run_sync(_load, file.rows(), contents.header.revision)
+                await connection.run_sync(_revoke, before.keys)
+                floor = max(now_ms, least_version + 1, before.version + 1)
+                restored = await _renew(connection, floor, now_ms)
+                await connection.commit()
+        except ERRORS as error:
+            text = f"{database.display_name} cannot be restored: {reason(error)}; nothing was changed"
+            raise DataError(text) from error
+        finally:
+            await database.close()
+    return restored._replace(keys=valid, created=contents.header.created)
+
+
+def _replaced(connection: Connection, name: str, replace: bool) -> _ReplacedStore:
+    """Return the part of the existing store that the new one depends on, with this release's tables."""
+    if inspect(connection).has_table("endpoints") and not replace:
+        count = connection.execute(select(func.count()).select_from(ENDPOINTS)).scalar_one()
+        if count:
+            raise NotEmpty(f"{name} has {count} endpoints: say --replace if the backup is to take their place")
+    if inspect(connection).has_table("api_keys") and not replace:
+        keys = connection.execute(select(func.count()).select_from(API_KEYS)).scalar_one()
+        if keys:
+            raise NotEmpty(f"{name} has {keys} API keys: say --replace if the backup is to take their place")
+    if revision_of(connection) is None:
+        return _ReplacedStore()
+    upgrade(connection)
+    greatest = connection.execute(select(func.max(ENDPOINTS.c.version))).scalar_one()
+    found = connection.execute(select(API_KEYS)).mappings()
+    return _ReplacedStore(greatest or 0, tuple(dict(row) for row in found))
+
+
+def _new_keys(contents: Contents, before: _ReplacedStore) -> tuple[Key, ...]:
+    """Return the keys that become valid: those that the replaced store did not have, or with another secret."""
+    known = {key["id"]: key for key in before.keys}
+    return tuple(
+        key
+        for key in contents.keys
+        if key.id not in known or (known[key.id]["revoked_ms"] is None and known[key.id]["digest"] != key.digest)
+    )
+
+
+def _load(connection: Connection, rows: Iterator[tuple[str, list[Row]]], revision: str) -> None:
+    """Replace all tables by those of the backup's revision, fill them, and migrate them to this release."""
+    if revision_of(connection) is not None:
+        downgrade(connection, "base")
+    upgrade(connection, revision)
+    tables = tables_of(connection)
+    for name, some in rows:
+        connection.execute(insert(tables[name]), some)
+    upgrade(connection)
+
+
+def _revoke(connection: Connection, before: tuple[dict[str, Any], ...]) -> None:
+    """Apply plans and revocations of the replaced store.
+
+    Revoked keys are kept even if this backup does not have them: a later restore of another one may.
+    """
+    restored = {key.id: key for key in connection.execute(select(API_KEYS))}
+    for key in before:
+        found = restored.get(key["id"])
+        if found is not None:
+            revoked_ms = found.revoked_ms if key["revoked_ms"] is None else key["revoked_ms"]
+            connection.execute(
+                _LIMIT_KEY, {"of_key": key["id"], **{n: key[n] for n in _KEY_LIMITS}, "revoked_ms": revoked_ms}
+            )
+        elif key["revoked_ms"] is not None:
+            connection.execute(insert(API_KEYS), key)
+
+
+async def _renew(connection: AsyncConnection, floor: int, now_ms: int) -> Restored:
+    """Make the database a new store (docs/protocol.md section 0): earlier positions, cursors and versions are void."""
+    store = str(uuid.uuid4())
+    await connection.execute(_KEEP_ALL)
+    sequence = (await connection.execute(select(STORE.c.sequence))).scalar_one()
+    found = await connection.execute(select(ENDPOINTS.c.endpoint, ENDPOINTS.c.version).order_by(ENDPOINTS.c.sequence))
+    renewed = [
+        {"name": name, "sequence": sequence + number, "version": max(version + 1, floor), "changed_ms": now_ms}
+        for number, (name, version) in enumerate(found, 1)
+    ]
+    for start in range(0, len(renewed), ROWS_PER_BATCH):
+        await connection.execute(_RENEW, renewed[start : start + ROWS_PER_BATCH])
+    await connection.execute(PUBLISHER.delete())
+    await connection.execute(update(STORE).values(store_id=store, sequence=sequence + len(renewed)))
+    return Restored(store, len(renewed), floor)

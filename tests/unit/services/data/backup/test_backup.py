@@ -1,0 +1,98 @@
+"""Backups of a store in use, on both databases."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from services.data.errors import DataError
+from services.data.store import Store
+from services.data.store.database import database_at
+from tests.support.backups import backup, check, lines_of, restore
+from tests.support.databases import Databases
+from tests.support.patience import PATIENCE_S
+from tests.unit.services.data.stores import LATER, dataset, filled
+
+
+async def test_a_backup_is_consistent_during_writes(databases: Databases, tmp_path: Path) -> None:
+    names = [f"/e{number}" for number in range(40)]
+    store = await Store.open(databases.url())
+    async with store.serving():
+        stop = False
+
+        async def write() -> None:
+            value = 0
+            while not stop:
+                value += 1
+                await store.writer.put([dataset(name, value) for name in names])
+
+        writing = asyncio.create_task(write())
+        try:
+            for number in range(3):
+                reached = store.changes.sequence
+                async with asyncio.timeout(PATIENCE_S):
+                    while store.changes.sequence < reached + 3 * len(names):
+                        await asyncio.sleep(0.005)
+                await backup(databases.url(), tmp_path / f"{number}", LATER)
+        finally:
+            stop = True
+            await writing
+    for number in range(3):
+        await restore(databases.url("copy"), tmp_path / f"{number}", LATER, replace=True)
+        copy = await Store.open(databases.url("copy"))
+        async with copy.serving():
+            contents = {(await copy.reader.current(name)).content for name in names}
+        assert len(contents) == 1, "a transaction is in the backup in part"
+
+
+async def test_concurrent_backups_to_one_file_are_each_complete(databases: Databases, tmp_path: Path) -> None:
+    await filled(databases.url())
+    await asyncio.gather(*(backup(databases.url(), tmp_path / "file", LATER) for _ in range(3)))
+    check(tmp_path / "file")
+    assert [path.name for path in tmp_path.glob("*file*")] == ["file"]
+
+
+async def test_a_backup_does_not_follow_a_planted_symlink(databases: Databases, tmp_path: Path) -> None:
+    await filled(databases.url())
+    (tmp_path / "theirs").touch()
+    (tmp_path / "file.part").symlink_to(tmp_path / "theirs")
+    (tmp_path / "file").symlink_to(tmp_path / "theirs")
+    await backup(databases.url(), tmp_path / "file", LATER)
+    assert (tmp_path / "theirs").read_bytes() == b""
+    check(tmp_path / "file")
+
+
+async def test_foreign_tables_are_neither_saved_nor_changed(databases: Databases, tmp_path: Path) -> None:
+    await filled(databases.url())
+    database = database_at(databases.url(), 5)
+    async with database.writing() as connection:
+        await connection.exec_driver_sql("CREATE TABLE theirs (name VARCHAR(9), paid NUMERIC(9, 2))")
+        await connection.exec_driver_sql("INSERT INTO theirs VALUES ('a', 1.25)")
+        await connection.commit()
+    await database.close()
+    await backup(databases.url(), tmp_path / "file", LATER)
+    assert b"theirs" not in b"".join(lines_of(tmp_path / "file"))
+    await restore(databases.url(), tmp_path / "file", LATER, replace=True)
+    assert databases.rows("SELECT name, paid FROM theirs") == ["a|1.25"]
+
+
+async def test_a_store_of_a_later_release_is_not_backed_up(databases: Databases, tmp_path: Path) -> None:
+    await filled(databases.url())
+    database = database_at(databases.url(), 5)
+    async with database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        await connection.commit()
+    await database.close()
+    with pytest.raises(DataError, match="of a later release"):
+        await backup(databases.url(), tmp_path / "file", LATER)
+    assert not (tmp_path / "file").exists()
+
+
+async def test_a_backup_without_a_store_is_refused_and_leaves_no_file(databases: Databases, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no"):
+        await backup(databases.url(), tmp_path / "file", LATER)
+    with pytest.raises(DataError):
+        await backup(databases.url(), tmp_path / "no" / "directory", LATER)
+    assert list(tmp_path.glob("*file*")) == []
+    if databases.backend == "sqlite":
+        assert not databases.file().exists(), "it was made by looking at it"

@@ -1,4 +1,4 @@
-# The habits: run test quick check unit contract integration e2e walks conformance bench-NAME faults docs lock clean.
+# The habits: run test quick check unit contract integration e2e walks conformance audit sbom bench-NAME faults docs lock clean.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -12,7 +12,7 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-ingest faults walks conformance docs lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-ingest faults walks conformance audit sbom docs lock clean \
   install install-test install-spark install-quality test-parts debian page client-test chromium kafka nginx postgres spark autobahn
 
 help:
@@ -20,7 +20,7 @@ help:
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
-	@echo "also: check unit contract integration e2e client-test walks conformance bench-NAME faults MODE=... docs lock clean"
+	@echo "also: check unit contract integration e2e client-test walks conformance audit sbom bench-NAME faults MODE=... docs lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
@@ -38,6 +38,13 @@ walks: install-test install-spark client/node_modules/.installed
 # Everything is required here: in `make test`, what needs CPython 2.7 is left out where there is none.
 conformance: install-test autobahn client/node_modules/.installed
 	@CI=1 $(PYTEST) tests/conformance
+
+# Exit code 0: all checked, nothing known; 1: a known vulnerability; 3: not all could be checked.
+audit: install $(VENV)/audit/.installed
+	@$(PY) -m deploy.audit
+
+sbom: install
+	@$(PY) -m deploy.audit sbom build/sbom.cdx.json
 
 check: install-test install-spark
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .
@@ -135,6 +142,13 @@ $(VENV)/.quality: $(VENV)/.run requirements/quality.txt
 	@$(PIP) -r requirements/quality.txt || echo "there is none for this platform" >&2
 	@touch $@
 
+# An environment of its own: the auditor's dependencies are none of DIEM's.
+$(VENV)/audit/.installed: $(VENV)/.run deploy/audit/requirements.txt
+	@echo "Installing pip-audit (once) ..."
+	@rm -rf $(VENV)/audit && $(PY) -m venv $(VENV)/audit
+	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r deploy/audit/requirements.txt
+	@touch $@
+
 client/node_modules/.installed: client/package-lock.json client/package.json
 	@echo "Installing web page packages (once) ..."
 	@cd client && ../deploy/install/node.sh npm ci --silent --no-audit --no-fund
@@ -172,6 +186,8 @@ lock:
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 	@cd tests/conformance/requirements && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 virtualenv.in -o virtualenv.txt
+	@cd deploy/audit && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+	  --python-version 3.11 requirements.in -o requirements.txt
 
 clean:
 	@rm -rf $(VENV) build client/node_modules client/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

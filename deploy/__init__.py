@@ -2,5 +2,6 @@
 
 Reading order: ``cli`` (one module a group of commands), ``topology`` (processes of a mode, pure), ``system`` (the
 running ``diem up``), ``clients`` (of running services); ``planning`` and ``check`` are the two large commands,
-``kafka``, ``spark`` and ``nginx`` third-party programs. ``terminal`` and ``jars`` are shared.
+``kafka``, ``spark`` and ``nginx`` third-party programs, ``audit`` the packages that all of it is made of.
+``terminal`` and ``jars`` are shared.
 """

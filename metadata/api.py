@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Scope
 
+from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, ClientAuth, may_be_anonymous
 from diem.links.rest import (
     BodyTooLarge,
     RequestDecision,
@@ -25,21 +26,24 @@ from diem.links.rest import (
     read_body,
 )
 from diem.process import security_log
+from diem.process.edge_settings import Anonymous
 from diem.process.limits import NAMES_PER_MESSAGE, AddressRateLimiter
-from diem.process.listeners import is_loopback
 from diem.process.security_log import SecurityEvent
-from diem.protocol.codes import ErrorCode
+from diem.protocol.codes import Close, ErrorCode
+from diem.tokens.claims import Claims
 from metadata import locate
 from metadata.locate import InvalidRequest, OwnerLookup
 
 PATH: Final = "/v1/locate"
+_CLAIMS: Final = "diem.claims"
+"""Key of a scope: the rights of the client; absent for an anonymous one."""
 
 
 class LocateApi(RestMiddleware):
     """The ASGI application of the public listener.
 
-    As by a WebSocket server, pages of foreign origins are refused, and so are requests without an origin from other
-    machines.
+    As by a WebSocket server, pages of foreign origins are refused, clients that need a token must send one, and names
+    that it does not cover are rejected.
     """
 
     def __init__(
@@ -47,8 +51,11 @@ class LocateApi(RestMiddleware):
         owners: OwnerLookup,
         allows_origin: Callable[[str], bool],
         limiter: AddressRateLimiter,
+        auth: ClientAuth,
         *,
         max_names: int,
+        anonymous: Anonymous = "auto",
+        loopback_bind: bool = True,
     ) -> None:
         app = Starlette(
             routes=[Route(PATH, self._locate, methods=["POST"])],
@@ -64,7 +71,10 @@ class LocateApi(RestMiddleware):
         self._owners = owners
         self._allows_origin = allows_origin
         self._limiter = limiter
+        self._auth = auth
         self._max_names = max_names
+        self._anonymous = anonymous
+        self._loopback_bind = loopback_bind
 
     async def decide(self, scope: Scope) -> RequestDecision:
         """Refuse the request, or pass it on to the routes."""
@@ -85,16 +95,32 @@ class LocateApi(RestMiddleware):
             return problem(429, "rate", "too many requests from this address", headers=headers)
         if origins and not allowed:
             return _refuse_origin(address, origins, "this origin is not allowed")
-        if not origins and not is_loopback(address):
-            return _refuse_origin(address, origins, "without an origin a token is needed")
         if scope["method"] == "OPTIONS" and scope["path"] == PATH and allowed:
             return _preflight()
+        return self._authenticate(scope, address, has_origin=bool(origins))
+
+    def _authenticate(self, scope: Scope, address: str, *, has_origin: bool) -> Response | None:
+        """Keep the rights of the client in the scope, or return the refusal."""
+        headers = Headers(scope=scope).getlist("authorization")
+        if headers and self._auth.accepts_tokens:
+            scheme, _, token = headers[0].partition(" ")
+            try:
+                if len(headers) > 1 or scheme.lower() != "bearer":
+                    raise AuthRefused(Close.UNAUTHORISED, "one Authorization field with a Bearer token is accepted")
+                scope[_CLAIMS] = self._auth.verify(token.strip())
+            except AuthRefused as error:
+                return _refuse_token(address, error)
+        elif not may_be_anonymous(self._anonymous, address, loopback_bind=self._loopback_bind, has_origin=has_origin):
+            return _unauthorised("a token is needed: Authorization: Bearer")
         return None
 
     async def _locate(self, request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             return problem(415, "unsupported", "a question is application/json")
         query = locate.parse(await read_body(request, locate.MAX_REQUEST_BYTES), self._max_names)
+        claims: Claims | None = request.scope.get(_CLAIMS)
+        if claims is not None and not claims.everything:
+            query = query.restricted(claims.allows)
         if request.client is not None:
             charged = query.name_count // NAMES_PER_MESSAGE
             self._limiter.charge(request.client.host, asyncio.get_running_loop().time(), charged)
@@ -111,12 +137,23 @@ def _refuse_origin(address: str, origins: list[str], detail: str) -> Response:
     return problem(403, "origin", detail)
 
 
+def _refuse_token(address: str, error: AuthRefused) -> Response:
+    security_log.record(SecurityEvent.WRONG_TOKEN, address=address, code=int(error.code), detail=error.reason)
+    if error.code is Close.OVERLOAD:
+        return problem(503, "not_ready", error.reason, headers={"Retry-After": str(RETRY_AFTER_S)})
+    return _unauthorised(error.reason)
+
+
+def _unauthorised(detail: str) -> Response:
+    return problem(401, ErrorCode.UNAUTHORISED, detail, headers={"WWW-Authenticate": "Bearer"})
+
+
 def _preflight() -> Response:
     return Response(
         status_code=204,
         headers={
             "Access-Control-Allow-Methods": "POST",
-            "Access-Control-Allow-Headers": "Content-Type",
+            "Access-Control-Allow-Headers": "Authorization, Content-Type",
             "Access-Control-Max-Age": "600",
         },
     )

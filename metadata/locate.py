@@ -20,6 +20,7 @@ MAX_REJECTED: Final = 100
 """Invalid names listed in an answer; of further ones, it has only the number."""
 _FIELDS: Final = frozenset({"endpoints", "clone"})
 _BAD_NAME: Final = {"code": messages.BAD_NAME.code, "message": messages.BAD_NAME.message}
+_FORBIDDEN: Final = {"code": messages.FORBIDDEN.code, "message": messages.FORBIDDEN.message}
 
 Load = Callable[[str], int | None]
 """Clients of the server with this public URL; None if that is unknown."""
@@ -45,11 +46,20 @@ class LocateQuery(NamedTuple):
     """Number of further names that are not endpoints."""
     clone: int | None
     """Clone that the client already uses; None to be assigned one."""
+    forbidden: Sequence[str] = ()
+    """Endpoints that the client's token does not cover."""
 
     @property
     def name_count(self) -> int:
         """Number of distinct names."""
-        return len(self.names) + len(self.rejected) + self.more_rejected
+        return len(self.names) + len(self.forbidden) + len(self.rejected) + self.more_rejected
+
+    def restricted(self, allows: Callable[[str], bool]) -> "LocateQuery":
+        """Return the query of a client that may see only the endpoints that ``allows`` accepts."""
+        return self._replace(
+            names=[name for name in self.names if allows(name)],
+            forbidden=[name for name in self.names if not allows(name)],
+        )
 
 
 def parse(data: bytes, max_names: int = MAX_NAMES) -> LocateQuery:
@@ -121,7 +131,7 @@ def answer(query: LocateQuery, snapshot: Snapshot, clone: int, urls: Sequence[st
         "clone": clone,
         "epoch": snapshot.map.head.epoch,
         "endpoints": {name: _owner(snapshot, name.encode(), clone) for name in query.names},
-        "rejected": dict.fromkeys(query.rejected, _BAD_NAME),
+        "rejected": dict.fromkeys(query.rejected, _BAD_NAME) | dict.fromkeys(query.forbidden, _FORBIDDEN),
         "servers": urls,
     }
     return {**located, "more_rejected": query.more_rejected} if query.more_rejected else located

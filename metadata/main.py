@@ -10,6 +10,7 @@ import structlog
 
 from diem.kafka.client import silence_library_log
 from diem.kafka.map_reader import MapReader
+from diem.links.client_auth import ClientAuth
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.http_server import AsgiFallback, HttpServer, make_server
 from diem.links.service import freeze_heap, internal_service, run_until
@@ -42,7 +43,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     # httpx logs a line for each poll of each server, every 5 s.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     options, key, clock = settings.kafka(), SharedKey.load(settings.internal_key_file), SystemClock()
-    check_bind(settings.host, authenticated=bool(settings.origins), what="public listener")
+    check_bind(settings.host, authenticated=settings.access_decided, what="public listener")
     listener = bind(settings.host, settings.port)
     directory = Directory(settings.clone_numbers)
     map_reader = MapReader(options)
@@ -59,7 +60,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     assignments = Assignments(options, directory, clock)
     server_loads = ServerLoads(directory, key, settings.allowed)
     owners = OwnerLookup(directory, server_loads, random.Random())  # noqa: S311 - for load balancing, not a secret
-    api = _locate_api(settings, owners)
+    auth = ClientAuth.of(settings, clock)
+    api = _locate_api(settings, owners, auth)
     snapshots = SnapshotFeed(directory)
     directory.on_changed.append(snapshots.changed)
     report = MetadataStatus(
@@ -70,6 +72,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         driver=driver,
         assignments=assignments,
         api=api,
+        auth=auth,
         snapshots=snapshots,
     )
     server = _server(settings, api)
@@ -96,11 +99,11 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 await serving
                 await plans.drain(settings.drain_seconds / 4)
 
-            works = (map_reader.run(), driver.run(), assignments.run(), server_loads.run(), snapshots.run())
+            works = (auth.run(), map_reader.run(), driver.run(), assignments.run(), server_loads.run(), snapshots.run())
             await run_until(life.stopping, works, drain)
 
 
-def _locate_api(settings: Settings, owners: OwnerLookup) -> LocateApi:
+def _locate_api(settings: Settings, owners: OwnerLookup, auth: ClientAuth) -> LocateApi:
     limiter = AddressRateLimiter(
         RateLimit(settings.rate, settings.burst), RateLimit(settings.rate_loopback, settings.burst_loopback)
     )
@@ -110,7 +113,15 @@ def _locate_api(settings: Settings, owners: OwnerLookup) -> LocateApi:
         page_port=settings.page_port,
         loopback_bind=is_loopback(settings.host),
     )
-    return LocateApi(owners, allows_origin, limiter, max_names=settings.subscriptions)
+    return LocateApi(
+        owners,
+        allows_origin,
+        limiter,
+        auth,
+        max_names=settings.subscriptions,
+        anonymous=settings.anonymous,
+        loopback_bind=is_loopback(settings.host),
+    )
 
 
 def _server(settings: Settings, api: LocateApi) -> HttpServer:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from diem.kafka.map_reader import MapReader
+from diem.links.client_auth import ClientAuth
 from diem.process import metrics
 from diem.process.clock import Clock
 from diem.process.lifecycle import Lifecycle
@@ -30,6 +31,7 @@ class MetadataStatus:
         driver: MigrationDriver,
         assignments: Assignments,
         api: LocateApi,
+        auth: ClientAuth,
         snapshots: SnapshotFeed,
     ) -> None:
         self._life = life
@@ -39,6 +41,7 @@ class MetadataStatus:
         self._driver = driver
         self._assignments = assignments
         self._api = api
+        self._auth = auth
         self._snapshots = snapshots
 
     def why_not_ready(self) -> str | None:
@@ -76,6 +79,7 @@ class MetadataStatus:
                 for number, group in directory.groups.items()
             },
             "proxies": len(self._snapshots),
+            **self._auth.status(),
             "kafka_silence_seconds": None if staleness is None else round(staleness, 1),
         }
 
@@ -96,3 +100,4 @@ class MetadataStatus:
             yield metrics.CLONE_STABLE.sample(group.is_stable, str(number))
         yield metrics.WATCHERS.sample(len(self._snapshots), "internal")
         yield from self._api.samples()
+        yield from self._auth.samples_of_keys()

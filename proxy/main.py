@@ -3,6 +3,7 @@
 import asyncio
 
 from diem.fanout.fanout import Fanout
+from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, Edge, EdgeRules, admission_rules
 from diem.links.listener import Listener
 from diem.links.service import freeze_heap, internal_service, run_until
@@ -38,13 +39,13 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             fanout.stats, router, dialer, clock, later, upstreams=settings.upstreams, limit=settings.subscriptions
         )
     pool = UpstreamPool(dialer, service)
-    edge = Edge(fanout, Admission(admission_rules(settings)), _edge_rules(settings), service)
+    auth = ClientAuth.of(settings, clock)
+    edge = Edge(fanout, Admission(admission_rules(settings)), _edge_rules(settings), service, auth)
     proxy = Proxy(edge=edge, router=router, pool=pool, service=service, clock=clock)
     snapshots = SnapshotClient(settings.metadata_urls, key, proxy.apply_snapshot, sockets=settings.internal_sockets)
 
     allow_connections(settings.capacity, settings.upstreams if settings.mode == "passthrough" else 0)
-    # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
-    check_bind(settings.host, authenticated=bool(settings.origins), what="client listener")
+    check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     public = Listener(
         bind(settings.host, settings.port), lambda: ProxyClientConnection(edge, service), send_buffer=SEND_BUFFER_BYTES
     )
@@ -63,7 +64,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         await public.start()
         freeze_heap()
         async with recording(settings, edge):
-            works = [snapshots.run(), pool.run(), edge.wheel.run(), _check(proxy)]
+            works = [snapshots.run(), pool.run(), edge.run(), auth.run(), _check(proxy)]
             if isinstance(service, PassthroughProxy):
                 works.append(service.wheel.run())
             await run_until(life.stopping, works, drain)

@@ -1,7 +1,7 @@
 """Passthrough mode: each client has its own links to the servers that it needs, whose bytes it gets unchanged."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from diem.fanout.session import DeliveryStats, Session
@@ -11,7 +11,7 @@ from diem.links.keepalive import TimerWheel
 from diem.process.clock import Clock
 from diem.protocol import endpoints, messages
 from diem.protocol.codes import ErrorCode
-from diem.protocol.frames import frames_of, text_frame
+from diem.protocol.frames import frames_of, read_update, text_frame
 from proxy.pending import (
     MAX_PENDING,
     CallLater,
@@ -75,7 +75,7 @@ class PassthroughProxy(Service):
         if of_client.pending >= MAX_PENDING:
             refuse_pending(client, request.id)
             return
-        pending = PendingSubscribe(client, request.id, request.endpoints)
+        pending = PendingSubscribe(client, request.id, request.endpoints, rejected=dict(request.rejected))
         held = set(of_client.wanted)
         for name in request.endpoints:
             if not endpoints.is_valid(name):
@@ -100,6 +100,11 @@ class PassthroughProxy(Service):
             refuse_pending(client, request.id)
         else:
             of_client.unsubscribe(request)
+
+    def restrict(self, client: EdgeConnection, allows: Callable[[str], bool]) -> list[str]:
+        """Unsubscribe the client from endpoints that it may no longer see."""
+        of_client = self.clients.get(client)
+        return [] if of_client is None else of_client.restrict(allows)
 
     def blocked(self, client: EdgeConnection) -> None:
         """Stop reading from the client's servers."""
@@ -190,7 +195,9 @@ class PassthroughClient:
         self._proxy = proxy
         self._open: dict[str, Upstream] = {}
         """Server -> open connection."""
-        self._unsubscribes = PendingUnsubscribes(self._confirm)
+        self._unsubscribes = PendingUnsubscribes()
+        self._withheld: dict[str, list[str]] = {}
+        """Endpoint that the client may no longer see -> those withheld with it until servers have confirmed."""
         self._closing_unused = False
         self._timer: TimerHandle | None = None
         self.relocator = Relocator(proxy.router, self._open, proxy.clock.monotonic, proxy.load)
@@ -204,6 +211,8 @@ class PassthroughClient:
     def subscribe(self, request: PendingSubscribe) -> None:
         """Subscribe to the waiting endpoints of the request."""
         self.wanted.update({name: request.known[name] for name in request.waiting})
+        for name in request.waiting & self._withheld.keys():
+            del self._withheld[name]
         self._subscribes.add(request)
         self._apply(self.relocator.subscribe(sorted(request.waiting)))
 
@@ -214,7 +223,24 @@ class PassthroughClient:
         self._subscribes.cancel(self._client, request.endpoints)
         trace_unsubscribed(self._session, request.endpoints)
         self._apply(self.relocator.unsubscribe(request.endpoints))
-        self._unsubscribes.add(request)
+        self._unsubscribes.add(request.endpoints, lambda: self._confirm(request))
+
+    def restrict(self, allows: Callable[[str], bool]) -> list[str]:
+        """Unsubscribe from endpoints that the client may no longer see; withhold what servers send meanwhile."""
+        ended = [name for name in self.wanted if not allows(name)]
+        if not ended:
+            return ended
+        for name in ended:
+            del self.wanted[name]
+            self._session.forget(name.encode())
+        self._subscribes.reject(self._client, ended, messages.FORBIDDEN)
+        trace_unsubscribed(self._session, ended)
+        self._withheld.update(dict.fromkeys(ended, ended))
+        for upstream in self._open.values():
+            upstream.inspect(inspected=True)
+        self._apply(self.relocator.unsubscribe(ended))
+        self._unsubscribes.add(ended, lambda: self._release(ended))
+        return ended
 
     def block(self, *, blocked: bool) -> None:
         """Stop or resume reading from the servers, which conflate while they are not read from."""
@@ -262,6 +288,17 @@ class PassthroughClient:
         self._client.respond(messages.unsubscribed(request.id, request.endpoints))
         self._close_unused_later()
 
+    def _release(self, ended: list[str]) -> None:
+        """Stop withholding endpoints: their servers have confirmed that nothing follows."""
+        for name in ended:
+            # Unless it was subscribed and ended again: then it waits for a later confirmation.
+            if self._withheld.get(name) is ended:
+                del self._withheld[name]
+        if not self._withheld:
+            for upstream in self._open.values():
+                upstream.inspect(inspected=False)
+        self._close_unused_later()
+
     # Listener of its links
 
     def opened(self, link: Upstream) -> None:
@@ -273,11 +310,20 @@ class PassthroughClient:
 
     def updates(self, url: str, data: bytes, frames: int) -> None:  # noqa: ARG002 - the server makes no difference
         """Forward updates: in one write, or frame by frame to be conflated while the client is blocked."""
+        if self._withheld:
+            self._send_without_withheld(data)
+            return
         self._proxy.stats.offered += frames
         if self._session.blocked:
             self._session.send_many(frames_of(data))
         else:
             self._session.send(data)
+
+    def _send_without_withheld(self, data: bytes) -> None:
+        frames = [frame for frame in frames_of(data) if read_update(frame)[0].decode() not in self._withheld]
+        if frames:
+            self._proxy.stats.offered += len(frames)
+            self._session.send_many(frames)
 
     def message(self, url: str, message: messages.ServerMessage) -> None:
         """Answer the client, and relocate endpoints."""

@@ -151,6 +151,19 @@ class PendingSubscribes:
             if unwanted & (request.waiting | request.ready.keys()):
                 self.resolve(dict.fromkeys(unwanted & request.waiting), only=request, at_once=True)
 
+    def reject(self, client: EdgeConnection, names: Iterable[str], reason: Refusal) -> None:
+        """Answer a client at once that these endpoints are refused, whether or not a server has answered."""
+        unwanted = set(names)
+        for request in list(self.by_client.get(client, ())):
+            refused = unwanted & (request.waiting | request.ready.keys())
+            if refused:
+                request.waiting -= refused
+                request.resync -= refused
+                request.ready = {name: version for name, version in request.ready.items() if name not in refused}
+                request.rejected.update(dict.fromkeys(refused, reason))
+                self._unindex(request, refused)
+                self.resolve({}, only=request, at_once=True)
+
     def drop(self, client: EdgeConnection) -> set[str]:
         """Remove the requests of a client that is gone; return the endpoints that it was not answered for."""
         names = self.names(client)
@@ -179,19 +192,14 @@ class PendingSubscribes:
 
 @dataclass(eq=False, slots=True)
 class _PendingUnsubscribe:
-    request: messages.Unsubscribe
+    confirm: Callable[[], None]
     unconfirmed: set[tuple[str, int]]
 
 
 class PendingUnsubscribes:
-    """The unsubscribes of one client that wait for servers.
+    """The unsubscribes of one client that wait for servers."""
 
-    Args:
-        confirm: called once for each, when every server concerned has confirmed or its link is gone.
-    """
-
-    def __init__(self, confirm: Callable[[messages.Unsubscribe], None]) -> None:
-        self._confirm = confirm
+    def __init__(self) -> None:
         self._sent: dict[tuple[str, int], frozenset[str]] = {}
         """(Server, request id) -> endpoints, of unconfirmed requests; sent for the client, or as an endpoint moved."""
         self._waiting: dict[tuple[str, int], list[_PendingUnsubscribe]] = {}
@@ -210,19 +218,18 @@ class PendingUnsubscribes:
         """Note a request sent to a server; until it is confirmed, updates of its endpoints may come from there."""
         self._sent[url, request_id] = frozenset(names)
 
-    def add(self, request: messages.Unsubscribe) -> None:
-        """Add a client's request, once the requests that follow from it were sent to servers.
+    def add(self, names: Collection[str], confirm: Callable[[], None]) -> None:
+        """Add an unsubscribe from ``names``, once the requests that follow from it were sent to servers.
 
         It waits for every unconfirmed request with one of its endpoints: also for those of earlier requests, and for
-        servers that an endpoint had moved away from before. Without any it is confirmed at once.
+        servers that an endpoint had moved away from before. ``confirm`` is called once, when every server concerned has
+        confirmed or its link is gone; at once if it waits for none.
         """
-        pending = _PendingUnsubscribe(
-            request, {key for key, names in self._sent.items() if not names.isdisjoint(request.endpoints)}
-        )
+        pending = _PendingUnsubscribe(confirm, {key for key, sent in self._sent.items() if not sent.isdisjoint(names)})
         for key in pending.unconfirmed:
             self._waiting.setdefault(key, []).append(pending)
         if not pending.unconfirmed:
-            self._confirm(request)
+            confirm()
 
     def confirmed(self, url: str, request_id: int) -> None:
         """Apply a server's confirmation."""
@@ -230,7 +237,7 @@ class PendingUnsubscribes:
         for pending in self._waiting.pop((url, request_id), ()):
             pending.unconfirmed.discard((url, request_id))
             if not pending.unconfirmed:
-                self._confirm(pending.request)
+                pending.confirm()
 
     def lost(self, url: str) -> None:
         """Count all requests to a server as confirmed: nothing more comes from there."""

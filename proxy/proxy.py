@@ -127,7 +127,7 @@ class Proxy:
             "servers_refused": self._router.refused,
             "servers_open": sorted(self.pool.open),
             "upstreams": len(self.pool.open) + (0 if isinstance(self.service, SharedProxy) else self.service.links),
-            "clients": len(self.edge.connections),
+            **self.edge.status(),
             "subscriptions": self.subscriptions(),
             "endpoints": len({name for relocator in relocators for name in relocator.routes}),
             "stale": sum(relocator.stale for relocator in relocators),

@@ -3,7 +3,7 @@
 The rules are those of docs/protocol.md section 4. They were model-checked together: change none of them alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 from diem.fanout.fanout import Fanout
@@ -118,7 +118,7 @@ class SharedProxy(Service):
         if len(self._pending.by_client.get(client, ())) >= MAX_PENDING:
             refuse_pending(client, request.id)
             return
-        pending = PendingSubscribe(client, request.id, request.endpoints)
+        pending = PendingSubscribe(client, request.id, request.endpoints, rejected=dict(request.rejected))
         held = {endpoint.decode() for endpoint in client.session.endpoints} | self._pending.names(client)
         new = []
         for name in request.endpoints:
@@ -147,6 +147,16 @@ class SharedProxy(Service):
         self._fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
         self._release(request.endpoints)
+
+    def restrict(self, client: EdgeConnection, allows: Callable[[str], bool]) -> list[str]:
+        """Unsubscribe the client from endpoints that it may no longer see, and refuse those that it waits for."""
+        ended = [name for endpoint in client.session.endpoints if not allows(name := endpoint.decode())]
+        waiting = [name for name in self._pending.names(client) if not allows(name)]
+        self._fanout.unsubscribe(client.session, ended)
+        self._pending.reject(client, waiting, messages.FORBIDDEN)
+        ended = list(dict.fromkeys([*ended, *waiting]))
+        self._release(ended)
+        return ended
 
     def unblocked(self, client: EdgeConnection) -> None:
         """Resend the stale endpoints: the client was just sent the global status."""

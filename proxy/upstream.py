@@ -49,7 +49,7 @@ class UpstreamListener(Protocol):
 class Upstream(ClientConnection):
     """A link that speaks ``diem.v1.json`` as a client. After the handshake the library is fed control frames only."""
 
-    __slots__ = ("_aligned", "_head", "_listener", "_owner", "_splitter", "_was_open", "url")
+    __slots__ = ("_aligned", "_head", "_inspected", "_listener", "_owner", "_splitter", "_was_open", "url")
 
     def __init__(self, url: str, authorization: str, listener: UpstreamListener, owner: "UpstreamLink") -> None:
         super().__init__(url, authorization, subprotocol=messages.SUBPROTOCOL)
@@ -59,7 +59,8 @@ class Upstream(ClientConnection):
         self._head = b""
         self._splitter = Splitter()
         self._aligned = False
-        """Whether the next chunk begins at the start of a frame."""
+        """Whether the next chunk begins at the start of a frame, and may be passed on as it is."""
+        self._inspected = False
         self._was_open = False
 
     def data_received(self, data: bytes) -> None:
@@ -81,10 +82,16 @@ class Upstream(ClientConnection):
                     self._listener.message(self.url, messages.parse_server(piece.payload))
                 if not self.is_open:
                     return
-            self._aligned = not self._splitter.tail
+            self._aligned = not (self._splitter.tail or self._inspected)
         except (BadFrame, messages.BadMessage) as error:
             self.fail(Close.PROTOCOL_ERROR, str(error)[:100])
             self.abort()
+
+    def inspect(self, *, inspected: bool) -> None:
+        """Set whether every update goes through the listener, instead of straight to the client."""
+        self._inspected = inspected
+        if inspected:
+            self._aligned = False
 
     def on_closed(self) -> None:
         """Report the loss of the link once, and only if it was open."""

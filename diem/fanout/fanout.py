@@ -129,7 +129,8 @@ class Fanout:
     """Sessions, their subscriptions, and delivery; the state of endpoints is in ``feed_hub`` and the proxy.
 
     Args:
-        everyone: send every update to every session, subscribed or not (the baseline mode ``all-to-all``).
+        everyone: send every update to every session, subscribed or not (the baseline mode ``all-to-all``), except to
+            restricted sessions.
     """
 
     def __init__(self, *, everyone: bool = False) -> None:
@@ -143,14 +144,24 @@ class Fanout:
         self.update_counter: UpdateCounter | None = None
         """Counts updates by endpoint; None unless traffic is recorded."""
         self._everyone = everyone
+        self._restricted: set[Session] = set()
+        """With ``everyone``: sessions that are sent only what they are subscribed to."""
 
     def join(self, session: Session) -> None:
         """Add the session of a client that has connected."""
         self.sessions.add(session)
 
+    def restrict(self, session: Session, *, restricted: bool) -> None:
+        """Set whether a session is sent only what it is subscribed to, because it may not see everything."""
+        if not restricted:
+            self._restricted.discard(session)
+        elif self._everyone:
+            self._restricted.add(session)
+
     def leave(self, session: Session) -> None:
         """Remove a session with all of its subscriptions."""
         self.sessions.discard(session)
+        self._restricted.discard(session)
         for endpoint in session.endpoints:
             self.registry.discard(endpoint, session)
         session.endpoints.clear()
@@ -175,8 +186,8 @@ class Fanout:
 
     def publish(self, fresh: Mapping[bytes, bytes], counter: UpdateCounter | None = None) -> None:
         """Deliver endpoint -> update; an update without subscribers costs one lookup."""
-        everything: Collection[bytes] = fresh if self.sessions else ()
-        wanted = everything if self._everyone else self.registry.subscribed(fresh)
+        to_all = self._everyone and len(self.sessions) > len(self._restricted)
+        wanted: Collection[bytes] = fresh if to_all else self.registry.subscribed(fresh)
         self.delivered += len(wanted)
         self.not_subscribed += len(fresh) - len(wanted)
         if counter is not None:
@@ -202,12 +213,18 @@ class Fanout:
     def _count(self, counter: UpdateCounter, fresh: Iterable[bytes], wanted: Iterable[bytes]) -> None:
         counter.receive(fresh)
         for endpoint in wanted:
-            counter.deliver(endpoint, len(self.sessions if self._everyone else self.registry.subscribers(endpoint)))
+            counter.deliver(endpoint, self._receivers(endpoint))
+
+    def _receivers(self, endpoint: bytes) -> int:
+        subscribers = self.registry.subscribers(endpoint)
+        if not self._everyone:
+            return len(subscribers)
+        return len(self.sessions) - sum(session not in subscribers for session in self._restricted)
 
     def _deliver(self, frames: dict[bytes, bytes]) -> None:
         """Send endpoint -> frame to the subscribers, in one call per session."""
         if self._everyone:
-            self._deliver_to_all(list(frames.values()))
+            self._deliver_to_all(frames)
             return
         with self.registry.iterating():
             if len(frames) == 1:
@@ -233,8 +250,14 @@ class Fanout:
             for session, outbox in outboxes.items():
                 session.send_many(outbox)
 
-    def _deliver_to_all(self, frames: list[bytes]) -> None:
-        if frames:
-            self.stats.offered += len(frames) * len(self.sessions)
-            for session in self.sessions:
-                session.send_many(frames)
+    def _deliver_to_all(self, frames: dict[bytes, bytes]) -> None:
+        if not frames:
+            return
+        everything, restricted = list(frames.values()), self._restricted
+        for session in self.sessions:
+            own = everything
+            if session in restricted:
+                own = [frame for endpoint, frame in frames.items() if endpoint in session.endpoints]
+            if own:
+                self.stats.offered += len(own)
+                session.send_many(own)

@@ -3,20 +3,22 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from websockets.datastructures import Headers, MultipleValuesError
 
 from diem.fanout.fanout import Fanout
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.session import ClientTrace, Session
+from diem.links.client_auth import ClientAuth, may_be_anonymous
 from diem.links.keepalive import TimerWheel
 from diem.links.listener import Reply, ServerConnection
 from diem.process import metrics
-from diem.process.edge_settings import EdgeSettings
+from diem.process.clock import SystemClock
+from diem.process.edge_settings import Anonymous, EdgeSettings
 from diem.process.forwarding import ClientAddresses
 from diem.process.limits import (
     CONNECT_BURST,
@@ -46,12 +48,18 @@ MAX_VIOLATIONS: Final = 3
 """Rate violations of one address within a minute before a connection is closed with 1008 instead of 4003."""
 VIOLATION_WINDOW_S: Final = 60.0
 MAX_VIOLATORS: Final = 4096
+CLOSED_AT_ONCE: Final = 100
+"""Connections closed in one turn of the loop when their tokens expire together, which takes some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """Origins, trusted proxies and limits of client connections (docs/reliability.md S2, S13, S18)."""
+    """Origins, trusted proxies and limits of client connections (docs/reliability.md S2, S3, S13, S18)."""
 
+    anonymous: Anonymous = "auto"
+    """Clients that need no token: all, none, or those of this machine where ``loopback_bind``."""
+    tokens: bool = False
+    """Clients can authenticate with tokens."""
     origins: frozenset[str] = frozenset()
     """Exact origins allowed besides the page's on a loopback bind."""
     page_port: int | None = None
@@ -88,6 +96,8 @@ class AdmissionRules:
 def admission_rules(settings: EdgeSettings) -> AdmissionRules:
     """Return the rules that a process was configured with."""
     return AdmissionRules(
+        anonymous=settings.anonymous,
+        tokens=bool(settings.token_keys),
         origins=frozenset(settings.origins),
         page_port=settings.page_port,
         loopback_bind=is_loopback(settings.host),
@@ -98,6 +108,14 @@ def admission_rules(settings: EdgeSettings) -> AdmissionRules:
         capacity=settings.capacity,
         rate=settings.connection_rate,
     )
+
+
+class Admitted(NamedTuple):
+    """A client whose handshake is accepted."""
+
+    allowance: MessageAllowance
+    anonymous: bool
+    """It needs no token."""
 
 
 class Admission:
@@ -119,8 +137,8 @@ class Admission:
         """Return the admitted connections of one address."""
         return self._quota.open_of(address)
 
-    def admit(self, peer: str, headers: Headers, now: float) -> tuple[str, MessageAllowance | Reply]:
-        """Return the client's address with its message allowance, or with the refusal (403, 429 or 503)."""
+    def admit(self, peer: str, headers: Headers, now: float) -> tuple[str, Admitted | Reply]:
+        """Return the client's address with its admission, or with the refusal (403, 429 or 503)."""
         rules = self._rules
         try:
             origin = headers.get("Origin")
@@ -129,17 +147,18 @@ class Admission:
         hops = headers.get_all("X-Forwarded-For")
         relayed = "Forwarded" in headers or "Via" in headers
         address = self._addresses.resolve(peer, ", ".join(hops) if hops else None, relayed=relayed)
-        if origin is None:
-            # Not a browser: it would need a token, or come from this machine.
-            if not is_loopback(address):
-                return address, Reply(403, b"without an Origin a token is needed\n")
-        elif not origin_allowed(
+        if origin is not None and not origin_allowed(
             origin, allowed=rules.origins, page_port=rules.page_port, loopback_bind=rules.loopback_bind
         ):
             return address, Reply(403, b"this Origin is not allowed\n")
+        anonymous = may_be_anonymous(
+            rules.anonymous, address, loopback_bind=rules.loopback_bind, has_origin=origin is not None
+        )
+        if not anonymous and not rules.tokens:
+            return address, Reply(403, b"a token is needed, and none is accepted here\n")
         outcome = self._quota.admit(address, now)
         if not isinstance(outcome, AdmissionResult):
-            return address, outcome
+            return address, Admitted(outcome, anonymous)
         wait = max(1, math.ceil(self._quota.retry_after(address, now)))
         return address, Reply(outcome.status, f"{outcome.reason}\n".encode(), headers={"Retry-After": str(wait)})
 
@@ -186,6 +205,14 @@ class Service:
         """Answer with ``unsubscribed``."""
         raise NotImplementedError
 
+    def restrict(self, client: "EdgeConnection", allows: Callable[[str], bool]) -> list[str]:
+        """End the subscriptions of a client whose rights have become fewer; return the endpoints concerned.
+
+        Nothing follows for endpoints that ``allows`` refuses. Requests that wait for them are answered with
+        ``forbidden``.
+        """
+        raise NotImplementedError
+
     def joined(self, client: "EdgeConnection") -> None:
         """Called once a client was sent its ``welcome``."""
 
@@ -216,6 +243,7 @@ class HubService(Service):
     def subscribe(self, client: "EdgeConnection", request: messages.Subscribe) -> None:
         """Subscribe the client, and send retained versions newer than its own."""
         answer = self._hub.subscribe(client.session, request.endpoints)
+        answer.rejected.update(request.rejected)
         client.respond(messages.subscribed(request.id, answer.endpoints, answer.rejected), answer.replay)
 
     def unsubscribe(self, client: "EdgeConnection", request: messages.Unsubscribe) -> None:
@@ -223,13 +251,22 @@ class HubService(Service):
         self._hub.fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
 
+    def restrict(self, client: "EdgeConnection", allows: Callable[[str], bool]) -> list[str]:
+        """Unsubscribe the client from endpoints that it may no longer see."""
+        ended = [name for endpoint in client.session.endpoints if not allows(name := endpoint.decode())]
+        self._hub.fanout.unsubscribe(client.session, ended)
+        return ended
+
 
 class Edge:
     """Shared state of the client connections of one process; used on the event loop only."""
 
-    def __init__(self, fanout: Fanout, admission: Admission, rules: EdgeRules, service: Service) -> None:
+    def __init__(
+        self, fanout: Fanout, admission: Admission, rules: EdgeRules, service: Service, auth: ClientAuth | None = None
+    ) -> None:
         self.fanout = fanout
         self.admission = admission
+        self.auth = ClientAuth(SystemClock()) if auth is None else auth
         self.rules = rules
         self.service = service
         self.wheel: TimerWheel[EdgeConnection] = TimerWheel()
@@ -258,6 +295,20 @@ class Edge:
             for connection in [each for each in self.connections if each.session in sessions]:
                 connection.close(Close.MOVED, "retry=2000")
 
+    async def run(self) -> None:
+        """Ping the clients and close those whose time is over, until cancelled."""
+        while True:
+            await asyncio.sleep(1.0)
+            self.wheel.tick()
+            await self.close_due()
+
+    async def close_due(self) -> None:
+        """Close clients that have not authenticated in time, or whose token has expired or was revoked."""
+        for number, (connection, code, reason) in enumerate(self.auth.pop_due(self.connections), start=1):
+            connection.close(code, reason)
+            if number % CLOSED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
     async def drain(self, seconds: float) -> None:
         """Close every client within ``seconds``, in batches, with 1012 and a window for its reconnect."""
         self.draining = True
@@ -273,9 +324,19 @@ class Edge:
         while self.admission.open and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - once in a life
             await asyncio.sleep(0.05)
 
+    def status(self) -> dict[str, Any]:
+        """Return the part of ``/status`` about clients."""
+        connections = len(self.connections)
+        return {
+            "clients": connections,
+            "clients_by_access": self.auth.counts(connections),
+            **self.auth.status(),
+        }
+
     def samples(self) -> Iterable[Sample]:
-        """Sample clients, deliveries, messages, errors, closes and refused handshakes."""
+        """Sample clients, authentications, deliveries, messages, errors, closes and refused handshakes."""
         yield metrics.CLIENTS.sample(len(self.connections))
+        yield from self.auth.samples(len(self.connections))
         yield metrics.DELIVERIES.sample(self.fanout.stats.sent)
         yield metrics.DELIVERIES_CONFLATED.sample(self.fanout.stats.conflated)
         for kind, count in self.received.items():

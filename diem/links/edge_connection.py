@@ -1,6 +1,6 @@
-"""One client connection: protocol, limits, keepalive and slow-client handling.
+"""One client connection: protocol, authorisation, limits, keepalive and slow-client handling.
 
-docs/protocol.md section 1 has the close code of every limit, docs/reliability.md S12 to S16 the limits.
+docs/protocol.md section 1 has the close code of every limit, docs/reliability.md S3 to S7 and S12 to S16 the limits.
 """
 
 import asyncio
@@ -13,16 +13,18 @@ from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
 from diem.fanout.session import Session
+from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, bearer_tokens
 from diem.links.edge import Edge
 from diem.links.listener import Reply, ServerConnection
 from diem.process import security_log
 from diem.process.limits import ErrorWindow, MessageAllowance
 from diem.process.security_log import SecurityEvent
-from diem.protocol import messages
+from diem.protocol import endpoints, messages
 from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.frames import text_frame
-from diem.protocol.messages import MessageError
+from diem.protocol.messages import MAX_NAMES, MessageError
 from diem.protocol.traffic import client_of
+from diem.tokens.claims import Claims
 
 _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
 MAX_CHUNK_BYTES: Final = 8 * 1024
@@ -37,7 +39,19 @@ STALL_TIMEOUT_S: Final = 10.0
 class EdgeConnection(ServerConnection):
     """One client."""
 
-    __slots__ = ("_address", "_allowance", "_edge", "_errors", "_flooded", "_slot", "_stall", "_unsent", "session")
+    __slots__ = (
+        "_address",
+        "_allowance",
+        "_edge",
+        "_errors",
+        "_flooded",
+        "_slot",
+        "_stall",
+        "_unsent",
+        "auth_due",
+        "claims",
+        "session",
+    )
 
     def __init__(self, edge: Edge) -> None:
         super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES)
@@ -52,6 +66,8 @@ class EdgeConnection(ServerConnection):
         self._stall: asyncio.TimerHandle | None = None
         self._unsent: int | None = None
         """Bytes in the write buffer at the last check of a blocked connection."""
+        self.claims: Claims | None = None
+        self.auth_due = 0
         self.session: Session
 
     # Handshake
@@ -70,7 +86,7 @@ class EdgeConnection(ServerConnection):
         pending[self] = None
 
     def on_request(self, request: Request) -> None:
-        """Admit the client, or refuse it with 400, 403, 404, 429 or 503."""
+        """Admit the client, or refuse it with 400, 401, 403, 404, 429 or 503."""
         edge = self._edge
         edge.pending_handshakes.pop(self, None)
         if request.path.partition("?")[0] != PATH:
@@ -85,13 +101,24 @@ class EdgeConnection(ServerConnection):
         if isinstance(outcome, Reply):
             self._refuse(request, address, outcome)
             return
-        self._address, self._allowance = address, outcome
+        self._address, self._allowance = address, outcome.allowance
+        claims: Claims | None = None
+        # After the limits of the address, because a signature costs more than all else here.
+        if tokens := bearer_tokens(request.headers.get_all("Sec-WebSocket-Protocol")):
+            try:
+                claims = edge.auth.verify(tokens[0])
+            except AuthRefused as error:
+                reply = _refusal(error)
+                self._record_token(error, reply.status)
+                self._edge.refused[reply.status] += 1
+                self.reply(reply)
+                return
         if not self.upgrade(request):
             edge.refused[400] += 1
             return
-        self._welcome(request.path.partition("?")[2])
+        self._welcome(request.path.partition("?")[2], claims, anonymous=outcome.anonymous)
 
-    def _welcome(self, query: str) -> None:
+    def _welcome(self, query: str, claims: Claims | None, *, anonymous: bool) -> None:
         edge = self._edge
         transport = self.transport
         name = token_bytes(8)
@@ -101,12 +128,17 @@ class EdgeConnection(ServerConnection):
         self._slot = edge.wheel.add(self)
         edge.connections.add(self)
         edge.fanout.join(self.session)
+        if claims is not None:
+            edge.auth.accept(self, claims)
+        elif not anonymous:
+            edge.auth.wait(self)
+        edge.fanout.restrict(self.session, restricted=not anonymous if claims is None else not claims.everything)
         rules = edge.rules
         hello = messages.welcome(
             session=name.hex(),
             server=rules.server,
             mode=rules.mode,
-            authenticated=False,
+            authenticated=claims is not None,
             subscriptions=rules.subscriptions,
         )
         transport.writelines([text_frame(hello), edge.status_frame])
@@ -163,17 +195,66 @@ class EdgeConnection(ServerConnection):
             self._send_error(error)
             return
         match request:
-            case messages.Subscribe():
-                edge.received["subscribe"] += 1
-                self._allowance.charge_names(now, len(request.endpoints))
-                edge.service.subscribe(self, request)
-            case messages.Unsubscribe():
-                edge.received["unsubscribe"] += 1
-                self._allowance.charge_names(now, len(request.endpoints))
-                edge.service.unsubscribe(self, request)
             case messages.Auth():
                 edge.received["auth"] += 1
-                self._send_error(MessageError(ErrorCode.UNAUTHORISED, "this server takes no tokens", request.id))
+                self._authenticate(request)
+            case messages.Subscribe():
+                edge.received["subscribe"] += 1
+                if self._admit_request(request, now):
+                    edge.service.subscribe(self, request if self.claims is None else self._permit(request, self.claims))
+            case messages.Unsubscribe():
+                edge.received["unsubscribe"] += 1
+                if self._admit_request(request, now):
+                    edge.service.unsubscribe(self, request)
+
+    def _admit_request(self, request: messages.Subscribe | messages.Unsubscribe, now: float) -> bool:
+        """Charge the names of a request; refuse it, and return False, if the client must present a token first."""
+        self._allowance.charge_names(now, len(request.endpoints))
+        if self.claims is not None or not self.auth_due:
+            return True
+        self._send_error(MessageError(ErrorCode.UNAUTHORISED, "a token is needed first", request.id))
+        return False
+
+    def _permit(self, request: messages.Subscribe, claims: Claims) -> messages.Subscribe:
+        """Return the request with the names that the token covers; the others are rejected, existing or not."""
+        if claims.everything:
+            return request
+        covered = {name: known for name, known in request.endpoints.items() if claims.allows(name)}
+        if len(covered) == len(request.endpoints):
+            return request
+        rejected = {
+            name: messages.FORBIDDEN if endpoints.is_valid(name) else messages.BAD_NAME
+            for name in request.endpoints
+            if name not in covered
+        }
+        if messages.FORBIDDEN in rejected.values():
+            security_log.record(
+                SecurityEvent.FORBIDDEN,
+                address=self._address or self.peer,
+                key_name=claims.subject,
+                code=ErrorCode.FORBIDDEN,
+                detail="subscribe",
+            )
+        return messages.Subscribe(request.id, covered, rejected)
+
+    def _authenticate(self, request: messages.Auth) -> None:
+        """Take over the rights of a token: end the subscriptions that it does not cover, then confirm."""
+        edge = self._edge
+        try:
+            claims = edge.auth.verify(request.token)
+        except AuthRefused as error:
+            self._send_error(MessageError(ErrorCode.UNAUTHORISED, error.reason, request.id))
+            if edge.auth.accepts_tokens:
+                self._record_token(error, int(error.code))
+                self.close(error.code, error.close_reason)
+            return
+        edge.auth.accept(self, claims)
+        edge.fanout.restrict(self.session, restricted=not claims.everything)
+        ended = [] if claims.everything else edge.service.restrict(self, claims.allows)
+        for start in range(0, len(ended), MAX_NAMES):
+            rejected = dict.fromkeys(ended[start : start + MAX_NAMES], messages.FORBIDDEN)
+            self.respond(messages.subscribed(request.id, {}, rejected))
+        self.respond(messages.authenticated(request.id, int(claims.expires_at)))
 
     def respond(self, reply: bytes, replay: Sequence[bytes] = ()) -> None:
         """Send the reply to a request and the frames that follow from it, unless the connection is closing."""
@@ -220,6 +301,11 @@ class EdgeConnection(ServerConnection):
             self._record_rate(Close.RATE, "messages")
             self.close(Close.RATE, f"retry={int(self._allowance.messages.retry_after(now) * 1000) + 1000}")
 
+    def _record_token(self, error: AuthRefused, code: int) -> None:
+        security_log.record(
+            SecurityEvent.WRONG_TOKEN, address=self._address or self.peer, code=code, detail=error.reason
+        )
+
     def _record_rate(self, code: Close, detail: str) -> None:
         security_log.record(
             SecurityEvent.RATE_EXCEEDED, address=self._address or self.peer, code=int(code), detail=detail
@@ -257,6 +343,7 @@ class EdgeConnection(ServerConnection):
                 self.session.trace = None
             edge.service.left(self)
             edge.fanout.leave(self.session)
+            edge.auth.forget(self)
             # Clients may send any code; as labels of a metric they would be unbounded.
             edge.closes[self.close_code if self.close_code in KNOWN_CODES else 0] += 1
         if self._stall is not None:
@@ -306,6 +393,13 @@ class EdgeConnection(ServerConnection):
         self.close(Close.SLOW, "retry=1000")
         # The close frame is queued after data that the client does not read.
         asyncio.get_running_loop().call_later(1.0, self.abort)
+
+
+def _refusal(error: AuthRefused) -> Reply:
+    """Return the answer to a handshake with a token that is not accepted."""
+    if error.code is Close.OVERLOAD:
+        return Reply(503, b"not ready\n", headers={"Retry-After": str(RETRY_AFTER_S)})
+    return Reply(401, f"{error.reason}\n".encode(), headers={"WWW-Authenticate": "Bearer"})
 
 
 def is_utf8(data: bytes) -> bool:

@@ -1,15 +1,19 @@
 """Settings of processes with a public and an internal listener."""
 
 from ipaddress import IPv4Network, IPv6Network
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from diem.process.listeners import canonical_origin
 from diem.process.settings import ProcessSettings
 
+Anonymous = Literal["auto", "on", "off"]
+"""Which clients need no token: those of this machine, all, or none."""
+
 
 class PublicSettings(ProcessSettings):
-    """Settings of both listeners of a process, of allowed origins, and of the connections of one address."""
+    """Settings of both listeners of a process, of the clients that it admits, and of the connections of one address."""
 
     host: str = Field(default="127.0.0.1", description="Address of the public listener.")
     port: int = Field(default=8101, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
@@ -22,12 +26,35 @@ class PublicSettings(ProcessSettings):
     trusted_proxies: list[IPv4Network | IPv6Network] = Field(
         default=[], description="Networks of proxies whose X-Forwarded-For is believed."
     )
+    anonymous: Anonymous = Field(
+        default="auto",
+        description="Clients that need no token: on = all; auto = those whose connection, on a loopback bind, and "
+        "header fields show no other machine; off = none.",
+    )
+    token_keys: list[str] = Field(
+        default=[], description="Files or URLs (https, or http on this machine) of JWK Sets whose keys sign tokens."
+    )
+    token_audience: str = Field(default="diem", min_length=1, description="Audience (aud) that tokens must name.")
+    token_issuers: list[str] = Field(
+        default=["diem"], min_length=1, description="Issuers (iss) whose tokens are accepted."
+    )
     connections_per_address: int = Field(default=50, ge=1, description="Clients of one address (IPv6: of one /64).")
 
     @field_validator("origins")
     @classmethod
     def _canonical(cls, origins: list[str]) -> list[str]:
         return [canonical_origin(origin) for origin in origins]
+
+    @model_validator(mode="after")
+    def _someone_may_connect(self) -> Self:
+        if self.anonymous == "off" and not self.token_keys:
+            raise ValueError("anonymous=off needs token_keys: nobody could connect")
+        return self
+
+    @property
+    def access_decided(self) -> bool:
+        """Whether clients of other machines need a token, or anonymous ones were allowed explicitly."""
+        return bool(self.token_keys) or self.anonymous == "on"
 
 
 class EdgeSettings(PublicSettings):

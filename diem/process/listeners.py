@@ -23,7 +23,7 @@ BACKLOG: Final = 2048
 class RefusedBind(ConfigurationError):
     """A listener would be open to the network without authentication."""
 
-    template = "{what} would listen on {host} for anybody: configure keys or tokens, or bind 127.0.0.1"
+    template = "{what} would listen on {host} for anybody: configure token_keys, set anonymous=on, or bind 127.0.0.1"
 
     host: str
     what: str

@@ -49,6 +49,10 @@ def _counter(name: str, meaning: str, *labels: str) -> Definition:
 
 # Clients of a WebSocket server.
 CLIENTS: Final = _gauge("clients", "Open client connections.")
+CLIENTS_BY_ACCESS: Final = _gauge(
+    "clients_by_access", "Open client connections: anonymous, authenticated, or pending: a token is needed.", "access"
+)
+AUTHENTICATIONS: Final = _counter("authentications", "Attempts of clients to authenticate.", "outcome")
 PROXY_LINKS: Final = _gauge("proxy_links", "Open links of proxies.")
 SUBSCRIPTIONS: Final = _gauge("subscriptions", "Pairs of a client and an endpoint.")
 MESSAGES: Final = _counter("messages", "Messages received from clients.", "type")

@@ -42,8 +42,10 @@ class SecurityEvent(StrEnum):
     WRONG_API_KEY = "wrong_api_key"
     REVOKED_KEY = "revoked_key"
     """A revoked or expired key, with the right secret."""
+    WRONG_TOKEN = "wrong_token"  # noqa: S105 - a label
+    """A client's token that is not valid; ``code`` is the close code or the HTTP status."""
     FORBIDDEN = "forbidden"
-    """A valid key that may not do what was requested; ``code`` is that of the problem document."""
+    """A valid key or token that may not do what was requested; ``code`` is that of the problem document."""
     RATE_EXCEEDED = "rate_exceeded"
     """A rate or quota was exceeded; ``code`` is a close code or an HTTP status."""
     WRITES = "writes"

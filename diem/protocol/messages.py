@@ -1,7 +1,7 @@
 """The client protocol ``diem.v1.json`` (docs/protocol.md section 1): both directions, except updates (``update``)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -29,6 +29,20 @@ class MessageError(DiemError):
     request_id: int | None = None
 
 
+class Refusal(NamedTuple):
+    """Reason to reject a name; ``owner`` is the URL of the server that has it, if known (``not_owner``)."""
+
+    code: ErrorCode
+    message: str
+    owner: str | None = None
+
+
+BAD_NAME: Final = Refusal(ErrorCode.BAD_NAME, "not an endpoint name")
+"""One short text for all: a reply must not be many times longer than its request (docs/protocol.md section 1)."""
+FORBIDDEN: Final = Refusal(ErrorCode.FORBIDDEN, "not covered by the token")
+"""Also for endpoints that do not exist: the refusal must not show whether they do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Auth:
     """``auth``: a token, at the beginning or to refresh."""
@@ -39,10 +53,14 @@ class Auth:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """``subscribe``: endpoint names, not validated, with the versions that the client holds (0 = none)."""
+    """``subscribe``: endpoint names, not validated, with the versions that the client holds (0 = none).
+
+    ``rejected`` are the names of the request that were refused already; the reply includes them.
+    """
 
     id: int
     endpoints: dict[str, int]
+    rejected: Mapping[str, Refusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +144,6 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_VERSION
 
 
-class Refusal(NamedTuple):
-    """Reason to reject a name; ``owner`` is the URL of the server that has it, if known (``not_owner``)."""
-
-    code: ErrorCode
-    message: str
-    owner: str | None = None
-
-
-BAD_NAME: Final = Refusal(ErrorCode.BAD_NAME, "not an endpoint name")
-"""One short text for all: a reply must not be many times longer than its request (docs/protocol.md section 1)."""
-
-
 def over_limit(limit: int) -> Refusal:
     """Return the refusal of a client that has ``limit`` subscriptions."""
     return Refusal(ErrorCode.LIMIT, f"more than {limit} subscriptions")
@@ -161,6 +167,11 @@ def welcome(*, session: str, server: str, mode: str, authenticated: bool, subscr
             "limits": limits,
         }
     )
+
+
+def authenticated(request_id: int, expires: int) -> bytes:
+    """Encode the reply to ``auth`` with a valid token, which expires at ``expires`` (Unix seconds)."""
+    return orjson.dumps({"type": "authenticated", "id": request_id, "expires": expires})
 
 
 def subscribed(

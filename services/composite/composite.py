@@ -162,7 +162,11 @@ class Composite:
         """Return the part of ``/status`` about the children; clients are the proxy's."""
         proxy = self._poller.status("proxy") or {}
         own = {"ready": self.why_not_ready() is None, "pairs": self.pairs, "ready_pairs": self.ready_pairs}
-        edge = {name: proxy[name] for name in ("clients", "subscriptions", "upstreams") if name in proxy}
+        edge = {
+            name: proxy[name]
+            for name in ("clients", "clients_by_access", "subscriptions", "upstreams")
+            if name in proxy
+        }
         servers = [report for child in self.running() if (report := self._server_status(child))]
         if servers:
             own["live"] = all(report.get("live") for report in servers)

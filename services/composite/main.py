@@ -78,6 +78,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
 def _plan(settings: Settings, port: int) -> CompositePlan:
     edge: dict[str, Any] = {
+        "TOKEN_KEYS": settings.token_keys,
+        "TOKEN_AUDIENCE": settings.token_audience,
+        "TOKEN_ISSUERS": settings.token_issuers,
+        "ANONYMOUS": settings.anonymous,
         "ORIGINS": settings.origins,
         "TRUSTED_PROXIES": list(map(str, settings.trusted_proxies)),
         "PAGE_PORT": settings.page_port,
@@ -95,7 +99,11 @@ def _plan(settings: Settings, port: int) -> CompositePlan:
         host=settings.host,
         port=port,
         drain_seconds=settings.drain_seconds,
-        edge={name: orjson.dumps(value).decode() for name, value in edge.items() if value is not None},
+        edge={
+            name: value if isinstance(value, str) else orjson.dumps(value).decode()
+            for name, value in edge.items()
+            if value is not None
+        },
         sockets=sockets if unix_sockets.fits(sockets) else None,
     )
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
+from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, Edge, EdgeRules, HubService, admission_rules
 from diem.links.edge_connection import EdgeConnection
 from diem.links.feed_reader import FeedReader
@@ -35,14 +36,16 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     key = SharedKey.load(settings.internal_key_file)
     ownership = Ownership() if settings.partitioned else None
     hub = FeedHub(limit=settings.connection_subscriptions, everyone=settings.mode == "all-to-all", ownership=ownership)
-    edge = Edge(hub.fanout, Admission(admission_rules(settings)), _edge_rules(settings, name), HubService(hub))
-    server = WebSocketServer(hub, edge, SystemClock(), ownership)
+    clock = SystemClock()
+    auth = ClientAuth.of(settings, clock)
+    admission = Admission(admission_rules(settings))
+    edge = Edge(hub.fanout, admission, _edge_rules(settings, name), HubService(hub), auth)
+    server = WebSocketServer(hub, edge, clock, ownership)
     proxies = ProxyPort(edge, hub)
     reader = FeedReader(settings.feed_url, key, server, sockets=settings.internal_sockets)
 
     allow_connections(settings.capacity)
-    # Clients without tokens are admitted by origin and address; a public address needs at least configured origins.
-    check_bind(settings.host, authenticated=bool(settings.origins), what="client listener")
+    check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     public = Listener(bind(settings.host, settings.port), lambda: EdgeConnection(edge), send_buffer=SEND_BUFFER_BYTES)
 
     async def drain() -> None:
@@ -61,7 +64,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         await public.start()
         freeze_heap()
         async with recording(settings, edge):
-            works = (reader.run(), edge.wheel.run(), proxies.run(), _check_liveness(server))
+            works = (reader.run(), edge.run(), auth.run(), proxies.run(), _check_liveness(server))
             await run_until(life.stopping, works, drain)
 
 

@@ -120,7 +120,7 @@ class WebSocketServer:
         return {
             "ready": self.why_not_ready() is None,
             "live": self.liveness.live,
-            "clients": len(self.edge.connections),
+            **self.edge.status(),
             "subscriptions": self.hub.fanout.registry.entries,
             "endpoints": len(self.hub.state.retained),
             "position": sum(self.hub.state.positions.values()),

@@ -242,17 +242,20 @@ async def test_a_client_without_origin_on_this_machine_is_admitted(system: Syste
 
 async def test_a_forwarded_address_counts_only_from_a_trusted_proxy(tmp_path: Path) -> None:
     forged = {"X-Forwarded-For": "8.8.8.8"}
-    async with small_system(tmp_path) as system, system.client(additional_headers=forged):
+    async with small_system(tmp_path, anonymous="on") as system, system.client(additional_headers=forged):
         pass
     trusted: Any = ["127.0.0.1/32"]
-    async with small_system(tmp_path, trusted_proxies=trusted) as system:
+    async with small_system(tmp_path, anonymous="on", trusted_proxies=trusted) as system:
         error = await refused(system, origin=None, additional_headers=forged)
         assert error.response.status_code == 403, "without an Origin a client from elsewhere needs a token"
 
 
 @pytest.mark.parametrize("field", ["X-Forwarded-For", "Forwarded", "Via"])
-async def test_a_client_behind_an_untrusted_proxy_is_not_on_this_machine(system: System, field: str) -> None:
-    error = await refused(system, origin=None, additional_headers={field: "127.0.0.1"})
+@pytest.mark.parametrize("origin", [None, "http://localhost:8080"])
+async def test_a_client_behind_an_untrusted_proxy_is_not_on_this_machine(
+    system: System, field: str, origin: str | None
+) -> None:
+    error = await refused(system, origin=origin, additional_headers={field: "127.0.0.1"})
     assert error.response.status_code == 403, "the proxy may forward for anybody"
 
 

@@ -1,6 +1,7 @@
 """``POST /v1/locate`` without sockets."""
 
 import random
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,19 +9,35 @@ import httpx
 import orjson
 import pytest
 
+from diem.links.client_auth import ClientAuth
+from diem.process.clock import ManualClock, SystemClock
+from diem.process.edge_settings import Anonymous
 from diem.process.limits import AddressRateLimiter, RateLimit
 from diem.process.listeners import origin_allowed
+from diem.tokens.key_set import TokenKey
+from diem.tokens.verifier import Verifier
 from metadata.api import LocateApi
 from metadata.directory import Directory
 from metadata.locate import MAX_REQUEST_BYTES, OwnerLookup
 from tests.support.security_events import recorded_events
+from tests.support.tokens import NOW, Issuer
 from tests.unit.metadata.snapshots import FixedLoads, a_map, clone, server
 
 PAGE = "http://localhost:8080"
 SITE = "https://site.test"
 
 
-def api(*, ready: bool = True, rate: RateLimit | None = None, loopback_bind: bool = True) -> LocateApi:
+ISSUER = Issuer()
+
+
+def api(
+    *,
+    ready: bool = True,
+    rate: RateLimit | None = None,
+    loopback_bind: bool = True,
+    anonymous: Anonymous = "auto",
+    auth: ClientAuth | None = None,
+) -> LocateApi:
     limit = rate or RateLimit(1000, 1000)
     directory = Directory([1])
     if ready:
@@ -28,7 +45,25 @@ def api(*, ready: bool = True, rate: RateLimit | None = None, loopback_bind: boo
         directory.update_group(1, clone(1), 0, 0.0)
     owners = OwnerLookup(directory, FixedLoads(), random.Random(1))
     allows_origin = partial(origin_allowed, allowed=frozenset({SITE}), page_port=8080, loopback_bind=loopback_bind)
-    return LocateApi(owners, allows_origin, AddressRateLimiter(limit, limit), max_names=1000)
+    return LocateApi(
+        owners,
+        allows_origin,
+        AddressRateLimiter(limit, limit),
+        auth or ClientAuth(SystemClock()),
+        max_names=1000,
+        anonymous=anonymous,
+        loopback_bind=loopback_bind,
+    )
+
+
+def api_with_tokens(*keys: TokenKey, locations: Sequence[str] = ()) -> LocateApi:
+    """Return an API whose clients all need tokens."""
+    auth = ClientAuth(ManualClock(0, int(NOW * 1000)), Verifier(keys), locations)
+    return api(anonymous="off", auth=auth)
+
+
+def bearing(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
 
 
 async def request(
@@ -121,7 +156,7 @@ async def test_preflight_requests_of_allowed_origins_are_answered() -> None:
     assert answer.status_code == 204
     assert answer.headers["Access-Control-Allow-Origin"] == SITE
     assert answer.headers["Access-Control-Allow-Methods"] == "POST"
-    assert answer.headers["Access-Control-Allow-Headers"] == "Content-Type"
+    assert answer.headers["Access-Control-Allow-Headers"] == "Authorization, Content-Type"
     refused = await request(api(), b"", "OPTIONS", headers={"Origin": "http://evil.test", **preflight})
     assert "Access-Control-Allow-Origin" not in refused.headers
 
@@ -130,10 +165,51 @@ async def test_loopback_origins_are_allowed_only_on_a_loopback_bind() -> None:
     assert (await request(api(loopback_bind=False), headers={"Origin": PAGE})).status_code == 403
 
 
-async def test_requests_without_an_origin_are_allowed_only_from_this_machine() -> None:
-    assert (await request(api(), client="127.0.0.1")).status_code == 200
-    assert problem_of(await request(api(), client="192.0.2.1")) == (403, "origin")
-    assert (await request(api(), client="192.0.2.1", headers={"Origin": SITE})).status_code == 200
+async def test_requests_without_a_token_are_allowed_only_from_this_machine() -> None:
+    for origin in ({}, {"Origin": SITE}):
+        assert (await request(api(), client="127.0.0.1", headers=origin)).status_code == 200
+        answer = await request(api(), client="192.0.2.1", headers=origin)
+        assert problem_of(answer) == (401, "unauthorised")
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert problem_of(await request(api(loopback_bind=False), headers={"Origin": SITE})) == (401, "unauthorised")
+
+
+async def test_where_anonymous_clients_are_allowed_programs_of_other_machines_need_a_token() -> None:
+    app = api(anonymous="on", loopback_bind=False)
+    assert (await request(app, client="192.0.2.1", headers={"Origin": SITE})).status_code == 200
+    assert problem_of(await request(app, client="192.0.2.1")) == (401, "unauthorised")
+    assert (await request(app, client="127.0.0.1")).status_code == 200
+
+
+async def test_token_covers_its_endpoints_and_no_others() -> None:
+    app = api_with_tokens(ISSUER.key)
+    assert problem_of(await request(app)) == (401, "unauthorised")
+    content = b'{"endpoints":["/a","/dam/x","bad"]}'
+    answer = await request(app, content, headers=bearing(ISSUER.token(prefixes=["/a"])), client="192.0.2.1")
+    assert answer.json()["endpoints"] == {"/a": {"owner": server(1).public}}
+    assert {name: why["code"] for name, why in answer.json()["rejected"].items()} == {
+        "/dam/x": "forbidden",
+        "bad": "bad_name",
+    }
+    everything = await request(app, content, headers=bearing(ISSUER.token(prefixes=["/"])))
+    assert set(everything.json()["endpoints"]) == {"/a", "/dam/x"}
+
+
+@pytest.mark.parametrize(
+    "header", [f"Bearer {Issuer().token()}", f"Bearer {ISSUER.token(exp=int(NOW) - 60)}", "Bearer", "Basic YTpi", ""]
+)
+async def test_bad_token_is_refused_even_where_none_is_needed(header: str) -> None:
+    for app in (api_with_tokens(ISSUER.key), api(auth=ClientAuth(ManualClock(), Verifier([ISSUER.key])))):
+        answer = await request(app, headers={"Authorization": header})
+        assert problem_of(answer) == (401, "unauthorised")
+        assert header.removeprefix("Bearer ") == "" or header.removeprefix("Bearer ") not in answer.text
+
+
+async def test_before_the_keys_are_read_a_token_is_answered_with_503() -> None:
+    app = api_with_tokens(locations=["https://issuer.test/keys"])
+    answer = await request(app, headers=bearing(ISSUER.token()))
+    assert problem_of(answer) == (503, "not_ready")
+    assert answer.headers["Retry-After"] == "2"
 
 
 async def test_requests_beyond_the_rate_of_an_address_are_refused_with_retry_after() -> None:

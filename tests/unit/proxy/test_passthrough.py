@@ -298,3 +298,63 @@ def test_trace_has_the_new_endpoints_of_an_answer_and_those_without_a_version(ha
     trace_subscribed(harness.session, {A: 7, B: None})
     trace_subscribed(harness.session, {A: None, A2: 0})
     assert trace.requests == [(sorted([A.encode(), B.encode()]), [B.encode()]), ([A2.encode()], [])]
+
+
+def of_type(harness: Harness, kind: str) -> list[dict[str, Any]]:
+    return [message for message in harness.sent if message["type"] == kind]
+
+
+def test_ended_rights_withhold_updates_until_the_server_has_confirmed(harness: Harness) -> None:
+    harness.subscribe(1, A=0, A2=0)
+    upstream = harness.open(A)
+    harness.receive(A, messages.subscribed(1, {A: START, A2: START}, {}))
+    assert harness.proxy.restrict(harness.edge, lambda name: name != A) == [A]
+    assert upstream.requested[-1] == ("unsubscribe", {A: None})
+    assert upstream.inspected, "no update may take the short way past the check"
+    frames = [text_frame(encode(name, START + 1, START + 1)) for name in (A, A2)]
+    harness.client.updates(harness.urls[A], b"".join(frames), 2)
+    harness.client.updates(harness.urls[A], frames[0], 1)
+    harness.receive(A, messages.resync([A, A2]))
+    assert [message["endpoint"] for message in of_type(harness, "update")] == [A2]
+    assert [message["endpoints"] for message in of_type(harness, "resync")] == [[A2]]
+    assert harness.stats.offered == 2
+    harness.receive(A, messages.unsubscribed(2, [A]))
+    assert not upstream.inspected
+    assert not of_type(harness, "unsubscribed"), "the client has not unsubscribed"
+
+
+def test_ended_rights_refuse_the_request_that_waits_for_them(harness: Harness) -> None:
+    harness.subscribe(1, A=0, B=0)
+    harness.open(A)
+    assert set(harness.proxy.restrict(harness.edge, lambda name: name == B)) == {A}
+    harness.receive(A, messages.subscribed(1, {A: START}, {}))
+    (refused,) = harness.sent
+    assert (refused["id"], refused["endpoints"], set(refused["rejected"])) == (1, {}, {A})
+    assert refused["rejected"][A]["code"] == "forbidden"
+    harness.open(B)
+    harness.receive(B, messages.subscribed(1, {B: START}, {}))
+    assert harness.sent[-1] == {"type": "subscribed", "id": 1, "endpoints": {B: START}}
+
+
+def test_subscription_after_regained_rights_is_not_withheld(harness: Harness) -> None:
+    harness.subscribe(1, A=0)
+    upstream = harness.open(A)
+    harness.receive(A, messages.subscribed(1, {A: START}, {}))
+    harness.proxy.restrict(harness.edge, lambda _: False)
+    harness.subscribe(2, A=0)
+    harness.receive(A, messages.subscribed(3, {A: START}, {}))
+    harness.proxy.restrict(harness.edge, lambda _: False)
+    harness.receive(A, messages.unsubscribed(2, [A]))
+    frame = text_frame(encode(A, START + 1, START + 1))
+    harness.client.updates(harness.urls[A], frame, 1)
+    assert not of_type(harness, "update"), "the second unsubscribe is not confirmed yet"
+    harness.subscribe(3, A=0)
+    harness.client.updates(harness.urls[A], frame, 1)
+    assert len(of_type(harness, "update")) == 1
+    assert [kind for kind, _ in upstream.requested] == ["subscribe", "unsubscribe"] * 2 + ["subscribe"]
+
+
+def test_ended_rights_of_a_client_without_subscriptions_need_nothing(harness: Harness) -> None:
+    assert harness.proxy.restrict(harness.edge, lambda _: False) == []
+    harness.subscribe(1, A=0)
+    assert harness.proxy.restrict(harness.edge, lambda _: True) == []

@@ -7,7 +7,7 @@ import pytest
 
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import ManualClock
-from diem.protocol.messages import BAD_NAME, Unsubscribe
+from diem.protocol.messages import BAD_NAME, FORBIDDEN
 from proxy.pending import ANSWER_TIMEOUT_S, COALESCE_S, PendingSubscribe, PendingSubscribes, PendingUnsubscribes
 from tests.unit.proxy.world import Timers
 
@@ -21,6 +21,7 @@ class Subscribes:
     def __init__(self) -> None:
         self.timers = Timers(ManualClock())
         self.calls: list[object] = []
+        self.rejected: set[str] = set()
         self.pending = PendingSubscribes(self._answer, self._expired, self.timers.later)
 
     def add(self, request_id: int, *waiting: str, client: EdgeConnection = CLIENT) -> None:
@@ -28,7 +29,8 @@ class Subscribes:
 
     def _answer(self, request: PendingSubscribe) -> None:
         self.calls.append((request.id, request.ready))
-        request.ready = {}
+        self.rejected |= request.rejected.keys()
+        request.ready, request.rejected = {}, {}
 
     def _expired(self, names: Iterable[str]) -> None:
         self.calls.append(list(names))
@@ -81,6 +83,31 @@ def test_cancelled_endpoint_is_answered_at_once_with_all_that_is_ready(subscribe
     assert subscribes.pending.names(CLIENT) == {"/c"}
 
 
+def test_refused_endpoint_is_answered_at_once_and_never_with_a_version(subscribes: Subscribes) -> None:
+    subscribes.add(1, "/a", "/b", "/c")
+    subscribes.add(1, "/a", client=OTHER)
+    subscribes.pending.resync(["/a"])
+    subscribes.pending.resolve({"/a": 1, "/c": 3})
+    subscribes.calls.clear()
+    subscribes.pending.reject(CLIENT, ["/a", "/b", "/not/requested"], FORBIDDEN)
+    assert subscribes.calls == [(1, {"/c": 3})]
+    assert subscribes.rejected == {"/a", "/b"}
+    assert not subscribes.pending.by_client
+    assert not subscribes.timers.waiting
+    subscribes.pending.resolve({"/a": 2, "/b": 2})
+    assert len(subscribes.calls) == 1
+
+
+def test_refused_endpoint_leaves_the_rest_of_its_request_waiting(subscribes: Subscribes) -> None:
+    subscribes.add(1, "/a", "/b")
+    subscribes.pending.reject(CLIENT, ["/a"], FORBIDDEN)
+    assert subscribes.calls == [(1, {})]
+    assert subscribes.pending.names(CLIENT) == {"/b"}
+    assert "/a" not in subscribes.pending
+    subscribes.pending.resolve({"/b": 2})
+    assert subscribes.calls == [(1, {}), (1, {"/b": 2})]
+
+
 def test_requests_of_a_client_that_is_gone_are_dropped_unanswered(subscribes: Subscribes) -> None:
     subscribes.add(1, "/a", "/b")
     subscribes.add(2, "/b", "/c")
@@ -95,12 +122,12 @@ def test_requests_of_a_client_that_is_gone_are_dropped_unanswered(subscribes: Su
 
 def test_unsubscribe_is_confirmed_once_when_every_server_has_confirmed() -> None:
     confirmed: list[int] = []
-    pending = PendingUnsubscribes(lambda request: confirmed.append(request.id))
+    pending = PendingUnsubscribes()
     pending.sent(ONE, 1, ["/a"])
     pending.sent(TWO, 1, ["/b"])
-    pending.add(Unsubscribe(7, ["/a", "/b"]))
-    pending.add(Unsubscribe(8, ["/a"]))
-    pending.add(Unsubscribe(9, ["/never/subscribed"]))
+    pending.add(["/a", "/b"], lambda: confirmed.append(7))
+    pending.add(["/a"], lambda: confirmed.append(8))
+    pending.add(["/never/subscribed"], lambda: confirmed.append(9))
     assert confirmed == [9]
     assert (len(pending), pending.urls) == (2, {ONE, TWO})
     pending.confirmed(ONE, 1)

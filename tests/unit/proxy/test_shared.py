@@ -415,3 +415,33 @@ def test_versions_of_an_endpoint_are_forgotten_with_its_last_subscriber(world: W
     assert world.shared.relay.has_version(A.encode())
     client.unsubscribe(A)
     assert not world.shared.relay.has_version(A.encode())
+
+
+def test_ended_rights_unsubscribe_and_refuse_what_is_pending(world: World) -> None:
+    world.put(A)
+    client, other = world.client(), world.client()
+    client.subscribe(A)
+    other.subscribe(A)
+    run(world.server_of(A))
+    client.subscribe(A2, B)
+    received = len(client.received)
+    assert set(world.shared.restrict(client.edge, lambda name: name == B)) == {A, A2}
+    (refused,) = client.received[received:]
+    assert (refused["endpoints"], set(refused["rejected"])) == ({}, {A2})
+    client.confirmed -= {A}
+    world.put(A)
+    world.put(A2)
+    run(world.server_of(A))
+    run(world.server_of(B))
+    assert other.held[A] == world.latest[A]
+    assert client.received[-1]["endpoints"] == {B: None}
+    assert world.shared.relay.wanted == {A.encode(), B.encode()}
+
+
+def test_names_refused_at_the_edge_are_in_the_answer(world: World) -> None:
+    client = world.client()
+    client.unanswered[7] = {A, "/secret"}
+    world.shared.subscribe(client.edge, messages.Subscribe(7, {A: 0}, {"/secret": messages.FORBIDDEN}))
+    run(world.server_of(A))
+    (answer,) = client.received
+    assert (answer["endpoints"], set(answer["rejected"])) == ({A: None}, {"/secret"})

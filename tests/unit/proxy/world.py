@@ -60,6 +60,7 @@ class FakeUpstream:
         self.url = url
         self.transport = FakeTransport()
         self.requests: deque[tuple[str, int, dict[str, int | None]]] = deque()
+        self.inspected = False
 
     @property
     def itself(self) -> Upstream:
@@ -68,6 +69,9 @@ class FakeUpstream:
     @property
     def requested(self) -> list[tuple[str, dict[str, int | None]]]:
         return [(kind, known) for kind, _, known in self.requests]
+
+    def inspect(self, *, inspected: bool) -> None:
+        self.inspected = inspected
 
     def send_text(self, payload: bytes) -> None:
         message = orjson.loads(payload)

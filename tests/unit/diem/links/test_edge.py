@@ -1,7 +1,7 @@
 """Admission: the limits of one address, which reconnects do not reset."""
 
 from ipaddress import ip_network
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from websockets.datastructures import Headers
@@ -18,11 +18,12 @@ def knock(gate: Admission, address: str, now: float = 0.0) -> MessageAllowance |
     headers = Headers({"Origin": f"http://localhost:{PAGE}", "X-Forwarded-For": address})
     found, outcome = gate.admit("127.0.0.1", headers, now)
     assert found == address
-    return outcome
+    return outcome if isinstance(outcome, Reply) else outcome.allowance
 
 
-def gate_with(**rules: float) -> Admission:
-    return Admission(AdmissionRules(page_port=PAGE, trusted_proxies=(ip_network("127.0.0.0/8"),), **rules))  # type: ignore[arg-type]
+def gate_with(**rules: Any) -> Admission:
+    given: dict[str, Any] = {"page_port": PAGE, "trusted_proxies": (ip_network("127.0.0.0/8"),), "anonymous": "on"}
+    return Admission(AdmissionRules(**given | rules))
 
 
 def test_neighbours_in_one_ipv6_network_share_their_violations() -> None:

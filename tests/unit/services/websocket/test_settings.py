@@ -6,8 +6,7 @@ from websockets.datastructures import Headers
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
-from diem.links.edge import Admission, admission_rules
-from diem.process.limits import MessageAllowance
+from diem.links.edge import Admission, Admitted, admission_rules
 from diem.protocol.messages import MAX_NAMES
 from diem.protocol.partition_map import Head, PartitionMap
 from services.websocket.settings import GROUP_ALLOWANCE, Settings
@@ -40,8 +39,8 @@ def test_one_server_accepts_the_subscriptions_that_a_client_held_at_eight_and_no
 def test_client_may_subscribe_twice_to_its_limit_at_once(mode: str) -> None:
     settings = Settings.model_validate({"mode": mode})
     outcome = Admission(admission_rules(settings)).admit("127.0.0.1", Headers(), 0.0)[1]
-    assert isinstance(outcome, MessageAllowance)
+    assert isinstance(outcome, Admitted)
     for _ in range(2):
         for start in range(0, settings.connection_subscriptions, MAX_NAMES):
-            assert outcome.messages.take(0.0)
-            outcome.charge_names(0.0, min(MAX_NAMES, settings.connection_subscriptions - start))
+            assert outcome.allowance.messages.take(0.0)
+            outcome.allowance.charge_names(0.0, min(MAX_NAMES, settings.connection_subscriptions - start))

@@ -1,0 +1,283 @@
+"""Authentication of the clients of an edge: tokens, the deadlines that follow from them, and revoked API keys.
+
+docs/reliability.md S3 to S6. The claims of a token decide on each name (S7); ``edge_connection`` asks them.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
+
+from diem.errors import DiemError
+from diem.process import metrics
+from diem.process.clock import Clock
+from diem.process.edge_settings import Anonymous, PublicSettings
+from diem.process.listeners import is_loopback
+from diem.process.metrics import Sample
+from diem.protocol.codes import Close
+from diem.tokens.claims import Claims
+from diem.tokens.errors import TokenExpired, TokenInvalid, TokenRevoked
+from diem.tokens.key_source import KeySource, Location
+from diem.tokens.verifier import Verifier
+
+AUTH_TIMEOUT_S: Final = 10.0
+"""Seconds in which a client that needs a token must present it (docs/reliability.md S4)."""
+EXPIRY_GRACE_S: Final = 25.0
+"""Seconds after the expiry of a token in which it can still be refreshed (docs/reliability.md S5)."""
+BEARER: Final = "bearer."
+"""Beginning of a subprotocol that is a token; never selected, so it is not in the response."""
+RETRY_AFTER_S: Final = 2
+"""Seconds after which a client tries again that came before the keys of tokens were known."""
+
+
+class Outcome(StrEnum):
+    """Result of an attempt to authenticate; label of a metric."""
+
+    ACCEPTED = "accepted"
+    REFRESHED = "refreshed"
+    INVALID = "invalid"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+    NO_KEYS = "no_keys"
+    """The keys of tokens have not been read yet."""
+    TIMEOUT = "timeout"
+    """No token within :data:`AUTH_TIMEOUT_S`."""
+
+
+@dataclass(eq=False)
+class AuthRefused(DiemError):
+    """A token was refused. ``code`` closes the connection; ``reason`` never contains a part of the token."""
+
+    template = "{reason}"
+
+    code: Close
+    reason: str
+
+    @property
+    def close_reason(self) -> str:
+        """Reason of the close frame: the delay before the client tries again, if that may help."""
+        return f"retry={RETRY_AFTER_S * 1000}" if self.code is Close.OVERLOAD else "the token is not accepted"
+
+
+class Member(Hashable, Protocol):
+    """A connection. :class:`ClientAuth` alone changes these attributes."""
+
+    claims: Claims | None
+    """Rights by its latest token; None if it has presented none."""
+    auth_due: int
+    """Second of the monotonic clock at which it is closed, without claims for the lack of a token; 0 for never."""
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Close it."""
+        ...
+
+
+M = TypeVar("M", bound=Hashable)
+
+
+class Deadlines(Generic[M]):
+    """Members by the second at which each is due; at most one deadline a member.
+
+    An entry in a set instead of a timer for each of ten thousand connections, which may wait for hours.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._members: dict[int, set[M]] = {}
+        self._passed = math.floor(now)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._members.values()))
+
+    def add(self, member: M, at: float) -> int:
+        """Add a member that is due at ``at``, or in the next second if that is past; return its second."""
+        second = max(math.ceil(at), self._passed + 1)
+        self._members.setdefault(second, set()).add(member)
+        return second
+
+    def discard(self, member: M, second: int) -> None:
+        """Remove a member; a no-op if it was due already."""
+        found = self._members.get(second)
+        if found is not None:
+            found.discard(member)
+            if not found:
+                del self._members[second]
+
+    def pop_due(self, now: float) -> list[M]:
+        """Remove and return the members that are due at ``now``."""
+        seconds = range(self._passed + 1, math.floor(now) + 1)
+        self._passed = max(self._passed, math.floor(now))
+        return [member for second in seconds for member in self._members.pop(second, ())]
+
+
+class ClientAuth:
+    """Tokens and deadlines of the connections of one process; used on the event loop only.
+
+    Args:
+        clock: tokens expire by its wall clock when they are presented, connections by its monotonic clock.
+        verifier: checks tokens; None: this process accepts none.
+        key_locations: files and URLs of JWK Sets, by which :meth:`run` keeps the keys of the verifier current.
+    """
+
+    def __init__(
+        self, clock: Clock, verifier: Verifier | None = None, key_locations: Sequence[str | Location] = ()
+    ) -> None:
+        self._clock = clock
+        self._verifier = verifier
+        self._deadlines: Deadlines[Member] = Deadlines(clock.monotonic())
+        self._revoked: set[str] = set()
+        """API keys that were revoked since the last :meth:`pop_due`."""
+        self.outcomes: Counter[Outcome] = Counter()
+        self.authenticated = 0
+        """Open connections with a token."""
+        self.pending = 0
+        """Open connections that must present one."""
+        self._keys: KeySource | None = None
+        if verifier is not None and key_locations:
+            self._keys = KeySource(key_locations, verifier, on_revoked=self._revoked.update, clock=clock)
+
+    @classmethod
+    def of(cls, settings: PublicSettings, clock: Clock) -> Self:
+        """Return the authentication that a process was configured with.
+
+        Raises:
+            ConfigurationError: a file with keys cannot be used, or a URL could be answered by anybody.
+        """
+        if not settings.token_keys:
+            return cls(clock)
+        verifier = Verifier(audience=settings.token_audience, issuers=settings.token_issuers)
+        auth = cls(clock, verifier, settings.token_keys)
+        if auth._keys is not None:
+            auth._keys.load_files()
+        return auth
+
+    async def run(self) -> None:
+        """Keep the keys current, until cancelled."""
+        if self._keys is not None:
+            await self._keys.run()
+        else:
+            await asyncio.Event().wait()
+
+    @property
+    def accepts_tokens(self) -> bool:
+        """Whether clients can authenticate here."""
+        return self._verifier is not None
+
+    # Tokens
+
+    def verify(self, token: str) -> Claims:
+        """Return the claims of a token.
+
+        Raises:
+            AuthRefused: it is not valid here and now.
+        """
+        if self._verifier is None:
+            raise AuthRefused(Close.UNAUTHORISED, "this server accepts no tokens")
+        try:
+            return self._verifier.verify(token, self._clock.wall_ms() / 1000)
+        except TokenExpired as error:
+            self.outcomes[Outcome.EXPIRED] += 1
+            raise AuthRefused(Close.TOKEN_EXPIRED, str(error)) from None
+        except TokenRevoked as error:
+            self.outcomes[Outcome.REVOKED] += 1
+            raise AuthRefused(Close.LOGGED_OUT, str(error)) from None
+        except TokenInvalid as error:
+            if self._keys is not None and not self._keys.ready:
+                self.outcomes[Outcome.NO_KEYS] += 1
+                raise AuthRefused(Close.OVERLOAD, "the keys of tokens have not all been read yet") from None
+            self.outcomes[Outcome.INVALID] += 1
+            raise AuthRefused(Close.UNAUTHORISED, str(error)) from None
+
+    # Connections
+
+    def wait(self, member: Member) -> None:
+        """Give a new connection :data:`AUTH_TIMEOUT_S` to present a token."""
+        member.auth_due = self._deadlines.add(member, self._clock.monotonic() + AUTH_TIMEOUT_S)
+        self.pending += 1
+
+    def accept(self, member: Member, claims: Claims) -> None:
+        """Give a connection the rights of a token, until :data:`EXPIRY_GRACE_S` after its expiry."""
+        first = member.claims is None
+        self.outcomes[Outcome.ACCEPTED if first else Outcome.REFRESHED] += 1
+        if first:
+            self.authenticated += 1
+            self.pending -= member.auth_due > 0
+        self._deadlines.discard(member, member.auth_due)
+        member.claims = claims
+        remaining = claims.expires_at + EXPIRY_GRACE_S - self._clock.wall_ms() / 1000
+        member.auth_due = self._deadlines.add(member, self._clock.monotonic() + remaining)
+
+    def forget(self, member: Member) -> None:
+        """Remove a connection that is closing."""
+        if member.claims is not None:
+            self.authenticated -= 1
+        elif member.auth_due:
+            self.pending -= 1
+        self._deadlines.discard(member, member.auth_due)
+        member.claims, member.auth_due = None, 0
+
+    def pop_due(self, members: Iterable[Member]) -> Sequence[tuple[Member, Close, str]]:
+        """Return the connections to close now, each with code and reason; ``members`` are all that are open."""
+        now = self._clock.monotonic()
+        if self._revoked:
+            for member in members:
+                if member.claims is not None and member.claims.key in self._revoked:
+                    self._deadlines.discard(member, member.auth_due)
+                    member.auth_due = self._deadlines.add(member, math.floor(now))
+            self._revoked.clear()
+        return [(member, *self._reason(member)) for member in self._deadlines.pop_due(now)]
+
+    def _reason(self, member: Member) -> tuple[Close, str]:
+        if member.claims is None:
+            self.outcomes[Outcome.TIMEOUT] += 1
+            return Close.AUTH_TIMEOUT, f"no token within {AUTH_TIMEOUT_S:g} s"
+        if self._verifier is not None and self._verifier.revoked(member.claims):
+            self.outcomes[Outcome.REVOKED] += 1
+            return Close.LOGGED_OUT, "the API key of the token was revoked"
+        return Close.TOKEN_EXPIRED, "the token has expired"
+
+    # Reports
+
+    def status(self) -> dict[str, Any]:
+        """Return the part of ``/status`` about tokens; empty where none are accepted."""
+        return {} if self._keys is None else {"tokens": self._keys.status()}
+
+    def samples_of_keys(self) -> Iterable[Sample]:
+        """Sample the keys, and the tokens that were verified with them."""
+        return () if self._keys is None else self._keys.samples()
+
+    def samples(self, connections: int) -> Iterable[Sample]:
+        """Sample attempts by outcome, and the open ``connections`` by who their clients are."""
+        yield from self.samples_of_keys()
+        for outcome in Outcome:
+            yield metrics.AUTHENTICATIONS.sample(self.outcomes[outcome], outcome)
+        for access, count in self.counts(connections).items():
+            yield metrics.CLIENTS_BY_ACCESS.sample(count, access)
+
+    def counts(self, connections: int) -> dict[str, int]:
+        """Return how many of the open ``connections`` have a token, need none, and must present one."""
+        known = {"authenticated": self.authenticated, "pending": self.pending}
+        return {"anonymous": connections - sum(known.values()), **known}
+
+
+def may_be_anonymous(rule: Anonymous, address: str, *, loopback_bind: bool, has_origin: bool) -> bool:
+    """Return whether a client needs no token (docs/reliability.md S2 and S3).
+
+    Args:
+        rule: the setting.
+        address: of the client behind trusted proxies; no loopback address if any other proxy has left a trace.
+        loopback_bind: the listener can be reached from this machine only.
+        has_origin: the request has an allowed Origin. Without one the client is no browser: it needs a token unless it
+            is on this machine.
+    """
+    if rule == "auto":
+        return loopback_bind and is_loopback(address)
+    return rule == "on" and (has_origin or is_loopback(address))
+
+
+def bearer_tokens(subprotocols: Iterable[str]) -> list[str]:
+    """Return the tokens among the subprotocols that a client offers, values of ``Sec-WebSocket-Protocol`` fields."""
+    offered = (each.strip() for field in subprotocols for each in field.split(","))
+    return [each.removeprefix(BEARER) for each in offered if each.startswith(BEARER)]

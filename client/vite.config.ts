@@ -1,9 +1,11 @@
 import { defineConfig } from "vite";
 
+const SDK = new URL("src/sdk/index.ts", import.meta.url).pathname;
+
 /** Two entries: the demo page, and the SDK under a name that stays, for pages without a bundler (`import … from "/diem.js"`). */
 export default defineConfig({
   base: "./",
-  resolve: { alias: { "diem-client": new URL("src/sdk/index.ts", import.meta.url).pathname } }, // the examples, as users write them
+  resolve: { alias: { "diem-client": SDK, "/diem.js": SDK } }, // the examples, as users write them
   build: {
     target: "es2022",
     cssTarget: ["chrome123", "firefox120", "safari17.5"], // light-dark() as it is written
@@ -14,8 +16,8 @@ export default defineConfig({
       output: {
         entryFileNames: (chunk) => (chunk.name === "diem" ? "diem.js" : "assets/[name]-[hash].js"),
         // The page takes the SDK by a hashed name, so that a cached diem.js never meets a newer page.
-        // What only mode z-client needs is loaded when the configuration says so.
-        codeSplitting: { groups: [{ name: "sdk", test: /src\/sdk\/(?!index|partitioned|pool|routes|locator)/ }] },
+        // What only mode z-client and pages with tokens need is loaded when they do.
+        codeSplitting: { groups: [{ name: "sdk", test: /src\/sdk\/(?!index|partitioned|pool|routes|locator|tokens)/ }] },
       },
     },
   },

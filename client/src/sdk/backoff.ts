@@ -9,16 +9,12 @@ import { MAX_NAMES } from "./messages.ts";
 const BASE_MS = 500;
 export const CAP_MS = 30_000;
 
-/** A random delay in milliseconds within the protocol's window after so many failures: 0.5 s, doubled, at most 30 s. */
-export function jitter(random: () => number, failures: number): number {
-  return random() * windowMs(failures, CAP_MS);
-}
-
-const windowMs = (failures: number, capMs: number): number => Math.min(capMs, BASE_MS * 2 ** Math.min(failures, 30));
+/** The bound in milliseconds of a random delay after so many failures: 0.5 s, doubled, at most `capMs`. */
+export const windowMs = (failures: number, capMs: number): number => Math.min(capMs, BASE_MS * 2 ** Math.min(failures, 30));
 
 /** Delays drawn uniformly from a window that doubles from half a second to `capMs` (full jitter). */
 export class Backoff {
-  /** Failures since the last reset. */
+  /** Failures in a row; 0 begins with the shortest window again. */
   failures = 0;
   readonly #env: Environment;
   /** The longest window, unless a server asks for a longer one. */
@@ -36,15 +32,6 @@ export class Backoff {
     const bound = window ?? Math.min(windowMs(this.failures, this.capMs), Math.max(BASE_MS, this.#env.now() - this.since));
     this.failures += 1;
     return this.#env.random() * bound;
-  }
-
-  /** Takes the last failure back. */
-  refund(): void {
-    this.failures -= 1;
-  }
-
-  reset(): void {
-    this.failures = 0;
   }
 }
 

@@ -14,14 +14,8 @@ export interface Entry {
   readonly etag: string | null;
 }
 
-export interface CacheBounds {
-  /** Datasets, in memory and in the store. */
-  readonly entries: number;
-  /** Characters of JSON in the store. */
-  readonly storedChars: number;
-}
-
-const BOUNDS: CacheBounds = { entries: 256, storedChars: 2_000_000 };
+/** In memory, `entries` alone. */
+const BOUNDS: Bounds = { entries: 256, chars: 2_000_000 };
 const SAVE_AFTER_MS = 1_000;
 /** A store that has not answered after this is not waited for. */
 const LOAD_WAIT_MS = 1_000;
@@ -36,7 +30,7 @@ export class DataCache {
   /** Like `loaded`, but after a second at the latest: fetches wait for this. */
   readonly ready: Promise<void>;
   readonly #env: Environment;
-  readonly #bounds: CacheBounds;
+  readonly #bounds: Bounds;
   readonly #entries = new Map<string, Entry>();
   /** Datasets of earlier visits that have not been used yet. */
   readonly #left = new Map<string, Stored>();
@@ -50,7 +44,8 @@ export class DataCache {
   /** Prefix of this key's datasets in the store; null: unknown, because the host has no digest. */
   readonly #owner: Promise<string | null>;
 
-  constructor(env: Environment, bounds: CacheBounds = BOUNDS, apiKey?: string) {
+  /** `apiKey`: null where another secret says what may be read; nothing is stored then. */
+  constructor(env: Environment, bounds: Bounds = BOUNDS, apiKey: string | null = "") {
     this.#env = env;
     this.#bounds = bounds;
     this.#timer = new ResettableTimer(env);
@@ -97,11 +92,10 @@ export class DataCache {
     });
     this.#unsaved.clear();
     this.#timer.clear();
-    const { entries, storedChars } = this.#bounds;
     if (stored.length === 0) return;
     this.#writing += 1;
     const done = (): void => void (this.#writing -= 1);
-    this.#write(stored, { entries, chars: storedChars }).then(done, done);
+    this.#write(stored).then(done, done);
   }
 
   /**
@@ -133,9 +127,9 @@ export class DataCache {
     }
   }
 
-  async #write(stored: readonly Stored[], bounds: Bounds): Promise<void> {
+  async #write(stored: readonly Stored[]): Promise<void> {
     const own = await this.#owner;
-    if (own !== null) await this.#env.storage?.save(stored.map((entry) => ({ ...entry, endpoint: own + entry.endpoint })), bounds);
+    if (own !== null) await this.#env.storage?.save(stored.map((entry) => ({ ...entry, endpoint: own + entry.endpoint })), this.#bounds);
   }
 
   #keep(endpoint: string, entry: Entry): void {
@@ -160,8 +154,8 @@ export class DataCache {
 }
 
 /** Anonymous visitors' datasets have no prefix; no endpoint begins like that of a key. */
-async function owner(env: Environment, apiKey: string | undefined): Promise<string | null> {
-  if (!apiKey) return "";
+async function owner(env: Environment, apiKey: string | null): Promise<string | null> {
+  if (!apiKey) return apiKey;
   try {
     const found = await env.digest?.(apiKey);
     return found ? `${found} ` : null;

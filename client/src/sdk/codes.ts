@@ -42,13 +42,10 @@ export const ERROR_CODES = [
 
 export type ErrorCode = (typeof ERROR_CODES)[number];
 
-const RECONNECT = new Map<number, boolean>(
-  Object.values(CLOSE_CODES).map(({ code, reconnect }) => [code, reconnect]),
-);
-
 /** Whether to reconnect after `code`. Codes without a row (1006 of a lost connection, new ones) go by their range. */
 export function reconnects(code: number): boolean {
-  return RECONNECT.get(code) ?? code < CLOSE_CODES.BAD_REQUEST.code;
+  const row = Object.values(CLOSE_CODES).find((found) => found.code === code);
+  return row?.reconnect ?? code < CLOSE_CODES.BAD_REQUEST.code;
 }
 
 /**

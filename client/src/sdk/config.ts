@@ -41,16 +41,13 @@ export class ConfigSource {
   }
 
   /** Reads again; keeps the last configuration when that fails. */
-  async reread(): Promise<Config> {
+  reread(): Promise<Config> {
     const known = this.#config;
     this.#config = null;
-    try {
-      return await this.get();
-    } catch (error) {
+    return this.get().catch((error: unknown) => {
       if (known === null) throw error;
-      this.#config ??= known;
-      return known;
-    }
+      return (this.#config ??= known);
+    });
   }
 
   /** The server to dial: one at random, after a failure another one; every third failure in a row re-reads first. */

@@ -4,7 +4,7 @@ import { CLOSE_CODES, reconnects, retryWindow } from "./codes.ts";
 import type { Environment, Socket } from "./environment.ts";
 import type { DataError } from "./http.ts";
 import type { ClientMessage, ServerFrame, WelcomeFrame } from "./messages.ts";
-import { SUBPROTOCOL, parseFrame } from "./messages.ts";
+import { parseFrame } from "./messages.ts";
 import { Subject } from "./observable.ts";
 import { Backoff } from "./backoff.ts";
 import { ResettableTimer } from "./timers.ts";
@@ -34,14 +34,13 @@ export interface ConnectionHandlers {
 }
 
 const WELCOME_MS = 10_000;
-export const SILENCE_MS = 60_000;
 const STABLE_MS = 60_000;
 /** An open connection of this age has ended the outage before it. */
 const HELD_MS = 10_000;
 
 export class Connection {
   readonly #env: Environment;
-  readonly #select: (failures: number) => Promise<string>;
+  readonly #select: (failures: number) => Promise<() => Socket>;
   readonly #handlers: ConnectionHandlers;
   readonly #backoff: Backoff;
   readonly #silenceMs: number;
@@ -57,12 +56,12 @@ export class Connection {
   /** Counts dials: an answer to an earlier one is void. */
   #dial = 0;
 
-  /** `select` returns the URL to dial after so many failures in a row. */
+  /** `select` chooses the server to dial after so many failures in a row; what it returns opens the socket. */
   constructor(
     env: Environment,
-    select: (failures: number) => Promise<string>,
+    select: (failures: number) => Promise<() => Socket>,
     handlers: ConnectionHandlers,
-    silenceMs = SILENCE_MS,
+    silenceMs: number,
   ) {
     this.#silenceMs = silenceMs;
     this.#env = env;
@@ -80,7 +79,7 @@ export class Connection {
   open(): void {
     const { state, retryAt } = this.status.value;
     if (state === "closed") {
-      this.#backoff.reset();
+      this.#backoff.failures = 0;
       this.#backoff.since = this.#env.now();
       this.#set({ state: "connecting", code: null, reason: "" });
     } else if (retryAt === null) {
@@ -114,7 +113,7 @@ export class Connection {
     const { code, reason, retryAt } = this.status.value;
     if (retryAt === null) return false;
     if (code !== null && code !== CLOSE_CODES.RESTART.code && retryWindow(reason) !== null) return false;
-    this.#backoff.reset();
+    this.#backoff.failures = 0;
     const at = Math.min(retryAt, this.#env.now() + this.#env.random() * windowMs);
     this.#timer.set(at - this.#env.now(), () => void this.#connect());
     this.#set({ retryAt: at });
@@ -131,8 +130,8 @@ export class Connection {
     this.#timer.clear();
     this.#set({ retryAt: null });
     try {
-      const url = await this.#select(this.#backoff.failures);
-      if (dial === this.#dial) this.#listen(this.#env.socket(url, SUBPROTOCOL));
+      const socket = await this.#select(this.#backoff.failures);
+      if (dial === this.#dial) this.#listen(socket());
     } catch (error) {
       // The configuration is read over HTTP, and a failure may have a Retry-After.
       if (dial === this.#dial) this.#lost(null, "no server to dial", (error as Partial<DataError>).retryAfterMs ?? 0);
@@ -172,9 +171,9 @@ export class Connection {
     if (code !== null && !reconnects(code)) return this.#end({ state: "closed", code, reason, retryAt: null }, null);
     const lasted = this.isOpen ? this.#env.now() - this.#openedAt : 0;
     if (lasted >= HELD_MS) this.#backoff.since = this.#env.now();
-    if (lasted >= STABLE_MS) this.#backoff.reset();
+    if (lasted >= STABLE_MS) this.#backoff.failures = 0;
     const delay = atLeast + this.#backoff.next(code === null ? null : retryWindow(reason));
-    if (code === CLOSE_CODES.RESTART.code) this.#backoff.refund(); // a restart is intended, and no failure
+    if (code === CLOSE_CODES.RESTART.code) this.#backoff.failures -= 1; // a restart is intended, and no failure
     this.#end({ state: "reconnecting", code, reason, retryAt: this.#env.now() + delay }, delay);
   }
 

@@ -5,6 +5,7 @@ import type { CatalogueEntry, Dataset } from "./dataset.ts";
 import { parseCatalogue, parseDataset, tombstone } from "./dataset.ts";
 import { FetchScheduler, PendingFetch } from "./fetches.ts";
 import type { Environment } from "./environment.ts";
+import type { Bearer } from "./http.ts";
 import { DataError, getJson } from "./http.ts";
 import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
@@ -17,7 +18,7 @@ export interface DataOptions {
   /** Absolute base URL of the REST API. */
   rest(): Promise<string>;
   /** Sent to the REST API, and nowhere else. */
-  readonly apiKey?: string | undefined;
+  bearer?: Bearer;
   /** The latest announced version; 0 = none. */
   told(endpoint: string): number;
   /** Whether a change of this endpoint would be announced. */
@@ -89,7 +90,7 @@ export class DataService {
     const url = `${await this.#options.rest()}/endpoints`;
     const entries: CatalogueEntry[] = [];
     for (let after = ""; ; ) {
-      const { body } = await getJson(this.#env, url + (after && `?after=${encodeURIComponent(after)}`), null, this.#options.apiKey);
+      const { body } = await getJson(this.#env, url + (after && `?after=${encodeURIComponent(after)}`), null, this.#options.bearer);
       entries.push(...parseCatalogue(body));
       const { next } = (body ?? {}) as { next?: unknown };
       // Without this check, a name that is not a later one would be requested endlessly.
@@ -152,7 +153,7 @@ export class DataService {
     const rest = await this.#options.rest();
     const held = cache.get(endpoint);
     this.stats.fetches[endpoint] = (this.stats.fetches[endpoint] ?? 0) + 1;
-    const { status, etag, body } = await getJson(this.#env, `${rest}/data${endpoint}`, held?.etag, this.#options.apiKey);
+    const { status, etag, body } = await getJson(this.#env, `${rest}/data${endpoint}`, held?.etag, this.#options.bearer);
     let entry: Entry | null = held;
     if (status === 410) entry = { dataset: tombstone(endpoint, body, held?.dataset, this.#options.told(endpoint)), etag: null };
     else if (status === 200) {

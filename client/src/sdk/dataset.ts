@@ -1,5 +1,7 @@
 /** The one dataset form and the catalogue, as the Data Service sends them (docs/protocol.md section 6). */
 
+import { text } from "./json.ts";
+
 export interface Point {
   /** ISO 8601, UTC: the start of the interval. */
   readonly time: string;
@@ -33,8 +35,6 @@ export interface CatalogueEntry {
   readonly version: number;
   readonly gone: boolean;
 }
-
-export const text = (value: unknown): string => (typeof value === "string" ? value : "");
 
 /** The dataset in a response body, or null when it is not one of `endpoint`. */
 export function parseDataset(endpoint: string, body: unknown): Dataset | null {

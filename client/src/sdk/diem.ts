@@ -1,5 +1,6 @@
 /** Joins the two services: announced versions are fetched, and held versions are the known versions of subscriptions. */
 
+import { Backoff } from "./backoff.ts";
 import { DataCache } from "./cache.ts";
 import { ConfigSource } from "./config.ts";
 import { DataService } from "./data.ts";
@@ -9,6 +10,7 @@ import { browserEnvironment } from "./environment.ts";
 import type { DataError } from "./http.ts";
 import type { Rejection } from "./messages.ts";
 import { guarded } from "./observable.ts";
+import type { TokenFunction, TokenSource } from "./tokens.ts";
 import type { Subscription } from "./updates.ts";
 import { UpdatesService } from "./updates.ts";
 
@@ -17,6 +19,13 @@ export interface DiemOptions {
   readonly configUrl?: string;
   /** Sent as `Authorization: Bearer …` with every request to the Data Service. */
   readonly apiKey?: string;
+  /**
+   * Returns a token (a JWT) that servers ask for: called before connecting, before the last one expires, and when it is refused.
+   * One call at a time; it may wait for the user to log in.
+   */
+  readonly token?: TokenFunction;
+  /** Whether requests to the Data Service have the token in place of the API key. */
+  readonly tokenForData?: boolean;
   readonly environment?: Environment;
 }
 
@@ -48,14 +57,20 @@ export interface Diem {
 }
 
 /** Connects to the DIEM deployment that `configUrl` describes. One per page. */
-export function createDiem({ configUrl = "/config.json", apiKey, environment }: DiemOptions = {}): Diem {
+export function createDiem({ configUrl = "/config.json", apiKey, token, tokenForData, environment }: DiemOptions = {}): Diem {
   const env = environment ?? browserEnvironment(configUrl);
   const config = new ConfigSource(env, configUrl);
-  const cache = new DataCache(env, undefined, apiKey);
+  let source: TokenSource | undefined;
+  const credentials = token && (async () => {
+    const { TokenSource } = await import("./tokens.ts"); // only pages with a token load it
+    source ??= new TokenSource(env, token, new Backoff(env));
+    return source.ready();
+  });
+  const cache = new DataCache(env, undefined, tokenForData ? null : apiKey);
   let cleared = false;
   const data: DataService = new DataService(env, {
     rest: async () => (await config.get()).rest,
-    apiKey,
+    bearer: async () => (tokenForData ? (await credentials?.())?.token : apiKey),
     told: (endpoint) => updates.told(endpoint),
     isWatched: (endpoint) => !cleared && updates.isWatched(endpoint),
     cache,
@@ -63,6 +78,7 @@ export function createDiem({ configUrl = "/config.json", apiKey, environment }: 
   const updates: UpdatesService = new UpdatesService(env, {
     server: (failures) => config.server(failures),
     metadata: (failures) => config.metadata(failures),
+    credentials,
     held: (endpoint) => data.held(endpoint),
     moved: () => void config.reread().catch(() => undefined),
     resynced: (endpoints) => data.suspect(endpoints),
@@ -101,17 +117,7 @@ export function createDiem({ configUrl = "/config.json", apiKey, environment }: 
   return {
     updates,
     data,
-    stats: {
-      get fetches() {
-        return data.stats.fetches;
-      },
-      get frames() {
-        return updates.stats.frames;
-      },
-      get updateFrames() {
-        return updates.stats.updateFrames;
-      },
-    },
+    stats: Object.assign(updates.stats, data.stats),
     watch: (endpoint, onData, onProblem) => watch(updates, data, cache.loaded, endpoint, onData, onProblem),
     close,
     clear: () => {

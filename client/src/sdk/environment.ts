@@ -54,7 +54,6 @@ export interface Environment {
 /** The environment of a browser page. Datasets of the deployment at `configUrl` are stored apart from those of any other. */
 export function browserEnvironment(configUrl = "/config.json"): Environment {
   const client = clientId(orNull(() => window.sessionStorage));
-  orNull(() => dropOld(window.localStorage));
   return {
     now: () => performance.now(),
     wall: () => Date.now(),
@@ -83,11 +82,6 @@ function orNull<T>(get: () => T): T | null {
   } catch {
     return null;
   }
-}
-
-/** Until version 0.1 the datasets were in local storage. */
-function dropOld(storage: Storage): void {
-  for (const key of Object.keys(storage)) if (key.startsWith("diem:")) storage.removeItem(key);
 }
 
 /** The part of `sessionStorage` that the SDK uses. */

@@ -24,6 +24,9 @@ export class DataError extends Error {
   }
 }
 
+/** Returns the API key or token of a request, sent as `Authorization: Bearer …`; undefined: none is sent. */
+export type Bearer = () => Promise<string | undefined> | string | undefined;
+
 export interface Answer {
   readonly status: number;
   readonly etag: string | null;
@@ -35,26 +38,24 @@ export interface Answer {
  * GETs `url` as JSON, bypassing the browser's HTTP cache. Answers 200, 304 and 410 are returned; everything else, a lost
  * connection, a body that is not JSON and a response that takes more than ten seconds throw `DataError`.
  */
-export function getJson(env: Environment, url: string, etag?: string | null, apiKey?: string): Promise<Answer> {
-  return request(env, url, { ...(etag && { "If-None-Match": etag }), ...(apiKey && { Authorization: `Bearer ${apiKey}` }) }, {});
+export function getJson(env: Environment, url: string, etag?: string | null, bearer?: Bearer): Promise<Answer> {
+  return request(env, url, bearer, etag ? { "If-None-Match": etag } : {});
 }
 
-/** POSTs `body` as JSON; the rest is as with `getJson`. */
-export function postJson(env: Environment, url: string, body: unknown): Promise<Answer> {
-  return request(env, url, { "Content-Type": "application/json" }, { method: "POST", body: JSON.stringify(body) });
-}
-
-async function request(
+/** Sends a request with more `headers` and `options` than every one has; the answers are those of `getJson`. */
+export async function request(
   env: Environment,
   url: string,
+  bearer: Bearer | undefined,
   headers: Record<string, string>,
-  options: { method?: "POST"; body?: string },
+  options?: { method: "POST"; body: string },
 ): Promise<Answer> {
+  const key = await bearer?.();
   const abort = new AbortController();
   const timer = env.later(TIMEOUT_MS, () => abort.abort());
   try {
     const response = await env.fetch(url, {
-      ...options, headers: { Accept: "application/json", ...headers }, signal: abort.signal, cache: "no-store",
+      ...options, headers: { Accept: "application/json", ...headers, ...(key && { Authorization: `Bearer ${key}` }) }, signal: abort.signal, cache: "no-store",
     });
     const { status } = response;
     if (status === 304) return { status, etag: headers["If-None-Match"] ?? null, body: null };

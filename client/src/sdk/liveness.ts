@@ -14,7 +14,7 @@ const NOBODY: ReadonlySet<string> = new Set();
 /** Without a connection nothing is live. */
 export const OFFLINE: LiveStatus = { live: false, since: null, affected: NOBODY };
 /** A new connection is live until the server sends another status. */
-export const ONLINE: LiveStatus = { live: true, since: null, affected: NOBODY };
+export const ONLINE: LiveStatus = { ...OFFLINE, live: true };
 
 /** Applies a `status` frame: without endpoints it applies to all, with endpoints to these only. */
 export function nextLive(

@@ -2,7 +2,8 @@
 
 import { Backoff } from "./backoff.ts";
 import type { Environment } from "./environment.ts";
-import { DataError, postJson } from "./http.ts";
+import type { Bearer } from "./http.ts";
+import { DataError, request } from "./http.ts";
 import type { Rejection } from "./messages.ts";
 import type { Located, Place, Routes } from "./routes.ts";
 import { ResettableTimer } from "./timers.ts";
@@ -24,8 +25,11 @@ export async function locate(
   metadata: Metadata,
   endpoints: readonly string[],
   clone: number | null,
+  bearer?: Bearer,
 ): Promise<Located> {
-  const { body } = await postJson(env, `${base}/locate`, clone === null ? { endpoints } : { endpoints, clone });
+  const question = JSON.stringify(clone === null ? { endpoints } : { endpoints, clone });
+  const headers = { "Content-Type": "application/json" };
+  const { body } = await request(env, `${base}/locate`, bearer, headers, { method: "POST", body: question });
   return parseLocated(body, metadata);
 }
 
@@ -102,6 +106,7 @@ export class EpochGuard {
 }
 
 export interface LocatorOptions {
+  bearer: Bearer;
   /** The metadata services, after so many failures in a row; null: the configuration names none any longer. */
   metadata(failures: number): Promise<Metadata | null>;
   /** `older`: its epoch is older than a previous answer's. */
@@ -160,7 +165,7 @@ export class Locator {
   close(): void {
     this.#isOpen = false;
     this.#timer.clear();
-    this.#backoff.reset();
+    this.#backoff.failures = 0;
     this.#problem = "";
   }
 
@@ -198,7 +203,7 @@ export class Locator {
       try {
         const answer = await this.#request(names);
         if (answer === null) break;
-        this.#backoff.reset();
+        this.#backoff.failures = 0;
         this.#clone = answer.clone ?? this.#clone;
         this.#problem = answer.untrusted === null ? "" : untrusted(answer.untrusted);
         const older = answer.epoch !== null && !this.#epochs.admits(answer.epoch, this.#env.now());
@@ -230,7 +235,7 @@ export class Locator {
     }
     const { services } = metadata;
     const base = services[this.#next % services.length] as string;
-    return locate(this.#env, base, metadata, names, this.#clone);
+    return locate(this.#env, base, metadata, names, this.#clone, this.#options.bearer);
   }
 }
 

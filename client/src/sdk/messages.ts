@@ -1,6 +1,7 @@
 /** The frames of `diem.v1.json` (docs/protocol.md section 1): their types, and the parser that lets only well-formed ones in. */
 
-import { text } from "./dataset.ts";
+import type { Fields } from "./json.ts";
+import { fields, names, text } from "./json.ts";
 
 export const SUBPROTOCOL = "diem.v1.json";
 /** Names in one message at most; with 256 bytes a name this also keeps a message below 32 KiB. */
@@ -27,7 +28,6 @@ export interface UpdateFrame {
 
 export interface WelcomeFrame {
   readonly type: "welcome";
-  readonly session: string;
   readonly server: string;
   readonly mode: string;
   /** How many the server allows; 0 = it does not say. */
@@ -37,19 +37,13 @@ export interface WelcomeFrame {
 export type ServerFrame =
   | UpdateFrame
   | WelcomeFrame
+  | { type: "authenticated"; expires: number }
   | { type: "subscribed"; id: number; endpoints: Record<string, number | null>; rejected: Record<string, Rejection> }
   | { type: "unsubscribed"; id: number; endpoints: string[] }
   | { type: "status"; live: boolean; since: string | null; endpoints: string[] | null }
   | { type: "moved"; endpoints: string[]; owner: string | null }
   | { type: "resync"; endpoints: string[] }
   | { type: "error"; id: number | null; code: string; message: string };
-
-type Fields = Record<string, unknown>;
-
-const fields = (value: unknown): Fields =>
-  typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Fields) : {};
-const names = (value: unknown): string[] =>
-  Array.isArray(value) ? value.filter((name): name is string => typeof name === "string") : [];
 
 /** The frame in `data`, or null for what this version of the SDK does not know: new frame types must not break old pages. */
 export function parseFrame(data: unknown): ServerFrame | null {
@@ -60,40 +54,34 @@ export function parseFrame(data: unknown): ServerFrame | null {
   } catch {
     return null;
   }
-  switch (frame.type) {
+  const { type, id } = frame;
+  switch (type) {
     case "update": {
       const { endpoint, version } = frame;
       if (typeof endpoint !== "string" || !Number.isSafeInteger(version)) return null;
-      return { type: "update", endpoint, version: version as number, time: text(frame.time), gone: frame.gone === true };
+      return { type, endpoint, version: version as number, time: text(frame.time), gone: frame.gone === true };
     }
     case "welcome": {
       const subscriptions = Number(fields(frame.limits).subscriptions) || 0;
-      return { type: "welcome", session: text(frame.session), server: text(frame.server), mode: text(frame.mode), subscriptions };
+      return { type, server: text(frame.server), mode: text(frame.mode), subscriptions };
     }
+    case "authenticated":
+      return { type, expires: Number(frame.expires) };
     case "subscribed":
-      if (typeof frame.id !== "number") return null;
-      return {
-        type: "subscribed",
-        id: frame.id,
-        endpoints: fields(frame.endpoints) as Record<string, number | null>,
-        rejected: rejections(frame.rejected),
-      };
+      if (typeof id !== "number") return null;
+      return { type, id, endpoints: fields(frame.endpoints) as Record<string, number | null>, rejected: rejections(frame.rejected) };
     case "unsubscribed":
-      return typeof frame.id === "number"
-        ? { type: "unsubscribed", id: frame.id, endpoints: names(frame.endpoints) }
-        : null;
+      return typeof id === "number" ? { type, id, endpoints: names(frame.endpoints) } : null;
     case "status": {
       const part = Array.isArray(frame.endpoints) ? names(frame.endpoints) : null;
-      return { type: "status", live: frame.live === true, since: text(frame.since) || null, endpoints: part };
+      return { type, live: frame.live === true, since: text(frame.since) || null, endpoints: part };
     }
     case "moved":
-      return { type: "moved", endpoints: names(frame.endpoints), owner: text(frame.owner) || null };
+      return { type, endpoints: names(frame.endpoints), owner: text(frame.owner) || null };
     case "resync":
-      return { type: "resync", endpoints: names(frame.endpoints) };
-    case "error": {
-      const id = typeof frame.id === "number" ? frame.id : null;
-      return { type: "error", id, code: text(frame.code), message: text(frame.message) };
-    }
+      return { type, endpoints: names(frame.endpoints) };
+    case "error":
+      return { type, id: typeof id === "number" ? id : null, code: text(frame.code), message: text(frame.message) };
     default:
       return null;
   }

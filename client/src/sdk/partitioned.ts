@@ -8,7 +8,7 @@ import type { LiveStatus } from "./liveness.ts";
 import { OFFLINE, sameLive } from "./liveness.ts";
 import type { Metadata } from "./locator.ts";
 import { Locator } from "./locator.ts";
-import type { Rejection } from "./messages.ts";
+import type { Rejection, ServerFrame } from "./messages.ts";
 import { Subject } from "./observable.ts";
 import { ServerPool } from "./pool.ts";
 import type { Located, RoutingAction } from "./routes.ts";
@@ -27,6 +27,8 @@ export class PartitionedTransport implements Transport {
   readonly status = new Subject<ConnectionStatus>(combinedStatus([], ""));
   readonly live = new Subject<LiveStatus>(OFFLINE);
   readonly #publishSoon: () => void;
+  /** When the accepted token expires, which tells it from others; 0 = there is none. */
+  #expires = 0;
   #isOpen = false;
 
   /** `abandon` is called when the configuration no longer names a metadata service. */
@@ -42,12 +44,17 @@ export class PartitionedTransport implements Transport {
     this.#publishSoon = soon(env, () => this.#publish());
     this.#locator = new Locator(env, this.#routes, {
       metadata,
+      bearer: async () => (await listener.credentials?.())?.token,
       answered: (names, answer, older) => this.#answered(names, answer, older),
       unanswered: (names) => this.#unanswered(names),
       abandon,
       idle: () => this.#publishSoon(),
     });
-    this.#pool = new ServerPool(env, listener, {
+    const frame = (frame: ServerFrame | null): void => {
+      listener.frame(frame);
+      if (frame?.type === "authenticated") this.#authenticated(frame.expires);
+    };
+    this.#pool = new ServerPool(env, { ...listener, frame }, {
       select: (url, listed) => this.#select(url, listed),
       routing: (url) => this.#routing(url),
       lost: (url) => this.#apply(this.#routes.lost(url)),
@@ -87,6 +94,13 @@ export class PartitionedTransport implements Transport {
     for (const [url] of this.#pool.sessions) this.#pool.drop(url);
     this.#routes.restart(this.#env.now());
     this.#publish();
+  }
+
+  #authenticated(expires: number): void {
+    if (expires === this.#expires) return;
+    this.#expires = expires;
+    this.#routes.retryForbidden(this.#env.now());
+    this.#locator.locate();
   }
 
   #answered(names: readonly string[], answer: Located, older: boolean): void {

@@ -5,7 +5,7 @@
  * has the cases that both pass.
  */
 
-import { jitter } from "./backoff.ts";
+import { CAP_MS, windowMs } from "./backoff.ts";
 import type { Rejection } from "./messages.ts";
 
 /** Names in one request to the metadata service. */
@@ -65,8 +65,8 @@ class Route {
   due: number;
   /** Whether a request to locate it is pending, and no event has superseded the answer. */
   locating = false;
-  /** Whether the metadata service rejected the name. */
-  refused = false;
+  /** The code with which the metadata service rejected the name; "" = it did not. */
+  refused = "";
   /** Whether its server has no room for it, and no other server has it. */
   limited = false;
 
@@ -158,7 +158,7 @@ class Route {
   #delay(hops: number, now: number): void {
     this.#hops = hops;
     this.locating = false; // the pending answer is older than this event
-    this.due = hops > MAX_HOPS ? now + jitter(this.#random, hops - MAX_HOPS - 1) : now;
+    this.due = hops > MAX_HOPS ? now + this.#random() * windowMs(hops - MAX_HOPS - 1, CAP_MS) : now;
   }
 
   #leave(url: string | null): RoutingAction[] {
@@ -209,7 +209,16 @@ export class Routes {
   /** Whether the metadata service rejected the name, or its server has no room for it and no other one has it. */
   isRefused(endpoint: string): boolean {
     const route = this.#routes.get(endpoint);
-    return route?.refused === true || route?.limited === true;
+    return Boolean(route?.refused) || route?.limited === true;
+  }
+
+  /** Locates now what the token did not cover, because there is another one. The Python client drops such names. */
+  retryForbidden(now: number): void {
+    for (const route of this.#routes.values()) {
+      if (route.refused !== "forbidden") continue;
+      route.refused = "";
+      route.due = now;
+    }
   }
 
   get endpoints(): Iterable<string> {
@@ -268,8 +277,9 @@ export class Routes {
     return ordered.flatMap((endpoint) => {
       const route = this.#routes.get(endpoint) as Route;
       route.locating = false;
-      if (endpoint in answer.rejected) {
-        route.refused = true;
+      const rejection = answer.rejected[endpoint];
+      if (rejection) {
+        route.refused = rejection.code;
         return route.leave();
       }
       if (older && route.url !== null && !isHot(endpoint)) return [];

@@ -2,12 +2,13 @@
 
 import { CLOSE_CODES } from "./codes.ts";
 import type { ConnectionStatus } from "./connection.ts";
-import { Connection, SILENCE_MS } from "./connection.ts";
-import type { Environment } from "./environment.ts";
+import { Connection } from "./connection.ts";
+import type { Environment, Socket } from "./environment.ts";
 import { SubscriptionSet } from "./subscriptions.ts";
 import type { LiveStatus } from "./liveness.ts";
 import { OFFLINE, ONLINE, nextLive, sameLive } from "./liveness.ts";
 import type { Rejection, ServerFrame, UpdateFrame, WelcomeFrame } from "./messages.ts";
+import { SUBPROTOCOL } from "./messages.ts";
 import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
 import { Backoff, TokenBucket } from "./backoff.ts";
@@ -28,8 +29,17 @@ export interface Transport {
   close(): void;
 }
 
-/** Receives what a server sends about data, whichever session it comes from. */
+/** What presents a token to servers: `tokens.ts`, for pages that have one. */
+export interface Credentials {
+  readonly token: string;
+  /** Like the environment's; `welcome` is delivered after the server has accepted the token. */
+  socket(url: string, protocol: string): Socket;
+}
+
+/** What all sessions share: it receives what servers send about data. */
 export interface Listener {
+  /** Missing where no token is presented. Rejects when there is none now. */
+  credentials?: (() => Promise<Credentials>) | undefined;
   /** The version of the data the client holds; 0 = none. */
   held(endpoint: string): number;
   /** Every frame, before it is dispatched; null for one that this SDK does not know. */
@@ -43,10 +53,15 @@ export interface Listener {
 export interface RoutingEvents {
   /** The server has registered these. */
   subscribed(endpoints: readonly string[]): void;
-  /** These it refused, `not_owner` among other codes. */
+  /** These it refused, `not_owner` among other codes; none after most replies. */
   refused(refused: readonly [string, Rejection][]): void;
   moved(endpoints: readonly string[], owner: string | null): void;
 }
+
+/** A server that sends nothing for so long is not there; it sends its status every 25 s. */
+const SILENCE_MS = 60_000;
+/** Versions contain the time: one that is further ahead of this clock is not believed. */
+const FUTURE_MS = 86_400_000;
 
 export class Session implements Transport {
   readonly #env: Environment;
@@ -60,6 +75,8 @@ export class Session implements Transport {
   readonly #timer: ResettableTimer;
   readonly #flushSoon: () => void;
   #bucket!: TokenBucket;
+  /** When the token expires, Unix time in seconds, which tells it from others; 0 = none was accepted. */
+  #expires = 0;
   /** Of requests that failed for load. */
   readonly #backoff: Backoff;
   /** Nothing is requested before this time. */
@@ -79,7 +96,11 @@ export class Session implements Transport {
     this.#timer = new ResettableTimer(env);
     this.#flushSoon = soon(env, () => this.#flush());
     this.#backoff = new Backoff(env);
-    this.connection = new Connection(env, select, {
+    this.connection = new Connection(env, async (failures) => {
+      const url = await select(failures);
+      const sockets = (await listener.credentials?.()) ?? env;
+      return () => sockets.socket(url, SUBPROTOCOL);
+    }, {
       opened: (welcome) => this.#opened(welcome),
       frame: (frame) => this.#received(frame),
       lost: () => {
@@ -126,6 +147,7 @@ export class Session implements Transport {
   #opened({ server, subscriptions }: WelcomeFrame): void {
     this.#subscriptions.reset();
     this.#bucket = new TokenBucket(this.#env, server, subscriptions);
+    if (this.#expires) this.#bucket.charge(0); // its `auth`
     this.#announced = ONLINE;
     this.#flush();
   }
@@ -155,14 +177,20 @@ export class Session implements Transport {
     this.#listener.frame(frame);
     switch (frame?.type) {
       case "update":
+        // A version from the future would block all later ones: it is forged, or this clock is wrong, so it is fetched instead.
+        if (frame.version > this.#env.wall() + FUTURE_MS) return this.#listener.resync([frame.endpoint]);
         return this.#listener.updated(frame);
+      case "authenticated":
+        if (this.#expires !== frame.expires) this.#subscriptions.retry("forbidden");
+        this.#expires = frame.expires;
+        return this.#flushSoon();
       case "subscribed":
-        this.#backoff.reset();
+        this.#backoff.failures = 0;
         this.#routing.subscribed(this.#subscriptions.confirmed(frame.id, Object.keys(frame.endpoints)));
-        this.#refuse(this.#subscriptions.rejected(frame.id, frame.rejected));
+        this.#routing.refused(this.#subscriptions.rejected(frame.id, frame.rejected));
         return this.#setLiveness(this.#announced);
       case "unsubscribed":
-        this.#subscriptions.retryLimited();
+        this.#subscriptions.retry("limit");
         // Their status goes with them: a proxy sends it again when they are subscribed again.
         this.#setLiveness(nextLive(this.#announced, { live: true, since: null, endpoints: frame.endpoints }));
         return this.#flushSoon();
@@ -177,10 +205,6 @@ export class Session implements Transport {
     }
   }
 
-  #refuse(refused: readonly [string, Rejection][]): void {
-    if (refused.length > 0) this.#routing.refused(refused);
-  }
-
   /** An `error` reply: request `id` registered nothing. Without an id it belongs to no request of this client. */
   #failed(id: number | null, error: Rejection): void {
     if (id === null) return;
@@ -193,6 +217,6 @@ export class Session implements Transport {
       return this.#flushSoon();
     }
     const rejection = { code: error.code, message: error.message };
-    this.#refuse(this.#subscriptions.rejected(id, Object.fromEntries(names.map((name) => [name, rejection]))));
+    this.#routing.refused(this.#subscriptions.rejected(id, Object.fromEntries(names.map((name) => [name, rejection]))));
   }
 }

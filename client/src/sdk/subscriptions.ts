@@ -58,12 +58,12 @@ export class SubscriptionSet {
     return [...this.#wanted].filter((name) => !this.#confirmed.has(name));
   }
 
-  /** Begins a new connection, on which nothing was requested or rejected yet. */
+  /** Begins a new connection, on which nothing was requested yet, and nothing rejected but what the token does not cover. */
   reset(): void {
     this.#requested.clear();
     this.#renewed.clear();
-    this.#refused.clear();
     this.#confirmed.clear();
+    this.retry();
   }
 
   /** Whether `next` has no message. */
@@ -100,11 +100,13 @@ export class SubscriptionSet {
 
   /**
    * Applies the rejected names of a `subscribed` reply; returns those that are wanted, and whose latest request it is. What is
-   * about to be requested again has a later one.
+   * about to be requested again has a later one. With id 0, that of `auth`, a server drops names that the token does not cover,
+   * whatever their request was.
    */
   rejected(id: number, rejections: Record<string, Rejection>): [string, Rejection][] {
     return Object.entries(rejections).filter(([name, rejection]) => {
-      if (this.#requested.get(name) !== id || this.#renewed.has(name)) return false;
+      const latest = this.#requested.get(name);
+      if (!latest || (id && latest !== id) || this.#renewed.has(name)) return false;
       this.#requested.delete(name);
       this.#confirmed.delete(name);
       if (this.#wanted.has(name)) this.#refused.set(name, rejection);
@@ -125,9 +127,11 @@ export class SubscriptionSet {
     for (const name of this.requestedBy(id)) if (this.#wanted.has(name)) this.#renewed.add(name);
   }
 
-  /** Requests again what was refused for the limit, because places became free. */
-  retryLimited(): void {
-    for (const [name, { code }] of this.#refused) if (code === "limit") this.#refused.delete(name);
+  /** Requests again what was refused with the code `only`; without it, all but what another token may allow. */
+  retry(only?: "limit" | "forbidden"): void {
+    for (const [name, { code }] of this.#refused) {
+      if (only ? code === only : code !== "forbidden") this.#refused.delete(name);
+    }
   }
 
   #surplus(): string[] {

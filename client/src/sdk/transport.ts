@@ -18,57 +18,33 @@ export interface TransportOptions {
   moved?(): void;
 }
 
-/** Hands all subscriptions over when the transport changes: the new one is observed before the old one is closed. */
-export class SwitchingTransport implements Transport {
+/** The transport in use. All subscriptions are handed over when it changes: the new one is observed before the old one is closed. */
+export class TransportSwitch {
   readonly #env: Environment;
   readonly #listener: Listener;
   readonly #options: TransportOptions;
-  readonly #wanted = new Set<string>();
+  readonly #wanted: () => Iterable<string>;
   readonly status: Subject<ConnectionStatus>;
   readonly live: Subject<LiveStatus>;
-  #transport: Transport;
+  current: Transport;
   #unobserve: () => void = () => undefined;
 
-  constructor(env: Environment, listener: Listener, options: TransportOptions) {
+  /** `wanted` returns the endpoints that are subscribed. */
+  constructor(env: Environment, listener: Listener, options: TransportOptions, wanted: () => Iterable<string>) {
     this.#env = env;
     this.#listener = listener;
     this.#options = options;
-    this.#transport = this.#single();
-    this.status = new Subject(this.#transport.status.value);
-    this.live = new Subject(this.#transport.live.value);
-    this.#use(this.#transport);
-  }
-
-  subscribe(endpoint: string): void {
-    this.#wanted.add(endpoint);
-    this.#transport.subscribe(endpoint);
-  }
-
-  unsubscribe(endpoint: string): void {
-    this.#wanted.delete(endpoint);
-    this.#transport.unsubscribe(endpoint);
-  }
-
-  isRefused(endpoint: string): boolean {
-    return this.#transport.isRefused(endpoint);
-  }
-
-  isLive(endpoint: string): boolean {
-    return this.#transport.isLive(endpoint);
-  }
-
-  connect(): void {
-    this.#transport.connect();
-  }
-
-  close(): void {
-    this.#transport.close();
+    this.#wanted = wanted;
+    this.current = this.#single();
+    this.status = new Subject(this.current.status.value);
+    this.live = new Subject(this.current.live.value);
+    this.#use(this.current);
   }
 
   #use(transport: Transport): void {
     this.#unobserve();
-    this.#transport = transport;
-    for (const endpoint of this.#wanted) transport.subscribe(endpoint);
+    this.current = transport;
+    for (const endpoint of this.#wanted()) transport.subscribe(endpoint);
     const stops = [
       transport.status.observe((status) => this.status.set(status)),
       transport.live.observe((live) => this.live.set(live)),
@@ -87,7 +63,7 @@ export class SwitchingTransport implements Transport {
       const url = await server(failures);
       if (metadata && (await metadata(0)) !== null) {
         const mode = await import("./partitioned.ts"); // a quarter of the SDK, which only this mode loads
-        const isWanted = session === this.#transport && session.status.value.state !== "closed";
+        const isWanted = session === this.current && session.status.value.state !== "closed";
         if (isWanted) this.#replace(this.#partitioned(mode.PartitionedTransport, metadata));
       }
       return url;
@@ -110,13 +86,13 @@ export class SwitchingTransport implements Transport {
   /** One connection to each owner, until the configuration names no metadata service. */
   #partitioned(Mode: typeof PartitionedTransport, metadata: (failures: number) => Promise<Metadata | null>): Transport {
     const transport: Transport = new Mode(this.#env, this.#listener, metadata, () => {
-      if (transport === this.#transport) this.#replace(this.#single());
+      if (transport === this.current) this.#replace(this.#single());
     });
     return transport;
   }
 
   #replace(transport: Transport): void {
-    const before = this.#transport;
+    const before = this.current;
     transport.connect();
     this.#use(transport);
     before.close();

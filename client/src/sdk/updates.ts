@@ -1,7 +1,7 @@
 /** The UpdatesService: views subscribe to endpoints and are notified of changes, whatever connections that takes. */
 
 import type { TransportOptions } from "./transport.ts";
-import { SwitchingTransport } from "./transport.ts";
+import { TransportSwitch } from "./transport.ts";
 import type { ConnectionStatus } from "./connection.ts";
 import type { Environment } from "./environment.ts";
 import type { Listener } from "./session.ts";
@@ -16,6 +16,8 @@ import { Subscribers } from "./subscribers.ts";
 export type Subscription = () => void;
 
 export interface UpdatesOptions extends TransportOptions {
+  /** Presents a token to every server; without it, none is presented. */
+  credentials?: Listener["credentials"];
   /** The version of the data the client holds; 0 = none. */
   held(endpoint: string): number;
   /** These endpoints must be fetched again: called before the views get `resync`. */
@@ -27,19 +29,20 @@ export class UpdatesService {
   readonly #options: UpdatesOptions;
   readonly #views: Subscribers;
   readonly #told = new Map<string, number>();
-  readonly #transport: SwitchingTransport;
+  readonly #transport: TransportSwitch;
 
   constructor(env: Environment, options: UpdatesOptions) {
     this.#options = options;
     this.#views = new Subscribers((error) => env.report(error));
     const listener: Listener = {
+      credentials: options.credentials,
       held: (endpoint) => options.held(endpoint),
       frame: (frame) => this.#count(frame),
       updated: (frame) => this.#updated(frame),
       resync: (endpoints) => this.#resync(endpoints),
       refused: (endpoint, rejection) => this.#views.notify(endpoint, { type: "rejected", endpoint, ...rejection }),
     };
-    this.#transport = new SwitchingTransport(env, listener, options);
+    this.#transport = new TransportSwitch(env, listener, options, () => this.#views.endpoints);
   }
 
   /** The status of all connections as one: that of the worst. */
@@ -53,7 +56,7 @@ export class UpdatesService {
 
   /** Whether updates of this endpoint are current: it is subscribed, a server has registered it, and that server is live. */
   isLive(endpoint: string): boolean {
-    return this.#transport.isLive(endpoint);
+    return this.#transport.current.isLive(endpoint);
   }
 
   /** Endpoints with at least one view. */
@@ -63,7 +66,7 @@ export class UpdatesService {
 
   /** Whether a view is subscribed and not refused, as far as is known. */
   isWatched(endpoint: string): boolean {
-    return this.#views.has(endpoint) && !this.#transport.isRefused(endpoint);
+    return this.#views.has(endpoint) && !this.#transport.current.isRefused(endpoint);
   }
 
   /** The latest version that views were notified of; 0 = none. */
@@ -73,12 +76,12 @@ export class UpdatesService {
 
   /** Connects, or dials now instead of waiting for the next attempt. Does nothing while connected, unless that was silent for long. */
   connect(): void {
-    this.#transport.connect();
+    this.#transport.current.connect();
   }
 
   /** Disconnects until `connect()`; subscriptions stay. */
   close(): void {
-    this.#transport.close();
+    this.#transport.current.close();
   }
 
   /**
@@ -88,7 +91,7 @@ export class UpdatesService {
   subscribe(endpoint: string, callback: Callback): Subscription {
     if (!isEndpoint(endpoint)) throw new TypeError(`not an endpoint name: ${endpoint}`);
     const view: Subscriber = { callback };
-    if (this.#views.add(endpoint, view)) this.#transport.subscribe(endpoint);
+    if (this.#views.add(endpoint, view)) this.#transport.current.subscribe(endpoint);
     return () => this.#remove(endpoint, view);
   }
 
@@ -100,7 +103,7 @@ export class UpdatesService {
 
   #remove(endpoint: string, view: Subscriber): void {
     if (!this.#views.remove(endpoint, view)) return;
-    this.#transport.unsubscribe(endpoint);
+    this.#transport.current.unsubscribe(endpoint);
     this.#told.delete(endpoint); // the next subscription starts from what is held, or a version that was announced but never fetched is lost
   }
 

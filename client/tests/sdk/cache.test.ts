@@ -20,7 +20,7 @@ const stored = (endpoint: string, text: string) => ({ endpoint, version: 1, etag
 
 test("memory keeps what was used last, up to its bound", () => {
   world.storage = null;
-  const cache = new DataCache(world, { entries: 2, storedChars: 0 });
+  const cache = new DataCache(world, { entries: 2, chars: 0 });
   cache.put("/a", entry("/a"));
   cache.put("/b", entry("/b"));
   cache.get("/a");
@@ -30,7 +30,7 @@ test("memory keeps what was used last, up to its bound", () => {
 });
 
 test("the next visit starts with what this one saved, in doubt, and bounded", async () => {
-  const cache = new DataCache(world, { entries: 10, storedChars: 3 * JSON.stringify(entry("/0").dataset).length });
+  const cache = new DataCache(world, { entries: 10, chars: 3 * JSON.stringify(entry("/0").dataset).length });
   for (let n = 0; n < 5; n += 1) {
     cache.put(`/${n}`, entry(`/${n}`));
     await world.advance(1_000);
@@ -114,7 +114,7 @@ test("what one key fetched is there for that key alone, and the key itself is no
 
 test("all keys together keep what one may: what was used longest ago goes", async () => {
   for (const key of ["diem_one", "diem_two", "diem_three"]) {
-    new DataCache(world, { entries: 2, storedChars: 100_000 }, key).put("/a", entry("/a"));
+    new DataCache(world, { entries: 2, chars: 100_000 }, key).put("/a", entry("/a"));
     await world.advance(1_000);
   }
   expect(store.kept.size).toBe(2);
@@ -168,7 +168,7 @@ test("a store that cannot be emptied says so", async () => {
 });
 
 test("a clock that was set back costs nothing: what is used now is used last", async () => {
-  const bounds = { entries: 2, storedChars: 100_000 };
+  const bounds = { entries: 2, chars: 100_000 };
   const before = new DataCache(world, bounds);
   before.put("/a", entry("/a"));
   await world.advance(1_000);

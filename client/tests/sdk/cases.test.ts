@@ -5,13 +5,16 @@ import { expect, test } from "vitest";
 import { TokenBucket } from "../../src/sdk/backoff.ts";
 import { CLOSE_CODES, reconnects, retryWindow } from "../../src/sdk/codes.ts";
 import { Connection } from "../../src/sdk/connection.ts";
+import type { Socket } from "../../src/sdk/environment.ts";
 import { DataError, retryAfter } from "../../src/sdk/http.ts";
 import { EpochGuard, trustedUrl } from "../../src/sdk/locator.ts";
 import { isEndpoint, parseFrame } from "../../src/sdk/messages.ts";
 import type { Located, RoutingAction } from "../../src/sdk/routes.ts";
 import { Routes } from "../../src/sdk/routes.ts";
+import { createDiem } from "../../src/sdk/diem.ts";
 import { SubscriptionSet } from "../../src/sdk/subscriptions.ts";
-import { LoadedWorld } from "./world.ts";
+import { Refusals, lifetime, refreshDelay } from "../../src/sdk/tokens.ts";
+import { CONFIG, LoadedWorld, World, jwt } from "./world.ts";
 
 const FOLDER = new URL("../../../tests/cases/", import.meta.url);
 const load = <T>(name: string): T => JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER), "utf8")) as T;
@@ -25,7 +28,7 @@ test("every file has a runner", () => {
   const files = readdirSync(FOLDER).filter((name) => name.endsWith(".json")).map((name) => name.replace(".json", ""));
   expect(files.sort()).toEqual([
     "close", "endpoint_names", "epochs", "message_rate", "owner_urls", "reconnect", "retry_after", "routes",
-    "server_messages", "subscription_set",
+    "server_messages", "subscription_set", "tokens",
   ]);
 });
 
@@ -139,12 +142,12 @@ interface Attempt {
 each<{ name: string; steps: Attempt[] }>("reconnect", async ({ steps }) => {
   const world = new LoadedWorld();
   const attempts = [...steps];
-  const select = (): Promise<string> => {
+  const select = (): Promise<() => Socket> => {
     const retryMs = attempts[0]?.retry_after_ms;
     const refused = attempts[0]?.code === null;
-    return refused ? Promise.reject(new DataError("refused", 503, retryMs ?? null)) : Promise.resolve("ws://diem.test/ws");
+    return refused ? Promise.reject(new DataError("refused", 503, retryMs ?? null)) : Promise.resolve(() => world.socket("ws://diem.test/ws"));
   };
-  const connection = new Connection(world, select, { opened: () => undefined, frame: () => undefined, lost: () => undefined });
+  const connection = new Connection(world, select, { opened: () => undefined, frame: () => undefined, lost: () => undefined }, 60_000);
   world.dice = steps[0]?.draw ?? 1;
   connection.open();
   for (const step of steps) {
@@ -237,7 +240,7 @@ each<{ name: string; steps: SubscriptionStep[] }>("subscription_set", ({ steps }
           return subscriptions.confirmed(step.id, names);
         case "rejected":
           return subscriptions
-            .rejected(step.id, Object.fromEntries(names.map((name) => [name, { code: "forbidden", message: "" }])))
+            .rejected(step.id, Object.fromEntries(names.map((name) => [name, { code: "limit", message: "" }])))
             .map(([name]) => name);
         case "failed": {
           const requested = subscriptions.requestedBy(step.id);
@@ -272,4 +275,57 @@ test("server_messages", () => {
     expect({ ...parsed, ...(frame.rejected && { rejected: owners }) }, text).toMatchObject(frame);
   }
   for (const text of [...ignored, ...malformed]) expect(parseFrame(text), text).toBeNull();
+});
+
+interface Reaction {
+  reconnects: boolean;
+  new_token?: boolean;
+}
+
+interface TokenCases {
+  refresh: { life_ms: number; left_ms: number; draw: number; delay_ms: number }[];
+  lifetimes: { claims?: object; token?: string; wall_ms: number; life_ms: number | null; left_ms?: number }[];
+  refusals: { name: string; steps: { refused?: string; accepted?: string; held: boolean; final: boolean }[] }[];
+  closes: { code: number; first: Reaction; again?: Reaction }[];
+}
+
+const TOKENS = load<TokenCases>("tokens");
+
+test.each(TOKENS.refresh)("tokens: life $life_ms ms, left $left_ms ms, draw $draw", ({ life_ms, left_ms, draw, delay_ms }) => {
+  expect(refreshDelay(life_ms, left_ms, draw)).toBeCloseTo(delay_ms);
+});
+
+test.each(TOKENS.lifetimes)("tokens: $claims$token at $wall_ms", ({ claims, token, wall_ms, life_ms, left_ms }) => {
+  const read = (): object => lifetime(token ?? jwt(claims as object), wall_ms);
+  if (life_ms === null) expect(read).toThrow();
+  else expect(read()).toEqual({ life: life_ms, left: left_ms });
+});
+
+test.each(TOKENS.refusals)("tokens: $name", ({ steps }) => {
+  const refusals = new Refusals();
+  for (const { refused, accepted, held, final } of steps) {
+    if (accepted !== undefined) refusals.accepted(accepted);
+    else expect(refusals.refused(refused as string, held)).toBe(final);
+  }
+});
+
+test.each(TOKENS.closes)("tokens: close $code", async ({ code, first, again }) => {
+  const world = new World();
+  world.auto = (url) => (url.endsWith("/config.json") ? { status: 200, body: CONFIG } : undefined);
+  let requests = 0;
+  const token = (): string => jwt({ iat: world.wall() / 1000, exp: world.wall() / 1000 + 600, jti: ++requests });
+  const diem = createDiem({ environment: world, token });
+  await world.advance();
+  for (const reaction of [first, again]) {
+    if (reaction === undefined) break;
+    const [dials, tokens] = [world.sockets.length, requests];
+    world.last.welcome();
+    await world.advance();
+    world.last.end(code);
+    await world.advance(1_000);
+    expect(world.sockets.length - dials).toBe(reaction.reconnects ? 1 : 0);
+    if (!reaction.reconnects) expect(diem.updates.connection.value).toMatchObject({ state: "closed", code });
+    else expect(requests - tokens).toBe(reaction.new_token ? 1 : 0);
+  }
+  diem.close();
 });

@@ -18,9 +18,10 @@ beforeEach(() => {
     world,
     (count) => {
       failures.push(count);
-      return Promise.resolve("ws://diem.test/ws");
+      return Promise.resolve(() => world.socket("ws://diem.test/ws"));
     },
     { opened: () => events.push("opened"), frame: () => undefined, lost: () => events.push("lost") },
+    60_000,
   );
 });
 
@@ -73,7 +74,7 @@ test.each(RECONNECTS)("%i: the server's window replaces ours", async (code) => {
 
 test("the pause that the configuration's server asks for is a minimum, whatever delay is drawn", async () => {
   const down = new DataError("HTTP 503", 503, 7_000);
-  connection = new Connection(world, () => Promise.reject(down), { opened: () => undefined, frame: () => undefined, lost: () => undefined });
+  connection = new Connection(world, () => Promise.reject(down), { opened: () => undefined, frame: () => undefined, lost: () => undefined }, 60_000);
   connection.open();
   await world.advance();
   expect(delay()).toBe(7_500);
@@ -120,8 +121,9 @@ test("a configuration that cannot be read is tried again like a server that is d
   let broken = true;
   connection = new Connection(
     world,
-    () => (broken ? Promise.reject(new Error("down")) : Promise.resolve("ws://x")),
+    () => (broken ? Promise.reject(new Error("down")) : Promise.resolve(() => world.socket("ws://x"))),
     { opened: () => undefined, frame: () => undefined, lost: () => undefined },
+    60_000,
   );
   connection.open();
   await world.advance();

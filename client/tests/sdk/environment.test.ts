@@ -10,14 +10,6 @@ afterEach(() => {
   localStorage.clear();
 });
 
-test("datasets of the time before IndexedDB are removed, and nothing else", () => {
-  localStorage.setItem("diem:/load/GR", "[]");
-  localStorage.setItem("diem.theme", "dark");
-  localStorage.setItem("other", "1");
-  browserEnvironment();
-  expect(Object.keys(localStorage).sort()).toEqual(["diem.theme", "other"]);
-});
-
 test("a browser that forbids storage, and has no IndexedDB, is a browser all the same", async () => {
   const forbid = (): never => {
     throw new DOMException("no", "SecurityError");

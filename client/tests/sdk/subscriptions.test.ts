@@ -11,7 +11,7 @@ test("what was refused for the limit is asked for again when places became free"
   subscriptions.add("/b");
   subscriptions.next(nothing);
   subscriptions.rejected(1, { "/a": { code: "limit", message: "" }, "/b": { code: "forbidden", message: "" } });
-  subscriptions.retryLimited();
+  subscriptions.retry("limit");
   expect(subscriptions.next(nothing)?.endpoints).toEqual({ "/a": null });
 });
 

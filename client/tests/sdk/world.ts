@@ -32,6 +32,11 @@ export class FakeSocket implements Socket {
     this.frame({ type: "welcome", session: "s", server: "websocket-1", mode: "single", authenticated: true, limits: {} });
   }
 
+  /** The server accepts the token that was presented last. */
+  authenticated(expires = 1_700_000_600): void {
+    this.frame({ type: "authenticated", id: 0, expires });
+  }
+
   update(endpoint: string, version: number, extra: object = {}): void {
     this.frame({ type: "update", endpoint, version, time: "2026-01-01T00:00:00.000Z", ...extra });
   }
@@ -183,6 +188,9 @@ export class LoadedWorld extends World {
 async function turns(): Promise<void> {
   for (let turn = 0; turn < 40; turn += 1) await Promise.resolve();
 }
+
+/** A JWT (RFC 7519) with these claims, and no signature. */
+export const jwt = (claims: object): string => `e30.${Buffer.from(JSON.stringify(claims)).toString("base64url")}.`;
 
 export const CONFIG = { mode: "single", servers: [{ port: 8101, path: "/ws" }], rest: "/v1" };
 

@@ -52,6 +52,8 @@ class Timing:
     """The longest window for a server that the metadata service lists: it is expected back."""
     expedite_s: float = 0.5
     """A server that is listed again while it waits for its next attempt is dialled within this."""
+    auth_timeout_s: float = 10.0
+    """A server that has not replied to the first token by then counts as hung."""
     answer_timeout_s: float = 2.0
     """A dial waits this long for the metadata service, then goes to the same server as before."""
 

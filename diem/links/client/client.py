@@ -3,17 +3,23 @@
 import asyncio
 import contextlib
 import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from diem.links.client.backoff import Timing
 from diem.links.client.link import ClientLink
+from diem.links.client.tokens import TokenFunction, TokenSource
 from diem.protocol import endpoints
 
 Kind = Literal["open", "closed", "subscribed", "unsubscribed", "update", "resync", "status", "rejected", "error"]
+
+
+FUTURE_S: Final = 86_400.0
+"""Versions contain the time: of one that is further ahead of this clock, clients are told to fetch the data again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +160,7 @@ class BaseClient(ABC):
         """Publish the events of a message that mean the same on every connection."""
         match message.get("type"):
             case "update":
-                name, version = message["endpoint"], message["version"]
-                if name in self._known and version > (self.known(name) or 0):
-                    self._announced[name] = version
-                    self._publish(Event("update", name, version, gone=message.get("gone", False)))
+                self._publish_update(message["endpoint"], message["version"], gone=message.get("gone", False))
             case "subscribed":
                 for name, version in message["endpoints"].items():
                     self._publish(Event("subscribed", name, version))
@@ -169,6 +172,16 @@ class BaseClient(ABC):
                     self._publish(Event("resync", name))
             case "error":
                 self._publish(Event("error", message=f"{message['code']}: {message['message']}"))
+
+    def _publish_update(self, name: str, version: int, *, gone: bool) -> None:
+        if name not in self._known or version <= (self.known(name) or 0):
+            return
+        if version > 1000 * (time.time() + FUTURE_S):
+            # It would block all later ones: it is forged, or this clock is wrong.
+            self._publish(Event("resync", name))
+            return
+        self._announced[name] = version
+        self._publish(Event("update", name, version, gone=gone))
 
     def _reject(self, name: str, rejection: Mapping[str, Any]) -> None:
         """Drop an endpoint that no server will take."""
@@ -182,14 +195,30 @@ class UpdatesClient(BaseClient):
 
     A ``status`` event is about the connection, or about an endpoint that the server named: an endpoint is live while
     the last event of both kinds is live.
+
+    Args:
+        urls: of servers that serve the same.
+        origin: ``Origin`` header; None: none is sent.
+        timing: delays.
+        token: called before connecting, before the last token expires, and when that was refused, one call at a time;
+            None: no token is presented.
     """
 
-    def __init__(self, urls: str | Sequence[str], *, origin: str | None = None, timing: Timing | None = None) -> None:
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        *,
+        origin: str | None = None,
+        timing: Timing | None = None,
+        token: TokenFunction | None = None,
+    ) -> None:
         super().__init__()
+        timing = timing or Timing()
         self._urls = [urls] if isinstance(urls, str) else list(urls)
         self._stale: dict[str, None] = {}
         """Subscribed endpoints that the server last named as not live."""
-        self._link = ClientLink(self._select, self, origin, timing or Timing())
+        tokens = None if token is None else TokenSource(token, timing)
+        self._link = ClientLink(self._select, self, origin, timing, tokens=tokens)
 
     async def _run(self) -> None:
         await self._link.run()

@@ -15,6 +15,7 @@ from websockets.typing import Subprotocol
 
 from diem.errors import DiemError
 from diem.links.client.backoff import ReconnectBackoff, Timing, TokenBuckets, retry_after_s, retry_window_s
+from diem.links.client.tokens import AUTH_ID, NoToken, TokenSource
 from diem.process.backoff import Backoff
 from diem.protocol import codes, messages
 from diem.protocol.traffic import with_client
@@ -88,9 +89,16 @@ class SubscriptionSet:
         """Return those of the rejected names that are wanted, and whose latest request this is.
 
         They are not requested again on this connection unless they are added again. A name that is about to be
-        requested again has a later request.
+        requested again has a later request. With id 0, that of ``auth``, a server drops names that the token does not
+        cover, whatever their request was.
         """
-        latest = [name for name in names if self._requested.get(name) == request_id and name not in self._renewed]
+        latest = [
+            name
+            for name in names
+            if (requested := self._requested.get(name)) is not None
+            and request_id in {requested, AUTH_ID}
+            and name not in self._renewed
+        ]
         for name in latest:
             del self._requested[name]
         refused = [name for name in latest if name in self._wanted]
@@ -122,6 +130,8 @@ _TRANSIENT: Final = frozenset({codes.ErrorCode.LIMIT, codes.ErrorCode.RATE})
 """Errors of a whole request that are due to load, not to its names."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """For the closing handshake; a server that hangs does not answer."""
+_MAX_HELD: Final = 16
+"""Messages of a server before its reply to the token: a ``welcome`` and a ``status`` are usual."""
 
 ServerSelector = Callable[[], Awaitable[str]]
 """Returns the URL to dial. :class:`NoServer` counts as a failed attempt."""
@@ -144,6 +154,12 @@ class _OutOfStepError(DiemError):
     retriable = True
 
 
+class _NoReplyError(DiemError):
+    """The server has not replied to the token."""
+
+    retriable = True
+
+
 class LinkListener(Protocol):
     """Receives the events of a link."""
 
@@ -152,7 +168,7 @@ class LinkListener(Protocol):
         ...
 
     def opened(self, link: "ClientLink", url: str) -> None:
-        """The connection to ``url`` is open."""
+        """The connection to ``url`` is open, and its server has accepted the token if there is one."""
         ...
 
     def closed(self, link: "ClientLink", code: int | None, reason: str) -> None:
@@ -182,6 +198,7 @@ class ClientLink:
         timing: delays.
         identity: of the client; None: a new one.
         buckets: of the client, shared by its links; None: new ones.
+        tokens: of the client, shared by its links; None: no token is presented.
     """
 
     def __init__(
@@ -193,14 +210,24 @@ class ClientLink:
         *,
         identity: str | None = None,
         buckets: TokenBuckets | None = None,
+        tokens: TokenSource | None = None,
     ) -> None:
         self._select = select
+        self._tokens = tokens
+        self._presented = ""
+        """The token that was presented last on this connection."""
+        self._url = ""
+        """The server of this connection."""
+        self._held: list[dict[str, Any]] = []
+        """Messages that wait for the reply to the first token."""
         self._buckets = buckets or TokenBuckets()
         self._server = ""
         """The server's name, from its ``welcome``."""
         self._limit = 0
         """Subscriptions that the server allows."""
         self._welcomed = asyncio.Event()
+        self._ready = asyncio.Event()
+        """Whether requests may be sent: after the ``welcome``, and the reply to the token if there is one."""
         self._request_backoff = Backoff(timing.base_s, timing.cap_s)
         """Of requests that failed for load."""
         self._not_before = 0.0
@@ -242,14 +269,25 @@ class ClientLink:
         loop = asyncio.get_running_loop()
         self._backoff.begin(loop.time())
         while True:
-            close, at_least_s = None, 0.0
+            close, at_least_s, problem = None, 0.0, ""
             try:
                 await self._connect()
             except ConnectionClosed as error:
                 close = error.rcvd or error.sent
             except InvalidStatus as error:
                 at_least_s = retry_after_s(error.response.headers.get("Retry-After"))
-            except (OSError, InvalidHandshake, TimeoutError, NoServer, _OutOfStepError, InvalidURI, UnicodeError):
+            except NoToken as error:
+                problem = str(error)
+            except (
+                OSError,
+                InvalidHandshake,
+                TimeoutError,
+                NoServer,
+                _NoReplyError,
+                _OutOfStepError,
+                InvalidURI,
+                UnicodeError,
+            ):
                 # InvalidURI, UnicodeError: a URL that a server or the metadata service named, and nobody can dial.
                 pass
             except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
@@ -258,8 +296,8 @@ class ClientLink:
             now = loop.time()
             open_s = None if self._opened_at is None else now - self._opened_at
             self._opened_at = None
-            code, reason = (close.code, close.reason) if close else (None, "")
-            if code is not None and not codes.reconnects(code):
+            code, reason = (close.code, close.reason) if close else (None, problem)
+            if code is not None and not self._reconnects(code):
                 self.ended = code, reason
             self._listener.closed(self, code, reason)
             if self.ended:
@@ -268,6 +306,11 @@ class ClientLink:
                 self._buckets.drain(self._server, self._limit, now)
             may_expedite = code == codes.Close.RESTART or (retry_window_s(reason) is None and not at_least_s)
             await self._wait(self._backoff.delay_s(now, open_s, code, reason, at_least_s), may_expedite=may_expedite)
+
+    def _reconnects(self, code: int) -> bool:
+        """Return whether to dial again after a close code; forget the token if it says that it is void."""
+        may_try_another = self._tokens is not None and self._tokens.closed(self._url, self._presented, code)
+        return may_try_another or codes.reconnects(code)
 
     def expedite(self) -> bool:
         """Forget the failures and dial soon, if the next attempt is waited for; return whether it is.
@@ -290,7 +333,9 @@ class ClientLink:
 
     async def _connect(self) -> None:
         """Dial, and handle the connection until it is lost, which is an error in all cases."""
-        url = await self._select()
+        if self._tokens is not None:
+            await self._tokens.ready()
+        url = self._url = await self._select()
         async with connect(
             with_client(url, self._identity),
             subprotocols=[Subprotocol(messages.SUBPROTOCOL)],
@@ -302,10 +347,16 @@ class ClientLink:
         ) as connection:
             self._subscriptions.reset()
             self._welcomed.clear()
+            self._ready.clear()
+            self._held.clear()
+            self._presented = ""
             self._changed.set()
             self._opened_at = asyncio.get_running_loop().time()
-            self._listener.opened(self, url)
-            writer = asyncio.create_task(self._write(connection))
+            tasks = [asyncio.create_task(self._write(connection))]
+            if self._tokens is None:
+                self._listener.opened(self, url)
+            else:
+                tasks.append(asyncio.create_task(self._present_tokens(connection, self._tokens)))
             try:
                 while True:
                     async with asyncio.timeout(self._timing.silence_s):
@@ -316,14 +367,34 @@ class ClientLink:
                 connection.transport.abort()
                 raise
             finally:
-                writer.cancel()
-                await asyncio.wait([writer])
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+    async def _present_tokens(self, connection: ClientConnection, tokens: TokenSource) -> None:
+        """Present the token after the ``welcome``, and whenever there is another one."""
+        await self._welcomed.wait()
+        with contextlib.suppress(ConnectionClosed):
+            try:
+                async with asyncio.timeout(self._timing.auth_timeout_s):
+                    await self._present(connection, await tokens.ready())
+                    await self._ready.wait()
+            except (NoToken, TimeoutError):
+                connection.transport.abort()
+                return
+            while True:
+                await self._present(connection, await tokens.replaced(self._presented))
+
+    async def _present(self, connection: ClientConnection, token: str) -> None:
+        self._presented = token
+        self._buckets.charge(self._server, 0, asyncio.get_running_loop().time())
+        await connection.send(orjson.dumps({"type": "auth", "id": AUTH_ID, "token": token}), text=True)
 
     async def _write(self, connection: ClientConnection) -> None:
         """Send missing requests within the server's rate; those that accumulate meanwhile become one message."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(ConnectionClosed):
-            await self._welcomed.wait()
+            await self._ready.wait()
             while True:
                 await self._changed.wait()
                 now = loop.time()
@@ -344,6 +415,33 @@ class ClientLink:
                 self._server = str(message.get("server", ""))
                 self._limit = index(message.get("limits", {}).get("subscriptions", 0))
                 self._welcomed.set()
+                if self._tokens is None:
+                    self._ready.set()
+            case "authenticated" if self._tokens is not None:
+                self._tokens.accepted(self._url)
+                self._replied()
+            case "error" if message.get("id") == AUTH_ID:
+                self._replied()  # the server takes no tokens, and may serve all the same
+                return
+        if self._tokens is None or self._ready.is_set():
+            self._handle(message)
+            return
+        self._held.append(message)
+        if len(self._held) > _MAX_HELD:
+            raise _NoReplyError
+
+    def _replied(self) -> None:
+        """Open the connection: the server has replied to the token."""
+        if self._ready.is_set():
+            return
+        self._ready.set()
+        self._listener.opened(self, self._url)
+        for held in self._held:
+            self._handle(held)
+        self._held.clear()
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        match message.get("type"):
             case "subscribed":
                 self._request_backoff.reset()
                 message = self._relevant(message["id"], message["endpoints"], message.get("rejected", {}))

@@ -77,15 +77,16 @@ class Locator:
             self.untrusted = str(url)
         return trusted
 
-    async def locate(self, http: httpx.AsyncClient, names: Sequence[str]) -> Located:
-        """Locate at most 1000 endpoints.
+    async def locate(self, http: httpx.AsyncClient, names: Sequence[str], token: str | None = None) -> Located:
+        """Locate at most 1000 endpoints. ``token`` is presented; None: none is.
 
         Raises:
             NotLocated: the service gave no answer, or none of the protocol.
         """
         request = {"endpoints": list(names)} | ({} if self.clone is None else {"clone": self.clone})
+        headers = self._headers | ({} if token is None else {"Authorization": f"Bearer {token}"})
         try:
-            reply = await http.post(self._bases[self._next] + "/locate", json=request, headers=self._headers)
+            reply = await http.post(self._bases[self._next] + "/locate", json=request, headers=headers)
             if reply.status_code != 200:
                 raise NotLocated(f"HTTP {reply.status_code}", retry_after_s(reply.headers.get("Retry-After")))
             answer = self._parse(reply.json())

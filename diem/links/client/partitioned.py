@@ -15,6 +15,7 @@ from diem.links.client.link import ClientLink, NoServer, ServerSelector, new_ide
 from diem.links.client.locator import TIMEOUT_S, Locator, NotLocated
 from diem.links.client.pool import ServerPool
 from diem.links.client.routes import Located, Routes, RoutingAction
+from diem.links.client.tokens import NoToken, TokenFunction, TokenSource
 from diem.process.backoff import Backoff, wait
 
 SILENCE_S: Final = 32.0
@@ -31,7 +32,8 @@ class PartitionedClient(BaseClient):
     """Locates the owners of endpoints at the metadata services ``bases``, and follows ``moved`` and ``not_owner``.
 
     It fails static: while no metadata service answers, everything stays where it is and is dialled where it was. Owners
-    are dialled only on the hosts of ``bases``, and on ``hosts``. ``status`` events are about endpoints.
+    are dialled only on the hosts of ``bases``, and on ``hosts``. ``status`` events are about endpoints. ``token`` is as
+    with :class:`~diem.links.client.client.UpdatesClient`; the metadata services are sent it, too.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class PartitionedClient(BaseClient):
         hosts: Iterable[str] = (),
         origin: str | None = None,
         timing: Timing | None = None,
+        token: TokenFunction | None = None,
     ) -> None:
         super().__init__()
         # Another server has the endpoints of one that hangs, so it is not waited for longer than a status takes.
@@ -49,6 +52,7 @@ class PartitionedClient(BaseClient):
         self._identity = new_identity()
         self._buckets = TokenBuckets()
         """Of all links: a link to a server that was dropped before does not get a new bucket."""
+        self._tokens = None if token is None else TokenSource(token, self._timing)
         self._locator = Locator(bases, frozenset(hosts), origin)
         self._routes = Routes(self._timing)
         self._pool = ServerPool(self._connect, self._timing)
@@ -110,9 +114,11 @@ class PartitionedClient(BaseClient):
         """Locate all endpoints that are due."""
         while names := self._routes.to_locate(_now()):
             try:
-                answer = await self._locator.locate(http, names)
-            except NotLocated as error:
-                self._not_before = _now() + error.retry_after_s + self._backoff.next_delay()
+                token = None if self._tokens is None else await self._tokens.ready()
+                answer = await self._locator.locate(http, names, token)
+            except (NotLocated, NoToken) as error:
+                retry_after_s = error.retry_after_s if isinstance(error, NotLocated) else 0.0
+                self._not_before = _now() + retry_after_s + self._backoff.next_delay()
                 self._routes.unanswered(names, _now())
                 self._set_listed(names, None)
                 self._publish(Event("error", message=str(error)))
@@ -154,7 +160,13 @@ class PartitionedClient(BaseClient):
 
     def _connect(self, url: str) -> ClientLink:
         return ClientLink(
-            self._selector(url), self, self._origin, self._timing, identity=self._identity, buckets=self._buckets
+            self._selector(url),
+            self,
+            self._origin,
+            self._timing,
+            identity=self._identity,
+            buckets=self._buckets,
+            tokens=self._tokens,
         )
 
     def _selector(self, url: str) -> ServerSelector:

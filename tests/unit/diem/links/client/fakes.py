@@ -1,6 +1,7 @@
 """A partitioned deployment in this process: scripted WebSocket servers, and a metadata service."""
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
@@ -16,6 +17,7 @@ PATIENCE_S = 10.0
 QUICK = Timing(base_s=0.02, cap_s=0.2, suspect_after_s=0.1, idle_after_s=0.05, stayed_after_s=5.0, answer_timeout_s=0.2)
 PROTOCOL = Subprotocol("diem.v1.json")
 LIMIT = "limit"
+FORBIDDEN = {"code": "forbidden", "message": "m"}
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -39,6 +41,12 @@ class FakeServer:
         """Whether requests are recorded, and not answered."""
         self.errors: list[str] = []
         """Codes of the ``error`` replies to the next requests."""
+        self.tokens: list[str] = []
+        """Tokens that were presented, on all connections."""
+        self.token_reply: dict[str, Any] | None = {"type": "authenticated", "expires": 1}
+        """Reply to them; None: there is none."""
+        self.forbidden: set[str] = set()
+        """Endpoints that the token does not cover."""
         self.connections: set[ServerConnection] = set()
         self.dials = 0
         self.port = 0
@@ -91,7 +99,13 @@ class FakeServer:
             await connection.send(orjson.dumps(welcome).decode())
             await connection.send(orjson.dumps({"type": "status", "live": self.live, "since": "t"}).decode())
             async for data in connection:
-                answer = orjson.dumps(self._answer(orjson.loads(data))).decode()
+                request = orjson.loads(data)
+                if request["type"] == "auth":
+                    self.tokens.append(request["token"])
+                    if self.token_reply is not None:
+                        await connection.send(orjson.dumps(self.token_reply | {"id": request["id"]}).decode())
+                    continue
+                answer = orjson.dumps(self._answer(request)).decode()
                 if not self.mute:
                     await connection.send(answer)
         except ConnectionClosed:
@@ -108,7 +122,7 @@ class FakeServer:
         if kind == "unsubscribe":
             self.held -= set(names)
             return {"type": "unsubscribed", "id": number, "endpoints": names}
-        refused = {name: self.refuse[name] for name in names if name in self.refuse}
+        refused = {name: self.refuse.get(name) for name in names if name in self.refuse or name in self.forbidden}
         self.held |= names.keys() - refused.keys()
         answer: dict[str, Any] = {"type": "subscribed", "id": number, "endpoints": {}}
         answer["endpoints"] = {name: None for name in names if name not in refused}
@@ -116,6 +130,8 @@ class FakeServer:
             answer["rejected"] = {
                 name: {"code": LIMIT, "message": "m"}
                 if owner == LIMIT
+                else FORBIDDEN
+                if name in self.forbidden
                 else {"code": "not_owner", "message": "m"} | ({"owner": owner} if owner else {})
                 for name, owner in refused.items()
             }
@@ -204,6 +220,11 @@ class Seen:
 
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event.kind == kind]
+
+
+def unsigned(claims: object) -> str:
+    """Return a JWT (RFC 7519) with these claims, and no signature."""
+    return f"e30.{base64.urlsafe_b64encode(orjson.dumps(claims)).decode().rstrip('=')}."
 
 
 @contextlib.asynccontextmanager

@@ -2,8 +2,10 @@
 
 import math
 import random
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from diem.links.client.backoff import ReconnectBackoff, Timing, TokenBuckets, re
 from diem.links.client.link import SubscriptionSet
 from diem.links.client.locator import trusted_url
 from diem.links.client.routes import Located, Routes, RoutingAction
+from diem.links.client.tokens import NoToken, Refusals, lifetime, refresh_delay_s
 from diem.links.epochs import EpochGuard
 from diem.protocol import codes, endpoints
 from diem.protocol.messages import (
@@ -29,6 +32,7 @@ from diem.protocol.messages import (
     UnsubscribedReply,
     parse_server,
 )
+from tests.unit.diem.links.client.fakes import QUICK, FakeServer, eventually, seeing, unsigned
 
 CASES: Final = Path(__file__).parents[4] / "cases"
 Step = Mapping[str, Any]
@@ -58,7 +62,7 @@ class Drawn(random.Random):
 
 def test_every_file_has_a_runner() -> None:
     run = {"routes", "owner_urls", "epochs", "reconnect", "close", "retry_after", "message_rate", "subscription_set"}
-    assert {path.stem for path in CASES.glob("*.json")} == run | {"endpoint_names", "server_messages"}
+    assert {path.stem for path in CASES.glob("*.json")} == run | {"endpoint_names", "server_messages", "tokens"}
 
 
 # Routes
@@ -194,6 +198,66 @@ def test_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: cases["now_ms"] / 1000)
     assert {header: retry_after_s(header) * 1000 for header in cases["cases"]} == cases["cases"]
     assert retry_after_s(None) == 0
+
+
+# Tokens
+
+
+@pytest.mark.parametrize("case", load("tokens")["refresh"])
+def test_refresh(case: Mapping[str, float]) -> None:
+    delay_s = refresh_delay_s(case["life_ms"] / 1000, case["left_ms"] / 1000, case["draw"])
+    assert delay_s * 1000 == pytest.approx(case["delay_ms"])
+
+
+@pytest.mark.parametrize("case", load("tokens")["lifetimes"])
+def test_lifetimes(case: Mapping[str, Any]) -> None:
+    token = case["token"] if "token" in case else unsigned(case["claims"])
+    if case["life_ms"] is None:
+        with pytest.raises(NoToken):
+            lifetime(token, case["wall_ms"] / 1000)
+    else:
+        found = lifetime(token, case["wall_ms"] / 1000)
+        assert [1000 * seconds for seconds in found] == pytest.approx([case["life_ms"], case["left_ms"]])
+
+
+@pytest.mark.parametrize("steps", [pytest.param(case["steps"], id=case["name"]) for case in load("tokens")["refusals"]])
+def test_refusals(steps: Sequence[Step]) -> None:
+    refusals = Refusals()
+    for step in steps:
+        if "accepted" in step:
+            refusals.accepted(step["accepted"])
+        else:
+            assert refusals.refused(step["refused"], held=step["held"]) == step["final"], step
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case["code"])) for case in load("tokens")["closes"]])
+async def test_closes(case: Mapping[str, Any]) -> None:
+    server = await FakeServer().start()
+    server.token_reply = None  # a token that was accepted begins the count anew
+    requests: list[float] = []
+
+    def token() -> str:
+        requests.append(time.time())
+        return unsigned({"iat": time.time(), "exp": time.time() + 600, "jti": len(requests)})
+
+    client = UpdatesClient(server.url, timing=QUICK, token=token)
+    async with seeing(client) as seen:
+        for attempt, expected in enumerate(filter(None, [case["first"], case.get("again")]), 1):
+            await eventually(partial(was_presented, server, attempt))
+            before = len(requests)
+            await server.kick(case["code"])
+            if expected["reconnects"]:
+                await eventually(partial(was_presented, server, attempt + 1))
+                assert len(requests) - before == expected["new_token"]
+            else:
+                await eventually(lambda: seen.ended)
+                assert seen.of("closed")[-1].code == case["code"]
+                assert server.dials == attempt
+    await server.stop()
+
+
+def was_presented(server: FakeServer, times: int) -> bool:
+    return len(server.tokens) == times
 
 
 # Metadata service

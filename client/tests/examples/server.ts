@@ -11,6 +11,10 @@ export const eventually = (check: () => void): Promise<void> => vi.waitFor(check
 export class FakeServer {
   /** endpoint -> version, which is its value too. */
   readonly data = new Map<string, number>();
+  /** Endpoints that no token covers. */
+  readonly forbidden = new Set<string>();
+  /** Tokens that were presented. */
+  readonly tokens: string[] = [];
   readonly #sockets = new Set<FakeWebSocket>();
 
   /** Takes the place of the host's functions, until `vi.unstubAllGlobals()`. */
@@ -19,7 +23,7 @@ export class FakeServer {
     vi.stubGlobal("fetch", (url: string) => Promise.resolve(this.#answer(new URL(url).pathname)));
     vi.stubGlobal("WebSocket", class extends FakeWebSocket {
       constructor() {
-        super(server.#sockets);
+        super(server, server.#sockets);
       }
     });
     return this;
@@ -30,6 +34,11 @@ export class FakeServer {
     for (const socket of this.#sockets) {
       if (socket.subscribed.has(endpoint)) socket.frame({ type: "update", endpoint, version, time: "2026-01-01T00:00:00Z" });
     }
+  }
+
+  /** Closes all connections. */
+  end(code: number): void {
+    for (const socket of this.#sockets) socket.onclose?.({ code, reason: "" });
   }
 
   /** The endpoints that anybody is subscribed to. */
@@ -44,6 +53,7 @@ export class FakeServer {
   #answer(path: string): Response {
     if (path === "/config.json") return Response.json(CONFIG);
     const endpoint = path.slice("/v1/data".length);
+    if (this.forbidden.has(endpoint)) return Response.json({}, { status: 403 });
     const version = this.data.get(endpoint);
     return version === undefined
       ? Response.json({ detail: "no such endpoint" }, { status: 404 })
@@ -53,11 +63,13 @@ export class FakeServer {
 
 class FakeWebSocket {
   onmessage: ((event: { data: string }) => void) | null = null;
-  onclose: (() => void) | null = null;
+  onclose: ((event: { code: number; reason: string }) => void) | null = null;
   readonly subscribed = new Set<string>();
+  readonly #server: FakeServer;
   readonly #all: Set<FakeWebSocket>;
 
-  constructor(all: Set<FakeWebSocket>) {
+  constructor(server: FakeServer, all: Set<FakeWebSocket>) {
+    this.#server = server;
     this.#all = all;
     all.add(this);
     queueMicrotask(() => this.frame({ type: "welcome", session: "s", server: "websocket-1", mode: "single" }));
@@ -68,10 +80,23 @@ class FakeWebSocket {
   }
 
   send(text: string): void {
-    const { type, id, endpoints } = JSON.parse(text) as { type: string; id: number; endpoints: Record<string, number> | string[] };
-    if (Array.isArray(endpoints)) for (const name of endpoints) this.subscribed.delete(name);
-    else for (const name of Object.keys(endpoints)) this.subscribed.add(name);
-    this.frame(type === "subscribe" ? { type: "subscribed", id, endpoints, rejected: {} } : { type: "unsubscribed", id, endpoints });
+    const { type, id, endpoints, token } = JSON.parse(text) as {
+      type: string; id: number; endpoints: Record<string, number> | string[]; token: string;
+    };
+    if (type === "auth") {
+      this.#server.tokens.push(token);
+      return this.frame({ type: "authenticated", id, expires: Date.now() / 1000 + 900 });
+    }
+    if (Array.isArray(endpoints)) {
+      for (const name of endpoints) this.subscribed.delete(name);
+      return this.frame({ type: "unsubscribed", id, endpoints });
+    }
+    const isCovered = ([name]: [string, unknown]): boolean => !this.#server.forbidden.has(name);
+    const registered = Object.fromEntries(Object.entries(endpoints).filter(isCovered));
+    const others = Object.keys(endpoints).filter((name) => !(name in registered));
+    for (const name of Object.keys(registered)) this.subscribed.add(name);
+    const rejected = Object.fromEntries(others.map((name) => [name, { code: "forbidden", message: "" }]));
+    this.frame({ type: "subscribed", id, endpoints: registered, rejected });
   }
 
   close(): void {

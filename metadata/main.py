@@ -48,7 +48,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     directory = Directory(settings.clone_numbers)
     map_reader = MapReader(options)
     driver = MigrationDriver(options, map_reader, clock, settings.move_seconds, directory.unassigned)
-    plans = AsgiFallback(plans_app(PlanService(options, driver, PlanStore(settings.plans_dir)), key), PREFIX)
+    plans = AsgiFallback(plans_app(PlanService(options, driver, PlanStore(settings.plans_dir))), PREFIX)
 
     def map_changed() -> None:
         # Until the topic has been read to its end, the map may be an old one.

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import structlog
 
-from diem.links.status import fetch_status, status_client
+from diem.links.internal_client import fetch_status, internal_client
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import Owner
 from metadata.directory import Directory
@@ -29,8 +29,7 @@ Network = IPv4Network | IPv6Network
 class ServerLoads:
     """Number of clients of each server by its public URL, while :meth:`run` runs.
 
-    Anyone who may join a group in Kafka can register any address there, so the shared key is sent only to ``allowed``
-    networks.
+    Anyone who may join a group in Kafka can register any address there, so only ``allowed`` networks are dialled.
     """
 
     def __init__(self, directory: Directory, key: SharedKey, allowed: Sequence[Network]) -> None:
@@ -51,7 +50,7 @@ class ServerLoads:
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        async with status_client(POLL_TIMEOUT_S) as http:
+        async with internal_client(self._key, POLL_TIMEOUT_S) as http:
             while True:
                 await self._poll_all(http)
                 await asyncio.sleep(POLL_INTERVAL_S)
@@ -76,7 +75,7 @@ class ServerLoads:
                 address = await self._address(server.internal)
                 if address is None:
                     return None
-                status = await fetch_status(http, f"http://{address}", self._key) or {}
+                status = await fetch_status(http, f"http://{address}") or {}
         except (OSError, TimeoutError, ValueError, LookupError):
             return None
         clients = status.get("clients")

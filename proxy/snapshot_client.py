@@ -55,12 +55,11 @@ class SnapshotClient(Reconnector[WatchLink]):
         *,
         sockets: Path | None = None,
     ) -> None:
-        super().__init__("metadata service", urls, logger="proxy", sockets=sockets)
-        self._key = key
+        super().__init__("metadata service", urls, key, logger="proxy", sockets=sockets)
         self._apply = apply
 
-    def _connection(self, url: str) -> WatchLink:
-        return WatchLink(url, self._key.header, self._apply)
+    def _connection(self, url: str, authorization: str) -> WatchLink:
+        return WatchLink(url, authorization, self._apply)
 
     def _on_open(self, link: WatchLink, url: str) -> None:
         """Do nothing: the service sends its snapshot unrequested."""

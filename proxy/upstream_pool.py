@@ -1,6 +1,7 @@
 """Links to servers that are redialled while they are needed, and the pool of links to all members."""
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,7 @@ import structlog
 from diem.fanout.session import DeliveryStats, Session
 from diem.links.dialer import DIAL_ERRORS, RETRY_BASE_S, RETRY_CAP_S, STABLE_AFTER_S, dial
 from diem.links.keepalive import LinkMonitor
+from diem.links.mutual_auth import PeerNotAuthenticated
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff
 from proxy.upstream import ClientUpstream, Upstream, UpstreamListener
@@ -20,7 +22,7 @@ MAX_DIALLING: Final = 64
 
 
 class UpstreamDialer:
-    """Makes links and dials them with the shared key, at most :data:`MAX_DIALLING` at once for each server."""
+    """Makes links and dials them, at most :data:`MAX_DIALLING` at once for each server."""
 
     def __init__(self, key: SharedKey, sockets: Path | None = None) -> None:
         self._key = key
@@ -44,13 +46,14 @@ class UpstreamDialer:
 
         Raises:
             OSError: no connection within 3 s.
+            PeerNotAuthenticated: what answers there does not have the key.
             InvalidHandshake: the server refused, or does not speak the protocol.
         """
         slots = self._slots.get(link.url)
         if slots is None:
             slots = self._slots[link.url] = asyncio.Semaphore(MAX_DIALLING)
         async with slots:
-            await dial(link.url, lambda: link.connection(self._key.header), sockets=self._sockets)
+            await dial(link.url, self._key, link.connection, sockets=self._sockets)
 
     def stop(self) -> None:
         """Close every link."""
@@ -91,7 +94,7 @@ class UpstreamLink:
         self._task: asyncio.Task[None] | None = None
 
     def connection(self, authorization: str) -> Upstream:
-        """Make the connection that is about to be dialled."""
+        """Make the connection whose server has been authenticated."""
         return Upstream(self.url, authorization, self._listener, self)
 
     def start(self) -> None:
@@ -167,7 +170,9 @@ class UpstreamLink:
                 if not logged:
                     logged = True
                     fault = f"{type(error).__name__}: {error}"
-                    structlog.get_logger("proxy").debug("server unreachable, retrying", url=self.url, error=fault)
+                    # Something else answers than a server that is starting or gone.
+                    level = logging.WARNING if isinstance(error, PeerNotAuthenticated) else logging.DEBUG
+                    structlog.get_logger("proxy").log(level, "server unreachable, retrying", url=self.url, error=fault)
             else:
                 return
             delay_s = self._backoff.next_delay()

@@ -3,8 +3,8 @@
 Commands find it by ``--url`` or ``--data``, else through the state directory of the local ``diem up``.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -12,6 +12,7 @@ import httpx
 
 from deploy.system.state_dir import NotUp, StateDir
 from diem.errors import ConfigurationError, DiemError
+from diem.links.internal_client import internal_client
 from diem.process.auth import SharedKey
 
 TIMEOUT_S: Final = 10.0
@@ -97,16 +98,23 @@ def detail_of(reply: httpx.Response) -> str:
     return " ".join(detail.split()) + (f" (line {line})" if line and f"line {line}" not in detail else "")
 
 
+def public_client() -> httpx.AsyncClient:
+    """Return an HTTP client of public listeners, without proxies of the environment."""
+    return httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False)
+
+
 @dataclass(frozen=True, slots=True)
 class DataService:
     """A Data Service by its base URL without a final slash, which is the origin of its page."""
 
     base: str
+    client: Callable[[], httpx.AsyncClient] = field(default=public_client, repr=False)
+    """Makes the client of each request."""
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  # httpx's own
         """Send a request. Raises ``DataServiceUnavailable``."""
         try:
-            async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
+            async with self.client() as client:
                 return await client.request(method, self.base + path, **options)
         except httpx.HTTPError as error:
             raise DataServiceUnavailable(self.base, str(error) or type(error).__name__) from error
@@ -208,9 +216,8 @@ class KeyService:
     Every method raises ``DataServiceUnavailable`` without an answer, and ``ServiceRefused`` for an error answer.
     """
 
-    def __init__(self, service: DataService, shared: SharedKey) -> None:
+    def __init__(self, service: DataService) -> None:
         self._service = service
-        self._headers = {"Authorization": shared.header}
 
     async def create(self, name: str, plan: str) -> dict[str, Any]:
         """Create a key; the field ``key`` of the answer is the key itself."""
@@ -228,7 +235,7 @@ class KeyService:
         return await self._request("DELETE", f"{KEYS_PATH}/{key_id}")
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  # httpx's own
-        reply = await self._service.request(method, path, headers=self._headers, **options)
+        reply = await self._service.request(method, path, **options)
         if not reply.is_success:
             raise ServiceRefused("the Data Service", reply.status_code, detail_of(reply))
         answer: dict[str, Any] = reply.json()
@@ -262,7 +269,7 @@ def key_service(state: StateDir, url: str | None, shared: SharedKey) -> KeyServi
         url = next((process["urls"]["internal"] for process in processes if process["process"] == "data"), None)
         if url is None:
             raise NotUp(state.path)
-    return KeyService(DataService(base_url(url, "--data")), shared)
+    return KeyService(DataService(base_url(url, "--data"), lambda: internal_client(shared, TIMEOUT_S)))
 
 
 def base_url(url: str, option: str, form: str = INTERNAL_FORM) -> str:

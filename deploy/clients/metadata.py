@@ -8,6 +8,7 @@ import httpx
 
 from deploy.clients.data_service import ServiceRefused, detail_of
 from diem.errors import DiemError
+from diem.links.internal_client import internal_client
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import BadSnapshot, Snapshot, decode
 
@@ -63,9 +64,8 @@ class MetadataService:
     All have the same map; those that share a directory have the same plans.
     """
 
-    def __init__(self, urls: Sequence[str], key: SharedKey, client: Callable[[], httpx.AsyncClient]) -> None:
+    def __init__(self, urls: Sequence[str], client: Callable[[], httpx.AsyncClient]) -> None:
         self._urls = list(urls)
-        self._headers = {"Authorization": key.header}
         self._client = client
 
     async def snapshot(self) -> Snapshot:
@@ -120,7 +120,7 @@ class MetadataService:
         async with self._client() as client:
             for url in self._urls:
                 try:
-                    reply = await client.request(method, url + path, content=content, headers=self._headers)
+                    reply = await client.request(method, url + path, content=content)
                 except httpx.HTTPError as error:
                     failure = str(error) or type(error).__name__
                     # A service that received the request may have executed it: the next would execute it again.
@@ -137,6 +137,5 @@ class MetadataService:
 
 def metadata_service(urls: Sequence[str], key: SharedKey) -> MetadataService:
     """Return the client of the services at these base URLs."""
-    # No proxies from the environment: the key must go to these services only.
     timeout = httpx.Timeout(TIMEOUT_S, connect=CONNECT_S)
-    return MetadataService(urls, key, lambda: httpx.AsyncClient(timeout=timeout, trust_env=False))
+    return MetadataService(urls, lambda: internal_client(key, timeout))

@@ -10,15 +10,13 @@ from contextlib import suppress
 from typing import Any, Final
 
 import orjson
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
-from websockets.typing import Subprotocol
 
 from deploy.system import control
 from deploy.system.control import CommandRefused, ControlFailed
 from deploy.system.description import with_children
 from deploy.system.state_dir import StateDir
 from deploy.topology import Mode, Planned, Topology
+from diem.links.dialer import DIAL_ERRORS, LinkConnection, dial
 from diem.process.auth import SharedKey
 from diem.process.supervisor import Spec, Supervisor
 from services.composite.control import PATH, SUBPROTOCOL
@@ -116,27 +114,30 @@ async def drive_composite(internal_url: str, key: SharedKey, scaler: Scaler) -> 
     A restarted composite has its initial number, so it is sent first on every connection.
     """
     url = f"ws{internal_url.removeprefix('http')}{PATH}"
+
+    def connection(authorization: str) -> LinkConnection:
+        return LinkConnection(url, authorization, subprotocol=SUBPROTOCOL)
+
     while True:
-        with suppress(OSError, TimeoutError, InvalidHandshake, ConnectionClosed):
-            async with connect(
-                url,
-                subprotocols=[Subprotocol(SUBPROTOCOL)],
-                additional_headers={"Authorization": key.header},
-                proxy=None,
-                compression=None,
-            ) as connection:
-                await _send_numbers(connection, scaler)
+        with suppress(*DIAL_ERRORS):
+            link = await dial(url, key, connection)
+            try:
+                await _send_numbers(link, scaler)
+            finally:
+                link.abort()
         await asyncio.sleep(RETRY_S)
 
 
-async def _send_numbers(connection: ClientConnection, scaler: Scaler) -> None:
-    while True:
-        scaler.changed.clear()
-        await connection.send(orjson.dumps({"pairs": scaler.servers}), text=True)
-        await connection.recv()
-        waiting = [asyncio.ensure_future(wait) for wait in (scaler.changed.wait(), connection.wait_closed())]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+async def _send_numbers(link: LinkConnection, scaler: Scaler) -> None:
+    lost = asyncio.ensure_future(link.lost.wait())
+    try:
+        while not lost.done():
+            scaler.changed.clear()
+            link.send_text(orjson.dumps({"pairs": scaler.servers}))
+            changed = asyncio.ensure_future(scaler.changed.wait())
+            try:
+                await asyncio.wait({changed, lost}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+    finally:
+        lost.cancel()

@@ -21,7 +21,7 @@ from deploy.system.scaling import Scaler
 from deploy.system.state_dir import StateDir
 from deploy.terminal import Terminal
 from deploy.topology import Mode, Options, Planned, Readiness, Topology
-from diem.links.status import fetch_status, status_client
+from diem.links.internal_client import fetch_status, internal_client
 from diem.process import security_log
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
@@ -46,14 +46,15 @@ class HealthProbe:
     """Health of running processes: ours by their internal listeners, third-party ones by their ports. Never raises."""
 
     def __init__(self, key: SharedKey) -> None:
-        self._client = status_client(PROBE_TIMEOUT_S)
-        self._key = key
+        self._client = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
+        self._internal = internal_client(key, PROBE_TIMEOUT_S)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
         await self._client.aclose()
+        await self._internal.aclose()
 
     async def ready(self, process: Planned) -> bool:
         """Return whether the process is ready, by its ``readiness``."""
@@ -72,7 +73,7 @@ class HealthProbe:
         """
         if process.internal_url is None:
             return {"ready": True} if await self.ready(process) else None
-        return await fetch_status(self._client, process.internal_url, self._key)
+        return await fetch_status(self._internal, process.internal_url)
 
     async def reports(self, processes: Sequence[Planned]) -> list[dict[str, Any] | None]:
         """Return the reports of several processes, in their order, requested concurrently."""

@@ -2,7 +2,7 @@
 
 Reading order: ``connection`` (both sides), ``listener`` and ``dialer``, ``keepalive``; for clients ``edge`` (admission,
 metrics, drain), ``client_auth`` (tokens and their expiry) and ``edge_connection`` (requests, rights, limits, slow
-clients, close codes), with ``epochs`` and ``unix_sockets``; between processes ``internal``, ``feed_server``,
-``feed_reader`` and ``proxy_port``; for REST ``http_server``, ``connection_limits`` and ``rest`` (middleware);
-``service`` wires a process, ``status`` reads the status of others; ``client`` is for Python.
+clients, close codes), with ``epochs`` and ``unix_sockets``; between processes ``mutual_auth``, ``internal``,
+``internal_client`` (HTTP), ``feed_server``, ``feed_reader`` and ``proxy_port``; for REST ``http_server``,
+``connection_limits`` and ``rest`` (middleware); ``service`` wires a process; ``client`` is for Python.
 """

@@ -1,4 +1,4 @@
-"""Client side of internal links: dialling with the shared key, and a link that reconnects."""
+"""Client side of internal links: dialling with mutual authentication, and a link that reconnects."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
 import structlog
@@ -21,12 +21,71 @@ from websockets.uri import parse_uri
 from diem.links import unix_sockets
 from diem.links.connection import SILENT_LOGGER, Connection
 from diem.links.keepalive import CHECK_EVERY_S, LinkMonitor
+from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, ClientAuth, PeerNotAuthenticated, address_of
+from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff, wait
 from diem.protocol import feed
 
 CONNECT_TIMEOUT_S: Final = 3.0
-DIAL_ERRORS: Final = (OSError, InvalidHandshake, EOFError)
+DIAL_ERRORS: Final = (OSError, InvalidHandshake, EOFError, PeerNotAuthenticated)
 """Errors of :func:`dial` after which it is worth trying again."""
+
+
+class Challenge(asyncio.Protocol):
+    """First exchange on a connection: until the peer has proved that it has the key, nothing else is sent to it.
+
+    ``authorization`` is resolved with the header of the upgrade request, or has the error.
+
+    Args:
+        key: the key.
+        url: that of the link.
+    """
+
+    __slots__ = ("_auth", "_head", "_key", "_url", "authorization", "transport")
+
+    def __init__(self, key: SharedKey, url: str) -> None:
+        self._key = key
+        self._url = urlsplit(url)
+        self._auth: ClientAuth
+        self._head = b""
+        self.transport: asyncio.Transport
+        self.authorization: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the challenge."""
+        self.transport = cast("asyncio.Transport", transport)
+        self._auth = ClientAuth(self._key, address_of(transport.get_extra_info("peername")))
+        self.transport.write(self._auth.challenge(self._url.netloc))
+
+    def data_received(self, data: bytes) -> None:
+        """Verify the answer, behind which nothing may follow."""
+        self._head += data
+        ended = self._head.find(HEAD_END) + len(HEAD_END)
+        if ended < len(HEAD_END) and len(self._head) <= MAX_ANSWER_BYTES:
+            return
+        if self.authorization.done():
+            self.transport.abort()
+            return
+        try:
+            self._auth.verify(self._head[:ended])
+            if len(self._head) > ended:
+                raise PeerNotAuthenticated(self._url.netloc, "it goes on unasked")
+        except PeerNotAuthenticated as error:
+            self._fail(error)
+        else:
+            target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
+            self.authorization.set_result(self._auth.authorization("GET", target))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a loss needs no reason
+        """Fail if the peer has not answered."""
+        self._fail(ConnectionError("connection lost"))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.authorization.done():
+            self.authorization.set_exception(error)
+            # Retrieved: nobody awaits it if the dialer times out in the same turn of the loop.
+            self.authorization.exception()
+        self.transport.abort()
 
 
 class ClientConnection(Connection):
@@ -92,39 +151,55 @@ class ClientConnection(Connection):
 C = TypeVar("C", bound=ClientConnection)
 
 
-async def dial(url: str, connection: Callable[[], C], *, sockets: Path | None = None) -> C:
+async def dial(url: str, key: SharedKey, connection: Callable[[str], C], *, sockets: Path | None = None) -> C:
     """Connect to ``ws://host:port/path`` and finish the opening handshake; redirects and proxies are not followed.
 
     A port of this machine is reached at its Unix socket in ``sockets``, if it has one that answers.
 
+    Args:
+        url: that of the link.
+        key: which both ends prove to have.
+        connection: makes the connection from the value of its ``Authorization`` header.
+        sockets: directory of Unix sockets.
+
     Raises:
         OSError: the connection failed or was lost.
         TimeoutError: the handshake took longer than 3 s.
+        PeerNotAuthenticated: what answers there did not prove that it has the key.
         InvalidHandshake: the answer was not 101.
     """
     made: C | None = None
+    challenge: Challenge | None = None
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            made = await _connect(url, connection, sockets)
+            challenge = await _connect(url, key, sockets)
+            made = connection(await challenge.authorization)
+            transport = challenge.transport
+            if transport.is_closing():
+                raise ConnectionError("connection lost")
+            transport.set_protocol(made)
+            made.connection_made(transport)
             await made.opened
     except BaseException:
+        if challenge is not None:
+            challenge.transport.abort()
         if made is not None:
             made.opened.cancel()
-            made.abort()
         raise
     return made
 
 
-async def _connect(url: str, connection: Callable[[], C], sockets: Path | None) -> C:
+async def _connect(url: str, key: SharedKey, sockets: Path | None) -> Challenge:
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 80
     loop = asyncio.get_running_loop()
     path = unix_sockets.find_socket(sockets, host, port)
+    challenge = partial(Challenge, key, url)
     if path is not None:
         # The socket of a process that was killed still exists, and refuses.
         with contextlib.suppress(OSError):
-            return (await loop.create_unix_connection(connection, os.fspath(path)))[1]
-    return (await loop.create_connection(connection, host, port))[1]
+            return (await loop.create_unix_connection(challenge, os.fspath(path)))[1]
+    return (await loop.create_connection(challenge, host, port))[1]
 
 
 RETRY_BASE_S: Final = 0.1
@@ -166,9 +241,12 @@ class Reconnector(ABC, Generic[K]):
     and its loss.
     """
 
-    def __init__(self, peer: str, urls: Sequence[str], *, logger: str, sockets: Path | None = None) -> None:
+    def __init__(
+        self, peer: str, urls: Sequence[str], key: SharedKey, *, logger: str, sockets: Path | None = None
+    ) -> None:
         self._peer = peer
         self._urls = urls
+        self._key = key
         self._sockets = sockets
         self._monitor = LinkMonitor(peer)
         self._backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S, stable_s=STABLE_AFTER_S)
@@ -178,8 +256,8 @@ class Reconnector(ABC, Generic[K]):
         """Links that were opened so far."""
 
     @abstractmethod
-    def _connection(self, url: str) -> K:
-        """Make the connection that is about to be dialled."""
+    def _connection(self, url: str, authorization: str) -> K:
+        """Make the connection whose peer has been authenticated."""
 
     @abstractmethod
     def _on_open(self, link: K, url: str) -> None:
@@ -195,7 +273,7 @@ class Reconnector(ABC, Generic[K]):
         for url in itertools.cycle(self._urls):
             uptime_s = 0.0
             try:
-                link = await dial(url, partial(self._connection, url), sockets=self._sockets)
+                link = await dial(url, self._key, partial(self._connection, url), sockets=self._sockets)
             except DIAL_ERRORS as error:
                 if not logged:
                     logged = True

@@ -96,12 +96,11 @@ class FeedReader(Reconnector[FeedLink]):
     """Keeps one link to the feed at ``url`` and passes its messages to ``sink``."""
 
     def __init__(self, url: str, key: SharedKey, sink: FeedSink, *, sockets: Path | None = None) -> None:
-        super().__init__("feed", [url], logger="feed", sockets=sockets)
-        self._key = key
+        super().__init__("feed", [url], key, logger="feed", sockets=sockets)
         self._sink = sink
 
-    def _connection(self, url: str) -> FeedLink:
-        return FeedLink(url, self._key.header, self._sink)
+    def _connection(self, url: str, authorization: str) -> FeedLink:
+        return FeedLink(url, authorization, self._sink)
 
     def _on_open(self, link: FeedLink, url: str) -> None:  # noqa: ARG002 - there is only one
         link.send_text(feed.encode(self._sink.resume()))

@@ -1,7 +1,7 @@
-"""Internal listener of every process: health, metrics, status, and channels such as the feed, behind the shared key."""
+"""Internal listener of every process: health; behind keys metrics, status, and channels such as the feed."""
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -10,8 +10,9 @@ import structlog
 from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
-from diem.links import unix_sockets
+from diem.links import mutual_auth, unix_sockets
 from diem.links.listener import MAX_HEAD_BYTES, Listener, Reply, ServerConnection
+from diem.links.mutual_auth import HEAD_END, ChallengeRefused, ListenerAuth, address_of
 from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
 from diem.process.listeners import bind, check_bind
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     # Only processes that have one import the HTTP server behind it.
     from diem.links.http_server import AsgiFallback
 
-HEAD_END: Final = b"\r\n\r\n"
 MAX_MESSAGE_BYTES: Final = feed.MAX_BATCH_BYTES
 """Bytes of one incoming message; only proxies send long ones, when they subscribe for many clients."""
+BEARER_PATHS: Final = frozenset({"/metrics", "/status"})
+"""Paths for which the key may be sent as a bearer token, because monitoring systems know no other scheme."""
 
 
 class ChannelHandler(Protocol):
@@ -59,15 +61,20 @@ class ChannelHandler(Protocol):
 
 
 class InternalConnection(ServerConnection):
-    """One connection to an internal listener: a request that is answered and closed, or a link to a channel."""
+    """One connection to an internal listener: a request that is answered and closed, or a link to a channel.
 
-    __slots__ = ("_channel", "_early", "_listener", "paused")
+    A challenge may come before the request (:mod:`~diem.links.mutual_auth`).
+    """
+
+    __slots__ = ("_auth", "_channel", "_early", "_listener", "paused")
 
     def __init__(self, listener: "InternalListener") -> None:
         super().__init__(subprotocols=(), max_size=MAX_MESSAGE_BYTES)
         self._listener = listener
         self._early = None if listener.fallback is None else b""
         """Bytes received before it is known whether the fallback answers; None once it is."""
+        self._auth: ListenerAuth | None = None
+        """The challenge that was answered, until the request has come."""
         self._channel: ChannelHandler | None = None
         self.paused = False
         """The write buffer is full: write nothing until it has drained."""
@@ -84,28 +91,54 @@ class InternalConnection(ServerConnection):
         if (wanted is None or (wanted and HEAD_END not in self._early)) and len(self._early) <= MAX_HEAD_BYTES:
             return
         early, self._early = self._early, None
-        if wanted:
+        if not wanted:
+            super().data_received(early)
+            return
+        method, target, given = _head(early)
+        refusal = self._listener.refusal(method, target, given, self._auth)
+        if refusal is None:
             self._cancel_deadline()
             fallback.adopt(self.transport, early)
         else:
-            super().data_received(early)
+            self._refuse(refusal, target.partition("?")[0])
 
     def on_request(self, request: Request) -> None:
-        """Open a link to a channel, or answer a GET."""
+        """Answer a challenge, open a link to a channel, or answer a GET."""
         path = request.path.partition("?")[0]
-        channel = self._listener.channels.get(path)
-        if channel is not None and self._listener.authorised(request):
-            self.server.available_subprotocols = [Subprotocol(channel.subprotocol)]
-            if not channel.accepting:
-                self.reply(Reply(503, b"not ready\n", headers={"Retry-After": "1"}))
-            elif self.upgrade(request):
-                self._channel = channel
-                channel.opened(self)
+        given = request.headers.get_all("Authorization")
+        if path == mutual_auth.PATH:
+            self._on_challenge(given)
             return
-        reply = self._listener.answer(path, request)
-        if reply.status == 401:
-            peer = self.peer or UNIX_PEER
-            security_log.record(SecurityEvent.WRONG_INTERNAL_KEY, address=peer, code=401, detail=path)
+        listener = self._listener
+        auth, self._auth = self._auth, None
+        if not listener.is_public(path) and (refusal := listener.refusal("GET", request.path, given, auth)):
+            self._refuse(refusal, path)
+            return
+        channel = listener.channels.get(path)
+        if channel is None:
+            self.reply(listener.answer(path))
+            return
+        self.server.available_subprotocols = [Subprotocol(channel.subprotocol)]
+        if not channel.accepting:
+            self.reply(Reply(503, b"not ready\n", headers={"Retry-After": "1"}))
+        elif self.upgrade(request):
+            self._channel = channel
+            channel.opened(self)
+
+    def _on_challenge(self, given: Sequence[str]) -> None:
+        try:
+            if self._auth is not None or len(given) != 1:
+                raise ChallengeRefused("a connection begins with one challenge")
+            self._auth = self._listener.challenge(given[0], address_of(self.transport.get_extra_info("sockname")))
+        except ChallengeRefused as error:
+            self._refuse(_unauthorised(str(error)), mutual_auth.PATH)
+            return
+        self._early = None if self._listener.fallback is None else b""
+        self.answer_and_continue(self._auth.answer(), subprotocols=(), max_size=MAX_MESSAGE_BYTES)
+
+    def _refuse(self, reply: Reply, path: str) -> None:
+        peer = self.peer or UNIX_PEER
+        security_log.record(SecurityEvent.WRONG_INTERNAL_KEY, address=peer, code=reply.status, detail=path)
         self.reply(reply)
 
     def on_text(self, data: bytes) -> None:
@@ -133,17 +166,19 @@ class InternalConnection(ServerConnection):
 
 
 class InternalListener:
-    """Serves ``/livez`` and ``/readyz`` to everybody, everything else only with the shared key.
+    """Serves ``/livez`` and ``/readyz`` to everybody, everything else only to those who prove that they have the key.
 
     Args:
         host: address to bind; any address is allowed, because the key is always required.
         port: port to bind, 0 for a free one.
         key: the shared key.
+        addresses: further addresses (``host:port``) at which clients reach it, where addresses are translated.
+        bearer: accept the key as a bearer token for all paths, as clients of earlier releases send it.
         ready: returns why the process is not ready, None if it is.
         status: returns the process's status as JSON values.
         channels: path -> handler of the links to it.
         pages: path -> function that returns the reply to a GET, besides ``/metrics`` and ``/status``.
-        fallback: application for all other paths; it checks the key itself.
+        fallback: application for all paths below its prefix.
         sockets: directory of Unix sockets: the same is served, with the same key, at ``<sockets>/<port>.sock``. If that
             fails, a warning is logged, and TCP alone is served.
 
@@ -163,12 +198,16 @@ class InternalListener:
         pages: Mapping[str, Callable[[], Reply]] | None = None,
         fallback: "AsgiFallback | None" = None,
         sockets: Path | None = None,
+        addresses: Collection[str] = (),
+        bearer: bool = False,
     ) -> None:
         check_bind(host, authenticated=True, what="internal listener")
         self.fallback = fallback
         self.channels = channels or {}
         self._pages = {"/metrics": self._metrics, "/status": self._reply_status, **(pages or {})}
         self._key = key
+        self._addresses = frozenset(addresses)
+        self._bearer = bearer
         self._ready = ready
         self._status = status
         tcp = bind(host, port)
@@ -205,20 +244,43 @@ class InternalListener:
             listener.stop()
         self._listener.stop()
 
-    def authorised(self, request: Request) -> bool:
-        """Return whether the request carries the shared key, once."""
-        values = request.headers.get_all("Authorization")
-        return len(values) == 1 and self._key.matches(values[0])
+    def is_public(self, path: str) -> bool:
+        """Return whether a path needs no key."""
+        return path in {"/livez", "/readyz"}
 
-    def answer(self, path: str, request: Request) -> Reply:
-        """Return the reply to a GET that is not an upgrade."""
+    def challenge(self, authorization: str, own: str) -> ListenerAuth:
+        """Return the answer to a challenge on a connection to the address ``own``.
+
+        Raises:
+            ChallengeRefused: it cannot be answered.
+        """
+        key = self._key
+        return ListenerAuth(authorization, lambda key_id: key if key_id == key.id else None, {own, *self._addresses})
+
+    def refusal(self, method: str, target: str, given: Sequence[str], auth: ListenerAuth | None) -> Reply | None:
+        """Return the reply to a request that is not authorised, None for one that is.
+
+        Args:
+            method: that of the request.
+            target: that of the request.
+            given: its ``Authorization`` headers: there must be one.
+            auth: the challenge before it, if there was one.
+        """
+        if len(given) != 1:
+            return _unauthorised("a proof of the shared key is needed")
+        if auth is not None:
+            return None if auth.verify(given[0], method, target) else _unauthorised("the proof is wrong")
+        if not self._bearer and target.partition("?")[0] not in BEARER_PATHS:
+            return _unauthorised("a proof of the shared key is needed, which itself must not be sent")
+        return None if self._key.matches(given[0]) else _unauthorised("that is not the shared key")
+
+    def answer(self, path: str) -> Reply:
+        """Return the reply to a GET that is authorised, or needs no key."""
         if path == "/livez":
             return Reply(200, b"ok\n")
         if path == "/readyz":
             why_not = self._ready()
             return Reply(200, b"ok\n") if why_not is None else Reply(503, why_not.encode() + b"\n")
-        if not self.authorised(request):
-            return Reply(401, b"the shared key is needed\n", headers={"WWW-Authenticate": "Bearer"})
         page = self._pages.get(path)
         return page() if page is not None else Reply(404, b"not found\n")
 
@@ -231,3 +293,17 @@ class InternalListener:
 
     def _reply_status(self) -> Reply:
         return Reply(200, orjson.dumps(self._status()), "application/json")
+
+
+def _unauthorised(why: str) -> Reply:
+    return Reply(401, f"{why}\n".encode(), headers={"WWW-Authenticate": mutual_auth.SCHEME})
+
+
+def _head(received: bytes) -> tuple[str, str, list[str]]:
+    """Return method and target of a request, and its ``Authorization`` headers; none if the head is malformed."""
+    first, *fields = received.partition(HEAD_END)[0].decode("latin-1").split("\r\n")
+    parts = first.split(" ")
+    if len(parts) != 3 or any(field[:1] in {" ", "\t"} for field in fields):
+        return "", "", []
+    pairs = (field.partition(":") for field in fields)
+    return parts[0], parts[1], [value.strip() for name, _, value in pairs if name.strip().lower() == "authorization"]

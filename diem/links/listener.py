@@ -44,7 +44,7 @@ class ServerConnection(Connection):
     __slots__ = ("_deadline", "_head")
 
     def __init__(self, *, subprotocols: Sequence[Subprotocol], max_size: int) -> None:
-        super().__init__(ServerProtocol(subprotocols=subprotocols, max_size=max_size, logger=SILENT_LOGGER))
+        super().__init__(_protocol(subprotocols, max_size))
         self._deadline: asyncio.TimerHandle | None = None
         self._head = 0
 
@@ -100,6 +100,13 @@ class ServerConnection(Connection):
             response.headers[name] = value
         self._send(response)
 
+    def answer_and_continue(self, response: bytes, *, subprotocols: Sequence[Subprotocol], max_size: int) -> None:
+        """Write a whole response, and expect another request before the same deadline."""
+        # The library's protocol handles one request.
+        self.protocol = _protocol(subprotocols, max_size)
+        self._head = 0
+        self.transport.write(response)
+
     def _send(self, response: Response) -> None:
         self._cancel_deadline()
         self.server.send_response(response)
@@ -113,6 +120,10 @@ class ServerConnection(Connection):
     def _on_deadline(self) -> None:
         if self.protocol.state is CONNECTING:
             self.abort()
+
+
+def _protocol(subprotocols: Sequence[Subprotocol], max_size: int) -> ServerProtocol:
+    return ServerProtocol(subprotocols=subprotocols, max_size=max_size, logger=SILENT_LOGGER)
 
 
 class Listener:

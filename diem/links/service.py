@@ -5,7 +5,7 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,6 +42,16 @@ class ServiceSettings(Protocol):
     @property
     def internal_sockets(self) -> Path | None:
         """Directory of Unix sockets."""
+        ...
+
+    @property
+    def internal_addresses(self) -> Collection[str]:
+        """Further addresses of the internal listener."""
+        ...
+
+    @property
+    def internal_bearer(self) -> bool:
+        """Whether the key is accepted as a bearer token."""
         ...
 
 
@@ -82,6 +92,8 @@ async def internal_service(
         pages=pages,
         fallback=fallback,
         sockets=settings.internal_sockets,
+        addresses=settings.internal_addresses,
+        bearer=settings.internal_bearer,
     )
     unregister = metrics.register(lambda: [*samples(), *security_log.samples()])
     try:

@@ -40,7 +40,7 @@ def find_socket(directory: Path | None, host: str, port: int) -> Path | None:
 
 
 def is_private(directory: Path) -> bool:
-    """Return whether only this user can create sockets there: whoever owns the socket receives the shared key."""
+    """Return whether only this user can create sockets there, so that no other can answer in a process's place."""
     try:
         found = directory.stat()
     except OSError:

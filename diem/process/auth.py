@@ -1,4 +1,4 @@
-"""Secret keys in files: the shared key of internal listeners, and the write key of the Data Service."""
+"""Secret keys in files: those of internal listeners, and the write key of the Data Service."""
 
 import contextlib
 import hmac
@@ -60,13 +60,19 @@ def read_private(path: Path, max_bytes: int) -> bytes:
 
 
 class SharedKey:
-    """A key known to both ends, sent as a bearer token; it never appears in logs and error texts."""
+    """A key known to both ends; it never appears in logs and error texts.
 
-    __slots__ = ("_header", "_key")
+    Both ends of internal links prove that they have it (``diem.links.mutual_auth``); the write key is sent as a bearer
+    token.
+    """
+
+    __slots__ = ("_header", "_key", "id")
 
     def __init__(self, key: str) -> None:
         self._key = key.encode("ascii")
         self._header = f"Bearer {key}"
+        self.id = self.digest(b"diem key id")[:8].hex()
+        """Public name of the key, from which it cannot be derived."""
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -74,6 +74,18 @@ class ProcessSettings(BaseSettings):
         description="Directory (mode 0700) of Unix sockets for internal links within this machine; they cost less "
         "than TCP, which is used where a process has none.",
     )
+    internal_addresses: list[str] = Field(
+        default=[],
+        validation_alias="DIEM_INTERNAL_ADDRESSES",
+        description="Further addresses (IP:port) at which others reach the internal listener, where addresses are "
+        "translated on the way.",
+    )
+    internal_bearer: bool = Field(
+        default=False,
+        validation_alias="DIEM_INTERNAL_BEARER",
+        description="Accept the internal key as a bearer token, as processes of earlier releases send it; only while "
+        "these are replaced.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", validation_alias="DIEM_LOG_LEVEL", description="Least severe level that is logged."
     )

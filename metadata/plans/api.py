@@ -1,4 +1,4 @@
-"""Plans over REST, on the internal listener, for holders of the shared key (docs/protocol.md section 4).
+"""Plans over REST, behind the internal listener, which authenticates (docs/protocol.md section 4).
 
 Separate from ``main``, its only importer, as the only part of this package that depends on HTTP.
 """
@@ -17,7 +17,6 @@ from diem.errors import DiemError
 from diem.kafka.errors import KafkaUnavailable
 from diem.links.rest import client_address, problem
 from diem.process import security_log
-from diem.process.auth import SharedKey
 from diem.process.security_log import UNIX_PEER, SecurityEvent
 from metadata.plans.plan import MAX_BYTES, BadPlan, PlanTooLarge, decode
 from metadata.plans.plan_service import PlanConflict, PlanNotFound, PlanService
@@ -35,7 +34,7 @@ _ANSWERS: Final[dict[type[DiemError], tuple[int, str]]] = {
 }
 
 
-def plans_app(plans: PlanService, key: SharedKey) -> Starlette:
+def plans_app(plans: PlanService) -> Starlette:
     """Return the application for all paths below :data:`PREFIX`."""
 
     async def submit(request: Request) -> Response:
@@ -65,7 +64,7 @@ def plans_app(plans: PlanService, key: SharedKey) -> Starlette:
         return _reply(answer, 202)
 
     def route(path: str, handler: Handler, method: str) -> Route:
-        return Route(PREFIX + path, _guarded(handler, key), methods=[method])
+        return Route(PREFIX + path, _answering(handler), methods=[method])
 
     return Starlette(
         routes=[
@@ -79,13 +78,8 @@ def plans_app(plans: PlanService, key: SharedKey) -> Starlette:
     )
 
 
-def _guarded(handler: Handler, key: SharedKey) -> Handler:
+def _answering(handler: Handler) -> Handler:
     async def answer(request: Request) -> Response:
-        given = request.headers.getlist("authorization")
-        if len(given) != 1 or not key.matches(given[0]):
-            address, path = client_address(request.scope) or UNIX_PEER, str(request.scope["path"])
-            security_log.record(SecurityEvent.WRONG_INTERNAL_KEY, address=address, code=401, detail=path)
-            return problem(401, "unauthorised", "the shared key is needed", headers={"WWW-Authenticate": "Bearer"})
         try:
             return await handler(request)
         except tuple(_ANSWERS) as error:

@@ -11,7 +11,7 @@ import httpx
 import structlog
 
 from diem.errors import ConfigurationError
-from diem.links.status import fetch_status, status_client
+from diem.links.internal_client import fetch_status, internal_client
 from diem.process.auth import SharedKey
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from services.composite.plan import Child
@@ -43,7 +43,7 @@ class StatusPoller:
 
     async def run(self, running: Callable[[], Iterable[Child]]) -> None:
         """Poll the running children concurrently until cancelled."""
-        async with status_client(POLL_TIMEOUT_S) as http:
+        async with internal_client(self._key, POLL_TIMEOUT_S) as http:
             while True:
                 children = list(running())
                 await asyncio.gather(*(self._poll(http, child) for child in children))
@@ -51,7 +51,7 @@ class StatusPoller:
                 await asyncio.sleep(POLL_READY_S if done else POLL_UNREADY_S)
 
     async def _poll(self, http: httpx.AsyncClient, child: Child) -> None:
-        status = await fetch_status(http, child.internal_url, self._key)
+        status = await fetch_status(http, child.internal_url)
         if status is None:
             self.forget(child.name)
         else:

@@ -58,6 +58,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         },
         channels={PATH: ControlChannel(lambda: composite.pairs, composite.scale)},
         sockets=settings.internal_sockets,
+        addresses=settings.internal_addresses,
+        bearer=settings.internal_bearer,
     )
     await internal.start()
     forget = metrics.register(lambda: [*_samples(composite), *security_log.samples()])

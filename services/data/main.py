@@ -70,7 +70,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=settings.trusted_proxies,
     )
-    keys = AsgiFallback(keys_api.keys_app(access, internal_key), keys_api.PREFIX)
+    keys = AsgiFallback(keys_api.keys_app(access), keys_api.PREFIX)
     async with store.serving(), recording_accesses(settings, access.usage.drain), AsyncExitStack() as closing:
         closing.push_async_callback(access.close)
         internal = await closing.enter_async_context(

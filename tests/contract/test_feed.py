@@ -15,8 +15,11 @@ from websockets.typing import Subprotocol
 
 from diem.fanout.feed_state import FeedState
 from diem.links.feed_reader import FeedReader
+from diem.links.mutual_auth import PeerNotAuthenticated
+from diem.process.auth import SharedKey
 from diem.protocol import feed
 from tests.contract.feeds import FEEDS, FeedUnderTest, Opener, bridge
+from tests.support.internal import InternalConnect
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
 
@@ -97,16 +100,12 @@ async def until(condition: Any, within: float = PATIENCE_S) -> None:
 
 
 @contextlib.asynccontextmanager
-async def raw(source: FeedUnderTest, key: str | None = None) -> AsyncIterator[ClientConnection]:
+async def raw(source: FeedUnderTest, key: SharedKey | None = None) -> AsyncIterator[ClientConnection]:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                async with connect(
-                    source.url,
-                    subprotocols=[Subprotocol(feed.SUBPROTOCOL)],
-                    additional_headers={"Authorization": key or source.key.header},
-                    proxy=None,
-                    compression=None,
+                async with InternalConnect(
+                    source.url, key or source.key, subprotocols=[Subprotocol(feed.SUBPROTOCOL)]
                 ) as connection:
                     yield connection
                     return
@@ -242,9 +241,12 @@ async def test_a_reader_that_does_not_resume_is_closed_with_4500(source: FeedUnd
 
 
 async def test_without_the_key_there_is_no_feed(source: FeedUnderTest) -> None:
-    with pytest.raises(InvalidStatus) as caught:
-        async with raw(source, key="Bearer wrong-key-wrong-key"):
+    with pytest.raises(PeerNotAuthenticated):
+        async with raw(source, key=SharedKey("wrong-key-wrong-key")):
             pass
+    bearer = {"Authorization": source.key.header}
+    with pytest.raises(InvalidStatus) as caught:
+        await connect(source.url, additional_headers=bearer, subprotocols=[Subprotocol(feed.SUBPROTOCOL)], proxy=None)
     assert caught.value.response.status_code == 401
 
 

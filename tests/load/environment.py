@@ -59,9 +59,11 @@ def _relay_settings(scenario: Scenario, relay: Relay, upstream: Relay) -> list[s
     settings = []
     if CUTS & set(scenario.faults):
         settings.append(f"websocket-1:DIEM_WEBSOCKET_FEED_URL=ws://127.0.0.1:{relay.port}/feed")
+        settings.append(f'bridge-1:DIEM_INTERNAL_ADDRESSES=["127.0.0.1:{relay.port}"]')
     if UPSTREAM_CUTS & set(scenario.faults):
         whose = "PUBLIC" if scenario.mode == "z-client" else "INTERNAL"
         settings.append(f"bridge-1:DIEM_BRIDGE_SERVER_{whose}_URL=ws://127.0.0.1:{upstream.port}/ws")
+        settings.append(f'websocket-1:DIEM_INTERNAL_ADDRESSES=["127.0.0.1:{upstream.port}"]')
         if scenario.mode == "z-proxy":
             settings.append('proxy-1:DIEM_PROXY_ALLOWED=["127.0.0.0/8"]')
     return [word for setting in settings for word in ("--set", setting)]

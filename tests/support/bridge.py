@@ -31,6 +31,7 @@ from diem.protocol import feed
 from diem.protocol.feed import is_map
 from diem.protocol.partition_map import MapBuilder, partition_of
 from diem.protocol.update import encode
+from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
@@ -184,8 +185,8 @@ class RunningBridge:
         self.pid = os.getpid()
 
     async def get(self, path: str) -> httpx.Response:
-        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
-            return await http.get(self.base + path, headers={"Authorization": self.key.header})
+        async with http_client(self.key) as http:
+            return await http.get(self.base + path)
 
     async def status(self) -> dict[str, Any]:
         result: dict[str, Any] = (await self.get("/status")).json()

@@ -18,6 +18,7 @@ from diem.process.lifecycle import Lifecycle
 from diem.protocol.assignment import Owner, client_id, member_id
 from metadata import main as metadata
 from metadata.settings import Settings
+from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
@@ -106,9 +107,8 @@ class Running:
         return {name: place["owner"] for name, place in places.items()}
 
     async def get(self, path: str) -> httpx.Response:
-        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
-            url = f"http://127.0.0.1:{self.settings.internal_port}{path}"
-            return await http.get(url, headers={"Authorization": self.key.header})
+        async with http_client(self.key) as http:
+            return await http.get(f"http://127.0.0.1:{self.settings.internal_port}{path}")
 
     async def status(self) -> dict[str, Any]:
         result: dict[str, Any] = (await self.get("/status")).json()

@@ -1,4 +1,4 @@
-"""Administration of API keys, on the internal listener, for holders of the shared key (docs/access.md section 3)."""
+"""Administration of API keys, behind the internal listener, which authenticates (docs/access.md section 3)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -13,7 +13,6 @@ from starlette.routing import Route
 from diem.errors import DiemError
 from diem.links.rest import client_address, on_defect, on_http_error, problem, read_body
 from diem.process import security_log
-from diem.process.auth import SharedKey
 from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.protocol.update import iso
 from services.data.access.access import Access
@@ -26,7 +25,7 @@ MAX_BODY_BYTES: Final = 4096
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def keys_app(access: Access, shared: SharedKey) -> Starlette:
+def keys_app(access: Access) -> Starlette:
     """Return the application for the paths below :data:`PREFIX`."""
 
     async def create(request: Request) -> Response:
@@ -48,7 +47,7 @@ def keys_app(access: Access, shared: SharedKey) -> Starlette:
         return _reply(_entry(key))
 
     def route(path: str, handler: Handler, method: str) -> Route:
-        return Route(PREFIX + path, _guarded(handler, shared), methods=[method])
+        return Route(PREFIX + path, handler, methods=[method])
 
     return Starlette(
         routes=[route("", create, "POST"), route("", all_, "GET"), route("/{key_id}", revoke, "DELETE")],
@@ -58,18 +57,6 @@ def keys_app(access: Access, shared: SharedKey) -> Starlette:
             Exception: on_defect,
         },
     )
-
-
-def _guarded(handler: Handler, shared: SharedKey) -> Handler:
-    async def answer(request: Request) -> Response:
-        given = request.headers.getlist("authorization")
-        if len(given) != 1 or not shared.matches(given[0]):
-            address, path = client_address(request.scope) or UNIX_PEER, str(request.scope["path"])
-            security_log.record(SecurityEvent.WRONG_INTERNAL_KEY, address=address, code=401, detail=path)
-            return problem(401, "unauthorised", "the shared key is needed", headers={"WWW-Authenticate": "Bearer"})
-        return await handler(request)
-
-    return answer
 
 
 def _audit(kind: SecurityEvent, request: Request, key: Key) -> None:

@@ -60,8 +60,12 @@ class DataProcess:
         return {"Authorization": SharedKey.load(self.state_dir / "write.key").header}
 
     @property
+    def key(self) -> SharedKey:
+        return SharedKey.load(self.state_dir / "internal.key")
+
+    @property
     def shared(self) -> dict[str, str]:
-        return {"Authorization": SharedKey.load(self.state_dir / "internal.key").header}
+        return {"Authorization": self.key.header}
 
     async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and wait for the exit."""

@@ -14,6 +14,7 @@ import pytest
 from diem.protocol.traffic import Type, decode
 from tests.integration.data.process import ROOT, DataProcess, bulk, serving, until
 from tests.support.day_boundary import wait_for_room_in_the_day
+from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S
 
 CLIENTS = 50
@@ -39,8 +40,8 @@ def one_day() -> None:
 
 
 async def create(process: DataProcess, plan: str) -> str:
-    async with httpx.AsyncClient(base_url=process.internal, headers=process.shared, timeout=PATIENCE_S) as http:
-        made = await http.post("/v1/keys", json={"name": "a test", "plan": plan})
+    async with http_client(process.key) as http:
+        made = await http.post(f"{process.internal}/v1/keys", json={"name": "a test", "plan": plan})
     assert made.status_code == 201, made.text
     return str(made.json()["key"])
 
@@ -139,8 +140,8 @@ async def test_a_key_is_refused_once_its_revocation_is_answered(tmp_path: Path) 
         async with asyncio.timeout(PATIENCE_S):
             while not all(found[200] for found in answers):
                 await asyncio.sleep(0.01)
-        async with httpx.AsyncClient(base_url=process.internal, headers=process.shared, timeout=PATIENCE_S) as http:
-            assert (await http.delete(f"/v1/keys/{key[5:13]}")).status_code == 200
+        async with http_client(process.key) as http:
+            assert (await http.delete(f"{process.internal}/v1/keys/{key[5:13]}")).status_code == 200
         assert await statuses(process, key, 5, 2) == {401: 10}
         stopped.set()
         await asyncio.gather(*readers)

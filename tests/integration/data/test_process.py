@@ -10,13 +10,13 @@ import httpx
 import orjson
 import pytest
 import websockets
-from websockets.asyncio.client import connect
 
 from diem.links import http_server as server_module
 from diem.links.connection_limits import ConnectionLimits
 from diem.links.http_server import make_server
 from diem.protocol import feed
 from tests.integration.data.process import DataProcess, bulk, serving, start
+from tests.support.internal import InternalConnect
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("any_database")
@@ -33,9 +33,9 @@ zones = ["GR"]
 """
 
 
-def _feed(process: DataProcess) -> connect:
+def _feed(process: DataProcess) -> InternalConnect:
     url = f"ws{process.internal.removeprefix('http')}/feed"
-    return connect(url, subprotocols=[websockets.Subprotocol(feed.SUBPROTOCOL)], additional_headers=process.shared)
+    return InternalConnect(url, process.key, subprotocols=[websockets.Subprotocol(feed.SUBPROTOCOL)])
 
 
 async def test_a_committed_change_is_sent_on_the_feed_at_once(tmp_path: Path) -> None:

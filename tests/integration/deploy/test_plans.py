@@ -14,10 +14,12 @@ import httpx
 import pytest
 
 from diem.links.client import PartitionedClient
+from diem.process.auth import SharedKey
 from diem.protocol.traffic import Type
 from tests.integration.data.process import bulk
 from tests.integration.deploy.clients import NAME, Client, put
 from tests.integration.deploy.running import DIEM, Running, diem, environment, fine, up
+from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S
 from tests.support.traffic import MINUTE, write
 from tests.unit.deploy.planning.recorded_traffic import MINUTES, events
@@ -114,12 +116,9 @@ async def publish(running: Running, names: list[str]) -> None:
 async def homes(running: Running) -> dict[str, list[int | None]]:
     """Return the entries of the metadata service's map."""
     status = await running.status()
-    key = (running.cwd / ".diem" / "internal.key").read_text().strip()
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+    async with http_client(SharedKey.load(running.cwd / ".diem" / "internal.key")) as http:
         url = f"{status['metadata']['urls']['internal']}/v1/partitions"
-        entries: dict[str, list[int | None]] = (await http.get(url, headers={"Authorization": f"Bearer {key}"})).json()[
-            "entries"
-        ]
+        entries: dict[str, list[int | None]] = (await http.get(url)).json()["entries"]
     return entries
 
 

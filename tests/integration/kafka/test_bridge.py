@@ -15,7 +15,7 @@ import psutil
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
@@ -28,6 +28,7 @@ from diem.kafka.config import KafkaOptions
 from diem.protocol import feed, update
 from diem.protocol.update import encode
 from tests.support.bridge import FeedRecorder, RunningBridge, UpdatesTopic, running_bridge, until, updates_topic
+from tests.support.internal import InternalConnect
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
 
@@ -49,12 +50,8 @@ async def raw(running: RunningBridge) -> AsyncIterator[ClientConnection]:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                connection = await connect(
-                    running.url,
-                    subprotocols=[Subprotocol(feed.SUBPROTOCOL)],
-                    additional_headers={"Authorization": running.key.header},
-                    proxy=None,
-                    compression=None,
+                connection = await InternalConnect(
+                    running.url, running.key, subprotocols=[Subprotocol(feed.SUBPROTOCOL)]
                 )
                 break
             except InvalidStatus as error:
@@ -375,12 +372,7 @@ async def test_a_bridge_without_kafka_reports_why_it_is_not_ready_and_serves_onc
         async with running_bridge(tmp_path, options) as running:
             await _says(running, "Kafka at")
             with pytest.raises(InvalidStatus):
-                async with connect(
-                    running.url,
-                    subprotocols=[Subprotocol(feed.SUBPROTOCOL)],
-                    additional_headers={"Authorization": running.key.header},
-                    proxy=None,
-                ):
+                async with InternalConnect(running.url, running.key, subprotocols=[Subprotocol(feed.SUBPROTOCOL)]):
                     pass
             await cluster.restart(1)
             await _says(running, "topic x.updates does not exist")

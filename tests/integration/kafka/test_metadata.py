@@ -23,6 +23,7 @@ from diem.kafka.map_writer import ensure_map, write_map
 from diem.protocol import assignment
 from diem.protocol.partition_map import Entry, Head, encode_entry, partition_of
 from metadata.directory import CloneGroup
+from tests.support.internal import InternalConnect
 from tests.support.membership import ORIGIN, Member, Running, members, server, serving
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
@@ -40,11 +41,8 @@ async def options(kafka_options: KafkaOptions) -> KafkaOptions:
 
 @contextlib.asynccontextmanager
 async def listening(running: Running) -> AsyncIterator[ClientConnection]:
-    headers = {"Authorization": running.key.header}
     protocols = [Subprotocol("diem.watch.v1")]
-    async with connect(
-        running.partitions_url, proxy=None, additional_headers=headers, subprotocols=protocols
-    ) as socket:
+    async with InternalConnect(running.partitions_url, running.key, subprotocols=protocols) as socket:
         yield socket
 
 

@@ -15,6 +15,7 @@ from diem.kafka.map_reader import read_map
 from diem.kafka.map_writer import ensure_map
 from diem.protocol.partition_map import HOT, PartitionMap, Phase, partition_of
 from metadata.plans.plan import Plan, encode
+from tests.support.internal import http_client
 from tests.support.membership import Running, members, serving
 from tests.support.patience import PATIENCE_S
 from tests.support.published import MemoryStore, places, publishing, until
@@ -43,14 +44,10 @@ def rotated(partitions: int = PARTITIONS, *, epoch: int = 0) -> Plan:
     return Plan(epoch=epoch, partitions=partitions, homes=homes)
 
 
-async def ask(running: Running, method: str, path: str, body: bytes | None = None, key: str | None = None) -> Any:
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
-        return await http.request(
-            method,
-            f"http://127.0.0.1:{running.settings.internal_port}/v1/plans{path}",
-            content=body,
-            headers={"Authorization": running.key.header if key is None else key},
-        )
+async def ask(running: Running, method: str, path: str, body: bytes | None = None) -> Any:
+    async with http_client(running.key) as http:
+        url = f"http://127.0.0.1:{running.settings.internal_port}/v1/plans{path}"
+        return await http.request(method, url, content=body)
 
 
 async def done(running: Running, plan: Plan, state: str, within: float = PATIENCE_S) -> None:
@@ -236,7 +233,9 @@ async def test_invalid_plans_are_refused_with_the_reason(options: KafkaOptions, 
         serving(tmp_path, options, move_seconds=HOLD, plans_dir=tmp_path / "plans") as running,
     ):
         await running.until_stable(1)
-        assert (await ask(running, "GET", "", key="Bearer no")).status_code == 401
+        async with httpx.AsyncClient(trust_env=False) as http:
+            url = f"http://127.0.0.1:{running.settings.internal_port}/v1/plans"
+            assert (await http.get(url, headers={"Authorization": running.key.header})).status_code == 401
         assert (await ask(running, "POST", "", b"{}")).status_code == 422
         late = await ask(running, "POST", "", encode(rotated(epoch=9)))
         assert (late.status_code, late.json()["code"]) == (409, "conflict")

@@ -33,6 +33,7 @@ from diem.traffic.kafka_sink import KafkaSink
 from diem.traffic.sinks import SinkUnavailable
 from tests.integration.data.process import bulk
 from tests.support.bridge import FeedRecorder, until
+from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.secure_kafka import SecureKafka, without_diem
@@ -85,8 +86,8 @@ class Service:
 
     async def get(self, path: str) -> httpx.Response:
         url = f"http://127.0.0.1:{self.internal_port}{path}"
-        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
-            return await http.get(url, headers={"Authorization": self.key.header})
+        async with http_client(self.key) as http:
+            return await http.get(url)
 
     async def until(self, path: str, condition: Callable[[httpx.Response], bool], within: float = PATIENCE_S) -> None:
         """Repeat the request until its answer is right."""

@@ -6,7 +6,6 @@ import signal
 from time import monotonic
 
 import orjson
-from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from diem.process.auth import SharedKey
@@ -15,6 +14,7 @@ from tests.load.injection.keep_down import KeepDown
 from tests.load.injection.scene import Inject, Scene
 from tests.load.system import START_SECONDS, NotUp
 from tests.oracle.history import Fault
+from tests.support.internal import InternalConnect
 
 TAKEN_OVER_SECONDS, LOCATED_SECONDS = 20.0, 25.0
 """Time within which others serve the endpoints of a lost server: a group gives up a bridge after 10 s, and a client
@@ -118,12 +118,8 @@ async def _ask_for(scene: Scene, servers: int) -> None:
         return
     url = scene.system.process("composite-1").internal_url or ""
     key = SharedKey.load(scene.system.state / "internal.key")
-    async with connect(
-        f"ws{url.removeprefix('http')}{PATH}",
-        subprotocols=[Subprotocol(SUBPROTOCOL)],
-        additional_headers={"Authorization": key.header},
-        proxy=None,
-    ) as control:
+    control_url = f"ws{url.removeprefix('http')}{PATH}"
+    async with InternalConnect(control_url, key, subprotocols=[Subprotocol(SUBPROTOCOL)]) as control:
         await control.send(orjson.dumps({"pairs": servers}), text=True)
         await control.recv()
     limit = monotonic() + START_SECONDS

@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 
 from deploy.clients.metadata import MetadataService
-from diem.process.auth import SharedKey
 from diem.protocol.assignment import Clone, Owner, Snapshot
 from diem.protocol.partition_map import Entry, Head, PartitionMap
 
@@ -16,8 +15,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 
 def service(answer: Answer, urls: tuple[str, ...] = URLS[:1]) -> MetadataService:
     """Return a client of services with these answers."""
-    key = SharedKey("a-key-of-a-test-of-32-characters")
-    return MetadataService(urls, key, lambda: httpx.AsyncClient(transport=httpx.MockTransport(answer)))
+    return MetadataService(urls, lambda: httpx.AsyncClient(transport=httpx.MockTransport(answer)))
 
 
 def status(name: str = "p-1", **differences: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from diem.protocol.assignment import Snapshot, decode
 from metadata import snapshot_feed
 from metadata.directory import Directory
 from metadata.snapshot_feed import SUBPROTOCOL, SnapshotFeed
+from tests.support.internal import InternalConnect, http_client
 from tests.support.patience import PATIENCE_S
 from tests.unit.metadata.snapshots import a_map, clone, snapshot
 
@@ -40,15 +41,13 @@ class ServedFeed:
         self.directory.update_map(a_map())
         self.directory.update_group(1, clone(1), 0, 0.0)
 
-    async def get(self, key: SharedKey | None = KEY) -> httpx.Response:
-        headers = {"Authorization": key.header} if key else {}
-        async with httpx.AsyncClient(trust_env=False) as http:
-            return await http.get(f"http://127.0.0.1:{self.listener.port}/v1/partitions", headers=headers)
+    async def get(self) -> httpx.Response:
+        async with http_client(KEY) as http:
+            return await http.get(f"http://127.0.0.1:{self.listener.port}/v1/partitions")
 
-    def watch(self, **more: Any) -> connect:
-        more = {"additional_headers": {"Authorization": KEY.header}, "max_size": None, **more}
+    def watch(self, **more: Any) -> InternalConnect:
         url = f"ws://127.0.0.1:{self.listener.port}/watch"
-        return connect(url, proxy=None, subprotocols=[Subprotocol(SUBPROTOCOL)], **more)
+        return InternalConnect(url, KEY, subprotocols=[Subprotocol(SUBPROTOCOL)], **{"max_size": None, **more})
 
 
 @pytest.fixture
@@ -87,9 +86,11 @@ async def test_without_a_snapshot_the_answer_is_503_with_retry_after(served: Ser
 
 async def test_the_shared_key_is_required(served: ServedFeed) -> None:
     served.fill()
-    assert (await served.get(None)).status_code == 401
+    address = f"127.0.0.1:{served.listener.port}"
+    async with httpx.AsyncClient(trust_env=False) as http:
+        assert (await http.get(f"http://{address}/v1/partitions")).status_code == 401
     with pytest.raises(InvalidStatus) as refused:
-        await served.watch(additional_headers={})
+        await connect(f"ws://{address}/watch", proxy=None, subprotocols=[Subprotocol(SUBPROTOCOL)])
     assert refused.value.response.status_code == 401
 
 

@@ -61,10 +61,10 @@ async def test_link_that_opens_in_the_turn_of_its_time_out_is_not_dialled_again(
 ) -> None:
     dials = 0
 
-    async def dial(_url: str, make: Callable[[], ClientConnection], **_: object) -> None:
+    async def dial(_url: str, _key: object, make: Callable[[str], ClientConnection], **_: object) -> None:
         nonlocal dials
         dials += 1
-        upstream = cast("Upstream", make())
+        upstream = cast("Upstream", make("proof"))
         link.connected(upstream)
         if dials == 1:
             asyncio.get_running_loop().call_soon(link.disconnected, upstream)

@@ -11,8 +11,10 @@ from websockets.exceptions import InvalidHandshake
 from diem.links import dialer
 from diem.links.dialer import ClientConnection, LinkConnection, Reconnector
 from diem.process import backoff
+from diem.process.auth import SharedKey
 from tests.support.patience import PATIENCE_S
 
+KEY = SharedKey("0123456789abcdef")
 URLS = ("ws://first/feed", "ws://second/feed")
 
 
@@ -33,11 +35,11 @@ class Link:
 
 class Recorded(Reconnector[LinkConnection]):
     def __init__(self) -> None:
-        super().__init__("peer", URLS, logger="test")
+        super().__init__("peer", URLS, KEY, logger="test")
         self.events: list[tuple[str, str, bool]] = []
         self.postpone_s = 0.0
 
-    def _connection(self, url: str) -> LinkConnection:
+    def _connection(self, url: str, authorization: str) -> LinkConnection:
         return cast("LinkConnection", Link(url))
 
     def _on_open(self, link: LinkConnection, url: str) -> None:
@@ -59,13 +61,13 @@ class World:
         self.attempts: list[int] = []
         self.reconnector = Recorded()
 
-    async def dial(self, url: str, connection: Callable[[], object], **_: object) -> object:
+    async def dial(self, url: str, _key: object, connection: Callable[[str], object], **_: object) -> object:
         if not self.outcomes:
             await asyncio.Event().wait()
         self.dials.append(url)
         if (fault := self.outcomes.pop(0)) is not None:
             raise fault
-        return connection()
+        return connection("proof")
 
     def jitter(self, attempt: int, *_: object) -> float:
         self.attempts.append(attempt)

@@ -1,6 +1,5 @@
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -12,8 +11,13 @@ from starlette.routing import Route
 from diem.links import listener as listener_module
 from diem.links.http_server import AsgiFallback
 from diem.links.internal import InternalListener
+from diem.links.mutual_auth import ClientAuth
 from diem.process.auth import SharedKey
+from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S
+from tests.support.security_events import recorded_events
+
+KEY = SharedKey("k" * 43)
 
 
 async def echo(request: Request) -> PlainTextResponse:
@@ -21,14 +25,12 @@ async def echo(request: Request) -> PlainTextResponse:
 
 
 @pytest.fixture
-async def listener(tmp_path: Path) -> AsyncIterator[InternalListener]:
+async def listener() -> AsyncIterator[InternalListener]:
     app = Starlette(routes=[Route("/v1/things", echo, methods=["GET", "POST"])])
-    (tmp_path / "key").write_text("k" * 43)
-    (tmp_path / "key").chmod(0o600)
     made = InternalListener(
         "127.0.0.1",
         0,
-        key=SharedKey.load(tmp_path / "key"),
+        key=KEY,
         ready=lambda: None,
         status=dict,
         fallback=AsgiFallback(app, "/v1/things"),
@@ -39,19 +41,41 @@ async def listener(tmp_path: Path) -> AsyncIterator[InternalListener]:
 
 
 async def test_one_client_may_ask_the_application_and_the_listener_in_turn(listener: InternalListener) -> None:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.port}", trust_env=False) as http:
+    address = f"http://127.0.0.1:{listener.port}"
+    async with http_client(KEY) as http:
         for _ in range(2):
-            assert (await http.post("/v1/things", content=b"a")).text == "POST a"
-            assert (await http.get("/livez")).status_code == 200
-            assert (await http.get("/v1/other")).status_code in {401, 404}
+            assert (await http.post(f"{address}/v1/things", content=b"a")).text == "POST a"
+            assert (await http.get(f"{address}/livez")).status_code == 200
+            assert (await http.get(f"{address}/v1/other")).status_code == 404
 
 
-async def test_a_request_for_the_application_may_come_in_pieces(listener: InternalListener) -> None:
+@pytest.mark.parametrize("given", [None, KEY.header, 'DIEM-HMAC-SHA256 proof="0"'])
+async def test_the_application_is_not_reached_without_a_proof(listener: InternalListener, given: str | None) -> None:
+    headers = {"Authorization": given} if given else {}
+    with recorded_events() as events:
+        async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+            answer = await http.post(f"http://127.0.0.1:{listener.port}/v1/things", content=b"a")
+        assert answer.status_code == 401
+    (event,) = events.all()
+    assert (event["kind"], event["detail"]) == ("wrong_internal_key", "/v1/things")
+    assert "k" * 43 not in str(event)
+
+
+async def test_a_challenge_and_a_request_for_the_application_may_come_in_pieces(listener: InternalListener) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-    for piece in (b"PO", b"ST /v1/things HTTP/1.1\r\nHost: a\r\n", b"Content-Length: 2\r\n\r\n", b"ab"):
-        writer.write(piece)
-        await writer.drain()
+    auth = ClientAuth(KEY, f"127.0.0.1:{listener.port}")
+
+    async def send(data: bytes) -> None:
+        for start in range(0, len(data), 7):
+            writer.write(data[start : start + 7])
+            await writer.drain()
+            await asyncio.sleep(0)
+
     async with asyncio.timeout(PATIENCE_S):
+        await send(auth.challenge("a"))
+        auth.verify(await reader.readuntil(b"\r\n\r\n"))
+        head = f"POST /v1/things HTTP/1.1\r\nHost: a\r\nAuthorization: {auth.authorization('POST', '/v1/things')}\r\n"
+        await send(f"{head}Content-Length: 2\r\n\r\nab".encode())
         assert (await reader.read()).endswith(b"POST ab")
     writer.close()
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 from structlog.testing import capture_logs
-from websockets.exceptions import InvalidStatus
 
 from diem.links import unix_sockets
 from diem.links.dialer import ClientConnection, dial
 from diem.links.internal import InternalConnection, InternalListener
+from diem.links.mutual_auth import PeerNotAuthenticated
 from diem.process.auth import SharedKey
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
@@ -68,19 +68,28 @@ def sockets(tmp_path: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def serving(sockets: Path | None, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[tuple[End, str]]:
+async def serving(
+    sockets: Path | None, *, host: str = "127.0.0.1", port: int = 0, relay: int = 0
+) -> AsyncIterator[tuple[End, str]]:
     end = End()
     listener = InternalListener(
-        host, port, key=KEY, ready=lambda: None, status=dict, channels={"/end": end}, sockets=sockets
+        host,
+        port,
+        key=KEY,
+        ready=lambda: None,
+        status=dict,
+        channels={"/end": end},
+        sockets=sockets,
+        addresses=[f"127.0.0.1:{relay}"],
     )
     await listener.start()
     yield end, f"ws://127.0.0.1:{listener.port}/end"
     listener.stop()
 
 
-async def talk(url: str, sockets: Path | None, key: str = KEY.header) -> None:
+async def talk(url: str, sockets: Path | None, key: SharedKey = KEY) -> None:
     """Dial, wait for an answer, and close."""
-    link = await dial(url, lambda: Link(url, key), sockets=sockets)
+    link = await dial(url, key, lambda authorization: Link(url, authorization), sockets=sockets)
     try:
         link.send_text(b"this")
         async with asyncio.timeout(PATIENCE_S):
@@ -112,7 +121,8 @@ async def test_a_dialer_without_a_directory_of_sockets_uses_tcp(sockets: Path) -
 
 async def test_another_port_that_leads_to_the_process_takes_tcp(sockets: Path) -> None:
     """The relay of a fault injection has no socket, so that its faults take effect."""
-    async with serving(sockets) as (end, url):
+    port = free_port()
+    async with serving(sockets, relay=port) as (end, url):
 
         async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             there, back = await asyncio.open_connection("127.0.0.1", port_of(url))
@@ -124,9 +134,9 @@ async def test_another_port_that_leads_to_the_process_takes_tcp(sockets: Path) -
 
             await asyncio.gather(pump(reader, back), pump(there, writer))
 
-        server = await asyncio.start_server(relay, "127.0.0.1", 0)
+        server = await asyncio.start_server(relay, "127.0.0.1", port)
         async with server:
-            await talk(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/end", sockets)
+            await talk(f"ws://127.0.0.1:{port}/end", sockets)
     assert end.families == [socket.AF_INET]
 
 
@@ -140,9 +150,8 @@ async def test_socket_and_directory_are_the_users_alone(sockets: Path) -> None:
 
 async def test_the_key_is_needed_at_the_socket_too(sockets: Path) -> None:
     async with serving(sockets) as (end, url):
-        with pytest.raises(InvalidStatus) as refused:
-            await talk(url, sockets, key="Bearer wrong")
-        assert refused.value.response.status_code == 401
+        with pytest.raises(PeerNotAuthenticated):
+            await talk(url, sockets, key=SharedKey("a-wrong-key-of-a-test"))
         transport = httpx.AsyncHTTPTransport(uds=os.fspath(unix_sockets.socket_path(sockets, port_of(url))))
         async with httpx.AsyncClient(transport=transport, base_url="http://internal") as http:
             assert (await http.get("/livez")).status_code == 200

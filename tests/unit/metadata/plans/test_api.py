@@ -7,7 +7,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from diem.process.auth import SharedKey
 from diem.protocol.partition_map import Phase
 from metadata.plans import api
 from metadata.plans.plan import Plan, encode
@@ -15,18 +14,15 @@ from tests.support.security_events import recorded_events
 from tests.unit.metadata.plans.scripted_service import ScriptedService
 
 Content = bytes | AsyncIterator[bytes] | None
-KEY = SharedKey("k" * 32)
 PLAN = Plan(epoch=3, partitions=4, homes={"/a": 1}, created="2026-01-02T03:04:05Z")
 
 
-async def request(
-    directory: Path, method: str, path: str = "", content: Content = None, key: SharedKey = KEY
-) -> httpx.Response:
+async def request(directory: Path, method: str, path: str = "", content: Content = None) -> httpx.Response:
     service = ScriptedService(directory)
     service.read_map(3, Phase.STABLE, "")
-    transport = httpx.ASGITransport(api.plans_app(service.plans, KEY))
+    transport = httpx.ASGITransport(api.plans_app(service.plans))
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
-        return await http.request(method, api.PREFIX + path, content=content, headers={"Authorization": key.header})
+        return await http.request(method, api.PREFIX + path, content=content)
 
 
 async def test_a_submitted_plan_is_listed_with_its_status(tmp_path: Path) -> None:
@@ -57,14 +53,10 @@ async def test_a_body_that_is_not_a_plan_is_refused_with_422(tmp_path: Path) -> 
     assert (await request(tmp_path, "POST", content=b"{}")).status_code == 422
 
 
-async def test_changes_and_wrong_keys_are_security_events(tmp_path: Path) -> None:
-    wrong = SharedKey("w" * 32)
+async def test_changes_are_security_events(tmp_path: Path) -> None:
     with recorded_events() as events:
-        assert (await request(tmp_path, "GET", key=wrong)).status_code == 401
         assert (await request(tmp_path, "POST", content=b"{}")).status_code == 422
         assert (await request(tmp_path, "POST", content=encode(PLAN))).status_code == 201
     assert [(line["kind"], line.get("plan")) for line in events.all()] == [
-        ("wrong_internal_key", None),
         ("plan_submitted", PLAN.id),
     ]
-    assert "w" * 32 not in str(events.all())

@@ -13,16 +13,28 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+from diem.links.mutual_auth import PATH, ListenerAuth, address_of
+from diem.process.auth import SharedKey
+
 PROCESS = sys.argv[1]
 PREFIX = f"DIEM_{PROCESS.upper()}_"
 NAME = f"{PROCESS}-{os.environ[f'{PREFIX}NUMBER']}" if PROCESS in {"bridge", "websocket"} else PROCESS
 UNREADY = Path(os.environ["FAKE_FOLDER"]) / "unready"
-KEY = Path(os.environ["DIEM_INTERNAL_KEY_FILE"]).read_text().strip()
+KEY = SharedKey.load(Path(os.environ["DIEM_INTERNAL_KEY_FILE"]))
 
 
 class Status(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    auth: ListenerAuth
+
     def do_GET(self) -> None:
-        authorised = self.headers["Authorization"] == f"Bearer {KEY}"
+        authorization = self.headers["Authorization"]
+        if self.path == PATH:
+            addresses = {address_of(self.connection.getsockname())}
+            self.auth = ListenerAuth(authorization, {KEY.id: KEY}.get, addresses)
+            self.wfile.write(self.auth.answer())
+            return
+        authorised = self.auth.verify(authorization, "GET", self.path)
         unready = UNREADY.read_text().split() if UNREADY.exists() else []
         body = json.dumps(
             {"ready": NAME not in unready, "clients": 3, "upstreams": 2, "live": NAME != "websocket-2"}

@@ -7,13 +7,15 @@ from typing import Any
 
 import orjson
 import pytest
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from diem.links.internal import InternalListener
+from diem.links.mutual_auth import PeerNotAuthenticated
 from diem.process.auth import SharedKey
 from services.composite.control import MAX_LINKS, PATH, SUBPROTOCOL, ControlChannel
+from tests.support.internal import InternalConnect
 from tests.support.security_events import recorded_events
 
 Dial = Callable[..., Any]
@@ -26,13 +28,9 @@ async def served(tmp_path: Path, pairs: list[int]) -> AsyncIterator[tuple[Contro
     listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, channels={PATH: control})
     await listener.start()
 
-    def dial(header: str = key.header) -> connect:
-        return connect(
-            f"ws://127.0.0.1:{listener.port}{PATH}",
-            subprotocols=[Subprotocol(SUBPROTOCOL)],
-            additional_headers={"Authorization": header},
-            proxy=None,
-        )
+    def dial(key: SharedKey = key) -> InternalConnect:
+        url = f"ws://127.0.0.1:{listener.port}{PATH}"
+        return InternalConnect(url, key, subprotocols=[Subprotocol(SUBPROTOCOL)])
 
     try:
         yield control, dial, listener
@@ -81,9 +79,8 @@ async def test_invalid_request_is_answered_with_an_error_and_changes_nothing(tmp
 
 async def test_channel_needs_the_key(tmp_path: Path) -> None:
     async with served(tmp_path, [2]) as (_, dial, _listener):
-        with pytest.raises(InvalidStatus) as refused:
-            await dial("Bearer wrong")
-    assert refused.value.response.status_code == 401
+        with pytest.raises(PeerNotAuthenticated):
+            await dial(SharedKey("a-wrong-key-of-a-test"))
 
 
 async def test_number_of_links_is_bounded(tmp_path: Path) -> None:
@@ -105,8 +102,8 @@ async def test_scaling_and_wrong_keys_are_security_events(tmp_path: Path) -> Non
             async with dial() as link:
                 for text in ('{"pairs": 3}', '{"pairs": 3}', "{}", '{"pairs": 0}'):
                     await request(link, text)
-            with pytest.raises(InvalidStatus):
-                await dial("Bearer wrong")
+            with pytest.raises(PeerNotAuthenticated):
+                await dial(SharedKey("a-wrong-key-of-a-test"))
     assert [(line["kind"], line["address"]) for line in events.all()] == [
         ("scaled", "127.0.0.1"),
         ("wrong_internal_key", "127.0.0.1"),

@@ -13,13 +13,13 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from diem.process.auth import SharedKey
 from services.composite.control import PATH, SUBPROTOCOL
 from services.composite.plan import child_names
 from services.composite.settings import Settings
+from tests.support.internal import InternalConnect
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
@@ -118,12 +118,8 @@ def alive(pid: int) -> bool:
 async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp_path: Path) -> None:
     async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1") as composite:
         await until_ready(composite)
-        async with connect(
-            f"ws://{composite.address}{PATH}",
-            subprotocols=[Subprotocol(SUBPROTOCOL)],
-            additional_headers={"Authorization": composite.key.header},
-            proxy=None,
-        ) as control:
+        url = f"ws://{composite.address}{PATH}"
+        async with InternalConnect(url, composite.key, subprotocols=[Subprotocol(SUBPROTOCOL)]) as control:
             await control.send('{"pairs": 2}')
             assert await control.recv() == '{"pairs":2}'
         async with asyncio.timeout(PATIENCE_S):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from diem.links.status import fetch_status, status_client
+from diem.links.internal_client import fetch_status, internal_client
 from diem.process.auth import SharedKey
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -16,14 +16,13 @@ def answering(reply: Callable[[httpx.Request], httpx.Response]) -> httpx.AsyncCl
     return httpx.AsyncClient(transport=httpx.MockTransport(reply))
 
 
-async def test_status_is_fetched_with_the_key() -> None:
+async def test_status_is_fetched() -> None:
     def reply(request: httpx.Request) -> httpx.Response:
         assert str(request.url) == f"{URL}/status"
-        assert request.headers["Authorization"] == KEY.header
         return httpx.Response(200, json={"ready": True})
 
     async with answering(reply) as http:
-        assert await fetch_status(http, URL, KEY) == {"ready": True}
+        assert await fetch_status(http, URL) == {"ready": True}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ async def test_status_is_fetched_with_the_key() -> None:
 )
 async def test_any_other_answer_is_none(reply: httpx.Response) -> None:
     async with answering(lambda _request: reply) as http:
-        assert await fetch_status(http, URL, KEY) is None
+        assert await fetch_status(http, URL) is None
 
 
 async def test_no_answer_is_none() -> None:
@@ -45,11 +44,11 @@ async def test_no_answer_is_none() -> None:
         raise httpx.ConnectError("refused")
 
     async with answering(refuse) as http:
-        assert await fetch_status(http, URL, KEY) is None
-        assert await fetch_status(http, "http://[", KEY) is None
+        assert await fetch_status(http, URL) is None
+        assert await fetch_status(http, "http://[") is None
 
 
 async def test_the_client_uses_no_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://192.0.2.1:3128")
-    async with status_client(1.0) as http:
+    async with internal_client(KEY, 1.0) as http:
         assert not http.trust_env

@@ -1,0 +1,119 @@
+"""HTTP client of internal listeners, and of their ``/status``; apart, because only some processes need httpx."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import h11
+import httpx
+import orjson
+
+from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, ClientAuth, PeerNotAuthenticated, address_of
+from diem.process.auth import SharedKey
+
+MAX_BODY_BYTES: Final = 128 << 20
+"""Longest body of an answer; a snapshot of the largest partition map has half of it."""
+_CHUNK_BYTES: Final = 64 * 1024
+
+
+class InternalTransport(httpx.AsyncBaseTransport):
+    """Transport of an ``httpx.AsyncClient`` with mutual authentication: each request has a connection of its own.
+
+    Nothing of a request is sent before the listener has proved that it has the key; until then errors are
+    ``httpx.ConnectError`` and ``httpx.ConnectTimeout``. The read timeout is that of each read.
+    """
+
+    def __init__(self, key: SharedKey) -> None:
+        self._key = key
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send one request, and read the whole answer."""
+        timeouts = request.extensions.get("timeout", {})
+        async with self._authenticated(request, timeouts.get("connect")) as (reader, writer, authorization):
+            try:
+                return await _exchange(request, authorization, reader, writer, timeouts.get("read"))
+            except TimeoutError as error:
+                raise httpx.ReadTimeout("no answer in time", request=request) from error
+            except OSError as error:
+                raise httpx.ReadError(str(error), request=request) from error
+            except h11.ProtocolError as error:
+                raise httpx.RemoteProtocolError(str(error), request=request) from error
+
+    @contextlib.asynccontextmanager
+    async def _authenticated(
+        self, request: httpx.Request, within_s: float | None
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter, str]]:
+        """Connect, and yield the streams with the ``Authorization`` header once the listener has proved the key."""
+        url = request.url
+        tls = ssl.create_default_context() if url.scheme == "https" else None
+        writer: asyncio.StreamWriter | None = None
+        try:
+            try:
+                async with asyncio.timeout(within_s):
+                    port = url.port or (443 if tls else 80)
+                    reader, writer = await asyncio.open_connection(url.host, port, ssl=tls, limit=MAX_ANSWER_BYTES)
+                    auth = ClientAuth(self._key, address_of(writer.get_extra_info("peername")))
+                    writer.write(auth.challenge(url.netloc.decode("ascii")))
+                    auth.verify(await reader.readuntil(HEAD_END))
+                    authorization = auth.authorization(request.method, url.raw_path.decode("ascii"))
+            except TimeoutError as error:
+                raise httpx.ConnectTimeout("no connection in time", request=request) from error
+            except (OSError, EOFError, asyncio.LimitOverrunError, PeerNotAuthenticated) as error:
+                raise httpx.ConnectError(str(error) or type(error).__name__, request=request) from error
+            yield reader, writer, authorization
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+
+
+async def _exchange(
+    request: httpx.Request,
+    authorization: str,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    within_s: float | None,
+) -> httpx.Response:
+    connection = h11.Connection(h11.CLIENT)
+    headers = [(name, value) for name, value in request.headers.raw if name.lower() not in _REPLACED]
+    headers += [(b"Authorization", authorization.encode("ascii")), (b"Connection", b"close")]
+    head = h11.Request(method=request.method, target=request.url.raw_path, headers=headers)
+    writer.write(connection.send(head) or b"")
+    body = await request.aread()
+    writer.write((connection.send(h11.Data(data=body)) or b"") + (connection.send(h11.EndOfMessage()) or b""))
+    answer: h11.Response | None = None
+    content = bytearray()
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            async with asyncio.timeout(within_s):
+                connection.receive_data(await reader.read(_CHUNK_BYTES))
+        elif isinstance(event, h11.Response):
+            answer = event
+        elif isinstance(event, h11.Data):
+            content += event.data
+            if len(content) > MAX_BODY_BYTES:
+                raise h11.RemoteProtocolError(f"the body has more than {MAX_BODY_BYTES} bytes")
+        elif isinstance(event, h11.EndOfMessage) and answer is not None:
+            return httpx.Response(answer.status_code, headers=list(answer.headers), content=bytes(content))
+        elif not isinstance(event, h11.InformationalResponse):
+            raise h11.RemoteProtocolError("the connection was closed before the answer")
+
+
+_REPLACED: Final = frozenset({b"authorization", b"connection", b"accept-encoding"})
+
+
+def internal_client(key: SharedKey, timeout: httpx.Timeout | float) -> httpx.AsyncClient:
+    """Return an HTTP client of internal listeners."""
+    return httpx.AsyncClient(transport=InternalTransport(key), timeout=timeout, trust_env=False)
+
+
+async def fetch_status(http: httpx.AsyncClient, base_url: str) -> dict[str, Any] | None:
+    """Return the status of the process at ``base_url``; None without a valid answer."""
+    try:
+        reply = await http.get(f"{base_url}/status")
+        body = orjson.loads(reply.content) if reply.status_code == 200 else None
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return None
+    return body if isinstance(body, dict) else None

@@ -3,7 +3,9 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -22,7 +24,7 @@ from deploy.clients.data_service import (
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.errors import ConfigurationError, DiemError
-from diem.links.client import BaseClient, Event, PartitionedClient, UpdatesClient
+from diem.links.client import BaseClient, Event, PartitionedClient, TokenFunction, UpdatesClient
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from diem.protocol.update import iso
@@ -33,6 +35,15 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 Print = Callable[[str], None]
 
 EndpointArgument = Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name such as /my/endpoint.")]
+ApiKeyOption = Annotated[
+    Path | None, typer.Option("--key-file", metavar="FILE", help="File of an API key; default: anonymous access.")
+]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="FILE", help="File of a client token (a JWT), which is read again before it expires."
+    ),
+]
 WriteKeyOption = Annotated[Path | None, typer.Option("--key-file", help="Write key; default: the state directory's.")]
 
 
@@ -49,17 +60,20 @@ def watch_command(
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     url: UrlOption = None,
+    key_file: ApiKeyOption = None,
+    token_file: TokenOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for every event.")] = False,
 ) -> int:
-    """Print the updates of endpoints as they arrive, until Ctrl-C."""
+    """Print the updates of endpoints as they arrive, until Ctrl-C. For an API key, tokens are requested."""
     for name in names:
         endpoints.check(name)
+    credentials = credentials_of(key_file, token_file)
 
     def note(text: str) -> None:
         typer.echo(text, err=True)
 
     return run_interactive(
-        lambda: watch(data_service(StateDir(state_dir), url), names, typer.echo, note, as_json=as_json)
+        lambda: watch(data_service(StateDir(state_dir), url), names, typer.echo, note, credentials, as_json=as_json)
     )
 
 
@@ -73,15 +87,16 @@ def get_command(
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")] = "-",
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     url: UrlOption = None,
-    key_file: Annotated[Path | None, typer.Option(help="File of an API key; default: anonymous access.")] = None,
+    key_file: ApiKeyOption = None,
+    token_file: TokenOption = None,
 ) -> int:
     """Print the data of an endpoint."""
     endpoints.check(endpoint)
+    credentials = credentials_of(key_file, token_file)
 
     async def fetch() -> None:
         service = data_service(StateDir(state_dir), url)
-        key = None if key_file is None else SharedKey.load(key_file)
-        write_file(await service.get(key, endpoint, "csv" if csv else "json", version), output)
+        write_file(await service.get(credentials.bearer(), endpoint, "csv" if csv else "json", version), output)
 
     return run_change(fetch)
 
@@ -183,26 +198,64 @@ def confirm_deletion(service: DataService, endpoint: str) -> None:
         raise DiemError(f"{endpoint} was not deleted")
 
 
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The file of an API key, or of a client token, or neither."""
+
+    key_file: Path | None = None
+    token_file: Path | None = None
+
+    def bearer(self) -> SharedKey | None:
+        """Return what the Data Service is sent; None: nothing. Raises ``BadKeyFile``."""
+        path = self.key_file or self.token_file
+        return None if path is None else SharedKey.load(path)
+
+    def token_function(self, service: DataService) -> TokenFunction | None:
+        """Return the function from which a client gets its tokens; None: it needs none. Raises ``BadKeyFile``."""
+        key, file = self.bearer(), self.token_file
+        if file is not None:
+            return lambda: SharedKey.load(file).header.removeprefix("Bearer ")
+        return None if key is None else partial(service.client_token, key)
+
+
+ANONYMOUS: Final = Credentials()
+
+
+def credentials_of(key_file: Path | None, token_file: Path | None) -> Credentials:
+    """Return the credentials of a command. Raises ``typer.BadParameter`` for both a key and a token."""
+    if key_file is not None and token_file is not None:
+        raise typer.BadParameter("--key-file and --token-file: choose one of them")
+    return Credentials(key_file, token_file)
+
+
 async def watch(
-    service: DataService, names: Sequence[str], write: Print, note: Print, *, as_json: bool = False
+    service: DataService,
+    names: Sequence[str],
+    write: Print,
+    note: Print,
+    credentials: Credentials = ANONYMOUS,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Print updates with ``write``, and other events with ``note``, until cancelled.
 
     Raises:
         BadName: a name is not valid.
+        BadKeyFile: the file of the key or token is not one.
         DataServiceUnavailable: the Data Service does not name WebSocket servers.
         DiemError: the server does not accept this client again.
     """
+    token = credentials.token_function(service)
     edges = await service.edges()
     if not edges.servers:
         raise DataServiceUnavailable(service.base, "it names no WebSocket server")
-    listed = await service.endpoints()
+    listed = await service.endpoints(credentials.bearer())
     for name in names:
         if name not in listed:
             note(f"{name} is not in the catalogue: watching it all the same")
     last: Event | None = None
     live: bool | None = None
-    async with client_of(edges, service.base) as client:
+    async with client_of(edges, service.base, token) as client:
         await client.subscribe(dict.fromkeys(names))
         async for event in client:
             # The server repeats an unchanged status every 25 s.
@@ -222,12 +275,12 @@ async def watch(
     raise DiemError(f"the server closed the connection ({code}{': ' if reason else ''}{reason})")
 
 
-def client_of(edges: Edges, origin: str) -> BaseClient:
+def client_of(edges: Edges, origin: str, token: TokenFunction | None = None) -> BaseClient:
     """Return a client for the deployment; where there are metadata services, it locates the owners of endpoints."""
     if not edges.metadata:
-        return UpdatesClient(edges.servers, origin=origin)
+        return UpdatesClient(edges.servers, origin=origin, token=token)
     hosts = {urlsplit(url).hostname or "" for url in [origin, *edges.servers]}
-    return PartitionedClient(edges.metadata, hosts=hosts, origin=origin)
+    return PartitionedClient(edges.metadata, hosts=hosts, origin=origin, token=token)
 
 
 def describe(event: Event) -> str:

@@ -18,6 +18,7 @@ from diem.process.auth import SharedKey
 TIMEOUT_S: Final = 10.0
 MEDIA_TYPES: Final = {"json": "application/json", "csv": "text/csv"}
 KEYS_PATH: Final = "/v1/keys"
+TOKENS_PATH: Final = "/v1/tokens"
 INTERNAL_FORM: Final = "http(s)://host:port of an internal listener"
 
 
@@ -119,9 +120,9 @@ class DataService:
         except httpx.HTTPError as error:
             raise DataServiceUnavailable(self.base, str(error) or type(error).__name__) from error
 
-    async def json(self, path: str) -> dict[str, Any]:
-        """GET a JSON object. Raises ``DataServiceUnavailable`` for anything else."""
-        reply = await self.request("GET", path)
+    async def json(self, path: str, key: SharedKey | None = None) -> dict[str, Any]:
+        """GET a JSON object, with a credential if there is one. Raises ``DataServiceUnavailable`` for anything else."""
+        reply = await self.request("GET", path, headers={} if key is None else {"Authorization": key.header})
         try:
             body = reply.json()
         except ValueError:
@@ -130,18 +131,36 @@ class DataService:
             raise DataServiceUnavailable(self.base, f"GET {path} gives {reply.status_code}")
         return body
 
-    async def endpoints(self) -> set[str]:
-        """Return the names of the catalogue, reading all of its pages. Raises ``DataServiceUnavailable``."""
+    async def endpoints(self, key: SharedKey | None = None) -> set[str]:
+        """Return the names of the catalogue, reading all of its pages. Raises ``DataServiceUnavailable``.
+
+        ``key`` is an API key or a client token; None: anonymous access.
+        """
         names: set[str] = set()
         after = ""
         while True:
             query = f"?after={quote(after, safe='')}" if after else ""
-            page = await self.json(f"/v1/endpoints{query}")
+            page = await self.json(f"/v1/endpoints{query}", key)
             names |= {entry["endpoint"] for entry in page["endpoints"]}
             following = page.get("next", "")
             if following <= after:
                 return names
             after = following
+
+    async def client_token(self, key: SharedKey) -> str:
+        """Return a client token for an API key.
+
+        Raises:
+            DataServiceUnavailable: the Data Service does not answer, or not with a token.
+            ServiceRefused: the key is not valid, or too many tokens were requested with it.
+        """
+        reply = await self.request("POST", TOKENS_PATH, headers={"Authorization": key.header})
+        if not reply.is_success:
+            raise ServiceRefused("the Data Service", reply.status_code, detail_of(reply))
+        try:
+            return str(reply.json()["token"])
+        except (ValueError, KeyError, TypeError):
+            raise DataServiceUnavailable(self.base, f"POST {TOKENS_PATH} gives no token") from None
 
     async def edges(self) -> Edges:
         """Return the WebSocket servers and, in mode z-client, the metadata services of its page configuration."""
@@ -164,7 +183,7 @@ class DataService:
         """Return the data of a checked name, current or as of a retained version.
 
         Args:
-            key: an API key, or None for anonymous access.
+            key: an API key or a client token, or None for anonymous access.
             endpoint: the name.
             form: a key of ``MEDIA_TYPES``.
             version: None for the current one.

@@ -1,17 +1,20 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self, cast
 
 import httpx
 import pytest
 
 from deploy.cli import data as module
 from deploy.cli.data import (
+    ANONYMOUS,
     MAX_FILE_BYTES,
+    Credentials,
     client_of,
+    credentials_of,
     describe,
     guess_form,
     read_file,
@@ -20,7 +23,7 @@ from deploy.cli.data import (
 from deploy.cli.options import UnusableFile
 from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges
 from diem.errors import DiemError
-from diem.links.client import Event, PartitionedClient, UpdatesClient
+from diem.links.client import Event, PartitionedClient, TokenFunction, UpdatesClient
 from diem.process.auth import SharedKey
 from tests.unit.deploy.clients.test_data_service import Server
 
@@ -137,7 +140,7 @@ class FakeService(DataService):
     servers: Sequence[Mapping[str, Any]] = ({"port": 1, "path": "/ws"},)
     more: Mapping[str, Any] = {}
 
-    async def json(self, path: str) -> dict[str, Any]:
+    async def json(self, path: str, key: SharedKey | None = None) -> dict[str, Any]:
         if path == "/config.json":
             return {"servers": self.servers, **self.more}
         return {"endpoints": [{"endpoint": "/known"}]}
@@ -148,9 +151,12 @@ class FakeClient:
 
     events: Sequence[Event] = ()
     subscribed: Sequence[str] = ()
+    tokens: ClassVar[list[TokenFunction | None]] = []
+    """The functions that clients were given."""
 
-    def __init__(self, urls: Sequence[str], *, origin: str | None) -> None:
+    def __init__(self, urls: Sequence[str], *, origin: str | None, token: TokenFunction | None) -> None:
         assert list(urls) == ["ws://h:1/ws"]
+        type(self).tokens.append(token)
         assert origin == "http://h:2"
         self._left = list(self.events)
 
@@ -179,14 +185,18 @@ SERVICE = FakeService("http://h:2")
 
 
 async def watched(
-    monkeypatch: pytest.MonkeyPatch, events: Sequence[Event], *, as_json: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    events: Sequence[Event],
+    credentials: Credentials = ANONYMOUS,
+    *,
+    as_json: bool = False,
 ) -> tuple[list[str], list[str]]:
     monkeypatch.setattr(module, "UpdatesClient", FakeClient)
     monkeypatch.setattr(FakeClient, "events", events)
     printed: list[str] = []
     noted: list[str] = []
     with pytest.raises(DiemError, match=r"closed the connection \(4500: bad request\)"):
-        await watch(SERVICE, ["/known", "/new"], printed.append, noted.append, as_json=as_json)
+        await watch(SERVICE, ["/known", "/new"], printed.append, noted.append, credentials, as_json=as_json)
     return printed, noted
 
 
@@ -230,6 +240,55 @@ async def test_metadata_services_are_used_in_z_client_only(
     edges = await SERVICE.edges()
     assert edges == Edges(["ws://h:1/ws"], list(metadata))
     assert type(client_of(edges, SERVICE.base)) is (PartitionedClient if metadata else UpdatesClient)
+
+
+async def test_watch_gets_tokens_for_its_api_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    await watched(monkeypatch, [CLOSED])
+    assert FakeClient.tokens[-1] is None
+    key = SharedKey.create(tmp_path / "key")
+    await watched(monkeypatch, [CLOSED], credentials_of(tmp_path / "key", None))
+    function = FakeClient.tokens[-1]
+    assert function is not None
+    server = Server(monkeypatch, httpx.Response(200, json={"token": "a.b.c", "expires": 1}))
+    assert await cast("Awaitable[str]", function()) == "a.b.c"
+    (request,) = server.requests
+    assert (request.method, str(request.url)) == ("POST", "http://h:2/v1/tokens")
+    assert request.headers["Authorization"] == key.header
+
+
+async def test_watch_reads_its_token_file_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("header.claims.signature1\n")
+    file.chmod(0o600)
+    await watched(monkeypatch, [CLOSED], credentials_of(None, file))
+    function = FakeClient.tokens[-1]
+    assert function is not None
+    assert function() == "header.claims.signature1"
+    file.write_text("header.claims.signature2\n")
+    assert function() == "header.claims.signature2"
+
+
+def test_token_file_that_others_may_read_is_refused(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Server(monkeypatch, httpx.Response(200, json={"servers": [{"port": 1, "path": "/ws"}]}))
+    (tmp_path / "token").write_text("header.claims.signature")
+    (tmp_path / "token").chmod(0o644)
+    assert diem("watch", "/a", *URL, "--token-file", "token") == 2
+    assert "others may read it" in capsys.readouterr().err
+
+
+def test_get_sends_a_token(diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    server = Server(monkeypatch, httpx.Response(200, content=BODY))
+    (tmp_path / "token").write_text("header.claims.signature")
+    (tmp_path / "token").chmod(0o600)
+    assert diem("get", "/a/b", *URL, "--token-file", "token") == 0
+    assert server.requests[0].headers["Authorization"] == "Bearer header.claims.signature"
+
+
+def test_a_key_and_a_token_are_one_too_many(diem: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert diem("get", "/a", *URL, "--key-file", "key", "--token-file", "token") == 2
+    assert "choose one of them" in capsys.readouterr().err
 
 
 async def test_service_without_servers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

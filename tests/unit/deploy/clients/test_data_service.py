@@ -51,6 +51,28 @@ async def test_file_is_sent_with_key_type_and_declared_unit(monkeypatch: pytest.
     assert request.content == b"time,value\n"
 
 
+async def test_token_is_requested_with_the_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch, httpx.Response(200, json={"token": "a.b.c", "expires": 1_700_000_900}))
+    assert await DataService("http://h:1").client_token(KEY) == "a.b.c"
+    (request,) = server.requests
+    assert (request.method, str(request.url)) == ("POST", "http://h:1/v1/tokens")
+    assert request.headers["Authorization"] == KEY.header
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (httpx.Response(401, json={"detail": "no such key"}), "the Data Service refuses: no such key"),
+        (httpx.Response(200, text="<html>"), "POST /v1/tokens gives no token"),
+        (httpx.Response(200, json=[]), "POST /v1/tokens gives no token"),
+    ],
+)
+async def test_no_token_is_an_error(monkeypatch: pytest.MonkeyPatch, reply: httpx.Response, expected: str) -> None:
+    Server(monkeypatch, reply)
+    with pytest.raises((ServiceRefused, DataServiceUnavailable), match=expected):
+        await DataService("http://h:1").client_token(KEY)
+
+
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [

@@ -1,13 +1,13 @@
 """The Autobahn test suite against the production connection, where CPython 2.7 is; the judge needs none."""
 
+import os
 from dataclasses import replace
 
 import pytest
 
 from tests.conformance import autobahn
-from tests.conformance.autobahn import CASES, WSTEST, AutobahnError, Outcome, allowed, faults
+from tests.conformance.autobahn import CASES, WSTEST, Outcome, allowed, faults
 from tests.conformance.echo import echo_server
-from tests.support.required import unavailable
 
 GOOD = {"1.1.1": Outcome("OK", "OK"), "3.2": Outcome("NON-STRICT", "OK"), "7.13.1": Outcome(*["INFORMATIONAL"] * 2)}
 BAD = Outcome("FAILED", "WRONG CODE")
@@ -16,7 +16,9 @@ BAD = Outcome("FAILED", "WRONG CODE")
 @pytest.mark.takes(20)
 def test_every_case_of_groups_1_to_7_and_10_conforms_or_is_a_known_exception() -> None:
     if not WSTEST.exists():
-        unavailable("the Autobahn test suite", AutobahnError("Autobahn is not installed: deploy/install/autobahn.sh"))
+        # Unlike other requirements it may be missing where CI is set: few machines still have CPython 2.7.
+        why = "the Autobahn test suite is not installed (deploy/install/autobahn.sh)"
+        (pytest.fail if os.environ.get("DIEM_CONFORMANCE") else pytest.skip)(why)
     with echo_server() as url:
         found = autobahn.run(url)
     assert len(found) == CASES

@@ -17,6 +17,7 @@ from nginx.config.api import Block, Config
 from nginx.config.api.options import KeyOption, KeyValueOption, KeyValuesMultiLines
 
 from diem.errors import ConfigurationError
+from diem.process.tls import CIPHERS, HSTS
 
 HOST: Final = "127.0.0.1"
 PER_ADDRESS: Final = 50
@@ -42,7 +43,8 @@ class NginxPlan:
 
     ``per_address`` limits the WebSocket connections of one address, ``connects_per_s`` the rate at which it may open
     them (with a burst of twice as many). ``open_files`` is the limit of open files of a worker. ``front_proxies`` are
-    networks of proxies in front of nginx, whose X-Forwarded-For is believed.
+    networks of proxies in front of nginx, whose X-Forwarded-For is believed. ``listen`` is the address to listen on,
+    ``certificate`` that of clients (None: no TLS), with its ``key`` in a file of its own or in the same.
     """
 
     directory: Path
@@ -54,6 +56,9 @@ class NginxPlan:
     workers: int = 1
     open_files: int = 1024
     front_proxies: tuple[str, ...] = ()
+    listen: str = HOST
+    certificate: Path | None = None
+    key: Path | None = None
 
 
 def render(plan: NginxPlan) -> str:
@@ -75,7 +80,8 @@ def _top(plan: NginxPlan) -> Any:  # noqa: ANN401  # the library has no types
             ("error_log", "stderr warn"),
             ("worker_processes", str(max(1, min(plan.workers, MAX_WORKERS)))),
             ("worker_rlimit_nofile", str(connections(plan.open_files) + RESERVED_FILES)),
-            ("worker_shutdown_timeout", "60s"),
+            # A new certificate comes with new workers: the old ones keep their clients until these leave.
+            ("worker_shutdown_timeout", "60s" if plan.certificate is None else "12h"),
         ),
         _block("events", ("worker_connections", str(connections(plan.open_files)))),
         _http(plan),
@@ -153,7 +159,7 @@ def _temporary_paths(directory: Path) -> list[Content]:
 def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
     return _block(
         "server",
-        ("listen", f"{HOST}:{plan.port}"),
+        *_listener(plan),
         ("server_name", "_"),
         ("client_header_timeout", "10s"),
         ("client_body_timeout", "10s"),
@@ -170,6 +176,23 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         _rest("= /v1/data", BULK_BYTES + SLACK_BYTES),
         _rest("/", 2 * SLACK_BYTES),
     )
+
+
+def _listener(plan: NginxPlan) -> list[Content]:
+    address = f"[{plan.listen}]:{plan.port}" if ":" in plan.listen else f"{plan.listen}:{plan.port}"
+    both = " ipv6only=off" if plan.listen == "::" else ""
+    if plan.certificate is None:
+        return [("listen", address + both)]
+    return [
+        ("listen", f"{address} ssl{both}"),
+        ("ssl_certificate", _quoted(plan.certificate)),
+        ("ssl_certificate_key", _quoted(plan.key or plan.certificate)),
+        ("ssl_protocols", "TLSv1.2 TLSv1.3"),
+        ("ssl_ciphers", CIPHERS),
+        ("ssl_session_cache", "shared:tls:4m"),
+        ("ssl_session_tickets", "off"),
+        ("add_header", f'Strict-Transport-Security "{HSTS}" always'),
+    ]
 
 
 def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401

@@ -118,6 +118,7 @@ class Terminal:
         """Print the addresses, and the commands that write, watch and stop."""
         option = "" if state_dir == DEFAULT_STATE_DIR.absolute() else f" --state-dir {shlex.quote(str(state_dir))}"
         rows = [
+            *(("Page", f"{origin}/") for origin in topology.public.origins),
             ("Page", topology.page_url.replace("127.0.0.1", "localhost")),
             ("REST", topology.rest_url),
             *(("WebSocket", url) for url in topology.client_urls(topology.servers)),

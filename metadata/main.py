@@ -19,6 +19,7 @@ from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.limits import AddressRateLimiter, RateLimit
 from diem.process.listeners import bind, check_bind, is_loopback, origin_allowed
+from diem.process.tls import ServerTls, server_tls
 from metadata.api import LocateApi
 from metadata.assignments import Assignments
 from metadata.directory import Directory
@@ -75,7 +76,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         auth=auth,
         snapshots=snapshots,
     )
-    server = _server(settings, api)
+    server = _server(settings, api, server_tls(settings, life.on_reload))
     with contextlib.closing(listener):
         async with (
             internal_service(
@@ -124,7 +125,7 @@ def _locate_api(settings: Settings, owners: OwnerLookup, auth: ClientAuth) -> Lo
     )
 
 
-def _server(settings: Settings, api: LocateApi) -> HttpServer:
+def _server(settings: Settings, api: LocateApi, tls: ServerTls | None) -> HttpServer:
     return make_server(
         api,
         limits=ConnectionLimits(
@@ -135,4 +136,5 @@ def _server(settings: Settings, api: LocateApi) -> HttpServer:
         ),
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=settings.trusted_proxies,
+        tls=tls,
     )

@@ -11,6 +11,7 @@ from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import allow_connections, bind, check_bind
+from diem.process.tls import server_tls
 from diem.traffic.recording import recording
 from proxy.passthrough import PassthroughProxy
 from proxy.proxy import Proxy, ProxyClientConnection, samples
@@ -47,7 +48,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     allow_connections(settings.capacity, settings.upstreams if settings.mode == "passthrough" else 0)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     public = Listener(
-        bind(settings.host, settings.port), lambda: ProxyClientConnection(edge, service), send_buffer=SEND_BUFFER_BYTES
+        bind(settings.host, settings.port),
+        lambda: ProxyClientConnection(edge, service),
+        send_buffer=SEND_BUFFER_BYTES,
+        tls=server_tls(settings, life.on_reload),
     )
 
     async def drain() -> None:

@@ -1,6 +1,7 @@
 """The commands of ``diem`` for datasets: ``watch``, ``get``, ``put`` and ``delete``."""
 
 import json
+import ssl
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -255,7 +256,7 @@ async def watch(
             note(f"{name} is not in the catalogue: watching it all the same")
     last: Event | None = None
     live: bool | None = None
-    async with client_of(edges, service.base, token) as client:
+    async with client_of(edges, service.base, token, service.tls) as client:
         await client.subscribe(dict.fromkeys(names))
         async for event in client:
             # The server repeats an unchanged status every 25 s.
@@ -275,12 +276,14 @@ async def watch(
     raise DiemError(f"the server closed the connection ({code}{': ' if reason else ''}{reason})")
 
 
-def client_of(edges: Edges, origin: str, token: TokenFunction | None = None) -> BaseClient:
+def client_of(
+    edges: Edges, origin: str, token: TokenFunction | None = None, tls: ssl.SSLContext | None = None
+) -> BaseClient:
     """Return a client for the deployment; where there are metadata services, it locates the owners of endpoints."""
     if not edges.metadata:
-        return UpdatesClient(edges.servers, origin=origin, token=token)
+        return UpdatesClient(edges.servers, origin=origin, token=token, tls=tls)
     hosts = {urlsplit(url).hostname or "" for url in [origin, *edges.servers]}
-    return PartitionedClient(edges.metadata, hosts=hosts, origin=origin, token=token)
+    return PartitionedClient(edges.metadata, hosts=hosts, origin=origin, token=token, tls=tls)
 
 
 def describe(event: Event) -> str:

@@ -17,9 +17,11 @@ from deploy.terminal import DEFAULT_STATE_DIR, Terminal
 from deploy.topology import ports
 from diem.kafka.config import KafkaSettings
 from diem.process import lifecycle, log
+from diem.process.environment import HOST
 from diem.process.lifecycle import Lifecycle
 from diem.process.ports import PortReservations
 from diem.process.settings import variable
+from diem.process.tls import certificate_names, server_context
 from diem.protocol import endpoints
 
 DEFAULT_SERVERS: Final = {mode: 2 for mode in plan.Mode if mode.uses_kafka} | {plan.Mode.X_BROADCAST: 2}
@@ -65,6 +67,22 @@ def up(
         int | None, typer.Option(min=1, max=65535, help="Port of the first WebSocket server, proxy or composite.")
     ] = None,
     free_ports: Annotated[bool, typer.Option(help="Use any free ports instead of the documented ones.")] = False,
+    listen: Annotated[
+        str | None, typer.Option(metavar="ADDRESS[:PORT]", help="Address for clients; 127.0.0.1. 0.0.0.0 for all.")
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate chain (PEM) for clients; read again on SIGHUP.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Private key of the certificate; default: in its file.")
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Public origin of the page, as https://NAME; default: the certificate's names; repeatable.",
+        ),
+    ] = None,
     front_proxy: Annotated[
         list[str] | None,
         typer.Option(
@@ -107,6 +125,8 @@ def up(
         _refuse_kafka(mode, brokers, kafka)
     if config is None and "DIEM_DATA_CONFIG" not in os.environ and Path("diem.toml").is_file():
         config = Path("diem.toml")
+    public, port = _public(listen, port, tls_certificate, tls_key, origin or [])
+    public.check(behind_proxy=bool(front_proxy))
     options = plan.Options(
         mode=mode,
         state_dir=state_dir.absolute(),
@@ -120,6 +140,7 @@ def up(
         proxy=proxy,
         hot=_endpoints(hot or []),
         clients_per_address=clients_per_address,
+        public=public,
         front_proxies=plan.parse_networks(front_proxy or [], "--front-proxy"),
         traffic=traffic,
         kafka=_kafka(brokers or 1, kafka),
@@ -127,6 +148,21 @@ def up(
     )
     log.configure("warning", "console")
     return _up(options, Terminal(quiet=quiet), port, websocket_port, free_ports=free_ports)
+
+
+def _public(
+    listen: str | None, port: int | None, certificate: Path | None, key: Path | None, origins: list[str]
+) -> tuple[plan.PublicAddress, int | None]:
+    """Return the public address with the port of the page. Raises ``ConfigurationError``."""
+    address, given = (HOST, None) if listen is None else plan.parse_listen(listen)
+    if None not in {port, given} and port != given:
+        raise plan.BadTopology(f"--port {port} and --listen {listen} name two ports")
+    names: tuple[str, ...] = ()
+    if certificate is not None:
+        server_context(certificate, key)
+        names = certificate_names(certificate)
+    public = plan.PublicAddress(address, _absolute(certificate), _absolute(key), plan.parse_origins(origins), names)
+    return public, port if given is None else given
 
 
 def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, object]) -> None:

@@ -3,8 +3,10 @@
 Commands find it by ``--url`` or ``--data``, else through the state directory of the local ``diem up``.
 """
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -14,6 +16,7 @@ from deploy.system.state_dir import NotUp, StateDir
 from diem.errors import ConfigurationError, DiemError
 from diem.links.internal_client import internal_client
 from diem.process.auth import SharedKey
+from diem.process.tls import client_context, pinned_context
 
 TIMEOUT_S: Final = 10.0
 MEDIA_TYPES: Final = {"json": "application/json", "csv": "text/csv"}
@@ -99,9 +102,9 @@ def detail_of(reply: httpx.Response) -> str:
     return " ".join(detail.split()) + (f" (line {line})" if line and f"line {line}" not in detail else "")
 
 
-def public_client() -> httpx.AsyncClient:
+def public_client(tls: ssl.SSLContext | None) -> httpx.AsyncClient:
     """Return an HTTP client of public listeners, without proxies of the environment."""
-    return httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False)
+    return httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=tls or False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +112,22 @@ class DataService:
     """A Data Service by its base URL without a final slash, which is the origin of its page."""
 
     base: str
-    client: Callable[[], httpx.AsyncClient] = field(default=public_client, repr=False)
-    """Makes the client of each request."""
+    client: Callable[[], httpx.AsyncClient] | None = field(default=None, repr=False)
+    """Makes the client of each request; None: one of a public listener."""
+    certificate: Path | None = None
+    """Its own certificate, by which it is recognised; None: the authorities decide (``SSL_CERT_FILE`` names others)."""
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The context of connections to it; None for one without TLS."""
+        if not self.base.startswith("https:"):
+            return None
+        return client_context() if self.certificate is None else pinned_context(self.certificate)
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  # httpx's own
         """Send a request. Raises ``DataServiceUnavailable``."""
         try:
-            async with self.client() as client:
+            async with self.client() if self.client is not None else public_client(self.tls) as client:
                 return await client.request(method, self.base + path, **options)
         except httpx.HTTPError as error:
             raise DataServiceUnavailable(self.base, str(error) or type(error).__name__) from error
@@ -270,10 +282,11 @@ def data_service(state: StateDir, url: str | None) -> DataService:
     """
     if url is not None:
         return DataService(base_url(url, "--url", "http(s)://host[:port]"))
-    page = state.read_processes().get("urls", {}).get("page")
+    running = state.read_processes()
+    page, certificate = running.get("urls", {}).get("page"), running.get("certificate")
     if page is None:
         raise NotUp(state.path)
-    return DataService(str(page).rstrip("/"))
+    return DataService(str(page).rstrip("/"), certificate=Path(certificate) if certificate else None)
 
 
 def key_service(state: StateDir, url: str | None, shared: SharedKey) -> KeyService:

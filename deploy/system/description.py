@@ -32,6 +32,8 @@ def describe(
         "traffic": _settings(topology, "DIEM_TRAFFIC_"),
         "clones": topology.clones,
         "urls": urls,
+        # With which commands recognise this system, by whatever name they connect.
+        "certificate": str(topology.public.certificate) if topology.public.certificate else None,
         "processes": [
             {
                 "name": process.name,

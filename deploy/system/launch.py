@@ -75,6 +75,9 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
         workers=os.cpu_count() or 1,
         open_files=nginx.open_files(),
         front_proxies=options.front_proxies,
+        listen=options.public.listen,
+        certificate=options.public.certificate,
+        key=options.public.key,
     )
     nginx.write(directory, nginx.render(plan))
     return nginx.argv(nginx.find(), directory)

@@ -29,6 +29,7 @@ from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
 from diem.process.ports import is_accepting
 from diem.process.security_log import SecurityEvent
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
+from diem.process.tls import BadCertificate, server_context, unverified_context
 
 READY_WITHIN_S: Final = 60.0
 PROBE_TIMEOUT_S: Final = 1.0
@@ -46,7 +47,7 @@ class HealthProbe:
     """Health of running processes: ours by their internal listeners, third-party ones by their ports. Never raises."""
 
     def __init__(self, key: SharedKey) -> None:
-        self._client = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
+        self._client = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False, verify=unverified_context())
         self._internal = internal_client(key, PROBE_TIMEOUT_S)
 
     async def __aenter__(self) -> Self:
@@ -123,6 +124,7 @@ class Up:
         async with HealthProbe(SharedKey.load(self._state.internal_key_file)) as probe:
             handlers = {"status": lambda _request: self._status(probe), "scale": self._scale}
             async with control.serve(self._state, handlers):
+                self._reload_on_sighup(life)
                 self._supervisor.start()
                 try:
                     await self._until_ready(probe, life)
@@ -132,6 +134,27 @@ class Up:
                     await self._supervisor.stop(stage_seconds(self._options))
                     self._state.remove_processes()
         self._terminal.info("stopped")
+
+    def _reload_on_sighup(self, life: Lifecycle) -> None:
+        if self._topology.public.certificate is None:
+            return
+        # The end of the terminal sends the same signal, and stops us as it would without a handler.
+        stops = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
+        life.on_reload(lambda: life.stop("SIGHUP") if stops and not _has_terminal() else self._reload())
+
+    def _reload(self) -> None:
+        """Have the processes that clients connect to read the certificate again, if it is usable."""
+        public = self._topology.public
+        try:
+            if public.certificate is not None:
+                server_context(public.certificate, public.key)
+        except BadCertificate as error:
+            self._terminal.warn(f"not replaced: {error}")
+            return
+        for process in self._topology.processes:
+            if process.reloads:
+                self._supervisor.signal(process.name, signal.SIGHUP)
+        self._terminal.info("the certificate was read again")
 
     async def _until_ready(self, probe: HealthProbe, life: Lifecycle) -> None:
         waiting = list(self._topology.active(self._topology.servers))
@@ -275,6 +298,15 @@ class Up:
         self._logs.mute(set(answer["processes"]) - running, STARTUP_WARNINGS_S)
         self._write_processes()
         return answer
+
+
+def _has_terminal() -> bool:
+    """Return whether this process has a controlling terminal that is still there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def stage_seconds(options: Options) -> float:

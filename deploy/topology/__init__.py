@@ -1,23 +1,22 @@
 """Processes of a scaling mode and the settings of each; pure (docs/protocol.md section 7).
 
-Reading order: ``model``, ``options`` (the request), ``slots`` (which processes), ``ports``, ``compose`` (settings of
-each process). The other rooms import these names from here.
+Reading order: ``model``, ``options`` (the request) with ``public_address``, ``slots`` (which processes), ``ports``,
+``compose`` (settings of each process). The other rooms import these names from here.
 """
 
 from deploy.topology.compose import Programs, compose, overridden
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, StopStage, Topology
 from deploy.topology.options import (
-    BadTopology,
     KafkaTopology,
     Mode,
     Options,
     ProxyMode,
     Traffic,
     check_settings,
-    parse_networks,
     parse_settings,
 )
 from deploy.topology.ports import assign_ports, fixed_ports, moved_ports
+from deploy.topology.public_address import BadTopology, PublicAddress, parse_listen, parse_networks, parse_origins
 from deploy.topology.slots import MAX_SERVERS, Sizes, sizes, sizes_of, slots
 
 __all__ = [
@@ -31,6 +30,7 @@ __all__ = [
     "Ports",
     "Programs",
     "ProxyMode",
+    "PublicAddress",
     "Readiness",
     "Sizes",
     "Slot",
@@ -43,7 +43,9 @@ __all__ = [
     "fixed_ports",
     "moved_ports",
     "overridden",
+    "parse_listen",
     "parse_networks",
+    "parse_origins",
     "parse_settings",
     "sizes",
     "sizes_of",

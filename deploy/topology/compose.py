@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, Topology
 from deploy.topology.options import Mode, Options, ProxyMode, Traffic, check_settings
+from deploy.topology.public_address import PublicAddress
 from deploy.topology.slots import sizes_of, slots
 from diem.links import unix_sockets
 from diem.process import environment
@@ -36,6 +37,7 @@ def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) ->
     check_settings(options.settings, [slot.name for slot in wanted])
     page = ports["nginx" if mode.behind_nginx else "data"].public
     metadata = [ports["metadata"].public] if mode is Mode.Z_CLIENT else []
+    host, secure = options.public.connect, "s" if options.public.certificate else ""
     return Topology(
         mode=mode,
         processes=tuple(_plan(slot, options, ports, programs) for slot in wanted),
@@ -43,10 +45,11 @@ def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) ->
         max_servers=size.max_servers,
         clones=size.clones,
         pairs=size.servers if mode.edge == "composite" else 0,
-        page_url=f"http://{HOST}:{page}/",
-        rest_url=f"http://{HOST}:{page}/v1",
-        websocket_urls=tuple(f"ws://{HOST}:{port}/ws" for port in _edge_ports(mode, ports)),
-        metadata_urls=tuple(f"http://{HOST}:{port}/v1" for port in metadata),
+        page_url=f"http{secure}://{host}:{page}/",
+        rest_url=f"http{secure}://{host}:{page}/v1",
+        websocket_urls=tuple(f"ws{secure}://{host}:{port}/ws" for port in _edge_ports(mode, ports)),
+        metadata_urls=tuple(f"http{secure}://{host}:{port}/v1" for port in metadata),
+        public=options.public,
     )
 
 
@@ -74,10 +77,11 @@ def _plan(slot: Slot, options: Options, ports: Mapping[str, Ports], programs: Pr
         argv=foreign or (*programs.diem, "run", slot.process),
         env=_environment(slot, options, ports) | dict(options.settings.get(slot.name, {})),
         ports=own,
-        public_url=_public_url(slot, own),
+        public_url=_public_url(slot, own, options),
         internal_url=f"http://{HOST}:{own.internal}" if _readiness(slot) is Readiness.READYZ else None,
         readiness=_readiness(slot),
         sweep=slot.process == "nginx",  # its workers survive it, and hold the port
+        reloads=options.public.certificate is not None and _is_public(slot.process, options.mode),
     )
 
 
@@ -99,17 +103,36 @@ def _environment(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> di
             own = _composite(options, ports, slot)
         case _:
             return {}
-    return shared(options) | environment.listeners(slot.process, ports[slot.name]) | own
+    host = options.public.listen if _is_public(slot.process, options.mode) else HOST
+    listeners = environment.listeners(slot.process, ports[slot.name], host)
+    return shared(options) | listeners | _certificate(slot.process, options) | own
+
+
+def _is_public(process: str, mode: Mode) -> bool:
+    """Return whether clients connect to processes of this kind themselves, not through others."""
+    if mode.behind_nginx:
+        return process == "nginx"
+    return process in {"data", mode.edge} or (process == "metadata" and mode is Mode.Z_CLIENT)
+
+
+def _certificate(process: str, options: Options) -> dict[str, str]:
+    """Return the settings with the certificate of a public listener."""
+    if options.public.certificate is None or not _is_public(process, options.mode):
+        return {}
+    files = {"CERTIFICATE": options.public.certificate, "KEY": options.public.key}
+    return {f"DIEM_{process.upper()}_TLS_{name}": str(file) for name, file in files.items() if file is not None}
 
 
 def _readiness(slot: Slot) -> Readiness:
     return {"nginx": Readiness.HTTP, "kafka": Readiness.CONNECT}.get(slot.process, Readiness.READYZ)
 
 
-def _public_url(slot: Slot, own: Ports) -> str | None:
+def _public_url(slot: Slot, own: Ports, options: Options) -> str | None:
     if own.public is None or slot.process == "kafka":
         return None
-    return f"ws://{HOST}:{own.public}/ws" if slot.process in _RESOLVED else f"http://{HOST}:{own.public}/"
+    public = options.public if _is_public(slot.process, options.mode) else PublicAddress()
+    at = f"{'s' if public.certificate else ''}://{public.connect}:{own.public}"
+    return f"ws{at}/ws" if slot.process in _RESOLVED else f"http{at}/"
 
 
 def shared(options: Options) -> dict[str, str]:
@@ -136,7 +159,10 @@ def _edge_ports(mode: Mode, ports: Mapping[str, Ports]) -> list[int | None]:
 
 
 def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
-    edges = [{"port": port, "path": "/ws"} for port in _edge_ports(options.mode, ports)]
+    edges: list[dict[str, object]] = [{"port": port, "path": "/ws"} for port in _edge_ports(options.mode, ports)]
+    if options.front_proxies and options.public.origins and len(edges) == 1:
+        # Clients connect to the front proxy, which passes /ws on.
+        edges = [{"url": f"ws{options.public.origins[0].removeprefix('http')}/ws"}]
     env = {
         "DIEM_DATA_WRITE_KEY_FILE": str(options.state_dir / "write.key"),
         "DIEM_DATA_MODE": str(options.mode),
@@ -147,6 +173,8 @@ def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
     if options.config is not None:
         env["DIEM_DATA_CONFIG"] = str(options.config)
     env |= _trusted_proxies("DATA", options)
+    if hosts := options.public.hosts:
+        env["DIEM_DATA_HOSTS"] = json.dumps(hosts)
     if options.hot:
         env["DIEM_DATA_HOT"] = json.dumps(options.hot)
     return env | _kafka(options, ports) | _traffic(options, ports)
@@ -230,10 +258,10 @@ def _edge(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[st
     env = {f"{prefix}PAGE_PORT": str(ports["data"].public)}
     if options.clients_per_address is not None:
         env[f"{prefix}CONNECTIONS_PER_ADDRESS"] = str(options.clients_per_address)
-    if options.mode.behind_nginx:
-        # The page on the Data Service's own port is allowed by PAGE_PORT.
-        origins = [f"http://{host}:{ports['nginx'].public}" for host in ("localhost", "127.0.0.1", "[::1]")]
-        env[f"{prefix}ORIGINS"] = json.dumps(origins)
+    if options.mode.behind_nginx or options.public != PublicAddress():
+        # The page on the Data Service's own port, without TLS, is allowed by PAGE_PORT.
+        page = ports["nginx" if options.mode.behind_nginx else "data"].public
+        env[f"{prefix}ORIGINS"] = json.dumps(options.public.page_origins(page))
     return env | _trusted_proxies(process, options)
 
 

@@ -1,11 +1,12 @@
 """Types of a topology: slots without ports, planned processes, and the topology as a whole."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
 from deploy.topology.options import Mode
+from deploy.topology.public_address import PublicAddress
 from diem.process.environment import HOST, Ports, StopStage
 from services.composite.plan import child_names
 
@@ -58,6 +59,8 @@ class Planned:
     readiness: Readiness
     sweep: bool = False
     """Kill its process group after its death, because its own children survive it."""
+    reloads: bool = False
+    """SIGHUP makes it read its certificate again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class Topology:
     """URLs to which clients may connect, whether or not the processes run now."""
     metadata_urls: tuple[str, ...] = ()
     """Services with which clients locate endpoints; empty where they need not."""
+    public: PublicAddress = field(default_factory=PublicAddress)
 
     def active(self, servers: int) -> tuple[Planned, ...]:
         """Return the processes that run with ``servers`` servers."""

@@ -4,10 +4,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from ipaddress import ip_network
 from pathlib import Path
 
-from diem.errors import ConfigurationError
+from deploy.topology.public_address import BadTopology, PublicAddress
 
 
 class Mode(StrEnum):
@@ -56,10 +55,6 @@ class Traffic(StrEnum):
     OFF = "off"
     FILES = "files"
     KAFKA = "kafka"
-
-
-class BadTopology(ConfigurationError):
-    """The options do not fit the mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +108,7 @@ class Options:
     hot: tuple[str, ...] = ()
     """Endpoints for every server, in partitioned modes."""
     clients_per_address: int | None = None
+    public: PublicAddress = field(default_factory=PublicAddress)
     front_proxies: tuple[str, ...] = ()
     """Networks of proxies in front of DIEM, whose X-Forwarded-For is believed."""
     traffic: Traffic | None = None
@@ -125,18 +121,6 @@ class Options:
     def traffic_sink(self) -> Traffic:
         """Where traffic is recorded."""
         return self.traffic or (Traffic.KAFKA if self.mode.uses_kafka else Traffic.FILES)
-
-
-def parse_networks(texts: Iterable[str], option: str) -> tuple[str, ...]:
-    """Return networks in their usual form, without duplicates.
-
-    Raises:
-        BadTopology: a text is not an address or CIDR.
-    """
-    try:
-        return tuple(dict.fromkeys(str(ip_network(text)) for text in texts))
-    except ValueError as error:
-        raise BadTopology(f"{option}: {error}") from None
 
 
 _FORM = re.compile(r"([a-z0-9-]+):([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from deploy.topology.model import HOST, SCALED, Ports, Slot
-from deploy.topology.options import BadTopology
+from deploy.topology.public_address import BadTopology
 from diem.process.listeners import PortInUse
 
 PORT_STEP: Final = 20

@@ -3,7 +3,8 @@
 from typing import Final, NamedTuple
 
 from deploy.topology.model import Slot, StopStage
-from deploy.topology.options import BadTopology, Mode, Options, Traffic
+from deploy.topology.options import Mode, Options, Traffic
+from deploy.topology.public_address import BadTopology
 
 MAX_SERVERS: Final = 64
 DEFAULT_MAX_SERVERS: Final = 8

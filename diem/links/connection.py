@@ -182,8 +182,11 @@ class Connection(asyncio.Protocol):
         for data in writes:
             if data:
                 self.transport.write(data)
-            elif self.transport.can_write_eof() and not self.transport.is_closing():
-                self.transport.write_eof()
+            elif not self.transport.is_closing():
+                if self.transport.can_write_eof():
+                    self.transport.write_eof()
+                else:  # TLS cannot close one direction
+                    self.transport.close()
                 self._abort_later()
 
     def _note_close(self) -> None:

@@ -23,6 +23,7 @@ from diem.process import security_log
 from diem.process.limits import AdmissionResult
 from diem.process.listeners import OTHER_FILES, Network, raise_open_files
 from diem.process.security_log import SecurityEvent
+from diem.process.tls import HSTS, ServerTls
 
 REQUEST_S: Final = 10.0
 """Time for a request head to be complete, from the start of the connection or the first byte of the head."""
@@ -257,6 +258,7 @@ class HttpServer(uvicorn.Server):
     """uvicorn without signal handlers: :meth:`run_until` stops it."""
 
     limiter: "ConnectionLimiter[TimedProtocol]"
+    tls: ServerTls | None = None
     _acceptors: Sequence[BatchAcceptor] = ()
 
     @contextlib.contextmanager
@@ -267,7 +269,7 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, with acceptors of our own."""
         await super().startup([])
-        self._acceptors = [BatchAcceptor(listener, self._make_protocol) for listener in sockets or []]
+        self._acceptors = [BatchAcceptor(listener, self._make_protocol, self.tls) for listener in sockets or []]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, and answer requests that have begun."""
@@ -301,6 +303,7 @@ def make_server(
     drain_s: float,
     trusted_proxies: Sequence[Network] = (),
     privileged: Callable[[Scope], bool] | None = None,
+    tls: ServerTls | None = None,
 ) -> HttpServer:
     """Return the server of a public listener.
 
@@ -310,6 +313,7 @@ def make_server(
         drain_s: seconds for requests that have begun when the server stops.
         trusted_proxies: networks whose ``X-Forwarded-For`` is trusted.
         privileged: returns whether connections are reserved for a request.
+        tls: the certificate of the listener; None: requests are not encrypted.
     """
     # The process logs start and end; uvicorn's warnings are about malformed requests, which could fill a disk.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -327,12 +331,14 @@ def make_server(
         log_config=None,
         server_header=False,
         proxy_headers=False,
+        headers=[] if tls is None else [("Strict-Transport-Security", HSTS)],
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, int(drain_s)),
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
     server = HttpServer(config)
     server.limiter = limiter
+    server.tls = tls
     return server
 
 

@@ -1,8 +1,8 @@
 """Server side: listening sockets, WebSocket upgrades, plain HTTP replies to GET, and a bound on slow handshakes.
 
-``Listener`` leaves accepting to the event loop. ``BatchAcceptor`` accepts many connections in one turn of the loop:
-libuv accepts one, so while a herd of readers keeps turns busy, hundreds of connections, a writer's among them, wait in
-the kernel's queue for seconds.
+``Listener`` leaves accepting to the event loop, except with TLS. ``BatchAcceptor`` accepts many connections in one turn
+of the loop: libuv accepts one, so while a herd of readers keeps turns busy, hundreds of connections, a writer's among
+them, wait in the kernel's queue for seconds.
 """
 
 import asyncio
@@ -19,8 +19,9 @@ from websockets.protocol import CONNECTING
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from diem.links.connection import SILENT_LOGGER, Connection
+from diem.links.connection import CLOSE_TIMEOUT_S, SILENT_LOGGER, Connection
 from diem.process.listeners import BACKLOG
+from diem.process.tls import ServerTls
 
 MAX_HEAD_BYTES: Final = 16 * 1024
 """Longest request head in bytes; the library's own bound is 1 MiB (docs/reliability.md S17)."""
@@ -136,16 +137,24 @@ class Listener:
         factory: makes the protocol of each connection.
         send_buffer: bytes of kernel send buffer per connection (the kernel doubles it), a bound on the data held there
             for a client that does not read; None for the kernel's default.
+        tls: the certificate of the listener; None: connections are not encrypted.
     """
 
     def __init__(
-        self, sock: socket.socket, factory: Callable[[], asyncio.Protocol], *, send_buffer: int | None = None
+        self,
+        sock: socket.socket,
+        factory: Callable[[], asyncio.Protocol],
+        *,
+        send_buffer: int | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         if send_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         self._socket = sock
         self._factory = factory
+        self._tls = tls
         self._server: asyncio.Server | None = None
+        self._acceptor: BatchAcceptor | None = None
 
     @property
     def port(self) -> int:
@@ -155,7 +164,10 @@ class Listener:
     async def start(self) -> None:
         """Start accepting connections."""
         loop = asyncio.get_running_loop()
-        if self._socket.family is socket.AF_UNIX:
+        if self._tls is not None:
+            # The event loop's own server would neither bound the handshakes nor replace the certificate.
+            self._acceptor = BatchAcceptor(self._socket, self._factory, self._tls)
+        elif self._socket.family is socket.AF_UNIX:
             self._server = await loop.create_unix_server(self._factory, sock=self._socket, backlog=BACKLOG)
         else:
             self._server = await loop.create_server(self._factory, sock=self._socket, backlog=BACKLOG)
@@ -165,6 +177,9 @@ class Listener:
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self._acceptor is not None:
+            self._acceptor.stop()
+            self._acceptor = None
         self._socket.close()
 
 
@@ -172,19 +187,28 @@ ACCEPT_BATCH: Final = 64
 """Connections accepted in one turn of the loop, which takes some milliseconds."""
 EXHAUSTED_PAUSE_S: Final = 1.0
 """Pause of accepting after the process has run out of file descriptors or buffers."""
+MAX_TLS_HANDSHAKES: Final = 1024
+"""TLS handshakes in progress, each for at most :data:`HANDSHAKE_TIMEOUT_S`; beyond, the oldest is aborted."""
 _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 _logger = structlog.get_logger(__name__)
 
 
 class BatchAcceptor:
-    """Accepts connections on ``listener``, a non-blocking socket, until :meth:`stop`; the socket stays open."""
+    """Accepts connections on ``listener``, a listening non-blocking socket, until :meth:`stop`; it stays open.
 
-    def __init__(self, listener: socket.socket, make_protocol: Callable[[], asyncio.Protocol]) -> None:
+    With ``tls``, a protocol is made at once and gets its connection after the TLS handshake.
+    """
+
+    def __init__(
+        self, listener: socket.socket, make_protocol: Callable[[], asyncio.Protocol], tls: ServerTls | None = None
+    ) -> None:
         self._listener = listener
         self._make_protocol = make_protocol
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
-        self._opening: set[asyncio.Task[object]] = set()
+        self._opening: dict[asyncio.Task[None], None] = {}
+        """Connections that are being opened, the oldest first."""
         self._pause: asyncio.TimerHandle | None = None
         self._start()
 
@@ -213,12 +237,26 @@ class BatchAcceptor:
                 return
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None and len(self._opening) >= MAX_TLS_HANDSHAKES:
+                # A real client continues its handshake at once.
+                oldest = next(iter(self._opening))
+                del self._opening[oldest]
+                oldest.cancel()
             opening = self._loop.create_task(self._open(connection))
-            self._opening.add(opening)
-            opening.add_done_callback(self._opening.discard)
+            self._opening[opening] = None
+            opening.add_done_callback(lambda done: self._opening.pop(done, None))
 
     async def _open(self, connection: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._make_protocol, connection)
-        except OSError:  # the client has gone already
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(self._make_protocol, connection)
+            else:
+                await self._loop.connect_accepted_socket(
+                    self._make_protocol,
+                    connection,
+                    ssl=self._tls.context,
+                    ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                    ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
+                )
+        except (OSError, asyncio.CancelledError):  # the client has gone already, or its TLS handshake failed
             connection.close()

@@ -6,13 +6,13 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from diem.process.listeners import canonical_origin
-from diem.process.settings import ProcessSettings
+from diem.process.tls import TlsSettings
 
 Anonymous = Literal["auto", "on", "off"]
 """Which clients need no token: those of this machine, all, or none."""
 
 
-class PublicSettings(ProcessSettings):
+class PublicSettings(TlsSettings):
     """Settings of both listeners of a process, of the clients that it admits, and of the connections of one address."""
 
     host: str = Field(default="127.0.0.1", description="Address of the public listener.")

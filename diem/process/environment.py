@@ -42,12 +42,12 @@ class Ports(NamedTuple):
         return f"ws://{HOST}:{self.internal}/ws"
 
 
-def listeners(process: str, own: Ports) -> dict[str, str]:
-    """Return the addresses on which a process listens."""
+def listeners(process: str, own: Ports, host: str = HOST) -> dict[str, str]:
+    """Return the addresses on which a process listens; ``host`` is that of the public listener."""
     prefix = f"DIEM_{process.upper()}_"
     env = {f"{prefix}INTERNAL_HOST": HOST, f"{prefix}INTERNAL_PORT": str(own.internal)}
     if own.public is not None:
-        env |= {f"{prefix}HOST": HOST, f"{prefix}PORT": str(own.public)}
+        env |= {f"{prefix}HOST": host, f"{prefix}PORT": str(own.public)}
     return env
 
 

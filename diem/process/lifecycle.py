@@ -79,6 +79,17 @@ class Lifecycle:
         self.stopping = asyncio.Event()
         self.drain_seconds = drain_seconds
         self.reason = ""
+        self._reloads: list[Callable[[], None]] = []
+
+    def on_reload(self, reload: Callable[[], None]) -> None:
+        """Call ``reload`` on the event loop at every SIGHUP; without such calls, the signal ends the process."""
+        self._reloads.append(reload)
+        if len(self._reloads) == 1:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _reload(self) -> None:
+        for reload in self._reloads:
+            reload()
 
     def stop(self, reason: str, *, drain_seconds: float | None = None) -> None:
         """Request the process to stop; only the first call counts.
@@ -185,7 +196,7 @@ def _signals(life: Lifecycle) -> Iterator[None]:
     try:
         yield
     finally:
-        for number in owned:
+        for number in (*owned, signal.SIGHUP):
             loop.remove_signal_handler(number)
 
 

@@ -202,6 +202,11 @@ class Supervisor:
         for stage in sorted({spec.stage for spec in leaving}, reverse=True):
             await asyncio.gather(*(self.remove(spec.name, seconds) for spec in leaving if spec.stage == stage))
 
+    def signal(self, name: str, number: signal.Signals) -> bool:
+        """Send a signal to a child; return whether there is one of that name, and it was running."""
+        child = self._children.get(name)
+        return child is not None and send(child.process, number)
+
     def status(self) -> list[ChildStatus]:
         """Describe every child, in the order of the specs."""
         return [self._describe(child) for child in self._children.values()]

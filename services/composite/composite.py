@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -132,6 +133,10 @@ class Composite:
             reporting.cancel()
             scaling.cancel()
             await asyncio.wait({reporting, scaling})
+
+    def reload(self) -> None:
+        """Have the proxy read its certificate again."""
+        self._supervisor.signal("proxy", signal.SIGHUP)
 
     async def stop(self, stage_seconds: float) -> None:
         """Stop every child: the proxy first, then servers, bridges and the metadata service."""

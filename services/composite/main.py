@@ -66,6 +66,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     try:
         async with security_log.summaries(), asyncio.TaskGroup() as tasks:
             running = tasks.create_task(composite.run())
+            if settings.tls_certificate is not None:
+                life.on_reload(composite.reload)
             await life.stopping.wait()
             running.cancel()
     finally:
@@ -80,6 +82,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
 def _plan(settings: Settings, port: int) -> CompositePlan:
     edge: dict[str, Any] = {
+        "TLS_CERTIFICATE": settings.tls_certificate and str(settings.tls_certificate),
+        "TLS_KEY": settings.tls_key and str(settings.tls_key),
         "TOKEN_KEYS": settings.token_keys,
         "TOKEN_AUDIENCE": settings.token_audience,
         "TOKEN_ISSUERS": settings.token_issuers,

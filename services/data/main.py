@@ -17,6 +17,7 @@ from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.limits import RateLimit
 from diem.process.listeners import bind, check_bind, is_loopback
+from diem.process.tls import server_tls
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
 from services.data.access.plans import AccessPlans
@@ -52,6 +53,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     configured = config.load(settings.config or DEFAULT_CONFIG)
     sources = SourceRunner.configured(configured, clock)
     check_bind(settings.host, authenticated=True, what="public listener")
+    tls = server_tls(settings, life.on_reload)
     public = bind(settings.host, settings.port)
     store = await _open_store(settings, life, clock)
     if store is None:
@@ -69,6 +71,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         privileged=api.is_privileged,
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=settings.trusted_proxies,
+        tls=tls,
     )
     keys = AsgiFallback(keys_api.keys_app(access), keys_api.PREFIX)
     async with store.serving(), recording_accesses(settings, access.usage.drain), AsyncExitStack() as closing:

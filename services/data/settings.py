@@ -8,6 +8,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from diem.process.listeners import canonical_origin
+from diem.process.tls import TlsSettings
 from diem.protocol.endpoints import is_valid
 from diem.traffic.settings import TrafficSettings
 from services.data.limits import CONCURRENT_READS, READ_RATE, READ_RATE_LOOPBACK, StoreLimits
@@ -16,7 +17,7 @@ _STORE: Final = StoreLimits()
 _HISTORY: Final = _STORE.writer.history
 
 
-class Settings(TrafficSettings):
+class Settings(TlsSettings, TrafficSettings):
     """Settings of the Data Service, from ``DIEM_DATA_*``."""
 
     model_config = SettingsConfigDict(env_prefix="DIEM_DATA_")

@@ -20,6 +20,7 @@ from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import allow_connections, bind, check_bind
 from diem.process.metrics import Sample
+from diem.process.tls import server_tls
 from diem.protocol.codes import Close
 from diem.traffic.recording import recording
 from services.websocket.server import WebSocketServer
@@ -46,7 +47,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
     allow_connections(settings.capacity)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
-    public = Listener(bind(settings.host, settings.port), lambda: EdgeConnection(edge), send_buffer=SEND_BUFFER_BYTES)
+    tls = server_tls(settings, life.on_reload)
+    public = Listener(
+        bind(settings.host, settings.port), lambda: EdgeConnection(edge), send_buffer=SEND_BUFFER_BYTES, tls=tls
+    )
 
     async def drain() -> None:
         public.stop()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -202,6 +203,7 @@ class UpdatesClient(BaseClient):
         timing: delays.
         token: called before connecting, before the last token expires, and when that was refused, one call at a time;
             None: no token is presented.
+        tls: context for ``wss`` URLs; None: the system's authorities decide.
     """
 
     def __init__(
@@ -211,6 +213,7 @@ class UpdatesClient(BaseClient):
         origin: str | None = None,
         timing: Timing | None = None,
         token: TokenFunction | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__()
         timing = timing or Timing()
@@ -218,7 +221,7 @@ class UpdatesClient(BaseClient):
         self._stale: dict[str, None] = {}
         """Subscribed endpoints that the server last named as not live."""
         tokens = None if token is None else TokenSource(token, timing)
-        self._link = ClientLink(self._select, self, origin, timing, tokens=tokens)
+        self._link = ClientLink(self._select, self, origin, timing, tokens=tokens, tls=tls)
 
     async def _run(self) -> None:
         await self._link.run()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from operator import index
 from secrets import token_hex
@@ -199,6 +200,7 @@ class ClientLink:
         identity: of the client; None: a new one.
         buckets: of the client, shared by its links; None: new ones.
         tokens: of the client, shared by its links; None: no token is presented.
+        tls: context for ``wss`` URLs; None: the system's authorities decide.
     """
 
     def __init__(
@@ -211,8 +213,10 @@ class ClientLink:
         identity: str | None = None,
         buckets: TokenBuckets | None = None,
         tokens: TokenSource | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._select = select
+        self._tls = tls
         self._tokens = tokens
         self._presented = ""
         """The token that was presented last on this connection."""
@@ -336,6 +340,7 @@ class ClientLink:
         if self._tokens is not None:
             await self._tokens.ready()
         url = self._url = await self._select()
+        tls = {"ssl": self._tls} if self._tls is not None and url.startswith("wss:") else {}
         async with connect(
             with_client(url, self._identity),
             subprotocols=[Subprotocol(messages.SUBPROTOCOL)],
@@ -344,6 +349,7 @@ class ClientLink:
             proxy=None,
             ping_interval=None,
             close_timeout=CLOSE_TIMEOUT_S,
+            **tls,  # type: ignore[arg-type] # any keyword is an argument of the connection
         ) as connection:
             self._subscriptions.reset()
             self._welcomed.clear()

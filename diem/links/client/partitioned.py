@@ -34,6 +34,7 @@ class PartitionedClient(BaseClient):
     It fails static: while no metadata service answers, everything stays where it is and is dialled where it was. Owners
     are dialled only on the hosts of ``bases``, and on ``hosts``. ``status`` events are about endpoints. ``token`` is as
     with :class:`~diem.links.client.client.UpdatesClient`; the metadata services are sent it, too.
+    ``tls`` is the context for ``https`` and ``wss`` URLs; None: the usual authorities decide.
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class PartitionedClient(BaseClient):
         origin: str | None = None,
         timing: Timing | None = None,
         token: TokenFunction | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__()
+        self._tls = tls
         # Another server has the endpoints of one that hangs, so it is not waited for longer than a status takes.
         self._timing = timing or Timing(silence_s=SILENCE_S)
         self._origin = origin
@@ -83,7 +86,9 @@ class PartitionedClient(BaseClient):
 
     async def _run(self) -> None:
         try:
-            async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=_tls_context()) as http:
+            async with httpx.AsyncClient(
+                timeout=TIMEOUT_S, trust_env=False, verify=self._tls or _tls_context()
+            ) as http:
                 while not self._ended:
                     self._wake.clear()
                     self._poll_servers()
@@ -167,6 +172,7 @@ class PartitionedClient(BaseClient):
             identity=self._identity,
             buckets=self._buckets,
             tokens=self._tokens,
+            tls=self._tls,
         )
 
     def _selector(self, url: str) -> ServerSelector:

@@ -8,6 +8,7 @@ import pytest
 from deploy import nginx
 from deploy.nginx import BULK_BYTES, MAX_CONNECTIONS, NginxPlan, NoNginx, connections, render
 from diem.errors import ConfigurationError
+from diem.process.tls import HSTS
 
 DIRECTORY = Path("/state/nginx")
 
@@ -35,6 +36,26 @@ def test_every_slot_is_a_server_that_is_never_marked_as_failed() -> None:
 
 def test_listener_is_on_loopback() -> None:
     assert directives("listen", text()) == ["127.0.0.1:8000"]
+
+
+def test_certificate_brings_tls_1_2_and_1_3_with_hsts_and_keeps_clients_over_a_reload() -> None:
+    whole = text(listen="0.0.0.0", certificate=Path('/a "b"/c.pem'), key=Path("/k.pem"))
+    assert directives("listen", whole) == ["0.0.0.0:8000 ssl"]
+    assert directives("ssl_certificate", whole) == ['"/a \\"b\\"/c.pem"']
+    assert directives("ssl_certificate_key", whole) == ['"/k.pem"']
+    assert directives("ssl_protocols", whole) == ["TLSv1.2 TLSv1.3"]
+    assert directives("add_header", whole) == [f'Strict-Transport-Security "{HSTS}" always']
+    assert directives("worker_shutdown_timeout", whole) == ["12h"]
+    assert directives("ssl_certificate_key", text(certificate=Path("/c.pem"))) == ['"/c.pem"']
+    assert "ssl" not in text()
+
+
+@pytest.mark.parametrize(
+    ("listen", "rendered"),
+    [("::", "[::]:8000 ipv6only=off"), ("2001:db8::1", "[2001:db8::1]:8000"), ("192.0.2.1", "192.0.2.1:8000")],
+)
+def test_listener_is_on_the_address_given(listen: str, rendered: str) -> None:
+    assert directives("listen", text(listen=listen)) == [rendered]
 
 
 def test_upgrade_is_forwarded_to_servers_only() -> None:

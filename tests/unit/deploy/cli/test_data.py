@@ -154,10 +154,10 @@ class FakeClient:
     tokens: ClassVar[list[TokenFunction | None]] = []
     """The functions that clients were given."""
 
-    def __init__(self, urls: Sequence[str], *, origin: str | None, token: TokenFunction | None) -> None:
+    def __init__(self, urls: Sequence[str], *, origin: str | None, token: TokenFunction | None, tls: None) -> None:
         assert list(urls) == ["ws://h:1/ws"]
         type(self).tokens.append(token)
-        assert origin == "http://h:2"
+        assert (origin, tls) == ("http://h:2", None)
         self._left = list(self.events)
 
     async def __aenter__(self) -> Self:

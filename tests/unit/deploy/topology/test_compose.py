@@ -10,10 +10,10 @@ from deploy.topology import (
     Options,
     Ports,
     ProxyMode,
+    PublicAddress,
     Readiness,
     Traffic,
     overridden,
-    parse_networks,
     parse_settings,
 )
 from deploy.topology.compose import shared
@@ -87,11 +87,44 @@ def test_front_proxies_are_trusted_by_whoever_is_behind_them(mode: Mode) -> None
         assert json.loads(own[f"DIEM_{process(composed, name).process.upper()}_TRUSTED_PROXIES"]) == expected
 
 
-def test_front_proxies_are_networks() -> None:
-    assert parse_networks(["10.0.0.0/8", "192.0.2.1", "10.0.0.0/8"], "--x") == ("10.0.0.0/8", "192.0.2.1/32")
-    for wrong in ("10.0.0.1/8", "front.example", ""):
-        with pytest.raises(BadTopology, match="--x: "):
-            parse_networks([wrong], "--x")
+SECURE = PublicAddress("192.0.2.1", Path("/c.pem"), Path("/k.pem"), names=("diem.example",))
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_certificate_is_of_the_listeners_that_clients_connect_to_and_of_no_other(mode: Mode) -> None:
+    composed = topology(mode, public=SECURE)
+    public = (
+        {"nginx"} if mode.behind_nginx else {"data", mode.edge} | ({"metadata"} if mode is Mode.Z_CLIENT else set())
+    )
+    for each in composed.processes:
+        prefix = f"DIEM_{each.process.upper()}"
+        secure = {name: value for name, value in each.env.items() if "_TLS_" in name}
+        assert each.reloads == (each.process in public)
+        if each.process in public - {"nginx"}:
+            assert secure == {f"{prefix}_TLS_CERTIFICATE": "/c.pem", f"{prefix}_TLS_KEY": "/k.pem"}
+            assert each.env[f"{prefix}_HOST"] == "192.0.2.1"
+        else:
+            assert not secure
+            assert each.env.get(f"{prefix}_HOST", "127.0.0.1") == "127.0.0.1"
+        if each.public_url is not None:
+            assert each.public_url.startswith(("https://192.0.2.1:", "wss://192.0.2.1:")) == (each.process in public)
+        assert each.internal_url is None or each.internal_url.startswith("http://127.0.0.1:")
+    page = 8000 if mode.behind_nginx else 8080
+    assert (composed.page_url, composed.rest_url) == (f"https://192.0.2.1:{page}/", f"https://192.0.2.1:{page}/v1")
+    assert all(url.startswith("wss://192.0.2.1:") for url in composed.websocket_urls)
+    assert all(url.startswith("https://192.0.2.1:") for url in composed.metadata_urls)
+    edge = next(each for each in composed.processes if each.process == mode.edge)
+    origins = [f"https://diem.example:{page}", f"https://192.0.2.1:{page}"]
+    assert json.loads(edge.env[f"DIEM_{mode.edge.upper()}_ORIGINS"]) == origins
+    assert json.loads(env(composed, "data")["DIEM_DATA_HOSTS"]) == ["diem.example", "192.0.2.1"]
+
+
+@pytest.mark.parametrize("mode", [Mode.SINGLE, Mode.X, Mode.Z_PROXY])
+def test_pages_behind_a_front_proxy_connect_to_its_name(mode: Mode) -> None:
+    public = PublicAddress(origins=("https://app.example",))
+    composed = topology(mode, public=public, front_proxies=("127.0.0.1/32",))
+    assert json.loads(env(composed, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"url": "wss://app.example/ws"}]
+    assert json.loads(env(composed, "data")["DIEM_DATA_HOSTS"]) == ["app.example"]
 
 
 def test_broadcast_node_is_between_data_service_and_servers() -> None:

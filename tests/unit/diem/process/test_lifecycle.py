@@ -171,3 +171,20 @@ def test_loop_lag_is_a_metric_while_a_process_runs(settings: ProcessSettings) ->
 
     assert run(settings, main) == 0
     assert b"diem_loop_lag_seconds" not in metrics.render()[0]
+
+
+def test_sighup_calls_everything_that_reloads_and_the_process_goes_on(settings: ProcessSettings) -> None:
+    called: list[str] = []
+
+    async def main(_settings: ProcessSettings, life: Lifecycle) -> None:
+        life.on_reload(lambda: called.append("first"))
+        life.on_reload(lambda: called.append("second"))
+        for times in (1, 2):
+            os.kill(os.getpid(), signal.SIGHUP)
+            async with asyncio.timeout(PATIENCE_S):
+                while len(called) < 2 * times:
+                    await asyncio.sleep(0.01)
+
+    assert run(settings, main) == 0
+    assert called == ["first", "second"] * 2
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL

@@ -316,3 +316,13 @@ async def test_child_without_a_log_may_write_where_its_supervisor_does() -> None
     )
     out, _ = await done.communicate()
     assert (out, done.returncode) == (b"True\n", 0)
+
+
+async def test_signal_reaches_a_running_child(tmp_path: Path) -> None:
+    trap = "trap 'echo reloaded' HUP; echo up; while :; do sleep 0.05; done"
+    async with supervised(script("a", trap, tmp_path)) as (supervisor, _events):
+        log = tmp_path / "a.log"
+        await eventually(lambda: log.exists() and "up" in log.read_text())
+        await eventually(lambda: supervisor.signal("a", signal.SIGHUP))
+        await eventually(lambda: "reloaded" in log.read_text())
+        assert not supervisor.signal("b", signal.SIGHUP)

@@ -1,0 +1,103 @@
+"""The public address of a system: where it listens, its certificate, and the names by which clients know it; pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from diem.errors import ConfigurationError
+from diem.process.environment import HOST
+from diem.process.listeners import canonical_origin, is_loopback, parse_address
+
+LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+
+
+class BadTopology(ConfigurationError):
+    """The options do not fit the mode, or each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicAddress:
+    """Where clients connect; by default, only clients of this machine do, without TLS. Paths are absolute."""
+
+    listen: str = HOST
+    """Address of the public listeners, without a port."""
+    certificate: Path | None = None
+    key: Path | None = None
+    """None: in the file of the certificate."""
+    origins: tuple[str, ...] = ()
+    """Origins of the page, where they do not follow from the names."""
+    names: tuple[str, ...] = ()
+    """Names and addresses in the certificate."""
+
+    @property
+    def connect(self) -> str:
+        """The host by which programs of this machine connect, as in a URL."""
+        address = parse_address(self.listen)
+        if address is None or address.is_unspecified:
+            return HOST
+        return f"[{address}]" if address.version == 6 else str(address)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names in ``Host`` fields of requests to the page, besides those of this machine."""
+        named = [urlsplit(origin).hostname or "" for origin in self.origins] or self.names
+        hosts = [f"[{name}]" if ":" in name else name for name in named]
+        return tuple(dict.fromkeys(hosts if self.connect == HOST else [*hosts, self.connect]))
+
+    def page_origins(self, port: int | None) -> tuple[str, ...]:
+        """Return the origins of the page on this port, those of this machine included."""
+        scheme = "https" if self.certificate else "http"
+        here = LOOPBACK_NAMES if self.connect == HOST else ()
+        own = [f"{scheme}://{host}:{port}" for host in (*(() if self.origins else self.hosts), *here, self.connect)]
+        return tuple(dict.fromkeys(map(canonical_origin, (*self.origins, *own))))
+
+    def check(self, *, behind_proxy: bool) -> None:
+        """Check that clients of other machines connect with TLS, here or at a front proxy.
+
+        Raises:
+            BadTopology: they would not, or there is a key without a certificate.
+        """
+        if self.key is not None and self.certificate is None:
+            raise BadTopology("--tls-key needs --tls-certificate")
+        if self.certificate is None and not behind_proxy and not is_loopback(self.listen):
+            raise BadTopology(
+                f"--listen {self.listen} would send everything unencrypted: add --tls-certificate and --tls-key, "
+                "or --front-proxy with the address of what terminates TLS"
+            )
+
+
+def parse_listen(text: str) -> tuple[str, int | None]:
+    """Return the address and the port of ``ADDRESS[:PORT]``; an IPv6 address with a port is in brackets.
+
+    Raises:
+        BadTopology: it is not of this form, or a name other than ``localhost``.
+    """
+    name, colon, port = text.rpartition(":") if text.count(":") == 1 or "]:" in text else (text, "", "")
+    address = parse_address(HOST if name == "localhost" else name)
+    valid_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 65535
+    if address is None or (colon and not valid_port):
+        raise BadTopology(f"--listen is ADDRESS or ADDRESS:PORT (0.0.0.0:443, [::]:443), not {text!r}")
+    return str(address), int(port) if colon else None
+
+
+def parse_origins(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return canonical origins, without duplicates. Raises ``BadTopology``."""
+    try:
+        return tuple(dict.fromkeys(map(canonical_origin, texts)))
+    except ValueError as error:
+        raise BadTopology(f"--origin: {error}") from None
+
+
+def parse_networks(texts: Iterable[str], option: str) -> tuple[str, ...]:
+    """Return networks in their usual form, without duplicates.
+
+    Raises:
+        BadTopology: a text is not an address or CIDR.
+    """
+    try:
+        return tuple(dict.fromkeys(str(ip_network(text)) for text in texts))
+    except ValueError as error:
+        raise BadTopology(f"{option}: {error}") from None

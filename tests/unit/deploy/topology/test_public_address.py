@@ -1,0 +1,85 @@
+"""Where a system listens, and the names by which clients know it."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.topology import BadTopology, PublicAddress, parse_listen, parse_networks, parse_origins
+
+CERTIFICATE = Path("/c.pem")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0.0.0.0", ("0.0.0.0", None)),
+        ("0.0.0.0:443", ("0.0.0.0", 443)),
+        ("localhost:8443", ("127.0.0.1", 8443)),
+        ("::", ("::", None)),
+        ("[::]", ("::", None)),
+        ("[::]:443", ("::", 443)),
+        ("2001:db8::1", ("2001:db8::1", None)),
+    ],
+)
+def test_listen_is_an_address_with_or_without_a_port(text: str, expected: tuple[str, int | None]) -> None:
+    assert parse_listen(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ":443", "diem.example", "diem.example:1", "0.0.0.0:", "0.0.0.0:0", "1.2.3.4:65536", "1.2.3.4:x", "[::]:x",
+     "1.2.3.4:9999999"],
+)  # fmt: skip
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(BadTopology, match="--listen is ADDRESS"):
+        parse_listen(text)
+
+
+def test_networks_and_origins_are_canonical_and_distinct() -> None:
+    assert parse_networks(["10.0.0.0/8", "192.0.2.1", "10.0.0.0/8"], "--x") == ("10.0.0.0/8", "192.0.2.1/32")
+    assert parse_origins(["https://A.example:443", "https://a.example"]) == ("https://a.example",)
+    for wrong in ("10.0.0.1/8", "front.example", ""):
+        with pytest.raises(BadTopology, match="--x: "):
+            parse_networks([wrong], "--x")
+    with pytest.raises(BadTopology, match="--origin: "):
+        parse_origins(["a.example"])
+
+
+@pytest.mark.parametrize(
+    ("listen", "connect"),
+    [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("::1", "[::1]"),
+     ("192.0.2.1", "192.0.2.1"), ("2001:db8::1", "[2001:db8::1]")],
+)  # fmt: skip
+def test_programs_of_this_machine_connect_where_it_listens(listen: str, connect: str) -> None:
+    assert PublicAddress(listen).connect == connect
+
+
+def test_names_of_the_certificate_are_hosts_and_origins_on_the_port_of_the_page() -> None:
+    public = PublicAddress("0.0.0.0", CERTIFICATE, names=("diem.example", "2001:db8::1"))
+    assert public.hosts == ("diem.example", "[2001:db8::1]")
+    assert public.page_origins(8443) == (
+        "https://diem.example:8443",
+        "https://[2001:db8::1]:8443",
+        "https://localhost:8443",
+        "https://127.0.0.1:8443",
+        "https://[::1]:8443",
+    )
+    assert public.page_origins(443)[0] == "https://diem.example"
+
+
+def test_explicit_origins_replace_the_names_of_the_certificate() -> None:
+    public = PublicAddress("192.0.2.1", CERTIFICATE, origins=("https://app.example",), names=("diem.example",))
+    assert public.hosts == ("app.example", "192.0.2.1")
+    assert public.page_origins(8443) == ("https://app.example", "https://192.0.2.1:8443")
+
+
+def test_without_tls_only_this_machine_or_a_front_proxy_connects() -> None:
+    PublicAddress().check(behind_proxy=False)
+    PublicAddress("::1").check(behind_proxy=False)
+    PublicAddress("0.0.0.0", CERTIFICATE).check(behind_proxy=False)
+    PublicAddress("0.0.0.0").check(behind_proxy=True)
+    for listen in ("0.0.0.0", "192.0.2.1", "::"):
+        with pytest.raises(BadTopology, match=f"--listen {listen} would send everything unencrypted"):
+            PublicAddress(listen).check(behind_proxy=False)
+    with pytest.raises(BadTopology, match="--tls-key needs"):
+        PublicAddress(key=Path("/k")).check(behind_proxy=False)

@@ -1,0 +1,162 @@
+"""The Python client with tokens at the real socket of a server: refreshes, names that no token covers, and refusals."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pytest
+
+from diem.links.client import Event, UpdatesClient
+from tests.support.patience import PATIENCE_S
+from tests.support.small import System, small_system
+from tests.support.tokens import Issuer, key_set
+
+ISSUER = Issuer()
+LIFE_S: Final = 4
+"""Replaced after 0.75 to 2 s."""
+
+
+def settings(directory: Path, **revoked: float) -> dict[str, Any]:
+    file = directory / "keys.json"
+    file.write_bytes(key_set(ISSUER, revoked=revoked))
+    return {"anonymous": "off", "token_keys": [str(file)]}
+
+
+class Tokens:
+    """The application's function: one token after another for the given prefixes, the last ones for all later ones."""
+
+    def __init__(self, *prefixes: list[str], issuer: Issuer = ISSUER, life_s: int = LIFE_S) -> None:
+        self.made = 0
+        self._prefixes = prefixes
+        self._issuer = issuer
+        self._life_s = life_s
+
+    def __call__(self) -> str:
+        self.made += 1
+        prefixes = self._prefixes[min(self.made, len(self._prefixes)) - 1]
+        now = int(time.time())
+        return self._issuer.token(now, prefixes=prefixes, changes={"exp": now + self._life_s, "jti": str(self.made)})
+
+
+class Watcher:
+    """A client, and what it has seen."""
+
+    def __init__(self, system: System, tokens: Callable[[], str]) -> None:
+        self.client = UpdatesClient(system.url, token=tokens)
+        self.events: list[Event] = []
+        self.ended = False
+
+    async def __aenter__(self) -> Self:
+        await self.client.__aenter__()
+        self._following = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._following.cancel()
+        await asyncio.wait([self._following])
+        await self.client.__aexit__(None, None, None)
+
+    async def _follow(self) -> None:
+        async for event in self.client:
+            self.events.append(event)
+        self.ended = True
+
+    def count(self, kind: str) -> int:
+        return sum(event.kind == kind for event in self.events)
+
+    def last(self, name: str) -> int | None:
+        return next((e.version for e in reversed(self.events) if e.kind == "update" and e.endpoint == name), None)
+
+
+async def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_client_keeps_its_connection_over_refreshes_and_sees_each_last_version(tmp_path: Path) -> None:
+    tokens = Tokens(["/dam"])
+    async with small_system(tmp_path, **settings(tmp_path)) as system, Watcher(system, tokens) as watcher:
+        await watcher.client.subscribe({"/dam/a": None})
+        await eventually(lambda: watcher.count("subscribed") == 1)
+        version = 0
+        while tokens.made < 4:
+            version = system.feed.put("/dam/a")
+            await asyncio.sleep(0.05)
+        await eventually(lambda: watcher.last("/dam/a") == version)
+        assert (watcher.count("open"), watcher.count("closed")) == (1, 0)
+
+
+async def test_what_a_new_token_does_not_cover_is_rejected_and_its_updates_end(tmp_path: Path) -> None:
+    tokens = Tokens(["/dam", "/load"], ["/dam"])
+    async with small_system(tmp_path, **settings(tmp_path)) as system, Watcher(system, tokens) as watcher:
+        await watcher.client.subscribe({"/dam/a": None, "/load/a": None, "/secret": None})
+        await eventually(lambda: watcher.count("subscribed") == 2)
+        before = system.feed.put("/load/a", "/dam/a", "/secret")
+        await eventually(lambda: watcher.last("/dam/a") is not None and watcher.last("/load/a") is not None)
+        rejected = [event for event in watcher.events if event.kind == "rejected"]
+        assert [event.endpoint for event in rejected] == ["/secret"]
+        await eventually(lambda: watcher.count("rejected") == 2)
+        assert watcher.events[-1].endpoint == "/load/a"
+        assert watcher.events[-1].message.startswith("forbidden")
+        system.feed.put("/load/a")
+        version = system.feed.put("/dam/a")
+        await eventually(lambda: watcher.last("/dam/a") == version)
+        assert (watcher.last("/load/a") or 0) < before
+        assert watcher.count("closed") == 0
+
+
+async def test_a_token_of_another_issuer_is_tried_twice(tmp_path: Path) -> None:
+    tokens = Tokens(["/dam"], issuer=Issuer())
+    async with small_system(tmp_path, **settings(tmp_path)) as system, Watcher(system, tokens) as watcher:
+        await eventually(lambda: watcher.ended)
+        assert [event.code for event in watcher.events if event.kind == "closed"] == [4501, 4501]
+        assert tokens.made == 2
+
+
+async def test_an_expired_token_is_replaced_by_a_new_one(tmp_path: Path) -> None:
+    now = int(time.time())
+    tokens = iter([ISSUER.token(now - 300, changes={"exp": now - 60}), ISSUER.token(now)])
+    async with (
+        small_system(tmp_path, **settings(tmp_path)) as system,
+        Watcher(system, lambda: next(tokens)) as watcher,
+    ):
+        await eventually(lambda: watcher.count("open") == 1)
+        assert [event.code for event in watcher.events if event.kind == "closed"] == [4001]
+
+
+async def test_a_revoked_key_ends_the_client(tmp_path: Path) -> None:
+    tokens = Tokens(["/dam"], life_s=600)
+    async with small_system(tmp_path, **settings(tmp_path)) as system, Watcher(system, tokens) as watcher:
+        await eventually(lambda: watcher.count("open") == 1)
+        settings(tmp_path, k3v9x0ab=time.time())
+        await eventually(lambda: watcher.ended, 60)
+        assert [event.code for event in watcher.events if event.kind == "closed"] == [4503]
+        assert tokens.made == 1
+
+
+@pytest.mark.parametrize("clients", [100])
+async def test_clients_whose_tokens_expire_together_miss_no_update(tmp_path: Path, clients: int) -> None:
+    life_s = 8
+    sources = [Tokens(["/dam"], life_s=life_s) for _ in range(clients)]
+    names = [f"/dam/{n}" for n in range(10)]
+    limits: dict[str, Any] = {"connections_per_address": clients + 10, "connection_rate_per_address": clients}
+    async with small_system(tmp_path, **settings(tmp_path), **limits) as system:
+        watchers = [Watcher(system, source) for source in sources]
+        for watcher in watchers:
+            await watcher.__aenter__()
+            await watcher.client.subscribe(dict.fromkeys(names))
+        await eventually(lambda: all(watcher.count("subscribed") == len(names) for watcher in watchers))
+        last: dict[str, int] = {}
+        until = time.monotonic() + 1.5 * life_s
+        while time.monotonic() < until:
+            for name in names:
+                last[name] = system.feed.put(name)
+            await asyncio.sleep(0.25)
+        await eventually(lambda: all(watcher.last(name) == last[name] for watcher in watchers for name in names))
+        assert all(watcher.count("closed") == 0 for watcher in watchers)
+        assert min(source.made for source in sources) > 2
+        for watcher in watchers:
+            await watcher.__aexit__(None, None, None)

@@ -137,7 +137,8 @@ def restore_command(
 def _show(keys: "Sequence[Key]") -> None:
     table = plain_table("id", "name", "plan", "created", wrap=("name",))
     for key in keys[:_SHOWN_KEYS]:
-        table.add_row(key.id, key.name, key.plan, iso(key.created_ms)[:19] + "Z")
+        purpose = f"writes {' '.join(key.prefixes) or 'all'}" if key.writes else key.plan
+        table.add_row(key.id, key.name, purpose, iso(key.created_ms)[:19] + "Z")
     plain_console().print(table)
     if len(keys) > _SHOWN_KEYS:
         typer.echo(f"and {len(keys) - _SHOWN_KEYS} more")

@@ -1,8 +1,8 @@
-"""The commands ``diem keys create``, ``list`` and ``revoke``: API keys of the Data Service."""
+"""The commands ``diem keys create``, ``list`` and ``revoke``: API keys and write keys of the Data Service."""
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,7 +10,9 @@ from deploy.cli.options import StateDirOption, run_change, run_interactive
 from deploy.clients.data_service import KeyService, key_service
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console, plain_table
+from diem.errors import ConfigurationError
 from diem.process.auth import SharedKey
+from metadata.statistics.window import parse_span
 
 InternalOption = Annotated[
     str | None,
@@ -22,7 +24,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="API keys: access and quotas of readers.")
+    group = typer.Typer(no_args_is_help=True, help="API keys of readers, and write keys.")
     group.command("create")(create_command)
     group.command("list")(list_command)
     group.command("revoke")(revoke_command)
@@ -32,23 +34,56 @@ def register(cli: typer.Typer) -> None:
 def create_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the holder.")],
     *,
-    plan: Annotated[str, typer.Option(help="A [[plan]] of the Data Service's diem.toml.")],
+    plan: Annotated[str | None, typer.Option(help="A [[plan]] of the Data Service's diem.toml.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Make a write key instead; it has no plan.")] = False,
+    prefix: Annotated[
+        list[str] | None,
+        typer.Option(help="Endpoints that a write key may write, and what is below; repeatable; default: all."),
+    ] = None,
+    rate: Annotated[int | None, typer.Option(help="Changes that a write key may make in a minute.", min=1)] = None,
+    expires: Annotated[str | None, typer.Option(help="Time until the key expires, such as 90d.")] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     data: InternalOption = None,
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Create an API key and print it; it is shown only once."""
+    """Create an API key or a write key and print it; it is shown only once."""
 
     async def create() -> None:
-        made = await _service(state_dir, data, key_file).create(name, plan)
+        terms = _terms(plan, write=write, prefixes=prefix or [], rate=rate, expires=expires)
+        made = await _service(state_dir, data, key_file).create(name, **terms)
         if as_json:
             typer.echo(json.dumps(made))
             return
         typer.echo(made["key"])
-        typer.echo(f"key {made['id']} of {made['name']} (plan {made['plan']}): it is not shown again", err=True)
+        end = f", until {_second(made['expires'])}" if made["expires"] else ""
+        typer.echo(f"key {made['id']} of {made['name']} ({_purpose(made)}{end}): it is not shown again", err=True)
 
     return run_change(create)
+
+
+def _terms(
+    plan: str | None, *, write: bool, prefixes: list[str], rate: int | None, expires: str | None
+) -> dict[str, Any]:
+    """Return the fields of a request for a key. Raises ``ConfigurationError`` for options that exclude each other."""
+    lifetime = {} if expires is None else {"lifetime_seconds": max(1, parse_span(expires) // 1000)}
+    if write:
+        if plan is not None:
+            raise ConfigurationError("a write key has no plan: use either --write or --plan")
+        limit = {} if rate is None else {"per_minute": rate}
+        return {"writes": True, "prefixes": prefixes, **limit, **lifetime}
+    if prefixes or rate is not None:
+        raise ConfigurationError("--prefix and --rate are for write keys: use --write, or a plan with these limits")
+    if plan is None:
+        raise ConfigurationError("an API key needs --plan, a write key --write")
+    return {"plan": plan, **lifetime}
+
+
+def _purpose(key: dict[str, Any]) -> str:
+    if not key["writes"]:
+        return f"plan {key['plan']}"
+    rate = f", {key['per_minute']} a minute" if key["per_minute"] else ""
+    return f"writes {' '.join(key['prefixes']) or 'all'}{rate}"
 
 
 def list_command(
@@ -58,17 +93,18 @@ def list_command(
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """List the API keys, without their secrets."""
+    """List API keys and write keys, without their secrets."""
 
     async def show() -> None:
         found = await _service(state_dir, data, key_file).all()
         if as_json:
             typer.echo(json.dumps(found))
             return
-        table = plain_table("id", "name", "plan", "created", "revoked", wrap=("name",))
+        table = plain_table("id", "name", "for", "created", "last used", "expires", "revoked", wrap=("name", "for"))
         for key in found["keys"]:
-            table.add_row(key["id"], key["name"], key["plan"], _second(key["created"]), _second(key["revoked"]))
-        plain_console().print(table if found["keys"] else "there are no API keys")
+            times = (_second(key["created"]), _minute(key["last_used"]), _second(key["expires"]))
+            table.add_row(key["id"], key["name"], _purpose(key), *times, _second(key["revoked"]))
+        plain_console().print(table if found["keys"] else "there are no keys")
 
     return run_interactive(show)
 
@@ -81,7 +117,7 @@ def revoke_command(
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Revoke an API key; it is refused from now on."""
+    """Revoke a key; it is refused from now on."""
 
     async def revoke() -> None:
         revoked = await _service(state_dir, data, key_file).revoke(key_id)
@@ -94,6 +130,10 @@ def revoke_command(
 def _service(state_dir: Path, url: str | None, key_file: Path | None) -> KeyService:
     state = StateDir(state_dir)
     return key_service(state, url, SharedKey.load(key_file or state.internal_key_file))
+
+
+def _minute(time: str | None) -> str:
+    return "-" if time is None else time[:16] + "Z"
 
 
 def _second(time: str | None) -> str:

@@ -242,7 +242,7 @@ class DataService:
 
 
 class KeyService:
-    """The API keys of one Data Service, on its internal listener (docs/access.md section 3).
+    """The API keys and write keys of one Data Service, on its internal listener (docs/access.md section 3).
 
     Every method raises ``DataServiceUnavailable`` without an answer, and ``ServiceRefused`` for an error answer.
     """
@@ -250,10 +250,10 @@ class KeyService:
     def __init__(self, service: DataService) -> None:
         self._service = service
 
-    async def create(self, name: str, plan: str) -> dict[str, Any]:
-        """Create a key; the field ``key`` of the answer is the key itself."""
+    async def create(self, name: str, **terms: object) -> dict[str, Any]:
+        """Create a key with the fields of docs/access.md section 3; ``key`` in the answer is the key itself."""
         # In the body, because proxies log URLs.
-        return await self._request("POST", KEYS_PATH, json={"name": name, "plan": plan})
+        return await self._request("POST", KEYS_PATH, json={"name": name, **terms})
 
     async def all(self) -> dict[str, Any]:
         """Return all keys, the oldest first, and the plans that a key may have."""

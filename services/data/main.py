@@ -98,7 +98,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 await keys.drain(settings.drain_seconds / 4)
 
             # Cancelled before the store closes; by then readers have been sent everything that was committed.
-            works = [sources.run(store.writer.put), feed.run(), store.wait_writer()]
+            works = [sources.run(store.writer.put), feed.run(), store.wait_writer(), access.last_use.run()]
             if publisher is not None:
                 store.index.subscribe(publisher.changed)
                 works.append(publisher.run())

@@ -1,4 +1,4 @@
-"""Admit or refuse requests by API key and plan, count them, and administer keys."""
+"""Admit or refuse requests by API key and plan, count them, and administer keys, also those for writing."""
 
 import asyncio
 from collections import Counter
@@ -12,8 +12,9 @@ from diem.process import metrics
 from diem.process.clock import Clock
 from diem.protocol.traffic import Accessed
 from services.data.access import records
-from services.data.access.accounts import AddressAccounts, KeyAccounts, UsageTracker
-from services.data.access.keys import Key, Keyring, new_key
+from services.data.access.accounts import AddressAccounts, KeyAccounts, UsageTracker, state_reason
+from services.data.access.keys import Key, Keyring, KeyState, WriteTerms, new_key
+from services.data.access.last_use import LastUse
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import Limit, Quota, QuotaDecision, QuotaReason, QuotaRequest, day_of
 from services.data.errors import DataError
@@ -97,6 +98,10 @@ class Usage:
 _logger = structlog.get_logger(__name__)
 
 
+INVALID: Final = frozenset({QuotaReason.UNKNOWN, QuotaReason.REVOKED, QuotaReason.EXPIRED})
+"""Reasons that concern the key alone, whatever is requested."""
+
+
 class UnknownPlan(DataError):
     """A plan that is not configured."""
 
@@ -117,6 +122,7 @@ class Access:
         self.plans = plans
         self.usage = Usage()
         self.usage_tracker = UsageTracker(lambda wanted: store.transact(partial(records.add_units, wanted=wanted)))
+        self.last_use = LastUse(lambda used_ms: store.transact(partial(records.keep_last_uses, used_ms=used_ms)))
         self._ring = ring
         self._store = store
         self._clock = clock
@@ -133,7 +139,8 @@ class Access:
             StoreUnavailable: the store cannot be read.
         """
         ring = Keyring(await store.transact(records.read_keys))
-        if unconfigured := {key.plan for key in ring.all() if key.revoked_ms is None} - set(plans):
+        in_use = {key.plan for key in ring.all() if key.state(clock.wall_ms()) is KeyState.VALID and not key.writes}
+        if unconfigured := in_use - set(plans):
             _logger.warning("keys have plans that are not configured: they are refused", plans=sorted(unconfigured))
         return cls(plans, ring, store, clock)
 
@@ -141,17 +148,21 @@ class Access:
 
     async def admit(self, text: str, request: QuotaRequest) -> QuotaDecision:
         """Admit or refuse a request with a key."""
-        key = self._ring.verify(text)
-        if key is None:
+        key, now_ms = self._ring.find(text), self._clock.wall_ms()
+        refused = state_reason(key, now_ms)
+        if key is None or refused is not None:
             self._unknown += 1
-            return QuotaDecision(QuotaReason.UNKNOWN)
+            return QuotaDecision(refused or QuotaReason.UNKNOWN, key=key)
+        if key.writes:
+            return QuotaDecision(QuotaReason.WRITE_ONLY, key=key)
+        self.last_use.touch(key.id, now_ms)
         plan = self.plans.get(key.plan)
         if plan is None:
             return self._count(QuotaDecision(QuotaReason.NO_PLAN, key.plan, key=key), request)
         reason = QuotaReason.ADMITTED if request.free else await self._accounts.acquire(key, plan)
-        if reason is QuotaReason.UNKNOWN:
+        if reason in INVALID:
             self._unknown += 1
-            return QuotaDecision(reason)
+            return QuotaDecision(reason, key=key)
         if reason is QuotaReason.ADMITTED:
             reason = _allowed(plan, request)
         return self._count(self._decision(reason, plan, self._accounts.quota(key, plan), key), request)
@@ -191,7 +202,8 @@ class Access:
             yield metrics.ACCESS_REQUESTS.sample(count, plan, outcome)
         yield metrics.ACCESS_MERGED.sample(self.usage.merged)
         yield metrics.ACCESS_UNKNOWN.sample(self._unknown)
-        yield metrics.ACCESS_KEYS.sample(sum(key.revoked_ms is None for key in self._ring.all()))
+        now_ms = self._clock.wall_ms()
+        yield metrics.ACCESS_KEYS.sample(sum(key.state(now_ms) is KeyState.VALID for key in self._ring.all()))
         yield metrics.ACCESS_RESERVATIONS.sample(self.usage_tracker.commits)
 
     # Administration
@@ -200,25 +212,40 @@ class Access:
         """Return all keys, the oldest first."""
         return self._ring.all()
 
-    async def create(self, name: str, plan: str) -> tuple[Key, str]:
-        """Create a key; return its record and its text.
+    async def create(self, name: str, plan: str, *, lifetime_s: int | None = None) -> tuple[Key, str]:
+        """Create an API key that expires after ``lifetime_s``, if given; return its record and its text.
 
         Raises:
             UnknownPlan: there is no such plan.
-            TooManyKeys: the store is full of keys that are not revoked.
+            TooManyKeys: the store is full of valid keys.
             StoreUnavailable: the store cannot commit now.
         """
         if plan not in self.plans:
             have = f"there are {', '.join(sorted(self.plans))}" if self.plans else "no [[plan]] is configured"
             raise UnknownPlan(f"there is no plan {plan!r}: {have}")
+        return await self._add(name, plan, lifetime_s, None)
+
+    async def create_writer(self, name: str, terms: WriteTerms, *, lifetime_s: int | None = None) -> tuple[Key, str]:
+        """Create a write key, as :meth:`create` does an API key.
+
+        Raises:
+            TooManyKeys: the store is full of valid keys.
+            StoreUnavailable: the store cannot commit now.
+        """
+        return await self._add(name, "", lifetime_s, terms)
+
+    async def _add(self, name: str, plan: str, lifetime_s: int | None, terms: WriteTerms | None) -> tuple[Key, str]:
         async with self._creating:
-            instead_of = self._ring.oldest_revoked()
-            key, text = new_key(name, plan, self._clock.wall_ms())
+            now_ms = self._clock.wall_ms()
+            expires_ms = None if lifetime_s is None else now_ms + lifetime_s * 1000
+            replaced = self._ring.oldest_invalid(now_ms)
+            key, text = new_key(name, plan, now_ms, expires_ms=expires_ms, writes=terms)
             while self._ring.get(key.id) is not None:
-                key, text = new_key(name, plan, self._clock.wall_ms())
-            await self._store.transact(partial(records.add_key, key=key, instead_of=instead_of))
-            if instead_of is not None:
-                self._ring.remove(instead_of.id)
+                key, text = new_key(name, plan, now_ms, expires_ms=expires_ms, writes=terms)
+            await self._store.transact(partial(records.add_key, key=key, instead_of=replaced))
+            if replaced is not None:
+                self._ring.remove(replaced.id)
+                self.last_use.forget(replaced.id)
             self._ring.add(key)
         return key, text
 
@@ -237,8 +264,25 @@ class Access:
         return key
 
     def verify(self, text: str) -> Key | None:
-        """Return the key of a text; None when it is unknown or revoked."""
-        return self._ring.verify(text)
+        """Return the API key with this text; None when there is none, it is not valid, or it is a write key."""
+        key = self._verified(text)
+        return None if key is None or key.writes else key
+
+    def verify_writer(self, text: str) -> Key | None:
+        """Return the write key with this text; None when there is none, it is not valid, or it is an API key."""
+        key = self._verified(text)
+        return key if key is not None and key.writes else None
+
+    def refusal(self, key: Key) -> QuotaReason | None:
+        """Return why a key is no longer valid, or None: for requests that have waited since it was verified."""
+        return state_reason(self._ring.get(key.id), self._clock.wall_ms())
+
+    def _verified(self, text: str) -> Key | None:
+        now_ms = self._clock.wall_ms()
+        key = self._ring.verify(text, now_ms)
+        if key is not None:
+            self.last_use.touch(key.id, now_ms)
+        return key
 
     async def usage_of(self, key: Key) -> tuple[int, tuple[Limit, ...]]:
         """Return today's requests of a key, answered or lost with a killed process, and the key's limits.
@@ -253,8 +297,9 @@ class Access:
         return used, tuple(quota.limits(self._clock.monotonic(), self._clock.wall_ms(), used))
 
     async def close(self) -> None:
-        """Release unused reservations; requests that need one are refused from now on."""
+        """Release unused reservations and store last uses; requests that need a reservation are refused from now on."""
         await self._accounts.close()
+        await self.last_use.flush()
 
 
 def _allowed(plan: AccessPlan, request: QuotaRequest) -> QuotaReason:

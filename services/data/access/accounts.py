@@ -9,7 +9,7 @@ import structlog
 
 from diem.process.clock import Clock
 from diem.process.limits import address_key
-from services.data.access.keys import Key, Keyring
+from services.data.access.keys import Key, Keyring, KeyState
 from services.data.access.plans import AccessPlan
 from services.data.access.quota import REASONS, Quota, QuotaOutcome, QuotaReason, day_of
 from services.data.access.records import Units
@@ -97,6 +97,14 @@ class AddressAccounts:
 _logger = structlog.get_logger(__name__)
 
 
+def state_reason(key: Key | None, now_ms: int) -> QuotaReason | None:
+    """Return why a key is refused whatever is requested; None if it is valid at ``now_ms``."""
+    if key is None:
+        return QuotaReason.UNKNOWN
+    state = key.state(now_ms)
+    return None if state is KeyState.VALID else QuotaReason(state.value)
+
+
 class _Account:
     """A key's quota, its pending reservation, and the number of requests waiting for it."""
 
@@ -133,7 +141,7 @@ class KeyAccounts:
         self._accounts.pop(key_id, None)
 
     async def acquire(self, key: Key, plan: AccessPlan) -> QuotaReason:
-        """Acquire one unit, waiting for a reservation if needed. ``UNKNOWN``: the key was revoked meanwhile."""
+        """Acquire one unit, waiting for a reservation if needed; refused if the key became invalid meanwhile."""
         account = self._account(key, plan)
         while True:
             day = self._today
@@ -147,8 +155,9 @@ class KeyAccounts:
                 return QuotaReason.UNAVAILABLE
             finally:
                 account.waiting -= 1
-            if (now := self._ring.get(key.id)) is None or now.revoked_ms is not None:
-                return QuotaReason.UNKNOWN
+            reason = state_reason(self._ring.get(key.id), self._clock.wall_ms())
+            if reason is not None:
+                return reason
         if account.quota.is_low(day) and account.pending is None:
             self._reserving(key, plan, account, day)
         return REASONS[outcome]

@@ -1,4 +1,4 @@
-"""API keys: format, creation and verification; pure except for the system's random source.
+"""API keys for reading and write keys: format, creation and verification; pure except for the random source.
 
 A key is ``diem_<8 characters of its id>_<43 of its secret>``. The secret has 256 random bits, so a single SHA-256 of it
 is stored: a slow hash protects secrets chosen by people, and would cost every request.
@@ -11,6 +11,7 @@ import secrets
 import string
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final
 
 from diem.errors import DiemError
@@ -19,6 +20,8 @@ KEY_PREFIX: Final = "diem_"
 """Prefix of every key, by which people and secret scanners recognise one."""
 MAX_KEYS: Final = 10_000
 MAX_NAME: Final = 100
+MAX_PREFIXES: Final = 100
+"""Prefixes of one write key."""
 ID_CHARACTERS: Final = 8
 SECRET_CHARACTERS: Final = 43
 
@@ -30,10 +33,18 @@ _ID: Final = re.compile(r"[a-z0-9]{8}")
 
 
 class TooManyKeys(DiemError):
-    """The keyring is full, and no key is revoked."""
+    """The keyring is full, and no key is revoked or expired."""
 
     def __str__(self) -> str:
         return f"there are {MAX_KEYS:,} keys already: revoke one that is no longer used"
+
+
+class KeyState(Enum):
+    """Whether a key is accepted, and if not, why."""
+
+    VALID = "valid"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +54,47 @@ class Key:
     id: str
     name: str
     plan: str
+    """Empty for write keys, which have no plan."""
     digest: bytes
     """SHA-256 of the secret."""
     created_ms: int
     revoked_ms: int | None = None
+    expires_ms: int | None = None
+    """Time from which the key is refused; None if it does not expire."""
+    last_used_ms: int | None = None
+    """Last use as far as it is stored, to the minute; see ``LastUse``."""
+    writes: bool = False
+    """A write key: it may write and not read."""
+    prefixes: tuple[str, ...] = ()
+    """Endpoints that a write key may write, and what is below them; empty: all."""
+    per_minute: int | None = None
+    """Changes that a write key may make within 60 seconds; None: any number."""
+
+    def state(self, now_ms: int) -> KeyState:
+        """Return whether the key is accepted at ``now_ms`` (Unix time)."""
+        if self.revoked_ms is not None:
+            return KeyState.REVOKED
+        return KeyState.EXPIRED if self.expires_ms is not None and now_ms >= self.expires_ms else KeyState.VALID
 
 
-def new_key(name: str, plan: str, now_ms: int) -> tuple[Key, str]:
-    """Make a key; return its record and its text, which is not stored anywhere."""
+@dataclass(frozen=True, slots=True)
+class WriteTerms:
+    """Terms of a write key; the fields are those of :class:`Key`."""
+
+    prefixes: tuple[str, ...] = ()
+    per_minute: int | None = None
+
+
+def new_key(
+    name: str, plan: str, now_ms: int, *, expires_ms: int | None = None, writes: WriteTerms | None = None
+) -> tuple[Key, str]:
+    """Make a key, for reading unless ``writes`` is given; return its record and its text, which is not stored."""
     key_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(ID_CHARACTERS))
     secret = "".join(secrets.choice(_SECRET_ALPHABET) for _ in range(SECRET_CHARACTERS))
-    return Key(key_id, name, plan, _digest(secret), now_ms), f"{KEY_PREFIX}{key_id}_{secret}"
+    key = Key(key_id, name, plan, _digest(secret), now_ms, expires_ms=expires_ms)
+    if writes is not None:
+        key = replace(key, writes=True, prefixes=writes.prefixes, per_minute=writes.per_minute)
+    return key, f"{KEY_PREFIX}{key_id}_{secret}"
 
 
 def is_id(text: str) -> bool:
@@ -73,8 +114,16 @@ def bearer_key(header: str | None) -> str | None:
     return token if scheme.lower() == "bearer" and token.startswith(KEY_PREFIX) else None
 
 
+def covers(prefixes: tuple[str, ...], endpoint: str) -> bool:
+    """Return whether an endpoint is one of the prefixes or below one; ``/dam`` does not cover ``/damage``.
+
+    Without prefixes, every endpoint is covered.
+    """
+    return not prefixes or any(endpoint == prefix or endpoint.startswith(f"{prefix}/") for prefix in prefixes)
+
+
 class Keyring:
-    """All keys by id, including revoked ones. At 10,000, a new key replaces the one revoked first."""
+    """All keys by id, including those that are no longer valid, the oldest of which a new one replaces at 10,000."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
         self._keys = {key.id: key for key in keys}
@@ -90,8 +139,8 @@ class Keyring:
         """Return a key by its id; None when there is none."""
         return self._keys.get(key_id)
 
-    def verify(self, text: str) -> Key | None:
-        """Return the key with this text; None when there is none or it is revoked.
+    def find(self, text: str) -> Key | None:
+        """Return the key with this text, valid or not (:meth:`Key.state`); None when there is none.
 
         Takes the same time for every wrong secret and for unknown ids: ids are not secret, but which exist is not
         disclosed.
@@ -101,20 +150,25 @@ class Keyring:
             return None
         key = self._keys.get(match[1])
         right = hmac.compare_digest(_digest(match[2]), key.digest if key is not None else bytes(32))
-        return key if right and key is not None and key.revoked_ms is None else None
+        return key if right else None
 
-    def oldest_revoked(self) -> Key | None:
-        """Return the key to replace by a new one; None while there is room.
+    def verify(self, text: str, now_ms: int) -> Key | None:
+        """Return the key with this text, if it is valid at ``now_ms``."""
+        key = self.find(text)
+        return key if key is not None and key.state(now_ms) is KeyState.VALID else None
+
+    def oldest_invalid(self, now_ms: int) -> Key | None:
+        """Return the key to replace by a new one, which was revoked or expired first; None while there is room.
 
         Raises:
-            TooManyKeys: no key is revoked.
+            TooManyKeys: every key is valid.
         """
         if len(self._keys) < MAX_KEYS:
             return None
-        revoked = [key for key in self._keys.values() if key.revoked_ms is not None]
-        if not revoked:
+        invalid = [key for key in self._keys.values() if key.state(now_ms) is not KeyState.VALID]
+        if not invalid:
             raise TooManyKeys
-        return min(revoked, key=lambda key: (key.revoked_ms, key.id))
+        return min(invalid, key=lambda key: (key.revoked_ms or key.expires_ms, key.id))
 
     def add(self, key: Key) -> None:
         """Add a key."""

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from diem.protocol import endpoints
+from services.data.access.keys import covers
 
 ANONYMOUS: Final = "anonymous"
 """The plan of readers without a key, counted for each address."""
@@ -26,10 +27,8 @@ class AccessPlan:
     prefixes: tuple[str, ...] = ()
 
     def may_read(self, endpoint: str) -> bool:
-        """Return whether an endpoint is one of the prefixes or below one; ``/dam`` does not cover ``/damage``."""
-        return not self.prefixes or any(
-            endpoint == prefix or endpoint.startswith(f"{prefix}/") for prefix in self.prefixes
-        )
+        """Return whether an endpoint is one of the prefixes or below one."""
+        return covers(self.prefixes, endpoint)
 
 
 class AccessPlans(Mapping[str, AccessPlan]):

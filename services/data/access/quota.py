@@ -56,14 +56,14 @@ class RateWindow:
         """Second and count, for seconds with a count."""
         self._count = 0
 
-    def add(self, now: float) -> None:
-        """Count one."""
+    def add(self, now: float, units: int = 1) -> None:
+        """Count ``units``."""
         second = int(now)
         if self._cells and self._cells[-1][0] >= second:
-            self._cells[-1][1] += 1
+            self._cells[-1][1] += units
         else:
-            self._cells.append([second, 1])
-        self._count += 1
+            self._cells.append([second, units])
+        self._count += units
 
     def count(self, now: float) -> int:
         """Return the count. The second that began 60 seconds ago is included: part of it is within the window."""
@@ -203,10 +203,14 @@ class QuotaReason(StrEnum):
 
     ADMITTED = "admitted"
     UNKNOWN = "unknown"
-    """The key is unknown or revoked."""
+    """The key is unknown."""
+    REVOKED = "revoked"
+    EXPIRED = "expired"
     NO_PLAN = "no_plan"
     """The plan of the key is no longer configured."""
     READ_ONLY = "read_only"
+    WRITE_ONLY = "write_only"
+    """A read with a write key."""
     PREFIX = "prefix"
     MINUTE = "minute"
     DAY = "day"

@@ -1,9 +1,10 @@
 """SQL of API keys and their daily counts, common to SQLite and PostgreSQL; the caller commits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import orjson
 from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,6 +17,7 @@ KEEP_DAYS: Final = 32
 _OF_DAY: Final = (KEY_DAYS.c.key_id == bindparam("of_key")) & (KEY_DAYS.c.day == bindparam("of_day"))
 _ADD: Final = update(KEY_DAYS).where(_OF_DAY).values(requests=KEY_DAYS.c.requests + bindparam("units"))
 _TOTAL: Final = select(KEY_DAYS.c.requests).where(_OF_DAY)
+_USED: Final = update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values(last_used_ms=bindparam("used_ms"))
 # By number and not by age: a clock that is ahead for a while would delete today's count.
 _FORGET: Final = delete(KEY_DAYS).where(
     KEY_DAYS.c.key_id == bindparam("of_key"),
@@ -40,7 +42,21 @@ class Units(NamedTuple):
 async def read_keys(connection: AsyncConnection) -> list[Key]:
     """Return all keys."""
     columns = [API_KEYS.c[name] for name in Key.__dataclass_fields__]
-    return [Key(*row) for row in await connection.execute(select(*columns))]
+    return [key_of(dict(row)) for row in (await connection.execute(select(*columns))).mappings()]
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    """Return the key in a row, which may lack columns that earlier releases did not have."""
+    found = {name: row[name] for name in Key.__dataclass_fields__ if name in row}
+    prefixes = found.get("prefixes")
+    return Key(
+        **{**found, "writes": bool(found.get("writes")), "prefixes": tuple(orjson.loads(prefixes)) if prefixes else ()}
+    )
+
+
+def _row(key: Key) -> dict[str, Any]:
+    prefixes = orjson.dumps(key.prefixes).decode() if key.prefixes else ""
+    return {**asdict(key), "writes": int(key.writes), "prefixes": prefixes}
 
 
 async def add_key(connection: AsyncConnection, key: Key, instead_of: Key | None = None) -> None:
@@ -48,12 +64,19 @@ async def add_key(connection: AsyncConnection, key: Key, instead_of: Key | None 
     if instead_of is not None:
         await connection.execute(delete(API_KEYS).where(API_KEYS.c.id == instead_of.id))
         await connection.execute(delete(KEY_DAYS).where(KEY_DAYS.c.key_id == instead_of.id))
-    await connection.execute(insert(API_KEYS), asdict(key))
+    await connection.execute(insert(API_KEYS), _row(key))
 
 
 async def keep_revocation(connection: AsyncConnection, key: Key) -> None:
     """Store the time of a key's revocation."""
     await connection.execute(update(API_KEYS).where(API_KEYS.c.id == key.id).values(revoked_ms=key.revoked_ms))
+
+
+async def keep_last_uses(connection: AsyncConnection, used_ms: Mapping[str, int]) -> None:
+    """Store the times of the last use of keys, by id."""
+    rows = [{"of_key": key_id, "used_ms": time_ms} for key_id, time_ms in sorted(used_ms.items())]
+    if rows:
+        await connection.execute(_USED, rows)
 
 
 async def add_units(connection: AsyncConnection, wanted: Sequence[Units]) -> list[int]:

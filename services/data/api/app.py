@@ -21,6 +21,7 @@ from diem.process.limits import AddressRateLimiter, RateLimit
 from services.data.access.access import Access
 from services.data.access.keys import Keyring
 from services.data.access.plans import AccessPlans
+from services.data.access.write_access import WriteAccess
 from services.data.api import problems
 from services.data.api.catalogue import Catalogue
 from services.data.api.cors import Cors
@@ -74,7 +75,8 @@ def make_api(
     """Return the ASGI application of the public listener: the routes behind their guard."""
     clock = clock or SystemClock()
     access = access or Access(AccessPlans(), Keyring(), store, clock)
-    data = DataApi(store, Catalogue(store, clock), write_key, owner_of)
+    write_access = WriteAccess(write_key, access, clock)
+    data = DataApi(store, Catalogue(store, clock), write_access, owner_of)
     page = Page(options.page_dir, options.mode, options.servers, options.metadata)
 
     application = Starlette(
@@ -105,7 +107,7 @@ def make_api(
         application,
         hosts=options.hosts,
         rate_limiter=AddressRateLimiter(options.rate, options.loopback_rate),
-        write_key=write_key,
+        write_access=write_access,
         access=access,
         anonymous=options.anonymous,
         cors=Cors(options.cors_origins),

@@ -7,14 +7,17 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from diem.links.rest import problem, read_body
-from diem.process.auth import SharedKey
+from diem.links.rest import client_address, problem, read_body
+from diem.process import security_log
+from diem.process.security_log import SecurityEvent
 from diem.protocol import endpoints
 from services.data import datasets
+from services.data.access.write_access import WriteAccess, Writer, WriteRefusal
 from services.data.api import cost
 from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
-from services.data.api.guard import unauthorised
+from services.data.api.guard import unauthorised, writer_of
 from services.data.api.history import wanted_version
+from services.data.api.problems import write_problem
 from services.data.api.requests import accepts_gzip, choose, has_etag, idempotency_key, media_type
 from services.data.datasets.form import body as json_body
 from services.data.errors import EndpointDeleted, OwnedBySource, UnknownEndpoint
@@ -31,9 +34,9 @@ OwnerOf = Callable[[str], str | None]
 class DataApi:
     """Handlers of the resources. Endpoints of a source are read-only: two writers would overwrite each other."""
 
-    def __init__(self, store: Store, catalogue: Catalogue, write_key: SharedKey, owner_of: OwnerOf) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, write_access: WriteAccess, owner_of: OwnerOf) -> None:
         self._store = store
-        self._write_key = write_key
+        self._write_access = write_access
         self._owner_of = owner_of
         self._catalogue = catalogue
 
@@ -44,7 +47,7 @@ class DataApi:
             return problem(400, "bad_query", wanted)
         compress = accepts_gzip(request.headers.get("accept-encoding"))
         # Writers see their writes; all others may get a part up to a second old.
-        fresh = self._write_key.matches(request.headers.get("authorization"))
+        fresh = writer_of(request.scope) is not None
         part, made = await self._catalogue.part(wanted, fresh=fresh, compressed=compress)
         cost.add(request, made // ENTRIES_PER_REQUEST)
         body = (await part.compressed() if compress else b"") or part.body
@@ -93,47 +96,60 @@ class DataApi:
 
     async def put(self, request: Request) -> Response:
         """``PUT /v1/data/{endpoint}``: one dataset, JSON or CSV."""
-        refusal = self._unauthorised(request)
-        if refusal is not None:
-            return refusal
+        writer = writer_of(request.scope)
+        if writer is None:
+            return _unauthorised(request)
         endpoint = _endpoint(request)
+        refusal = self._write_access.begin(writer, [endpoint])
+        if refusal is not None:
+            return _refuse(request, writer, refusal)
         self._refuse_owned(endpoint)
         kind = media_type(request.headers.get("content-type"))
         if kind not in {JSON, CSV}:
             return _unsupported(f"{JSON} or {CSV}")
         body = await read_body(request, datasets.MAX_DATASET_BYTES)
         dataset = datasets.parse_single(endpoint, body) if kind == JSON else self._from_csv(endpoint, body, request)
+        refusal = self._write_access.confirm(writer, [endpoint])
+        if refusal is not None:
+            return _refuse(request, writer, refusal)
         (accepted,) = await self._store.writer.submit(Write([dataset], key=idempotency_key(request, body)))
+        _record_write(request, writer, 1)
         return _json(_answer(accepted))
 
     async def put_bulk(self, request: Request) -> Response:
         """``PUT /v1/data``: up to 50 datasets, all or none."""
-        refusal = self._unauthorised(request)
+        writer = writer_of(request.scope)
+        if writer is None:
+            return _unauthorised(request)
+        refusal = self._write_access.begin(writer)
         if refusal is not None:
-            return refusal
+            return _refuse(request, writer, refusal)
         if media_type(request.headers.get("content-type")) != JSON:
             return _unsupported(JSON)
         body = await read_body(request, datasets.MAX_BULK_BYTES)
         parsed = datasets.parse_bulk(body)
+        refusal = self._write_access.confirm(writer, [dataset.endpoint for dataset in parsed])
+        if refusal is not None:
+            return _refuse(request, writer, refusal)
         for dataset in parsed:
             self._refuse_owned(dataset.endpoint)
         accepted = await self._store.writer.submit(Write(parsed, key=idempotency_key(request, body)))
+        _record_write(request, writer, len(parsed))
         return _json({"accepted": [_answer(one) for one in accepted]})
 
     async def delete(self, request: Request) -> Response:
         """``DELETE /v1/data/{endpoint}``: delete the endpoint; a later PUT creates it again."""
-        refusal = self._unauthorised(request)
-        if refusal is not None:
-            return refusal
+        writer = writer_of(request.scope)
+        if writer is None:
+            return _unauthorised(request)
         endpoint = _endpoint(request)
+        refusal = self._write_access.begin(writer, [endpoint])
+        if refusal is not None:
+            return _refuse(request, writer, refusal)
         self._refuse_owned(endpoint)
         accepted = await self._store.writer.delete(endpoint, key=idempotency_key(request, b""))
+        _record_write(request, writer, 1)
         return _json(_answer(accepted))
-
-    def _unauthorised(self, request: Request) -> Response | None:
-        if self._write_key.matches(request.headers.get("authorization")):
-            return None
-        return unauthorised("a write needs this server's write key as a bearer token")
 
     def _refuse_owned(self, endpoint: str) -> None:
         owner = self._owner_of(endpoint)
@@ -150,6 +166,30 @@ class DataApi:
             resolution=request.query_params.get("resolution") or known[1],
         )
         return dataset
+
+
+def _unauthorised(request: Request) -> Response:
+    address, origin = client_address(request.scope), request.headers.get("origin", "")
+    security_log.record(SecurityEvent.WRONG_WRITE_KEY, address=address, origin=origin, code=401)
+    return unauthorised("a write needs a write key of this server as a bearer token")
+
+
+def _refuse(request: Request, writer: Writer, refusal: WriteRefusal) -> Response:
+    answer = write_problem(refusal)
+    kinds = {401: SecurityEvent.REVOKED_KEY, 403: SecurityEvent.FORBIDDEN}
+    security_log.record(
+        kinds.get(answer.status_code, SecurityEvent.RATE_EXCEEDED),
+        address=client_address(request.scope),
+        key_name=writer.name,
+        code=refusal.reason,
+        detail=refusal.endpoint,
+    )
+    return answer
+
+
+def _record_write(request: Request, writer: Writer, changes: int) -> None:
+    address = client_address(request.scope)
+    security_log.record(SecurityEvent.WRITES, address=address, key_name=writer.name, changes=changes)
 
 
 def _endpoint(request: Request) -> str:

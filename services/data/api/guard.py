@@ -9,15 +9,17 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diem.links.rest import SECURITY_HEADERS, RequestDecision, RestMiddleware, client_address, problem
-from diem.process.auth import SharedKey
+from diem.process import security_log
 from diem.process.clock import Clock
 from diem.process.limits import AddressRateLimiter
-from services.data.access.access import Access
-from services.data.access.keys import bearer_key
-from services.data.access.quota import QuotaReason, QuotaRequest, rate_limit_fields
+from diem.process.security_log import SecurityEvent
+from services.data.access.access import INVALID, Access
+from services.data.access.keys import Key, bearer_key
+from services.data.access.quota import QuotaDecision, QuotaReason, QuotaRequest, rate_limit_fields
+from services.data.access.write_access import WriteAccess, Writer
 from services.data.api import cost
 from services.data.api.cors import Cors
-from services.data.api.problems import quota_problem, too_many_requests
+from services.data.api.problems import REFUSALS, quota_problem, too_many_requests
 
 SLOT_TIMEOUT_S: Final = 5.0
 """Longest wait of a read for a slot; then 503."""
@@ -32,9 +34,11 @@ class Slots:
     begins, so that slow clients hold none.
     """
 
-    def __init__(self, app: ASGIApp, at_once: int) -> None:
+    def __init__(self, app: ASGIApp, at_once: int, refusal: Callable[[Scope], Response | None] | None = None) -> None:
         self._app = app
         self._free = asyncio.Semaphore(at_once)
+        self._refusal = refusal
+        """Returns the answer to a request that was admitted, and may be no longer, after it has waited."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request once it has a slot."""
@@ -53,8 +57,9 @@ class Slots:
             release()
             await send(message)
 
+        refused = None if self._refusal is None else self._refusal(scope)
         try:
-            await self._app(scope, receive, sending)
+            await (refused or self._app)(scope, receive, sending)
         finally:
             release()
 
@@ -72,6 +77,10 @@ def _busy() -> Response:
     return problem(503, "busy", "too many readers at once", headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
+_WRITER: Final = "diem.writer"
+"""Entry of the scope: the :class:`Writer` of a request, identified once."""
+_READER: Final = "diem.reader"
+"""Entry of the scope: the API key of a request that was admitted with one."""
 _READS: Final = frozenset({"GET", "HEAD"})
 _WRITES: Final = frozenset({"PUT", "DELETE", "POST", "PATCH"})
 _OF_ENDPOINTS: Final = ("/v1/data", "/v1/history")
@@ -94,9 +103,9 @@ class Guard(RestMiddleware):
     """Middleware around the whole application.
 
     Requests with a foreign name in Host are refused: a page whose name was pointed at this address (DNS rebinding)
-    reaches nothing. ``hosts`` may contain ``*`` to allow any. Requests with the write key are not limited; those with
-    an API key below ``/v1/`` are limited by the key's plan; all others by the rate of the client's address, which is
-    charged for the cost of answers. At most ``concurrent_reads`` requests of readers below ``/v1/`` run at once.
+    reaches nothing. ``*`` in ``hosts`` allows any. Writes with a write key are limited by its terms, requests
+    with an API key below ``/v1/`` by the key's plan, all others by the rate of the client's address, which is charged
+    for the cost of answers. At most ``concurrent_reads`` requests of readers below ``/v1/`` run at once.
     """
 
     def __init__(
@@ -105,7 +114,7 @@ class Guard(RestMiddleware):
         *,
         hosts: Collection[str],
         rate_limiter: AddressRateLimiter,
-        write_key: SharedKey,
+        write_access: WriteAccess,
         access: Access,
         anonymous: Callable[[str], bool],
         cors: Cors,
@@ -113,19 +122,22 @@ class Guard(RestMiddleware):
         clock: Clock,
     ) -> None:
         super().__init__(app)
-        self._slots = Slots(app, concurrent_reads)
+        self._slots = Slots(app, concurrent_reads, self._invalid_meanwhile)
         self._cors = cors
         self._hosts = frozenset(host.lower() for host in hosts)
         self._rate_limiter = rate_limiter
-        self._write_key = write_key
+        self._write_access = write_access
         self._access = access
         self._anonymous = anonymous
         self._clock = clock
 
     def is_privileged(self, scope: Scope) -> bool:
-        """Return whether a request has the write key."""
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), None)
-        return given is not None and self._write_key.matches(given.decode("latin-1"))
+        """Return whether a request has the write key of the file, or writes with one of the store."""
+        if _WRITER not in scope:
+            given = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+            scope[_WRITER] = None if given is None else self._write_access.identify(given.decode("latin-1"))
+        writer = writer_of(scope)
+        return writer is not None and (writer.key is None or scope["method"] in _WRITES)
 
     async def decide(self, scope: Scope) -> RequestDecision:
         """Choose who answers: a refusal, the application at once, or the application behind the read slots."""
@@ -156,14 +168,17 @@ class Guard(RestMiddleware):
         return len(hosts) == 1 and ("*" in self._hosts or host_name(hosts[0]) in self._hosts)
 
     async def _admit_reader(self, scope: Scope, headers: Headers) -> "_Admission":
-        """Admit a request without the write key by the plan of its API key, or else of its address."""
+        """Admit a request that is not privileged by the plan of its API key, or else of its address."""
         versioned = _is_versioned(scope)
         quota_request = _quota_request(scope)
         text = bearer_key(headers.get("authorization")) if versioned else None
         if text is None:
             return self._without_key(scope, headers, quota_request)
         decision = await self._access.admit(text, quota_request)
-        if decision.reason is QuotaReason.UNKNOWN or quota_request.free:
+        scope[_READER] = decision.key
+        if decision.reason is not QuotaReason.ADMITTED:
+            _record_refusal(scope, headers, decision)
+        if decision.reason in _UNCOUNTED or quota_request.free:
             # No unit of a key is consumed here, so the address is charged: guessing keys is rate-limited.
             beyond = self._beyond_rate(scope)
             if beyond is not None:
@@ -178,6 +193,8 @@ class Guard(RestMiddleware):
         anonymous = versioned and self._anonymous(client_address(scope))
         if anonymous and plan is not None and not preflight and not quota_request.free:
             decision = self._access.admit_anonymous(plan, client_address(scope), quota_request._replace(writes=False))
+            if decision.reason is not QuotaReason.ADMITTED:
+                _record_refusal(scope, headers, decision)
             return _Admission(quota_problem(decision) or self._slots, rate_limit_fields(decision.limits))
         beyond = self._beyond_rate(scope)
         if beyond is not None:
@@ -198,7 +215,43 @@ class Guard(RestMiddleware):
     def _beyond_rate(self, scope: Scope) -> Response | None:
         address = client_address(scope)
         wait_s = self._rate_limiter.take(address, self._clock.monotonic())
-        return too_many_requests(wait_s, self._rate_limiter.rate(address).policy) if wait_s else None
+        if not wait_s:
+            return None
+        security_log.record(SecurityEvent.RATE_EXCEEDED, address=address, code=429, detail="requests")
+        return too_many_requests(wait_s, self._rate_limiter.rate(address).policy)
+
+    def _invalid_meanwhile(self, scope: Scope) -> Response | None:
+        key: Key | None = scope.get(_READER)
+        reason = None if key is None else self._access.refusal(key)
+        return None if reason is None else quota_problem(QuotaDecision(reason))
+
+
+_UNCOUNTED: Final = INVALID | {QuotaReason.WRITE_ONLY}
+_KINDS: Final = {
+    QuotaReason.UNKNOWN: SecurityEvent.WRONG_API_KEY,
+    QuotaReason.REVOKED: SecurityEvent.REVOKED_KEY,
+    QuotaReason.EXPIRED: SecurityEvent.REVOKED_KEY,
+    QuotaReason.NO_PLAN: SecurityEvent.FORBIDDEN,
+    QuotaReason.READ_ONLY: SecurityEvent.FORBIDDEN,
+    QuotaReason.WRITE_ONLY: SecurityEvent.FORBIDDEN,
+    QuotaReason.PREFIX: SecurityEvent.FORBIDDEN,
+    QuotaReason.MINUTE: SecurityEvent.RATE_EXCEEDED,
+    QuotaReason.DAY: SecurityEvent.RATE_EXCEEDED,
+}
+"""Reasons of refusals that are security events; that the store cannot commit is none."""
+
+
+def _record_refusal(scope: Scope, headers: Headers, decision: QuotaDecision) -> None:
+    kind = _KINDS.get(decision.reason)
+    if kind is not None:
+        security_log.record(
+            kind,
+            address=client_address(scope),
+            key_name="" if decision.key is None else decision.key.name,
+            origin=headers.get("origin", ""),
+            code=REFUSALS[decision.reason][1],
+            detail=scope["path"],
+        )
 
 
 class _Admission(NamedTuple):
@@ -224,6 +277,12 @@ def _quota_request(scope: Scope) -> QuotaRequest:
     resource = next((prefix for prefix in _OF_ENDPOINTS if path.startswith(f"{prefix}/")), None)
     endpoint = None if resource is None else path.removeprefix(resource)
     return QuotaRequest(endpoint, writes=scope["method"] in _WRITES, free=path == USAGE)
+
+
+def writer_of(scope: Scope) -> Writer | None:
+    """Return who writes, as the guard has identified it; None without a valid write key."""
+    writer: Writer | None = scope.get(_WRITER)
+    return writer
 
 
 def unauthorised(detail: str) -> Response:

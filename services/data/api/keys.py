@@ -1,7 +1,7 @@
-"""Administration of API keys, behind the internal listener, which authenticates (docs/access.md section 3)."""
+"""Administration of API keys and write keys, behind the internal listener (docs/access.md section 3)."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 from starlette.applications import Starlette
@@ -14,29 +14,39 @@ from diem.errors import DiemError
 from diem.links.rest import client_address, on_defect, on_http_error, problem, read_body
 from diem.process import security_log
 from diem.process.security_log import UNIX_PEER, SecurityEvent
+from diem.protocol import endpoints
 from diem.protocol.update import iso
 from services.data.access.access import Access
-from services.data.access.keys import MAX_NAME, Key, is_id, is_name
+from services.data.access.keys import MAX_NAME, MAX_PREFIXES, Key, WriteTerms, is_id, is_name
+from services.data.access.plans import DAY_S, MAX_PER_MINUTE
 from services.data.api import problems
 from services.data.errors import InvalidDataset, MalformedBody
 
 PREFIX: Final = "/v1/keys"
-MAX_BODY_BYTES: Final = 4096
+MAX_BODY_BYTES: Final = 32 * 1024
+MAX_LIFETIME_S: Final = 10 * 366 * DAY_S
+_FIELDS: Final = frozenset({"name", "plan", "lifetime_seconds", "writes", "prefixes", "per_minute"})
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def keys_app(access: Access) -> Starlette:
     """Return the application for the paths below :data:`PREFIX`."""
 
+    def entry(key: Key) -> dict[str, Any]:
+        return _entry(key, access.last_use.of(key))
+
     async def create(request: Request) -> Response:
-        name, plan = _wanted(await read_body(request, MAX_BODY_BYTES))
-        key, text = await access.create(name, plan)
+        wanted = _wanted(await read_body(request, MAX_BODY_BYTES))
+        if wanted.writes is None:
+            key, text = await access.create(wanted.name, wanted.plan, lifetime_s=wanted.lifetime_s)
+        else:
+            key, text = await access.create_writer(wanted.name, wanted.writes, lifetime_s=wanted.lifetime_s)
         _audit(SecurityEvent.KEY_CREATED, request, key)
         # The only answer that contains the secret.
-        return _reply({**_entry(key), "key": text}, 201)
+        return _reply({**entry(key), "key": text}, 201)
 
     async def all_(_request: Request) -> Response:
-        return _reply({"keys": [_entry(key) for key in access.all_keys()], "plans": sorted(access.plans)})
+        return _reply({"keys": [entry(key) for key in access.all_keys()], "plans": sorted(access.plans)})
 
     async def revoke(request: Request) -> Response:
         key_id = request.path_params["key_id"]
@@ -44,7 +54,7 @@ def keys_app(access: Access) -> Starlette:
         if key is None:
             return problem(404, "unknown_key", "there is no API key with this id")
         _audit(SecurityEvent.KEY_REVOKED, request, key)
-        return _reply(_entry(key))
+        return _reply(entry(key))
 
     def route(path: str, handler: Handler, method: str) -> Route:
         return Route(PREFIX + path, handler, methods=[method])
@@ -61,27 +71,90 @@ def keys_app(access: Access) -> Starlette:
 
 def _audit(kind: SecurityEvent, request: Request, key: Key) -> None:
     address = client_address(request.scope) or UNIX_PEER
-    security_log.audit(kind, address=address, key_id=key.id, key_name=key.name, plan=key.plan)
+    terms = {"prefixes": list(key.prefixes), "per_minute": key.per_minute} if key.writes else {"plan": key.plan}
+    expires = _time(key.expires_ms)
+    security_log.audit(kind, address=address, key_id=key.id, key_name=key.name, expires=expires, **terms)
 
 
-def _wanted(body: bytes) -> tuple[str, str]:
+class WantedKey(NamedTuple):
+    """The key that a request describes; an API key unless ``writes`` is given."""
+
+    name: str
+    plan: str
+    writes: WriteTerms | None
+    lifetime_s: int | None
+
+
+def _wanted(body: bytes) -> WantedKey:
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise MalformedBody(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InvalidDataset('expected {"name": ..., "plan": ...}')
-    name, plan = found.get("name"), found.get("plan")
+    if unknown := found.keys() - _FIELDS:
+        raise InvalidDataset(f"there is no field {min(unknown)!r}", min(unknown))
+    name, writes = found.get("name"), found.get("writes", False)
     if not isinstance(name, str) or not is_name(name.strip()):
         raise InvalidDataset(f"a name has 1 to {MAX_NAME} printable characters", "name")
+    if not isinstance(writes, bool):
+        raise InvalidDataset("writes is true or false", "writes")
+    lifetime_s = _number(found, "lifetime_seconds", MAX_LIFETIME_S)
+    if writes:
+        return WantedKey(name.strip(), "", _write_terms(found), lifetime_s)
+    return WantedKey(name.strip(), _plan(found), None, lifetime_s)
+
+
+def _plan(found: dict[str, Any]) -> str:
+    for term in ("prefixes", "per_minute"):
+        if term in found:
+            raise InvalidDataset("the plan has the terms of an API key: this is for write keys", term)
+    plan = found.get("plan")
     if not isinstance(plan, str):
         raise InvalidDataset("a plan is needed", "plan")
-    return name.strip(), plan
+    return plan
 
 
-def _entry(key: Key) -> dict[str, Any]:
-    revoked = None if key.revoked_ms is None else iso(key.revoked_ms)
-    return {"id": key.id, "name": key.name, "plan": key.plan, "created": iso(key.created_ms), "revoked": revoked}
+def _write_terms(found: dict[str, Any]) -> WriteTerms:
+    if "plan" in found:
+        raise InvalidDataset("a write key has no plan", "plan")
+    return WriteTerms(_prefixes(found.get("prefixes", [])), _number(found, "per_minute", MAX_PER_MINUTE))
+
+
+def _number(found: dict[str, Any], name: str, greatest: int) -> int | None:
+    value = found.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or not 1 <= value <= greatest:
+        raise InvalidDataset(f"{name} is a number from 1 to {greatest}", name)
+    return value
+
+
+def _prefixes(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > MAX_PREFIXES:
+        raise InvalidDataset(f"prefixes is a list of at most {MAX_PREFIXES} names", "prefixes")
+    for each in value:
+        if not isinstance(each, str) or not endpoints.is_valid(each):
+            raise InvalidDataset(f"{str(each)[:100]!r} is not the name of an endpoint", "prefixes")
+    return tuple(value)
+
+
+def _entry(key: Key, last_used_ms: int | None) -> dict[str, Any]:
+    shown = {
+        "id": key.id,
+        "name": key.name,
+        "plan": key.plan or None,
+        "created": iso(key.created_ms),
+        "revoked": _time(key.revoked_ms),
+        "expires": _time(key.expires_ms),
+        "last_used": _time(last_used_ms),
+        "writes": key.writes,
+    }
+    return {**shown, "prefixes": key.prefixes, "per_minute": key.per_minute} if key.writes else shown
+
+
+def _time(time_ms: int | None) -> str | None:
+    return None if time_ms is None else iso(time_ms)
 
 
 def _reply(value: dict[str, Any], status: int = 200) -> Response:

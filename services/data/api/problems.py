@@ -13,6 +13,7 @@ from services.data import errors
 from services.data.access.access import UnknownPlan
 from services.data.access.keys import TooManyKeys
 from services.data.access.quota import QuotaDecision, QuotaReason
+from services.data.access.write_access import WriteReason, WriteRefusal
 
 _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BadName, 400, "bad_name"),
@@ -31,14 +32,25 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (errors.StoreUnavailable, 503, ""),
 )
 
-_REFUSALS: Final = {
-    QuotaReason.UNKNOWN: (401, "unauthorised", "this API key is not known here, or was revoked"),
+REFUSALS: Final = {
+    QuotaReason.UNKNOWN: (401, "unauthorised", "this API key is not known here"),
+    QuotaReason.REVOKED: (401, "key_revoked", "this key was revoked"),
+    QuotaReason.EXPIRED: (401, "key_expired", "this key has expired"),
     QuotaReason.NO_PLAN: (403, "no_plan", "the plan of this API key is no longer offered"),
-    QuotaReason.READ_ONLY: (403, "read_only", "API keys are for reading: a write needs this server's write key"),
+    QuotaReason.READ_ONLY: (403, "read_only", "this API key is for reading: a write needs a write key"),
+    QuotaReason.WRITE_ONLY: (403, "write_only", "this key is for writing: reading needs an API key"),
     QuotaReason.PREFIX: (403, "not_in_plan", "this endpoint is not in the plan"),
     QuotaReason.MINUTE: (429, "rate", "more requests than the plan has for a minute"),
     QuotaReason.DAY: (429, "quota", "more requests than the plan has for a day"),
     QuotaReason.UNAVAILABLE: (503, "store_unavailable", "the store cannot commit now: requests cannot be counted"),
+}
+
+
+_WRITE_REFUSALS: Final = {
+    WriteReason.INVALID: (401, "this write key was revoked or has expired"),
+    WriteReason.PREFIX: (403, "this write key does not cover {endpoint}"),
+    WriteReason.RATE: (429, "more changes than this write key may make in a minute"),
+    WriteReason.OVER_RATE: (403, "this request alone has more changes than the write key may make in a minute"),
 }
 
 
@@ -72,11 +84,20 @@ def quota_problem(decision: QuotaDecision) -> Response | None:
     """Return the answer to a request that its plan refuses; None when it was admitted."""
     if decision.reason is QuotaReason.ADMITTED:
         return None
-    status, code, detail = _REFUSALS[decision.reason]
+    status, code, detail = REFUSALS[decision.reason]
     headers = {"Retry-After": str(decision.wait_s)} if decision.wait_s else {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="DIEM", error="invalid_token"'
     return problem(status, code, detail, headers=headers)
+
+
+def write_problem(refusal: WriteRefusal) -> Response:
+    """Return the answer to a write that its key does not allow."""
+    status, detail = _WRITE_REFUSALS[refusal.reason]
+    headers = {"Retry-After": str(refusal.wait_s)} if refusal.wait_s else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="DIEM", error="invalid_token"'
+    return problem(status, refusal.reason, detail.format(endpoint=refusal.endpoint), headers=headers)
 
 
 def too_many_requests(retry_after_s: float, policy: str) -> Response:

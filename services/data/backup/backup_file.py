@@ -20,6 +20,7 @@ import orjson
 
 from diem import __version__
 from services.data.access.keys import MAX_KEYS, Key
+from services.data.access.records import key_of
 from services.data.backup.errors import BadBackup
 from services.data.backup.row_checks import BadRow, Row, TableRows
 from services.data.backup.seal import BackupKey, RestoreKeys, SealedWriter, unsealed
@@ -242,7 +243,7 @@ class _Check:
             if self._counts[table] > MAX_KEYS:
                 raise BadRow(f"more than {MAX_KEYS} API keys")
             if row["revoked_ms"] is None:
-                self._keys.append(Key(row["id"], row["name"], row["plan"], row["digest"], row["created_ms"]))
+                self._keys.append(key_of(row))
 
     def _end(self, header: Header, value: object, digest: str) -> None:
         if not isinstance(value, dict) or value.keys() != {"rows", "digest"}:

@@ -28,7 +28,7 @@ from services.data.store.tables import (
     upgrade,
 )
 
-_KEY_LIMITS: Final = ("name", "plan", "revoked_ms")
+_KEY_LIMITS: Final = ("name", "plan", "revoked_ms", "expires_ms", "writes", "prefixes", "per_minute")
 """Columns of a key that may have changed since the backup."""
 _LIMIT_KEY: Final = (
     update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values({n: bindparam(n) for n in _KEY_LIMITS})
@@ -78,7 +78,7 @@ async def restore(
     """Restore a backup in one transaction, as a new store: with another id, and a new version of every endpoint.
 
     The whole backup is verified and checked before the database is opened. An API key that is revoked in the replaced
-    store stays revoked, and keeps its name and plan there.
+    store stays revoked, and a key that is there keeps its name, plan and terms.
 
     Args:
         url: the store's database; no process may have it open.

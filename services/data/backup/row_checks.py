@@ -19,7 +19,7 @@ from diem.protocol import endpoints
 from diem.protocol.messages import MAX_VERSION
 from diem.protocol.update import GONE, UPDATE
 from services.data.access import keys as api_keys
-from services.data.access.plans import PLAN_NAME
+from services.data.access.plans import MAX_PER_MINUTE, PLAN_NAME
 from services.data.datasets import Resolution, parse_resolution, points_of
 from services.data.datasets.form import MAX_DATASET_BYTES, seal
 from services.data.datasets.units import UNITS
@@ -32,6 +32,7 @@ _MAX_DAY: Final = _MAX_TIME_MS // 86_400_000
 _MAX_ANSWER_BYTES: Final = 64 * 1024
 """Answers to requests: 50 entries with names of 256 bytes have 15 KiB."""
 _SHA256_BYTES: Final = 32
+_MAX_PREFIXES_CHARACTERS: Final = 64 * 1024
 _DATASET_DIGEST_BYTES: Final = 16
 
 Row = dict[str, Any]
@@ -162,8 +163,24 @@ def _key_name(value: object) -> None:
 
 
 def _plan(value: object) -> None:
-    if not isinstance(value, str) or PLAN_NAME.fullmatch(value) is None:
+    # Empty for write keys; see ``_key_row``.
+    if not isinstance(value, str) or (value and PLAN_NAME.fullmatch(value) is None):
         raise ValueError("not the name of a plan")
+
+
+def _prefixes(value: object) -> None:
+    if value == "":
+        return
+    found = orjson.loads(_text(value, _MAX_PREFIXES_CHARACTERS))
+    if not isinstance(found, list) or not 1 <= len(found) <= api_keys.MAX_PREFIXES:
+        raise ValueError("not a list of prefixes")
+    for name in found:
+        _endpoint(name)
+
+
+def _optional(rule: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Return a rule that accepts None, too."""
+    return lambda value: None if value is None else rule(value)
 
 
 def _answer(value: object) -> None:
@@ -205,6 +222,11 @@ _RULES: Final[Mapping[str, Mapping[str, Callable[[Any], object]]]] = {
         "plan": _plan,
         "digest": partial(_bytes, least=_SHA256_BYTES, most=_SHA256_BYTES),
         "created_ms": _TIME_MS,
+        "expires_ms": _optional(_TIME_MS),
+        "last_used_ms": _optional(_TIME_MS),
+        "writes": partial(_integer, least=0, greatest=1),
+        "prefixes": _prefixes,
+        "per_minute": _optional(partial(_integer, least=1, greatest=MAX_PER_MINUTE)),
     },
     "key_days": {
         "key_id": _key_id,
@@ -245,7 +267,19 @@ def _history_row(row: Row) -> None:
         _check_content(row["content"])
 
 
-_WHOLE: Final[Mapping[str, Callable[[Row], None]]] = {"endpoints": _endpoint_row, "history": _history_row}
+def _key_row(row: Row) -> None:
+    writes = bool(row.get("writes"))
+    if writes != (row["plan"] == ""):
+        raise ValueError("an API key has a plan, and a write key has none")
+    if not writes and (row.get("prefixes") or row.get("per_minute") is not None):
+        raise ValueError("only write keys have prefixes or a rate")
+
+
+_WHOLE: Final[Mapping[str, Callable[[Row], None]]] = {
+    "endpoints": _endpoint_row,
+    "history": _history_row,
+    "api_keys": _key_row,
+}
 """Rules for several columns of a row."""
 
 

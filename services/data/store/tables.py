@@ -18,6 +18,7 @@ from sqlalchemy import (
     SmallInteger,
     String,
     Table,
+    Text,
     insert,
     inspect,
     select,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 METADATA: Final = MetaData()
-REVISION: Final = "0004"
+REVISION: Final = "0005"
 """The latest migration, which results in these tables."""
 # Alembic's own table, not one of the store.
 _ALEMBIC_VERSION: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
@@ -104,7 +105,7 @@ REQUESTS: Final = Table(
     Index("ix_requests_created_ms", "created_ms"),
 )
 
-# Of services.data.access: API keys, and the requests reserved for each and day.
+# Of services.data.access: API keys and write keys, and the requests reserved for each and day.
 API_KEYS: Final = Table(
     "api_keys",
     METADATA,
@@ -115,6 +116,15 @@ API_KEYS: Final = Table(
     Column("digest", LargeBinary, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("revoked_ms", BigInteger, nullable=True),
+    Column("expires_ms", BigInteger, nullable=True),
+    # To the minute, and written every ten minutes.
+    Column("last_used_ms", BigInteger, nullable=True),
+    # 1: a write key, which has no plan.
+    Column("writes", SmallInteger, nullable=False),
+    # Of a write key, a JSON list; empty: every endpoint.
+    Column("prefixes", Text, nullable=False),
+    # Changes of a write key within 60 seconds.
+    Column("per_minute", Integer, nullable=True),
 )
 
 KEY_DAYS: Final = Table(

@@ -164,9 +164,9 @@ async def test_keys_from_the_command_line(tmp_path: Path) -> None:
         made: dict[str, Any] = json.loads(out)
         assert (code, made["name"], made["plan"], made["key"][5:13]) == (0, "Two", "day", made["id"])
         _, out, _ = await diem(state, process, "list")
-        assert [line.split()[:3] for line in out.splitlines()][1:] == [
-            [key[5:13], "The", "page"],
-            [made["id"], "Two", "day"],
+        assert [line.split()[:5] for line in out.splitlines()][1:] == [
+            [key[5:13], "The", "page", "plan", "dam"],
+            [made["id"], "Two", "plan", "day", made["created"][:19] + "Z"],
         ]
         code, out, _ = await diem(state, process, "revoke", key[5:13])
         assert (code, out.startswith(f"key {key[5:13]} of The page is revoked since 20")) == (0, True)
@@ -188,6 +188,53 @@ async def test_keys_from_the_command_line(tmp_path: Path) -> None:
         assert secret not in logged + listed
         for file in state.iterdir():
             assert secret.encode() not in file.read_bytes()
+
+
+@pytest.mark.usefixtures("any_database")
+async def test_write_keys_from_the_command_line(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    options = ("--write", "--prefix", "/dam", "--prefix", "/load/GR", "--rate", "3", "--expires", "90d")
+    async with serving(state, config=PLANS) as process:
+        code, out, err = await diem(state, process, "create", "importer", *options)
+        key = out.strip()
+        assert (code, len(key)) == (0, 57)
+        assert "(writes /dam /load/GR, 3 a minute, until 20" in err
+        async with reader(process, key) as http:
+            assert (await http.put("/v1/data", json=bulk({"/dam/a": 1, "/load/GR": 1}))).status_code == 200
+            refused = await http.put("/v1/data", json=bulk({"/other": 1}))
+            assert (refused.status_code, refused.json()["code"]) == (403, "not_in_key")
+            refused = await http.put("/v1/data", json=bulk({"/dam/a": 2}))
+            assert (refused.status_code, refused.json()["code"]) == (429, "rate")
+            assert (await http.get("/v1/data/dam/a")).json()["code"] == "write_only"
+        _, out, _ = await diem(state, process, "list", "--json")
+        (entry,) = json.loads(out)["keys"]
+        assert (entry["writes"], entry["prefixes"], entry["per_minute"]) == (True, ["/dam", "/load/GR"], 3)
+        assert entry["last_used"] is not None
+        assert (await diem(state, process, "revoke", key[5:13]))[0] == 0
+        async with reader(process, key) as http:
+            assert (await http.put("/v1/data", json=bulk({"/dam/a": 3}))).json()["code"] == "key_revoked"
+        for arguments, text in (
+            (("create", "x"), "an API key needs --plan, a write key --write"),
+            (("create", "x", "--plan", "dam", "--write"), "a write key has no plan"),
+            (("create", "x", "--plan", "dam", "--rate", "5"), "--prefix and --rate are for write keys"),
+            (("create", "x", "--plan", "dam", "--expires", "soon"), "'soon' is not a length of time"),
+        ):
+            code, out, err = await diem(state, process, *arguments)
+            assert (code, out) == (2, "")
+            assert text in err
+        await process.end()
+    lines = [json.loads(line) for line in process.log if line.startswith("{")]
+    events = [(line["kind"], line.get("key_name"), line.get("code")) for line in lines if "kind" in line]
+    assert events == [
+        ("key_created", "importer", None),
+        ("writes", "importer", None),
+        ("forbidden", "importer", "not_in_key"),
+        ("rate_exceeded", "importer", "rate"),
+        ("forbidden", "importer", "write_only"),
+        ("key_revoked", "importer", None),
+        ("revoked_key", "importer", "key_revoked"),
+    ]
+    assert key.rpartition("_")[2] not in "".join(process.log)
 
 
 async def test_usage_is_in_metrics_and_traffic_events(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ async def test_key_service_is_that_of_the_running_diem_up(monkeypatch: pytest.Mo
     requests = recorded_requests(monkeypatch)
     (tmp_path / "processes.json").write_text(json.dumps(PROCESSES))
     with pytest.raises(DataServiceUnavailable):
-        await key_service(StateDir(tmp_path), None, SHARED).create("a", "free")
+        await key_service(StateDir(tmp_path), None, SHARED).create("a", plan="free")
     with pytest.raises(DataServiceUnavailable):
         await key_service(StateDir(tmp_path), "http://10.0.0.1:9080/", SHARED).revoke("abcd1234")
     assert requests == [

@@ -26,6 +26,7 @@ from services.data.errors import StoreUnavailable
 from services.data.store import Store
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
+from tests.support.security_events import recorded_events
 
 WRITE, SHARED = "a-write-key-of-the-tests", "a-shared-key-of-the-tests"
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
@@ -177,7 +178,7 @@ async def test_a_revoked_key_is_refused_at_once_and_after_a_restart(world: World
         assert (await http.get("/v1/endpoints")).status_code == 401
     await world.end()
     await world.begin()
-    assert (await world.request(key, 1)) == {QuotaReason.UNKNOWN: 1}
+    assert (await world.request(key, 1)) == {QuotaReason.REVOKED: 1}
     assert [found.revoked_ms for found in world.access.all_keys()] == [NOON]
 
 
@@ -195,7 +196,121 @@ async def test_a_key_revoked_while_its_request_waits_is_refused(world: World, mo
     await asyncio.wait_for(begun.wait(), PATIENCE_S)
     await world.access.revoke(key[5:13])
     go.set()
-    assert await waiting == {QuotaReason.UNKNOWN: 3}
+    assert await waiting == {QuotaReason.REVOKED: 3}
+
+
+async def test_an_expired_key_is_refused_at_once_also_while_its_request_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, key = await world.access.create("a test", "free", lifetime_s=60)
+    _, waits = await world.access.create("another", "free", lifetime_s=60)
+    async with world.http(key) as http:
+        assert (await http.get("/v1/endpoints")).status_code == 200
+        world.clock.advance(59.9)
+        assert (await http.get("/v1/endpoints")).status_code == 200
+        add = world.access.usage_tracker.add
+
+        async def slow(*units: Any) -> int:
+            world.clock.advance(0.1)
+            return await add(*units)
+
+        monkeypatch.setattr(world.access.usage_tracker, "add", slow)
+        assert await world.request(waits, 1) == {QuotaReason.EXPIRED: 1}
+        refused = await http.get("/v1/endpoints")
+    assert problem(refused) == (401, "key_expired")
+    assert world.access.verify(key) is None
+    await world.end()
+    await world.begin()
+    assert await world.request(key, 1) == {QuotaReason.EXPIRED: 1}
+
+
+async def test_a_request_that_waited_for_a_slot_is_refused_with_a_key_that_was_revoked_meanwhile(world: World) -> None:
+    await world.end()
+    await world.begin(concurrent_reads=1)
+    key = await world.key()
+    slots = world.api._slots
+    assert await slots._acquired()
+    async with world.http(key) as http:
+        waiting = asyncio.create_task(http.get("/v1/data/dam/a"))
+        async with asyncio.timeout(PATIENCE_S):
+            while not slots._free._waiters:
+                await asyncio.sleep(0.001)
+        await world.access.revoke(key[5:13])
+        slots._free.release()
+        assert problem(await waiting) == (401, "key_revoked")
+    assert not slots._free.locked()
+
+
+async def test_last_use_is_kept_to_the_minute_and_written_rarely(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    used, unused = await world.key(), await world.key()
+    key = world.access.all_keys()[0]
+    written: list[dict[str, int]] = []
+    write = world.access.last_use._write
+
+    async def counted(batch: Any) -> None:
+        written.append(dict(batch))
+        await write(batch)
+
+    monkeypatch.setattr(world.access.last_use, "_write", counted)
+    assert world.access.last_use.of(key) is None
+    for _ in range(3):
+        world.clock.advance(29)
+        await world.request(used, 10)
+    assert not written
+    await world.access.last_use.flush()
+    await world.access.last_use.flush()
+    assert written == [{used[5:13]: NOON + 60_000}]
+    world.clock.advance(3600)
+    await world.request(used, 1)
+    await world.end()
+    await world.begin()
+    by_id = {key.id: key.last_used_ms for key in world.access.all_keys()}
+    assert by_id == {used[5:13]: NOON + 3660_000, unused[5:13]: None}
+
+
+async def test_last_uses_that_cannot_be_stored_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = await world.key()
+    await world.request(key, 1)
+    write = world.access.last_use._write
+
+    async def full(_batch: object) -> None:
+        raise StoreUnavailable("full")
+
+    monkeypatch.setattr(world.access.last_use, "_write", full)
+    await world.access.last_use.flush()
+    monkeypatch.setattr(world.access.last_use, "_write", write)
+    await world.end()
+    await world.begin()
+    assert [key.last_used_ms for key in world.access.all_keys()] == [NOON]
+
+
+async def test_refusals_are_security_events_with_the_name_of_the_key(world: World) -> None:
+    (_, revoked), (_, limited) = [await world.access.create(name, "dam") for name in ("old page", "dam page")]
+    await world.access.revoke(revoked[5:13])
+    with recorded_events() as events:
+        for key, path in (
+            (revoked, "/v1/data/dam/a"),
+            (revoked, "/v1/data/dam/a"),
+            (limited, "/v1/data/load/a"),
+            ("diem_aaaaaaaa_" + "x" * 43, "/v1/endpoints"),
+        ):
+            async with world.http(key) as http:
+                assert (await http.get(path, headers={"Origin": "https://a.example"})).status_code in {401, 403}
+        async with world.http() as http:
+            assert (await http.put("/v1/data/dam/a", json=BODY)).status_code == 401
+        async with world.http(WRITE) as http:
+            for _ in range(5):
+                assert (await http.put("/v1/data/dam/a", json=BODY)).status_code == 200
+    found = [(line["kind"], line.get("key_name"), line["address"], line.get("code")) for line in events.all()]
+    assert found == [
+        ("revoked_key", "old page", "192.0.2.7", "key_revoked"),
+        ("forbidden", "dam page", "192.0.2.7", "not_in_plan"),
+        ("wrong_api_key", None, "192.0.2.7", "unauthorised"),
+        ("wrong_write_key", None, "192.0.2.7", 401),
+        ("writes", "write.key", "192.0.2.7", None),
+    ]
+    assert {line.get("origin") for line in events.all()[:3]} == {"https://a.example"}
+    assert "x" * 43 not in str(events.all())
 
 
 async def test_a_key_is_refused_even_if_its_revocation_cannot_be_stored(
@@ -210,7 +325,7 @@ async def test_a_key_is_refused_even_if_its_revocation_cannot_be_stored(
         patch.setattr(world.store, "transact", full)
         with pytest.raises(StoreUnavailable):
             await world.access.revoke(key[5:13])
-    assert await world.request(key, 1) == {QuotaReason.UNKNOWN: 1}
+    assert await world.request(key, 1) == {QuotaReason.REVOKED: 1}
 
 
 async def test_requests_that_cannot_be_counted_are_refused_unless_the_plan_is_unlimited(
@@ -322,7 +437,16 @@ async def test_keys_are_administered_behind_the_internal_listener(world: World) 
         listed = await http.get("/v1/keys")
         assert text.rpartition("_")[2] not in listed.text
         created = "2023-11-14T12:00:00.000Z"
-        entry = {"id": text[5:13], "name": "The page", "plan": "free", "created": created, "revoked": None}
+        entry = {
+            "id": text[5:13],
+            "name": "The page",
+            "plan": "free",
+            "created": created,
+            "revoked": None,
+            "expires": None,
+            "last_used": created,
+            "writes": False,
+        }
         assert listed.json() == {"keys": [entry], "plans": ["dam", "free", "open", "tiny"]}
         for _ in range(2):
             revoked = await http.delete(f"/v1/keys/{text[5:13]}")
@@ -335,7 +459,7 @@ async def test_keys_are_administered_behind_the_internal_listener(world: World) 
         assert problem(await http.post("/v1/keys", json={"name": "a", "plan": "x"})) == (422, "unknown_plan")
         assert problem(await http.post("/v1/keys", json={"name": "a", "plan": "anonymous"})) == (422, "unknown_plan")
         assert problem(await http.post("/v1/keys", content=b"{")) == (400, "malformed")
-        assert problem(await http.post("/v1/keys", content=b"x" * 5000)) == (413, "too_large")
+        assert problem(await http.post("/v1/keys", content=b"x" * 33_000)) == (413, "too_large")
         assert problem(await http.put("/v1/keys", content=b"")) == (405, "method_not_allowed")
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.process.clock import ManualClock
 from services.data.access import records
-from services.data.access.keys import Key, Keyring, new_key
+from services.data.access.keys import Key, Keyring, WriteTerms, new_key
 from services.data.backup.errors import BadBackup, NotEmpty, UnconfirmedKeys
 from services.data.backup.restore import restore as restore_with
 from services.data.backup.seal import RestoreKeys
@@ -217,7 +217,7 @@ async def test_keys_revoked_after_the_backup_stay_revoked(databases: Databases, 
     restored = await restore(databases.url(), tmp_path / "file", LATER, replace=True)
     # Those that the backup has not are gone but for what forbids them: a later backup may have them.
     assert await keep(databases.url()) == [one, replace(two, plan="plus"), three, gone]
-    assert Keyring(await keep(databases.url())).verify(shown) is None
+    assert Keyring(await keep(databases.url())).verify(shown, 0) is None
     assert restored.keys == ()
 
 
@@ -266,3 +266,28 @@ async def test_a_store_from_before_api_keys_is_replaced(databases: Databases, tm
         await connection.commit()
     await database.close()
     assert (await restore(databases.url(), tmp_path / "file", LATER, replace=True)).endpoints == 3
+
+
+async def test_write_keys_and_the_expiry_of_keys_are_in_a_backup(databases: Databases, tmp_path: Path) -> None:
+    writer = new_key("writer", "", NOW, expires_ms=LATER, writes=WriteTerms(("/dam",), 600))[0]
+    reader = replace(new_key("reader", "free", NOW, expires_ms=LATER)[0], last_used_ms=NOW)
+    await filled(databases.url())
+    await keep(databases.url(), *(partial(records.add_key, key=key) for key in (writer, reader)))
+    await backup(databases.url(), tmp_path / "file", LATER)
+    await restore(databases.url("other"), tmp_path / "file", LATER)
+    assert sorted(await keep(databases.url("other")), key=lambda key: key.name) == [reader, writer]
+
+
+async def test_a_backup_of_an_earlier_release_restores_its_keys(databases: Databases, tmp_path: Path) -> None:
+    key = new_key("page", "free", NOW)[0]
+    await filled(databases.url())
+    await keep(databases.url(), partial(records.add_key, key=key))
+    database = database_at(databases.url(), 5)
+    await database.lock()
+    async with database.writing() as connection:
+        await connection.run_sync(downgrade, "0004")
+        await connection.commit()
+    await database.close()
+    await backup(databases.url(), tmp_path / "file", LATER)
+    await restore(databases.url("other"), tmp_path / "file", LATER)
+    assert await keep(databases.url("other")) == [key]

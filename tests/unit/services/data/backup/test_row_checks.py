@@ -29,6 +29,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "requests": {"key": "k", "digest": b"\0\1", "answer": b'[["/a",5,true]]', "created_ms": 4},
     "api_keys": {
         "id": "abcdefg1", "name": "The page", "plan": "free", "digest": bytes(32), "created_ms": 1, "revoked_ms": None,
+        "expires_ms": 5, "last_used_ms": None, "writes": 0, "prefixes": "", "per_minute": None,
     },
     "key_days": {"key_id": "abcdefg1", "day": 20_000, "requests": 5},
 }  # fmt: skip
@@ -54,6 +55,11 @@ def test_there_are_rows_of_every_table_with_every_column() -> None:
 @pytest.mark.parametrize("table", GOOD)
 def test_a_good_row_passes_unchanged(table: str) -> None:
     assert check(table, GOOD[table]) == GOOD[table]
+
+
+def test_a_write_key_passes() -> None:
+    row = {**GOOD["api_keys"], "plan": "", "writes": 1, "prefixes": '["/dam"]', "per_minute": 600}
+    assert check("api_keys", row) == row
 
 
 def test_a_deleted_endpoint_and_an_earlier_release_pass() -> None:
@@ -134,6 +140,14 @@ POINT = {"time": "1970-01-01T00:00:00Z", "value": 1}
         ("api_keys", {"plan": "../x"}, "plan: not the name of a plan"),
         ("api_keys", {"digest": bytes(31)}, "digest: expected 32 to 32 bytes"),
         ("api_keys", {"revoked_ms": "never"}, "revoked_ms:"),
+        ("api_keys", {"expires_ms": -1}, "expires_ms:"),
+        ("api_keys", {"plan": ""}, "an API key has a plan, and a write key has none"),
+        ("api_keys", {"writes": 1}, "an API key has a plan, and a write key has none"),
+        ("api_keys", {"per_minute": 5}, "only write keys have prefixes or a rate"),
+        ("api_keys", {"writes": 2}, "writes:"),
+        ("api_keys", {"writes": 1, "plan": "", "prefixes": '["dam"]'}, "prefixes: 'dam' is not an endpoint name"),
+        ("api_keys", {"writes": 1, "plan": "", "prefixes": "[]"}, "prefixes: not a list of prefixes"),
+        ("api_keys", {"writes": 1, "plan": "", "per_minute": 0}, "per_minute:"),
         ("key_days", {"day": -1}, "day:"),
         ("key_days", {"requests": -1}, "requests:"),
     ],

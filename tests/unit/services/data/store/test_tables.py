@@ -1,6 +1,7 @@
 """Migrations up and down, with data, on both databases; they make the tables of the code."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
+from services.data.access import records
+from services.data.access.keys import WriteTerms, new_key
 from services.data.datasets import Point, build
 from services.data.errors import DataError
 from services.data.store import EndpointHead, Store, migrations
@@ -130,3 +133,23 @@ async def test_a_store_of_a_later_release_is_refused(databases: Databases) -> No
     )
     with pytest.raises(DataError, match="of a later release"):
         await Store.open(databases.url())
+
+
+async def test_a_downgrade_removes_keys_that_an_earlier_release_would_take_for_unlimited_ones(
+    databases: Databases,
+) -> None:
+    made = {
+        "plain": new_key("plain", "free", 1)[0],
+        "expires": new_key("expires", "free", 1, expires_ms=10)[0],
+        "writes": new_key("writes", "", 1, writes=WriteTerms(("/dam", "/load"), 60))[0],
+    }
+    store = await Store.open(databases.url())
+    async with store.serving():
+        for key in made.values():
+            await store.transact(partial(records.add_key, key=key))
+        assert {key.name: key for key in await store.transact(records.read_keys)} == made
+
+    await run(databases.url(), lambda connection: downgrade(connection, "0004"))
+    store = await Store.open(databases.url())
+    async with store.serving():
+        assert await store.transact(records.read_keys) == [made["plain"]]

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from diem.fanout.feed_hub import FeedHub
+from diem.links import edge_connection
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.links.keepalive import CLIENT_PING_EVERY_S, TimerWheel
@@ -250,3 +251,35 @@ async def test_a_client_beyond_its_rate_is_a_security_event(edge: tuple[Edge, in
         writer.close()
     (line,) = events.of("rate_exceeded")
     assert (line["address"], line["code"], line["detail"]) == ("127.0.0.1", 4003, "messages")
+
+
+async def test_compression_is_never_negotiated(edge: tuple[Edge, int]) -> None:
+    _, port = edge
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    offer = b"Host: x\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits"
+    writer.write(HANDSHAKE.replace(b"Host: x", offer))
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101 ")
+    assert b"sec-websocket-extensions" not in head.lower()
+    writer.close()
+
+
+async def test_silent_web_socket_connections_are_bounded_and_the_oldest_gives_way(
+    edge: tuple[Edge, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, port = edge
+    monkeypatch.setattr(edge_connection, "MAX_PENDING_HANDSHAKES", 3)
+    with recorded_events() as events:
+        silent = []
+        for expected in (1, 2, 3, 3):
+            silent.append(await asyncio.open_connection("127.0.0.1", port))
+            async with asyncio.timeout(PATIENCE_S):
+                while len(served.pending_handshakes) < expected or (len(silent) == 4 and not served.refused):
+                    await asyncio.sleep(0.01)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(silent[0][0].read(), PATIENCE_S) == b""
+        reader, writer = await _connect(port)
+        assert (await reader.readexactly(1))[0] == 0x81
+    assert [line["code"] for line in events.of("handshake_refused")] == [0]
+    for _, each in [*silent, (reader, writer)]:
+        each.close()

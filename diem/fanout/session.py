@@ -25,6 +25,10 @@ class DeliveryStats:
 class ClientTrace(Protocol):
     """Records the subscriptions of one client."""
 
+    def identified(self, client: str) -> None:
+        """Take the id that the client gives itself, before its first subscription; later ones are ignored."""
+        ...
+
     def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
         """Record new subscriptions; this server has no version of the ``unknown`` ones."""
         ...

@@ -229,8 +229,8 @@ class Service:
 class TraceSink(Protocol):
     """Records connections and requests of clients."""
 
-    def connected(self, client: str | None, connection: bytes, address: str) -> ClientTrace:
-        """Record a new connection from an address; ``client`` is the id that the client gives itself."""
+    def connected(self, session: Session, client: str | None, connection: bytes, address: str) -> ClientTrace:
+        """Return the trace of a new connection from an address; ``client`` is the id in its URL, if any."""
         ...
 
 

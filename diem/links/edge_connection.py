@@ -124,7 +124,8 @@ class EdgeConnection(ServerConnection):
         name = token_bytes(8)
         self.session = Session(transport.write, transport.writelines, edge.fanout.stats)
         if edge.trace_sink is not None:
-            self.session.trace = edge.trace_sink.connected(client_of(query), name, self._address or "")
+            # Clients of earlier releases have their id in the query.
+            self.session.trace = edge.trace_sink.connected(self.session, client_of(query), name, self._address or "")
         self._slot = edge.wheel.add(self)
         edge.connections.add(self)
         edge.fanout.join(self.session)
@@ -140,6 +141,7 @@ class EdgeConnection(ServerConnection):
             mode=rules.mode,
             authenticated=claims is not None,
             subscriptions=rules.subscriptions,
+            traffic=edge.trace_sink is not None,
         )
         transport.writelines([text_frame(hello), edge.status_frame])
         edge.service.joined(self)
@@ -201,7 +203,7 @@ class EdgeConnection(ServerConnection):
             case messages.Subscribe():
                 edge.received["subscribe"] += 1
                 if self._admit_request(request, now):
-                    edge.service.subscribe(self, request if self.claims is None else self._permit(request, self.claims))
+                    self._subscribe(request)
             case messages.Unsubscribe():
                 edge.received["unsubscribe"] += 1
                 if self._admit_request(request, now):
@@ -214,6 +216,11 @@ class EdgeConnection(ServerConnection):
             return True
         self._send_error(MessageError(ErrorCode.UNAUTHORISED, "a token is needed first", request.id))
         return False
+
+    def _subscribe(self, request: messages.Subscribe) -> None:
+        if request.client is not None and self.session.trace is not None:
+            self.session.trace.identified(request.client)
+        self._edge.service.subscribe(self, request if self.claims is None else self._permit(request, self.claims))
 
     def _permit(self, request: messages.Subscribe, claims: Claims) -> messages.Subscribe:
         """Return the request with the names that the token covers; the others are rejected, existing or not."""

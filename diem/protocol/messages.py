@@ -1,5 +1,6 @@
 """The client protocol ``diem.v1.json`` (docs/protocol.md section 1): both directions, except updates (``update``)."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -14,6 +15,8 @@ MAX_MESSAGE_BYTES: Final = 32 * 1024
 """Longest client message; a longer one closes with 1009 (docs/reliability.md S8)."""
 MAX_NAMES: Final = 100
 """Limit of names in one message, beyond which it is refused with ``too_many`` (docs/reliability.md S11)."""
+CLIENT_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
+"""Ids that clients give themselves: random and not personal."""
 MAX_VERSION: Final = 2**53 - 1
 """Limit of versions and ids: every JSON parser reads such numbers exactly (RFC 8259 section 6)."""
 
@@ -61,6 +64,8 @@ class Subscribe:
     id: int
     endpoints: dict[str, int]
     rejected: Mapping[str, Refusal] = field(default_factory=dict)
+    client: str | None = None
+    """The client's random id, with its first request, where ``welcome`` says that traffic is recorded (section 8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +108,16 @@ def _auth(request_id: int, message: dict[str, Any], _limit: int | None) -> Auth:
 
 def _subscribe(request_id: int, message: dict[str, Any], limit: int | None) -> Subscribe:
     endpoints = message["endpoints"]
+    client = message.pop("client", None)
     _only(message, {"type", "id", "endpoints"}, request_id)
+    if client is not None and not (isinstance(client, str) and CLIENT_ID.fullmatch(client)):
+        raise MessageError(ErrorCode.BAD_MESSAGE, '"client" has 8 to 64 letters, digits, "-" and "_"', request_id)
     if not isinstance(endpoints, dict):
         raise MessageError(ErrorCode.BAD_MESSAGE, '"endpoints" must be an object of known versions', request_id)
     _bounded(endpoints, limit, request_id)
     if not all(known is None or _is_count(known) for known in endpoints.values()):
         raise MessageError(ErrorCode.BAD_MESSAGE, "a known version is a whole number or null", request_id)
-    return Subscribe(request_id, {name: known or 0 for name, known in endpoints.items()})
+    return Subscribe(request_id, {name: known or 0 for name, known in endpoints.items()}, client=client)
 
 
 def _unsubscribe(request_id: int, message: dict[str, Any], limit: int | None) -> Unsubscribe:
@@ -154,19 +162,21 @@ def not_owner(owner: str | None) -> Refusal:
     return Refusal(ErrorCode.NOT_OWNER, "served elsewhere", owner)
 
 
-def welcome(*, session: str, server: str, mode: str, authenticated: bool, subscriptions: int) -> bytes:
-    """Encode ``welcome``, the first message of every connection."""
-    limits = {"subscriptions": subscriptions, "message_bytes": MAX_MESSAGE_BYTES}
-    return orjson.dumps(
-        {
-            "type": "welcome",
-            "session": session,
-            "server": server,
-            "mode": mode,
-            "authenticated": authenticated,
-            "limits": limits,
-        }
-    )
+def welcome(
+    *, session: str, server: str, mode: str, authenticated: bool, subscriptions: int, traffic: bool = False
+) -> bytes:
+    """Encode ``welcome``, the first message of every connection; ``traffic``: clients may send their id."""
+    message: dict[str, Any] = {
+        "type": "welcome",
+        "session": session,
+        "server": server,
+        "mode": mode,
+        "authenticated": authenticated,
+        "limits": {"subscriptions": subscriptions, "message_bytes": MAX_MESSAGE_BYTES},
+    }
+    if traffic:
+        message["traffic"] = True
+    return orjson.dumps(message)
 
 
 def authenticated(request_id: int, expires: int) -> bytes:

@@ -12,7 +12,7 @@ import orjson
 
 from diem.errors import DiemError
 from diem.protocol import endpoints as names
-from diem.protocol.messages import MAX_VERSION
+from diem.protocol.messages import CLIENT_ID, MAX_VERSION
 
 MAX_NAMES: Final = 100
 """Limit of endpoints of one ``subscribe`` or ``unsubscribe`` event."""
@@ -22,10 +22,8 @@ MAX_ACCESSED: Final = 150
 """Limit of entries of one ``access`` event."""
 MAX_EVENT_BYTES: Final = 64 * 1024
 """Longest event in bytes: 200 of the longest names with two counters each have 60 KiB."""
-CLIENT_PARAMETER: Final = "client"
-"""Query parameter of the WebSocket URL: the client's own id, which is random and not personal."""
 
-_CLIENT: Final = re.compile(rf"(?:^|&){CLIENT_PARAMETER}=([A-Za-z0-9_-]{{8,64}})(?:&|$)")
+_CLIENT: Final = re.compile(rf"(?:^|&)client=({CLIENT_ID.pattern})(?:&|$)")
 _ID: Final = re.compile(r"[0-9a-f]{12}-(?:0|[1-9][0-9]{0,15})")
 _PSEUDONYM: Final = re.compile(r"[0-9a-f]{16}")
 _EDGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -152,17 +150,12 @@ def decode(data: bytes | str) -> TrafficEvent:
 
 
 def client_of(query: str) -> str | None:
-    """Return the client id in the query of a URL; None without a valid one."""
+    """Return the client id in the query of a URL, where earlier releases send it; None without a valid one.
+
+    Front proxies log URLs, with the client's address: the present protocol has the id in a message.
+    """
     match = _CLIENT.search(query)
     return match[1] if match else None
-
-
-def with_client(url: str, client: str) -> str:
-    """Return ``url`` with a client id in its query, unless it has one already."""
-    head, mark, query = url.partition("?")
-    if client_of(query) is not None:
-        return url
-    return f"{head}?{query}{'&' if mark and query else ''}{CLIENT_PARAMETER}={client}"
 
 
 def is_edge(name: str) -> bool:

@@ -1,5 +1,6 @@
 """Recording of what clients subscribe to, as input for planning; clients are never delayed by it.
 
-Reading order: ``recorder`` (bounded queues of events), ``sinks`` (the interface, and files) and ``kafka_sink``,
-``recording`` (the task that writes events to the sink for the life of a process), ``settings``.
+Reading order: ``recorder`` (bounded queues of events), ``salt`` (the day's pseudonyms), ``sinks`` (the interface, and
+files) and ``kafka_sink``, ``recording`` (the task that writes events to the sink for the life of a process),
+``settings``.
 """

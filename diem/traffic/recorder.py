@@ -3,15 +3,17 @@
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from copy import copy
 from itertools import islice
-from secrets import token_hex
+from secrets import token_bytes, token_hex
 from typing import Final, NamedTuple
 
 from diem.fanout.fanout import UpdateCounter
-from diem.process.auth import SharedKey
+from diem.fanout.session import Session
 from diem.process.limits import address_key
 from diem.process.listeners import is_loopback
 from diem.protocol.traffic import MAX_ACCESSED, MAX_COUNTED, MAX_NAMES, Accessed, Counted, TrafficEvent, Type, encode
+from diem.traffic.salt import DailySalt
 
 MAX_QUEUED: Final = 100_000
 """Limit of queued events."""
@@ -23,6 +25,8 @@ NAME_BYTES: Final = 50
 """Memory of an endpoint name besides its characters."""
 COUNTED_BYTES: Final = 120
 """Memory of a counted endpoint."""
+RENEWED_AT_ONCE: Final = 25
+"""Connections that get the pseudonyms of a new day in one turn of the loop, about 1 ms; 10,000 take 7 minutes."""
 FULL: Final = "queue"
 """Drop reason while the sink works: events are recorded faster than they are written."""
 
@@ -41,30 +45,52 @@ class _Item(NamedTuple):
 
 
 class RecordedConnection:
-    """One connection of a client (the session's ``ClientTrace``)."""
+    """One connection of a client on one day (the session's ``ClientTrace``).
 
-    __slots__ = ("_recorder", "address", "client", "connection", "shares")
+    It is recorded from its first subscription on, with which a client sends its id.
+    """
 
-    def __init__(self, recorder: "Recorder", client: bytes, connection: bytes, address: str) -> None:
+    __slots__ = ("_recorder", "address", "client", "connection", "identity", "session", "shares")
+
+    def __init__(
+        self, recorder: "Recorder", session: Session, identity: str | None, connection: bytes, address: str
+    ) -> None:
         self._recorder = recorder
-        self.client = client
+        self.session = session
+        self.identity = identity
+        """The client's own id, or None; used only within this process, and never written."""
         self.connection = connection
+        self.client = b""
+        """The pseudonym; empty until the connection is recorded."""
         self.address = address_key(address)
         """Key of the address; used only within this process, and never written."""
         self.shares = bool(address) and not is_loopback(address)
         """The clients of the address share one weight; those of this machine, tests and tools, do not."""
 
+    def identified(self, client: str) -> None:
+        """Take the client's own id; the first one counts, and none once the connection is recorded."""
+        if not self.client and self.identity is None:
+            self.identity = client
+
     def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
         """Record new subscriptions; this server has no version of the ``unknown`` ones."""
+        if not self.client:
+            self._recorder.begin(self)
         self._recorder.put(Type.SUBSCRIBE, self, endpoints, unknown)
 
     def unsubscribed(self, endpoints: Sequence[bytes]) -> None:
         """Record removed subscriptions."""
         self._recorder.put(Type.UNSUBSCRIBE, self, endpoints)
 
+    def renewed(self) -> "RecordedConnection":
+        """Return the same connection under another name, not recorded yet."""
+        new = copy(self)
+        new.connection, new.client = token_bytes(len(self.connection)), b""
+        return new
+
     def ended(self) -> None:
         """Record the end of the connection."""
-        self._recorder.put(Type.DISCONNECT, self)
+        self._recorder.end(self)
         self._recorder.connections -= 1
 
 
@@ -102,7 +128,7 @@ class Recorder(_EventSource):
 
     Args:
         edge: the name of this process in events.
-        salt: secret that makes pseudonyms: equal for one client at all processes with the same salt, else meaningless.
+        salt: makes the day's pseudonyms: equal for one client at all processes with the same salt, else meaningless.
         wall_ms: returns Unix milliseconds.
         counter: counts updates; :meth:`count` reads and clears it.
         count_open: returns the open connections of an address, among which its weight in plans is divided.
@@ -111,7 +137,7 @@ class Recorder(_EventSource):
     def __init__(
         self,
         edge: str,
-        salt: SharedKey,
+        salt: DailySalt,
         wall_ms: Callable[[], int],
         counter: UpdateCounter,
         *,
@@ -127,6 +153,10 @@ class Recorder(_EventSource):
         self._idle = False
         """Nothing has happened since the last count; a new incarnation is recorded once in any case."""
         self._salt = salt
+        self._begun: dict[RecordedConnection, None] = {}
+        """Recorded connections that are open."""
+        self._stale: deque[RecordedConnection] = deque()
+        """Those of them that have pseudonyms of an earlier day."""
         self._wall_ms = wall_ms
         self._counter = counter
         self._since = wall_ms()
@@ -140,13 +170,47 @@ class Recorder(_EventSource):
         self._open: Iterator[TrafficEvent] = iter(())
         """Remaining events of the item that is being encoded."""
 
-    def connected(self, client: str | None, connection: bytes, address: str = "") -> RecordedConnection:
-        """Record a new connection; without a ``client`` id, each connection counts as a client of its own."""
-        identity = b"connection:" + connection if client is None else b"client:" + client.encode()
-        source = RecordedConnection(self, self._salt.digest(identity)[:8], connection, address)
+    def connected(
+        self, session: Session, client: str | None, connection: bytes, address: str = ""
+    ) -> RecordedConnection:
+        """Return the trace of a new connection; without a ``client`` id, each one counts as a client of its own."""
         self.connections += 1
+        return RecordedConnection(self, session, client, connection, address)
+
+    def begin(self, source: RecordedConnection) -> None:
+        """Record the beginning of a connection, under the pseudonym of its client on this day."""
+        client = source.identity
+        identity = b"connection:" + source.connection if client is None else b"client:" + client.encode()
+        source.client = self._salt.pseudonym(identity)
+        self._begun[source] = None
         self.put(Type.CONNECT, source)
-        return source
+
+    def end(self, source: RecordedConnection) -> None:
+        """Record the end of a connection that has begun."""
+        if source in self._begun:
+            del self._begun[source]
+            self.put(Type.DISCONNECT, source)
+
+    def renew(self) -> None:
+        """After midnight (UTC), end every recorded connection and begin it under another name and pseudonym.
+
+        Nothing in the events connects the two days of a client. Few at a time, and none while the queue is half full:
+        without its end, the earlier part would count until the process ends.
+        """
+        if self._salt.advance(self._wall_ms()):
+            self._stale = deque(self._begun)
+        for _ in range(min(RENEWED_AT_ONCE, len(self._stale))):
+            if 2 * self.queued > self._max_queued or 2 * self._bytes > self._max_bytes:
+                return
+            before = self._stale.popleft()
+            if before not in self._begun:
+                continue
+            self.end(before)
+            after = before.session.trace = before.renewed()
+            self.begin(after)
+            if endpoints := tuple(before.session.endpoints):
+                # Whether they exist was recorded when the client subscribed: here it is only its own claim.
+                self.put(Type.SUBSCRIBE, after, endpoints, endpoints)
 
     def put(
         self,
@@ -287,6 +351,9 @@ class AccessCounter(_EventSource):
     def queued(self) -> int:
         """Events that were not dequeued yet."""
         return len(self._queue)
+
+    def renew(self) -> None:
+        """Do nothing: API keys have no pseudonyms."""
 
     def count(self) -> None:
         """Queue events with the requests counted since the last call, if any."""

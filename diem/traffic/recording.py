@@ -11,12 +11,12 @@ import structlog
 from diem.fanout.fanout import UpdateCounter
 from diem.links.edge import Edge
 from diem.process import metrics
-from diem.process.auth import SharedKey
 from diem.process.backoff import wait
 from diem.process.clock import Clock, SystemClock
 from diem.process.metrics import Sample
 from diem.protocol.traffic import Accessed
 from diem.traffic.recorder import FULL, AccessCounter, Recorder
+from diem.traffic.salt import DailySalt
 from diem.traffic.settings import TrafficSettings
 from diem.traffic.sinks import EventSink, Files, FileSink, SinkUnavailable
 
@@ -45,6 +45,10 @@ class EventSource(Protocol):
     @property
     def queued(self) -> int:
         """Events that were not dequeued yet."""
+        ...
+
+    def renew(self) -> None:
+        """Give clients the pseudonyms of a new day; called every second."""
         ...
 
     def count(self) -> None:
@@ -92,6 +96,7 @@ class Flusher:
             if not self._count_at - COUNT_EVERY_MS <= self._clock.wall_ms() < self._count_at:
                 self.recorder.count()
                 self._count_at = self._next_minute()
+            self.recorder.renew()
             await self._flush()
             self._log_drops()
             until_count_s = (self._count_at - self._clock.wall_ms()) / 1000
@@ -170,8 +175,8 @@ async def recording(settings: TrafficSettings, edge: Edge) -> AsyncIterator[None
         yield
         return
     counter = UpdateCounter()
-    salt = SharedKey.load(settings.traffic_salt_file)
     name, clock = settings.traffic_edge or settings.process_name, SystemClock()
+    salt = DailySalt.load(settings.traffic_salt_file, clock.wall_ms())
     recorder = Recorder(name, salt, clock.wall_ms, counter, count_open=edge.admission.open_of)
     edge.trace_sink, edge.fanout.update_counter = recorder, counter
     async with _flushing(settings, recorder):

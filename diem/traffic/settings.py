@@ -32,7 +32,8 @@ class TrafficSettings(KafkaSettings):
     traffic_salt_file: Path = Field(
         default_factory=lambda earlier: earlier["state_dir"] / "traffic.salt",
         validation_alias="DIEM_TRAFFIC_SALT_FILE",
-        description="File of the secret (mode 0600) that makes pseudonyms of clients; the same for all servers.",
+        description="File of the secret (mode 0600) that makes pseudonyms of clients, the same for all servers; it is "
+        "replaced each day, so that earlier pseudonyms cannot be computed.",
         json_schema_extra={"shown_default": "<state dir>/traffic.salt"},
     )
     traffic_edge: str | None = Field(

@@ -6,7 +6,6 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from diem.protocol.traffic import with_client
 from tests.load.link import Link
 from tests.oracle.history import Event, Kind
 
@@ -46,8 +45,11 @@ class Subscriber(ABC):
         self.leaving = False
 
     def named(self, url: str) -> str:
-        """Return the URL, or path, with the client's name, which identifies all its connections as one client's."""
-        return with_client(url, f"load-client-{self.name}")
+        """Return the URL, or path, with the client's name, which identifies all its connections as one client's.
+
+        As clients of earlier releases have it.
+        """
+        return f"{url}?client=load-client-{self.name}"
 
     # What the run asks of it
 

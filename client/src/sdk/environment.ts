@@ -42,6 +42,8 @@ export interface Environment {
   /** Reports an error thrown by a callback of the application, so that it stops nothing else. */
   report(error: unknown): void;
   socket(url: string, protocol: string): Socket;
+  /** The page's random identity, for servers that record traffic; left out: each connection counts as a page of its own. */
+  readonly client?: string;
   fetch(url: string, options: HttpOptions): Promise<HttpResponse>;
   /** A one-way digest of a text. Null, or left out, where the host has none: what a key may read is then not stored. */
   digest?(text: string): Promise<string | null>;
@@ -53,7 +55,6 @@ export interface Environment {
 
 /** The environment of a browser page. Datasets of the deployment at `configUrl` are stored apart from those of any other. */
 export function browserEnvironment(configUrl = "/config.json"): Environment {
-  const client = clientId(orNull(() => window.sessionStorage));
   return {
     now: () => performance.now(),
     wall: () => Date.now(),
@@ -62,7 +63,8 @@ export function browserEnvironment(configUrl = "/config.json"): Environment {
     cancel: (timer) => clearTimeout(timer as ReturnType<typeof setTimeout>),
     microtask: (run) => queueMicrotask(run),
     report: (error) => reportError(error),
-    socket: (url, protocol) => new WebSocket(withClient(url, client), [protocol]) as Socket,
+    socket: (url, protocol) => new WebSocket(url, [protocol]) as Socket,
+    client: clientId(orNull(() => window.sessionStorage)),
     fetch: (url, options) => fetch(url, options),
     digest,
     storage: orNull(() => new IndexedStore(window.indexedDB, databaseOf(configUrl))),
@@ -98,23 +100,16 @@ const FORM = /^[A-Za-z0-9_-]{8,64}$/;
 
 /** The page's random identity (docs/protocol.md section 8): the same after a reload where `storage` (of the session) keeps it. */
 export function clientId(storage: KeyValueStore | null): string {
+  let id = hex(crypto.getRandomValues(new Uint8Array(16)));
   try {
     const kept = storage?.getItem(KEY);
-    if (kept && FORM.test(kept)) return kept;
-    const made = randomId();
-    storage?.setItem(KEY, made);
-    return made;
+    if (kept && FORM.test(kept)) id = kept;
+    else storage?.setItem(KEY, id);
   } catch {
-    return randomId(); // storage that is full, or forbidden
+    // Storage that is full, or forbidden.
   }
+  return id;
 }
-
-/** The URL with the page's identity in its query. */
-export function withClient(url: string, client: string): string {
-  return `${url}${url.includes("?") ? "&" : "?"}client=${client}`;
-}
-
-const randomId = (): string => hex(crypto.getRandomValues(new Uint8Array(16)));
 
 /** SHA-256 (FIPS 180-4) of `text` in hexadecimal digits; null where the browser has none, as on pages over plain http. */
 export async function digest(text: string): Promise<string | null> {

@@ -8,7 +8,7 @@ export const SUBPROTOCOL = "diem.v1.json";
 export const MAX_NAMES = 100;
 
 export type ClientMessage =
-  | { type: "subscribe"; id: number; endpoints: Record<string, number | null> }
+  | { type: "subscribe"; id: number; endpoints: Record<string, number | null>; client?: string | undefined }
   | { type: "unsubscribe"; id: number; endpoints: string[] };
 
 export interface Rejection {
@@ -32,6 +32,8 @@ export interface WelcomeFrame {
   readonly mode: string;
   /** How many the server allows; 0 = it does not say. */
   readonly subscriptions: number;
+  /** The server records traffic, and takes the page's identity with the first request. */
+  readonly traffic: boolean;
 }
 
 export type ServerFrame =
@@ -63,7 +65,7 @@ export function parseFrame(data: unknown): ServerFrame | null {
     }
     case "welcome": {
       const subscriptions = Number(fields(frame.limits).subscriptions) || 0;
-      return { type, server: text(frame.server), mode: text(frame.mode), subscriptions };
+      return { type, server: text(frame.server), mode: text(frame.mode), subscriptions, traffic: !!frame.traffic };
     }
     case "authenticated":
       return { type, expires: Number(frame.expires) };

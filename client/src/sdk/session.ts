@@ -77,6 +77,8 @@ export class Session implements Transport {
   #bucket!: TokenBucket;
   /** When the token expires, Unix time in seconds, which tells it from others; 0 = none was accepted. */
   #expires = 0;
+  /** Of the page: goes with the first message, which is a `subscribe`, to a server that records traffic. */
+  #identity: { client: string | undefined } | undefined;
   /** Of requests that failed for load. */
   readonly #backoff: Backoff;
   /** Nothing is requested before this time. */
@@ -144,7 +146,8 @@ export class Session implements Transport {
     this.connection.close();
   }
 
-  #opened({ server, subscriptions }: WelcomeFrame): void {
+  #opened({ server, subscriptions, traffic }: WelcomeFrame): void {
+    this.#identity = traffic ? { client: this.#env.client } : undefined;
     this.#subscriptions.reset();
     this.#bucket = new TokenBucket(this.#env, server, subscriptions);
     if (this.#expires) this.#bucket.charge(0); // its `auth`
@@ -169,7 +172,8 @@ export class Session implements Transport {
       const message = this.#subscriptions.next((endpoint) => this.#listener.held(endpoint));
       if (message === null) return;
       this.#bucket.charge(Object.keys(message.endpoints).length);
-      this.connection.send(message);
+      this.connection.send(Object.assign(message, this.#identity));
+      this.#identity = undefined;
     }
   }
 

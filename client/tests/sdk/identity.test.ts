@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import type { KeyValueStore } from "../../src/sdk/environment.ts";
-import { clientId, digest, withClient } from "../../src/sdk/environment.ts";
+import { clientId, digest } from "../../src/sdk/environment.ts";
 
 class Kept implements KeyValueStore {
   readonly items = new Map<string, string>();
@@ -44,11 +44,6 @@ describe("the page's name for itself", () => {
     const tab = new Kept();
     tab.setItem("diem.client", "a b&c");
     expect(clientId(tab)).toMatch(FORM);
-  });
-
-  it("is added to a URL, whether or not it has a query", () => {
-    expect(withClient("ws://h/ws", "abcdefgh")).toBe("ws://h/ws?client=abcdefgh");
-    expect(withClient("ws://h/ws?a=1", "abcdefgh")).toBe("ws://h/ws?a=1&client=abcdefgh");
   });
 });
 

@@ -132,6 +132,32 @@ test("before the welcome nothing is sent, and subscriptions wait for it", async 
   expect(world.last.sent).toEqual([{ type: "subscribe", id: 1, endpoints: { "/a": null } }]);
 });
 
+test("the page's identity goes with the first request of a connection to a server that records traffic, never in the URL", async () => {
+  updates.connect();
+  listen("/a");
+  await world.advance();
+  const welcome = { type: "welcome", session: "s", server: "a", mode: "x", limits: {}, traffic: true };
+  world.last.frame(welcome);
+  await world.advance();
+  listen("/b");
+  await world.advance();
+  expect(world.last.sent).toEqual([
+    { type: "subscribe", id: 1, endpoints: { "/a": null }, client: "page-number-one" },
+    { type: "subscribe", id: 2, endpoints: { "/b": null } },
+  ]);
+  world.last.end(1012);
+  await world.advance(60_000);
+  world.last.frame(welcome);
+  await world.advance();
+  expect(world.last.sent.map(({ client }) => client)).toEqual(["page-number-one"]);
+  world.last.end(1012);
+  await world.advance(60_000);
+  world.last.welcome();
+  await world.advance();
+  expect(world.last.sent.map(({ client }) => client)).toEqual([undefined]);
+  expect(world.sockets.map(({ url }) => url).join()).not.toContain("page-number-one");
+});
+
 test("a rejected name is reported to its views; a request that failed as a whole too", async () => {
   const socket = await connected();
   const a = listen("/a");

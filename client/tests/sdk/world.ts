@@ -95,6 +95,7 @@ export class World implements Environment {
   time = 0;
   /** What `random` gives: one number, or one after another. */
   dice: number | number[] = 0.5;
+  readonly client = "page-number-one";
   readonly baseUrl = "http://diem.test/index.html";
   storage: Store | null = new FakeStore();
   /** Tells texts apart, and says nothing of them. */

@@ -19,7 +19,6 @@ from diem.links.client.backoff import ReconnectBackoff, Timing, TokenBuckets, re
 from diem.links.client.tokens import AUTH_ID, NoToken, TokenSource
 from diem.process.backoff import Backoff
 from diem.protocol import codes, messages
-from diem.protocol.traffic import with_client
 
 
 class SubscriptionSet:
@@ -237,6 +236,8 @@ class ClientLink:
         self._not_before = 0.0
         """Nothing is requested before this time."""
         self._identity = identity or new_identity()
+        self._identifies = False
+        """The identity goes with the next ``subscribe``: the server records traffic, and does not have it yet."""
         self._listener = listener
         self._origin = origin
         self._timing = timing
@@ -342,7 +343,7 @@ class ClientLink:
         url = self._url = await self._select()
         tls = {"ssl": self._tls} if self._tls is not None and url.startswith("wss:") else {}
         async with connect(
-            with_client(url, self._identity),
+            url,
             subprotocols=[Subprotocol(messages.SUBPROTOCOL)],
             origin=self._origin,  # type: ignore[arg-type] # a plain string is an Origin
             compression=None,
@@ -413,6 +414,8 @@ class ClientLink:
                     self._changed.clear()
                     continue
                 self._buckets.charge(self._server, len(message["endpoints"]), now)
+                if self._identifies and message["type"] == "subscribe":
+                    message["client"], self._identifies = self._identity, False
                 await connection.send(orjson.dumps(message), text=True)
 
     def _receive(self, message: dict[str, Any]) -> None:
@@ -420,6 +423,7 @@ class ClientLink:
             case "welcome":
                 self._server = str(message.get("server", ""))
                 self._limit = index(message.get("limits", {}).get("subscriptions", 0))
+                self._identifies = message.get("traffic") is True
                 self._welcomed.set()
                 if self._tokens is None:
                     self._ready.set()

@@ -5,12 +5,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
 from diem.links.client import Timing, UpdatesClient
 from diem.process.auth import SharedKey
+from diem.protocol import messages
 from diem.protocol.traffic import Counted, TrafficEvent, Type, decode
 from tests.integration.proxy.group import proxied
 from tests.integration.proxy.test_proxy import both, subscribe, subscribed, unsubscribe, updates
@@ -90,22 +92,47 @@ async def test_connections_of_one_client_share_a_pseudonym_that_hides_its_name(t
     assert not any(name.encode() in path.read_bytes() for path in recorded.iterdir())
 
 
-async def test_a_python_client_sends_the_same_name_on_every_connection() -> None:
+@pytest.mark.parametrize("records", [True, False])
+async def test_a_python_client_sends_its_id_in_the_first_message_where_traffic_is_recorded(records: bool) -> None:
     paths: list[str] = []
+    ids: list[str | None] = []
 
     async def send_away(connection: ServerConnection) -> None:
         assert connection.request is not None
         paths.append(connection.request.path)
+        hello = messages.welcome(
+            session="s", server="a", mode="single", authenticated=False, subscriptions=128, traffic=records
+        )
+        await connection.send(hello, text=True)
+        ids.append(orjson.loads(await connection.recv()).get("client"))
         await connection.close(1012)
 
     async with serve(send_away, "127.0.0.1", 0, subprotocols=[Subprotocol("diem.v1.json")]) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
         for timing in (Timing(base_s=0.01, cap_s=0.01), Timing(base_s=0.01, cap_s=0.01)):
-            async with UpdatesClient(url, timing=timing):
-                seen = len(paths)
-                await until(lambda seen=seen: len(paths) >= seen + 2)  # type: ignore[misc]
-    assert all(re.fullmatch(r"/ws\?client=[0-9a-f]{32}", path) for path in paths)
-    assert len(set(paths)) == 2
+            async with UpdatesClient(url, timing=timing) as client:
+                await client.subscribe({"/a": None})
+                seen = len(ids)
+                await until(lambda seen=seen: len(ids) >= seen + 2)  # type: ignore[misc]
+    assert set(paths) == {"/ws"}
+    assert all(each is not None and re.fullmatch(r"[0-9a-f]{32}", each) for each in ids) is records
+    assert len(set(ids)) == (2 if records else 1)
+
+
+async def test_a_client_is_the_same_in_the_first_message_and_in_the_url(tmp_path: Path, recorded: Path) -> None:
+    async with small_system(tmp_path) as system:
+        async with system.client(welcome=False) as new:
+            assert (await new.receive())["traffic"] is True
+            await new.ask({**subscribe("/a"), "client": "page-number-one"})
+            await new.ask({**subscribe("/b"), "client": "page-number-two"})
+        system.url += "?client=page-number-one"
+        async with system.client() as old:
+            await old.ask(subscribe("/a"))
+        async with system.client() as wrong:
+            assert (await wrong.ask({**subscribe("/a"), "client": "short"}))["code"] == "bad_message"
+    found = [event for event in events(recorded, "websocket-1") if event.client]
+    assert [event.type for event in found].count(Type.CONNECT) == 2
+    assert len({event.client for event in found}) == 1
 
 
 async def test_a_stopping_server_records_the_disconnect_of_every_client(tmp_path: Path, recorded: Path) -> None:

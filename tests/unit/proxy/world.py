@@ -279,6 +279,9 @@ class RecordingTrace:
     def __init__(self) -> None:
         self.requests: list[tuple[list[bytes], list[bytes]]] = []
 
+    def identified(self, client: str) -> None:
+        """Do nothing: the id is not recorded."""
+
     def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
         self.requests.append((sorted(endpoints), sorted(unknown)))
 

@@ -16,6 +16,20 @@ def test_requests_are_parsed() -> None:
     assert messages.parse(b'{"type":"unsubscribe","id":3,"endpoints":["/load/GR"]}') == Unsubscribe(3, ["/load/GR"])
 
 
+def test_a_subscribe_may_have_the_id_of_the_client() -> None:
+    request = messages.parse(b'{"type":"subscribe","id":2,"endpoints":{"/a":5},"client":"a-Z_0123"}')
+    assert request == Subscribe(2, {"/a": 5}, client="a-Z_0123")
+    hello = messages.welcome(session="", server="", mode="", authenticated=False, subscriptions=1, traffic=True)
+    assert orjson.loads(hello)["traffic"] is True
+
+
+@pytest.mark.parametrize("client", ["short", "x" * 65, "abc defgh", "abcdefgh\n", 12345678, ["abcdefgh"]])
+def test_an_id_of_another_form_is_refused(client: object) -> None:
+    with pytest.raises(MessageError) as caught:
+        messages.parse(orjson.dumps({"type": "subscribe", "id": 2, "endpoints": {"/a": 5}, "client": client}))
+    assert (caught.value.code, caught.value.request_id) == (ErrorCode.BAD_MESSAGE, 2)
+
+
 def test_replies_are_the_documented_bytes() -> None:
     assert (
         messages.welcome(session="...", server="...", mode="x", authenticated=True, subscriptions=128)

@@ -180,12 +180,6 @@ def test_a_url_may_have_a_client_id(query: str, client: str | None) -> None:
     assert traffic.client_of(query) == client
 
 
-def test_a_client_is_added_to_a_url_that_names_none() -> None:
-    assert traffic.with_client("ws://h/ws", "abcdefgh") == "ws://h/ws?client=abcdefgh"
-    assert traffic.with_client("ws://h/ws?a=1", "abcdefgh") == "ws://h/ws?a=1&client=abcdefgh"
-    assert traffic.with_client("ws://h/ws?client=12345678", "abcdefgh") == "ws://h/ws?client=12345678"
-
-
 FIRST, SECOND = Accessed("abcd1234", "free", "/dam/prices/GR", 40, 2), Accessed("", "anonymous", "", 7, 0)
 EVENT = TrafficEvent(Type.ACCESS, "0123456789ab-7", 60_000, "data", since=0, until=60_000, requests=(FIRST, SECOND))
 

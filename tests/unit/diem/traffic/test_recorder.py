@@ -1,7 +1,6 @@
 """The recorder: recorded subscriptions, pseudonyms, bounds, and the account of every event."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,30 +9,40 @@ from diem.fanout.fanout import UpdateCounter
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
-from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.feed import Batch
 from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.traffic import MAX_ACCESSED, MAX_EVENT_BYTES, Accessed, Counted, TrafficEvent, Type, decode
 from diem.protocol.update import Change, encode
 from diem.traffic.recorder import AccessCounter, Recorder
+from diem.traffic.salt import DAY_MS, DailySalt
 
 START = 1_700_000_000_000
 
 
 class World:
-    def __init__(self, directory: Path, hub: FeedHub | None = None, **bounds: Any) -> None:
+    def __init__(self, hub: FeedHub | None = None, *, salt: DailySalt | None = None, **bounds: Any) -> None:
         self.clock = ManualClock(wall_ms=START)
         self.hub = hub or FeedHub()
         self.hub.fanout.update_counter = UpdateCounter()
-        self.salt = SharedKey.create(directory / "traffic.salt")
-        self.recorder = Recorder("websocket-1", self.salt, self.clock.wall_ms, self.hub.fanout.update_counter, **bounds)
+        salt = salt or DailySalt(b"salt", START // DAY_MS)
+        self.recorder = Recorder("websocket-1", salt, self.clock.wall_ms, self.hub.fanout.update_counter, **bounds)
 
     def session(self, client: str | None = "client-0", number: int = 1, address: str = "") -> Session:
         session = Session(lambda _: None, lambda _: None, self.hub.fanout.stats)
-        session.trace = self.recorder.connected(client, bytes([number]) * 8, address)
+        session.trace = self.recorder.connected(session, client, bytes([number]) * 8, address)
         self.hub.fanout.join(session)
         return session
+
+    def subscribed(self, client: str | None = "client-0", number: int = 1) -> Session:
+        """Return a session with one subscription, with which its recording begins."""
+        session = self.session(client, number)
+        self.hub.subscribe(session, {"/a": 0})
+        return session
+
+    def clients(self) -> list[TrafficEvent]:
+        """Return the beginnings of connections."""
+        return [event for event in self.events() if event.type is Type.CONNECT]
 
     def events(self) -> list[TrafficEvent]:
         found = []
@@ -50,8 +59,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world() -> World:
+    return World()
 
 
 def test_only_what_changes_subscriptions_is_recorded(world: World) -> None:
@@ -77,11 +86,11 @@ def test_sessions_of_proxies_are_not_recorded(world: World) -> None:
     assert world.types_and_names() == []
 
 
-def test_endpoints_that_a_server_loses_are_unsubscribed(tmp_path: Path) -> None:
+def test_endpoints_that_a_server_loses_are_unsubscribed() -> None:
     ownership = Ownership()
     ownership.set_map(PartitionMap(Head(1, 0), {}))
     ownership.set_names(["diem.updates/0"])
-    world = World(tmp_path, FeedHub(ownership=ownership))
+    world = World(FeedHub(ownership=ownership))
     session = world.session()
     world.hub.subscribe(session, {"/a": 0, "/b": 0})
     world.hub.reconcile()
@@ -98,47 +107,126 @@ def test_more_names_than_fit_become_several_events(world: World) -> None:
     session = world.session()
     names = tuple(f"/{n}" for n in range(250))
     assert session.trace is not None
-    session.trace.unsubscribed([name.encode() for name in names])
+    session.trace.subscribed([name.encode() for name in names])
     parts = [each.endpoints for each in world.events()[1:]]
     assert [len(part) for part in parts] == [100, 100, 50]
     assert sum(parts, ()) == names
 
 
-def test_ids_are_unique_within_a_life_and_between_lives(world: World, tmp_path: Path) -> None:
-    other = World(tmp_path)
+def test_ids_are_unique_within_a_life_and_between_lives(world: World) -> None:
+    other = World()
     for each in (world, other):
-        each.session()
-        each.session()
+        each.subscribed()
+        each.subscribed()
     events = world.events() + other.events()
-    assert len({event.id for event in events}) == 4
-    assert [event.incarnation for event in events] == [world.recorder.incarnation] * 2 + [
+    assert len({event.id for event in events}) == 8
+    assert [event.incarnation for event in events] == [world.recorder.incarnation] * 4 + [
         other.recorder.incarnation
-    ] * 2
+    ] * 4
 
 
-def test_a_client_has_one_pseudonym_on_all_servers_and_no_name(world: World, tmp_path: Path) -> None:
-    other = World(tmp_path)
-    world.session("the-client-of-one-page", 1)
-    other.session("the-client-of-one-page", 2)
-    other.session("the-client-of-another-page", 3)
-    (first,), (second, third) = world.events(), other.events()
+def test_a_client_has_one_pseudonym_on_all_servers_and_no_name(world: World) -> None:
+    other = World()
+    world.subscribed("the-client-of-one-page", 1)
+    other.subscribed("the-client-of-one-page", 2)
+    other.subscribed("the-client-of-another-page", 3)
+    (first,), (second, third) = world.clients(), other.clients()
     assert first.client == second.client != third.client
     assert first.connection == "01" * 8
     assert second.connection == "02" * 8
 
 
-def test_with_another_salt_it_is_another_pseudonym(world: World, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    other = World(tmp_path / "other")
-    world.session()
-    other.session()
+def test_with_another_salt_it_is_another_pseudonym(world: World) -> None:
+    other = World(salt=DailySalt(b"another", START // DAY_MS))
+    world.subscribed()
+    other.subscribed()
     assert world.events()[0].client != other.events()[0].client
 
 
+def test_a_client_sends_its_id_with_its_first_subscription(world: World) -> None:
+    session, old = world.session(None, 1), world.subscribed("the-client-of-one-page", 2)
+    assert session.trace is not None
+    assert old.trace is not None
+    session.trace.identified("the-client-of-one-page")
+    world.hub.subscribe(session, {"/a": 0})
+    session.trace.identified("another-id-of-this-client")
+    old.trace.identified("another-id-of-this-client")
+    world.hub.subscribe(session, {"/b": 0})
+    world.hub.subscribe(old, {"/b": 0})
+    assert len({event.client for event in world.events()}) == 1
+
+
+def test_a_connection_without_subscriptions_is_not_recorded(world: World) -> None:
+    session = world.session()
+    assert session.trace is not None
+    session.trace.identified("the-client-of-one-page")
+    assert world.recorder.connections == 1
+    session.trace.ended()
+    assert (world.events(), world.recorder.connections) == ([], 0)
+
+
+def test_at_midnight_connections_end_and_begin_again_as_those_of_other_clients(world: World) -> None:
+    world.hub.hello("s", ["store"])
+    world.update("/a")
+    first, second = world.session("one-page", 1), world.session("one-page", 2)
+    ended, waiting = world.session("other-page", 3), world.session("third-page", 4)
+    for session in (first, second, ended):
+        world.hub.subscribe(session, {"/a": 0, "/b": 0})
+    assert ended.trace is not None
+    ended.trace.ended()
+    ended.trace = None
+    before = world.clients()
+    world.recorder.renew()
+    assert world.events() == []
+    world.clock.advance((DAY_MS - START % DAY_MS) / 1000)
+    world.recorder.renew()
+    events = world.events()
+    assert [(event.type, event.endpoints, event.unknown) for event in events] == [
+        ("disconnect", (), ()), ("connect", (), ()), ("subscribe", ("/a", "/b"), ("/a", "/b"))
+    ] * 2  # fmt: skip
+    assert [event.connection for event in events[::3]] == ["01" * 8, "02" * 8]
+    assert events[0].client == events[3].client == before[0].client
+    assert len({event.client for event in events[1:3] + events[4:]}) == 1
+    assert events[1].client != before[0].client
+    assert len({event.connection for event in events}) == 4
+    # What follows belongs to the new ones, and another day has other pseudonyms again.
+    world.hub.fanout.unsubscribe(first, ["/a"])
+    world.hub.subscribe(waiting, {"/a": 0})
+    (unsubscribed, *_) = world.events()
+    assert (unsubscribed.client, unsubscribed.connection) == (events[1].client, events[1].connection)
+    world.clock.advance(DAY_MS / 1000)
+    world.recorder.renew()
+    again = world.events()
+    assert [event.type for event in again].count(Type.CONNECT) == 3
+    assert [event.endpoints for event in again if event.type is Type.SUBSCRIBE] == [("/b",), ("/a", "/b"), ("/a",)]
+    assert {event.client for event in again if event.type is Type.CONNECT}.isdisjoint({each.client for each in events})
+
+
+def test_few_connections_are_renewed_at_a_time_and_none_while_the_queue_is_half_full() -> None:
+    world = World(max_queued=300)
+    sessions = [world.subscribed(f"client-{number}", number % 256) for number in range(60)]
+    world.events()
+    world.clock.advance(DAY_MS / 1000)
+    world.recorder.renew()
+    assert world.recorder.queued == 3 * 25
+    for session in sessions[58:]:
+        assert session.trace is not None
+        session.trace.ended()
+        session.trace = None
+    world.recorder.renew()
+    assert world.recorder.queued == 77 + 75, "half of the queue is left to others"
+    world.recorder.renew()
+    assert world.recorder.queued == 77 + 75
+    world.events()
+    for _ in range(2):
+        world.recorder.renew()
+    assert (len(world.events()), world.recorder.dropped) == (3 * (58 - 50), {})
+
+
 def test_without_a_name_every_connection_is_another_client(world: World) -> None:
-    world.session(None, 1)
-    world.session(None, 2)
-    first, second = world.events()
+    world.subscribed(None, 1)
+    world.subscribed(None, 2)
+    first, second = world.clients()
     assert first.client != second.client
     assert first.client != first.connection
 
@@ -172,9 +260,9 @@ def test_an_idle_process_records_one_empty_count_and_then_nothing(world: World) 
     assert [minute(), minute(), minute()] == [1, 0, 0], (
         "a new incarnation is recorded, because it ends the earlier ones"
     )
-    session = world.session()
+    session = world.subscribed()
     assert session.trace is not None
-    assert [minute(), minute(), minute()] == [2, 1, 1], "sessions last as long as signs of life come"
+    assert [minute(), minute(), minute()] == [3, 1, 1], "sessions last as long as signs of life come"
     session.trace.ended()
     assert [minute(), minute(), minute()] == [2, 0, 0]
     assert world.hub.fanout.update_counter is not None
@@ -194,8 +282,8 @@ def test_counts_after_a_silence_are_of_the_last_minute_only(world: World) -> Non
     assert (counts.since, counts.until) == (START + 180_000, START + 240_000)
 
 
-def test_in_the_baseline_mode_every_session_counts(tmp_path: Path) -> None:
-    world = World(tmp_path, FeedHub(everyone=True))
+def test_in_the_baseline_mode_every_session_counts() -> None:
+    world = World(FeedHub(everyone=True))
     world.hub.hello("s", ["store"])
     world.hub.caught_up("store")
     world.session(number=1)
@@ -229,8 +317,8 @@ def test_counts_wait_until_a_clock_that_was_set_back_goes_on(world: World) -> No
     assert (counts.until - counts.since, counts.updates) == (1000, {"/a": Counted(1, 0)})
 
 
-def test_the_newest_are_lost_when_too_many_wait(tmp_path: Path) -> None:
-    world = World(tmp_path, max_queued=3)
+def test_the_newest_are_lost_when_too_many_wait() -> None:
+    world = World(max_queued=3)
     session = world.session()
     world.hub.subscribe(session, {"/a": 0})
     world.hub.subscribe(session, {"/b": 0})
@@ -242,8 +330,8 @@ def test_the_newest_are_lost_when_too_many_wait(tmp_path: Path) -> None:
     assert world.types_and_names() == [("unsubscribe", ("/a",))]
 
 
-def test_long_names_are_lost_before_there_are_too_many(tmp_path: Path) -> None:
-    world = World(tmp_path, max_bytes=10_000)
+def test_long_names_are_lost_before_there_are_too_many() -> None:
+    world = World(max_bytes=10_000)
     session = world.session()
     assert session.trace is not None
     for number in range(100):
@@ -253,8 +341,8 @@ def test_long_names_are_lost_before_there_are_too_many(tmp_path: Path) -> None:
     assert world.recorder.dropped == {"queue": 101 - kept}
 
 
-def test_counts_of_very_many_endpoints_are_queued_one_at_a_time(tmp_path: Path) -> None:
-    world = World(tmp_path, max_bytes=10_000)
+def test_counts_of_very_many_endpoints_are_queued_one_at_a_time() -> None:
+    world = World(max_bytes=10_000)
     assert world.hub.fanout.update_counter is not None
     for _ in range(2):
         world.hub.fanout.update_counter.receive([b"/%d" % number for number in range(400)])
@@ -264,8 +352,8 @@ def test_counts_of_very_many_endpoints_are_queued_one_at_a_time(tmp_path: Path) 
     assert sum(len(event.updates) for event in world.events()) == 400
 
 
-def test_every_event_is_accounted_for(tmp_path: Path) -> None:
-    world = World(tmp_path, max_queued=5)
+def test_every_event_is_accounted_for() -> None:
+    world = World(max_queued=5)
     session = world.session()
     assert session.trace is not None
     for number in range(6):
@@ -308,22 +396,23 @@ def test_names_without_a_version_are_marked_in_each_of_several_events(world: Wor
 @pytest.mark.parametrize(
     ("address", "sharers"), [("192.0.2.1", 3), ("2001:db8::7", 3), ("127.0.0.1", 1), ("::1", 1), ("", 1)]
 )
-def test_event_has_the_number_of_sharers_and_not_the_address(tmp_path: Path, address: str, sharers: int) -> None:
-    world = World(tmp_path, count_open=lambda _address: 3)
+def test_event_has_the_number_of_sharers_and_not_the_address(address: str, sharers: int) -> None:
+    world = World(count_open=lambda _address: 3)
     session = world.session(address=address)
     assert session.trace is not None
+    session.trace.subscribed([b"/a"])
     session.trace.ended()
     lines = []
     while (line := world.recorder.next()) is not None:
         lines.append(line)
-    assert [decode(line).sharers for line in lines] == [sharers, sharers]
+    assert [decode(line).sharers for line in lines] == [sharers] * 3
     assert not any(address and address.encode() in line for line in lines)
     assert all((b"sharers" in line) == (sharers > 1) for line in lines)
 
 
-def test_one_address_leaves_half_of_the_queue_to_others(tmp_path: Path) -> None:
+def test_one_address_leaves_half_of_the_queue_to_others() -> None:
     """A flood of one client used to cause drops of others' events."""
-    world = World(tmp_path, max_queued=100)
+    world = World(max_queued=100)
     hog = [world.session(number=n, address=f"2001:db8::{n}") for n in range(3)]
     for number in range(100):
         world.hub.subscribe(hog[number % 3], {f"/{number}": 0})
@@ -339,8 +428,8 @@ def test_one_address_leaves_half_of_the_queue_to_others(tmp_path: Path) -> None:
     assert world.recorder._waiting == {}
 
 
-def test_one_address_leaves_half_of_the_memory_to_others(tmp_path: Path) -> None:
-    world = World(tmp_path, max_bytes=100_000)
+def test_one_address_leaves_half_of_the_memory_to_others() -> None:
+    world = World(max_bytes=100_000)
     names = [f"/{'x' * 200}/{n}".encode() for n in range(20)]
     for address, bound in (("192.0.2.1", 50_000), ("192.0.2.2", 75_000), ("192.0.2.3", 87_500)):
         session = world.session(address=address)

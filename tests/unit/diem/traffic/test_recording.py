@@ -10,12 +10,13 @@ import pytest
 import structlog
 
 from diem.fanout.fanout import UpdateCounter
-from diem.process.auth import SharedKey
+from diem.fanout.session import DeliveryStats, Session
 from diem.process.clock import ManualClock
 from diem.protocol.traffic import TrafficEvent, Type, decode
 from diem.traffic import recording as module
 from diem.traffic.recorder import Recorder
 from diem.traffic.recording import Flusher, samples
+from diem.traffic.salt import DAY_MS, DailySalt
 from diem.traffic.sinks import SinkUnavailable
 from tests.support.patience import PATIENCE_S
 
@@ -46,16 +47,17 @@ class MemorySink:
 
 
 class World:
-    def __init__(self, directory: Path, **bounds: Any) -> None:
+    def __init__(self, **bounds: Any) -> None:
         self.clock = ManualClock(wall_ms=START + 1)
         self.sink = MemorySink()
-        salt = SharedKey.create(directory / "traffic.salt")
+        salt = DailySalt(b"salt", START // DAY_MS)
         self.recorder = Recorder("websocket-1", salt, self.clock.wall_ms, UpdateCounter(), **bounds)
         self.flusher = Flusher(self.recorder, self.sink, self.clock)
 
     def clients(self, count: int) -> None:
         for number in range(count):
-            self.recorder.connected(None, number.to_bytes(8))
+            session = Session(lambda _: None, lambda _: None, DeliveryStats())
+            self.recorder.begin(self.recorder.connected(session, None, number.to_bytes(8)))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -87,7 +89,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_everything_arrives_once_and_in_order(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World()
     async with world.running():
         world.clients(3000)
         await until(lambda: world.flusher.written == 3000)
@@ -102,7 +104,7 @@ async def test_everything_arrives_once_and_in_order(tmp_path: Path) -> None:
 
 
 async def test_counts_are_recorded_at_full_minutes_and_at_the_end(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World()
     async with world.running():
         world.clients(1)
         await until(lambda: world.sink.events)
@@ -116,7 +118,7 @@ async def test_counts_are_recorded_at_full_minutes_and_at_the_end(tmp_path: Path
 
 
 async def test_counts_do_not_wait_until_a_clock_that_was_set_back_is_there_again(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World()
 
     def later() -> list[TrafficEvent]:
         world.clock.advance(5)
@@ -130,7 +132,7 @@ async def test_counts_do_not_wait_until_a_clock_that_was_set_back_is_there_again
 
 
 async def test_a_failed_batch_is_written_again_unchanged(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World()
     world.sink.fault = "disk"
     with structlog.testing.capture_logs() as logs:
         async with world.running():
@@ -144,7 +146,7 @@ async def test_a_failed_batch_is_written_again_unchanged(tmp_path: Path) -> None
 
 
 async def test_drops_are_counted_by_reason_and_logged_once_a_minute(tmp_path: Path) -> None:
-    world = World(tmp_path, max_queued=5)
+    world = World(max_queued=5)
     world.sink.fault = "kafka"
     with structlog.testing.capture_logs() as logs:
         async with world.running():
@@ -165,7 +167,7 @@ async def test_drops_are_counted_by_reason_and_logged_once_a_minute(tmp_path: Pa
 
 
 async def test_the_account_is_even(tmp_path: Path) -> None:
-    world = World(tmp_path, max_queued=5)
+    world = World(max_queued=5)
     async with world.running():
         world.clients(8)
         even = world.figures
@@ -183,7 +185,7 @@ async def test_the_account_is_even(tmp_path: Path) -> None:
 
 
 async def test_what_a_sink_that_hangs_leaves_is_lost_with_the_process(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World()
     world.sink.hangs = True
     task = asyncio.create_task(world.flusher.run())
     world.clients(4)

@@ -10,12 +10,12 @@ import pytest
 from diem.fanout.fanout import UpdateCounter
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.session import Session
-from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.protocol.feed import Batch
 from diem.protocol.traffic import decode
 from diem.protocol.update import Change, encode
 from diem.traffic.recorder import Recorder
+from diem.traffic.salt import DAY_MS, DailySalt
 from metadata.costs import DEFAULT
 from metadata.placement.instance import from_statistics
 from metadata.placement.options import PlanOptions
@@ -42,7 +42,7 @@ class World:
         self.hub.fanout.update_counter = UpdateCounter()
         self.sequence = 0
         self.open: dict[str, int] = {}
-        salt = SharedKey.create(directory / "traffic.salt")
+        salt = DailySalt(b"salt", START // DAY_MS)
         self.recorder = Recorder(
             "websocket-1",
             salt,
@@ -58,7 +58,7 @@ class World:
     def session(self, number: int, address: str) -> Session:
         session = Session(lambda _: None, lambda _: None, self.hub.fanout.stats)
         self.open[address] = self.open.get(address, 0) + 1
-        session.trace = self.recorder.connected(f"client-{number}", number.to_bytes(8), address)
+        session.trace = self.recorder.connected(session, f"client-{number}", number.to_bytes(8), address)
         self.hub.fanout.join(session)
         return session
 

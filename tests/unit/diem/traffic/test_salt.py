@@ -1,0 +1,84 @@
+"""The salt of a day: the same for all processes, and nothing leads back to an earlier day."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from diem.process.auth import BadKeyFile, SharedKey
+from diem.traffic.salt import DAY_MS, DailySalt
+
+NOW = 1_700_000_000_000
+
+
+def test_each_day_has_its_pseudonyms_on_every_machine(tmp_path: Path) -> None:
+    SharedKey.create(tmp_path / "one")
+    (tmp_path / "two").write_bytes((tmp_path / "one").read_bytes())
+    (tmp_path / "two").chmod(0o600)
+    one = DailySalt.load(tmp_path / "one", NOW)
+    today = one.pseudonym(b"client")
+    assert one.advance(NOW + 5 * DAY_MS)
+    two = DailySalt.load(tmp_path / "two", NOW + 5 * DAY_MS)
+    assert today != one.pseudonym(b"client") == two.pseudonym(b"client") != two.pseudonym(b"another")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert DailySalt.load(tmp_path / "one", NOW + 5 * DAY_MS).pseudonym(b"client") == one.pseudonym(b"client")
+
+
+def test_the_file_has_the_salt_of_today_alone(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.salt"
+    SharedKey.create(path)
+    original = path.read_text(encoding="ascii")
+    salt = DailySalt.load(path, NOW)
+    found = path.read_text(encoding="ascii")
+    assert re.fullmatch(r"2023-11-14\.[0-9a-f]{64}\n", found)
+    assert original not in found
+    assert oct(path.stat().st_mode)[-3:] == "600"
+    assert [each.name for each in tmp_path.iterdir()] == ["traffic.salt"]
+    salt.advance(NOW + DAY_MS)
+    assert path.read_text(encoding="ascii").startswith("2023-11-15.")
+    # `diem up` takes it as it is.
+    SharedKey.create(path)
+
+
+def test_the_salt_never_goes_back(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.salt"
+    SharedKey.create(path)
+    salt = DailySalt.load(path, NOW + DAY_MS)
+    later, file = salt.pseudonym(b"client"), path.read_bytes()
+    for clock in (NOW, 0, NOW + DAY_MS):
+        assert not salt.advance(clock)
+        assert DailySalt.load(path, clock).pseudonym(b"client") == later
+    assert path.read_bytes() == file
+
+
+def test_a_salt_that_cannot_be_written_is_used_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "traffic.salt"
+    SharedKey.create(path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(30, "Read-only file system")
+
+    monkeypatch.setattr("diem.traffic.salt.tempfile.mkstemp", refuse)
+    before = path.read_bytes()
+    salt = DailySalt.load(path, NOW)
+    assert salt.pseudonym(b"client") == DailySalt.load(path, NOW).pseudonym(b"client")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["short", "2023-11-14 and more words of it", "\xff" * 20])
+def test_what_is_no_salt_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "traffic.salt"
+    path.write_text(content, encoding="latin-1")
+    path.chmod(0o600)
+    with pytest.raises(BadKeyFile):
+        DailySalt.load(path, NOW)
+    path.chmod(0o644)
+    with pytest.raises(BadKeyFile, match="others may read it"):
+        DailySalt.load(path, NOW)
+
+
+def test_a_date_that_does_not_exist_is_part_of_a_key(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.salt"
+    path.write_text(f"2023-13-14.{'0' * 64}", encoding="ascii")
+    path.chmod(0o600)
+    assert DailySalt.load(path, NOW).day == NOW // DAY_MS

@@ -125,6 +125,7 @@ SECURITY_UNATTRIBUTED: Final = _counter(
 )
 
 # Client tokens.
+TOKENS_ISSUED: Final = _counter("tokens_issued", "Tokens of clients that were issued.")
 TOKENS_VERIFIED: Final = _counter("tokens_verified", "Tokens of clients that were verified.", "outcome")
 TOKEN_KEYS: Final = _gauge("token_keys", "Keys that client tokens are verified with.")
 TOKEN_KEYS_REVOKED: Final = _gauge("token_keys_revoked", "Revoked API keys whose tokens are refused.")

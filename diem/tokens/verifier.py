@@ -162,8 +162,8 @@ class Verifier:
                 found = jwt.api_jws.decode_complete(token, self._key(key), algorithms=[key.algorithm])
             except jwt.InvalidSignatureError:
                 continue
-            except jwt.InvalidTokenError:
-                raise TokenInvalid("its header is not valid") from None
+            except jwt.PyJWTError:
+                raise TokenInvalid("its header is not valid, or its key is not usable") from None
             return _object(found["payload"], "payload")
         raise TokenInvalid("its signature is wrong")
 

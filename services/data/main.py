@@ -21,6 +21,7 @@ from diem.process.tls import server_tls
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
 from services.data.access.plans import AccessPlans
+from services.data.access.signing import SigningKeys
 from services.data.api import ApiOptions, make_api
 from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
@@ -50,6 +51,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     clock = SystemClock()
     write_key = SharedKey.load(settings.write_key_file)
     internal_key = SharedKey.load(settings.internal_key_file)
+    signing = SigningKeys(settings.token_key_dir, clock)
+    signing.load()
     configured = config.load(settings.config or DEFAULT_CONFIG)
     sources = SourceRunner.configured(configured, clock)
     check_bind(settings.host, authenticated=True, what="public listener")
@@ -59,7 +62,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     if store is None:
         return
     publisher = _publisher(settings, store)
-    access = await Access.open(AccessPlans(each.plan for each in configured.plan), store, clock)
+    access = await Access.open(AccessPlans(each.plan for each in configured.plan), store, clock, signing)
     owner_of, options = sources.claims.owner_of, _api_options(settings)
     api = make_api(store, write_key, owner_of, options, clock, access=access, sources=sources.public_status)
     feed = FeedServer(store)

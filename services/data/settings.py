@@ -40,6 +40,11 @@ class Settings(TlsSettings, TrafficSettings):
         description="File of the key that writes need (mode 0600).",
         json_schema_extra={"shown_default": "<state dir>/write.key"},
     )
+    token_key_dir: Path = Field(
+        default_factory=lambda earlier: earlier["state_dir"] / "token-keys",
+        description="Directory of the keys that sign client tokens (mode 0700), which the newest does.",
+        json_schema_extra={"shown_default": "<state dir>/token-keys"},
+    )
     config: Path | None = Field(
         default=None, description="diem.toml with the sources; without it, the simulated market."
     )

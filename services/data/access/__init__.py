@@ -1,6 +1,6 @@
 """Access control: API keys, plans, quotas and usage; write keys (docs/access.md).
 
 Reading order: ``keys`` and ``plans``, ``quota`` (one key's or address's limits, pure), ``accounts`` (all quotas, daily
-units reserved in the store), ``last_use``, ``records`` (their SQL), ``access`` (what the rest of the service calls for
-readers), ``write_access`` (for writers).
+units reserved in the store), ``last_use``, ``records`` (their SQL), ``signing`` and ``tokens`` (client tokens for
+holders of API keys), ``access`` (what the rest of the service calls for readers), ``write_access`` (for writers).
 """

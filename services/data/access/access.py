@@ -11,12 +11,16 @@ import structlog
 from diem.process import metrics
 from diem.process.clock import Clock
 from diem.protocol.traffic import Accessed
+from diem.tokens.claims import Claims
+from diem.tokens.errors import TokenInvalid
 from services.data.access import records
 from services.data.access.accounts import AddressAccounts, KeyAccounts, UsageTracker, state_reason
 from services.data.access.keys import Key, Keyring, KeyState, WriteTerms, new_key
 from services.data.access.last_use import LastUse
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import Limit, Quota, QuotaDecision, QuotaReason, QuotaRequest, day_of
+from services.data.access.signing import SigningKeys
+from services.data.access.tokens import Tokens
 from services.data.errors import DataError
 from services.data.store import Store
 
@@ -116,10 +120,14 @@ class Access:
         ring: the keys of the store.
         store: stores keys and daily counts.
         clock: of minutes and days.
+        signing: keys that sign client tokens; None: one in memory, for tests.
     """
 
-    def __init__(self, plans: AccessPlans, ring: Keyring, store: Store, clock: Clock) -> None:
+    def __init__(
+        self, plans: AccessPlans, ring: Keyring, store: Store, clock: Clock, signing: SigningKeys | None = None
+    ) -> None:
         self.plans = plans
+        self.tokens = Tokens(ring, signing or SigningKeys(None, clock), clock)
         self.usage = Usage()
         self.usage_tracker = UsageTracker(lambda wanted: store.transact(partial(records.add_units, wanted=wanted)))
         self.last_use = LastUse(lambda used_ms: store.transact(partial(records.keep_last_uses, used_ms=used_ms)))
@@ -132,7 +140,7 @@ class Access:
         self._unknown = 0
 
     @classmethod
-    async def open(cls, plans: AccessPlans, store: Store, clock: Clock) -> Self:
+    async def open(cls, plans: AccessPlans, store: Store, clock: Clock, signing: SigningKeys | None = None) -> Self:
         """Load the store's keys.
 
         Raises:
@@ -142,7 +150,7 @@ class Access:
         in_use = {key.plan for key in ring.all() if key.state(clock.wall_ms()) is KeyState.VALID and not key.writes}
         if unconfigured := in_use - set(plans):
             _logger.warning("keys have plans that are not configured: they are refused", plans=sorted(unconfigured))
-        return cls(plans, ring, store, clock)
+        return cls(plans, ring, store, clock, signing)
 
     # Requests
 
@@ -155,7 +163,21 @@ class Access:
             return QuotaDecision(refused or QuotaReason.UNKNOWN, key=key)
         if key.writes:
             return QuotaDecision(QuotaReason.WRITE_ONLY, key=key)
-        self.last_use.touch(key.id, now_ms)
+        return await self._admit(key, request, None)
+
+    async def admit_token(self, token: str, request: QuotaRequest) -> QuotaDecision:
+        """Admit or refuse a request with a client token: by the plan of its key now, and by its own prefixes."""
+        try:
+            claims, key = await self.tokens.verify(token)
+        except TokenInvalid:
+            return QuotaDecision(QuotaReason.UNVERIFIED)
+        refused = state_reason(key, self._clock.wall_ms())
+        if refused is not None:
+            return QuotaDecision(refused, key=key)
+        return await self._admit(key, request, claims)
+
+    async def _admit(self, key: Key, request: QuotaRequest, claims: Claims | None) -> QuotaDecision:
+        self.last_use.touch(key.id, self._clock.wall_ms())
         plan = self.plans.get(key.plan)
         if plan is None:
             return self._count(QuotaDecision(QuotaReason.NO_PLAN, key.plan, key=key), request)
@@ -165,6 +187,8 @@ class Access:
             return QuotaDecision(reason, key=key)
         if reason is QuotaReason.ADMITTED:
             reason = _allowed(plan, request)
+            if claims is not None and request.endpoint is not None and not claims.allows(request.endpoint):
+                reason = QuotaReason.PREFIX
         return self._count(self._decision(reason, plan, self._accounts.quota(key, plan), key), request)
 
     def admit_anonymous(self, plan: AccessPlan, address: str, request: QuotaRequest) -> QuotaDecision:
@@ -205,6 +229,7 @@ class Access:
         now_ms = self._clock.wall_ms()
         yield metrics.ACCESS_KEYS.sample(sum(key.state(now_ms) is KeyState.VALID for key in self._ring.all()))
         yield metrics.ACCESS_RESERVATIONS.sample(self.usage_tracker.commits)
+        yield from self.tokens.samples()
 
     # Administration
 

@@ -9,7 +9,7 @@ import hmac
 import re
 import secrets
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -156,6 +156,12 @@ class Keyring:
         """Return the key with this text, if it is valid at ``now_ms``."""
         key = self.find(text)
         return key if key is not None and key.state(now_ms) is KeyState.VALID else None
+
+    def revoked_since(self, since_ms: int) -> Iterator[tuple[str, int]]:
+        """Yield id and time of each revocation of an API key after a Unix time in milliseconds."""
+        for key in self._keys.values():
+            if key.revoked_ms is not None and key.revoked_ms > since_ms and not key.writes:
+                yield key.id, key.revoked_ms
 
     def oldest_invalid(self, now_ms: int) -> Key | None:
         """Return the key to replace by a new one, which was revoked or expired first; None while there is room.

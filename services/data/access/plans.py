@@ -15,6 +15,9 @@ ANONYMOUS: Final = "anonymous"
 PLAN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
 MINUTE_S: Final = 60
 DAY_S: Final = 86_400
+MAX_TOKEN_S: Final = 1800
+"""Longest life of a client token in seconds, and the default: so long it is valid after a change of its plan."""
+MIN_TOKEN_S: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,8 @@ class AccessPlan:
     per_minute: int | None = None
     per_day: int | None = None
     prefixes: tuple[str, ...] = ()
+    token_s: int = MAX_TOKEN_S
+    """Seconds until client tokens expire."""
 
     def may_read(self, endpoint: str) -> bool:
         """Return whether an endpoint is one of the prefixes or below one."""
@@ -76,8 +81,12 @@ class PlanConfig(BaseModel):
     prefixes: list[Annotated[str, AfterValidator(_prefix)]] | None = Field(
         default=None, min_length=1, max_length=100, description="Endpoints, and what is below them; without it, all."
     )
+    token_seconds: int = Field(
+        default=MAX_TOKEN_S, ge=MIN_TOKEN_S, le=MAX_TOKEN_S, description="Seconds until client tokens expire."
+    )
 
     @property
     def plan(self) -> AccessPlan:
         """The declared plan."""
-        return AccessPlan(self.name, self.per_minute, self.per_day, tuple(self.prefixes or ()))
+        prefixes = tuple(self.prefixes or ())
+        return AccessPlan(self.name, self.per_minute, self.per_day, prefixes, self.token_seconds)

@@ -206,6 +206,8 @@ class QuotaReason(StrEnum):
     """The key is unknown."""
     REVOKED = "revoked"
     EXPIRED = "expired"
+    UNVERIFIED = "unverified"
+    """The client token is not valid, or has expired."""
     NO_PLAN = "no_plan"
     """The plan of the key is no longer configured."""
     READ_ONLY = "read_only"

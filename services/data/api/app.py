@@ -26,12 +26,13 @@ from services.data.api import problems
 from services.data.api.catalogue import Catalogue
 from services.data.api.cors import Cors
 from services.data.api.data import PREFIX, DataApi, OwnerOf
-from services.data.api.guard import LOOPBACK_NAMES, USAGE, Guard
+from services.data.api.guard import KEY_SET, LOOPBACK_NAMES, TOKENS, USAGE, Guard
 from services.data.api.history import PREFIX as HISTORY
 from services.data.api.history import HistoryApi
 from services.data.api.page import Page
 from services.data.api.status import PATH as SOURCES
 from services.data.api.status import SourcesApi, SourcesStatus, UsageApi
+from services.data.api.tokens import TokensApi
 from services.data.limits import CONCURRENT_READS, READ_RATE, READ_RATE_LOOPBACK
 from services.data.store import Store
 
@@ -77,6 +78,7 @@ def make_api(
     access = access or Access(AccessPlans(), Keyring(), store, clock)
     write_access = WriteAccess(write_key, access, clock)
     data = DataApi(store, Catalogue(store, clock), write_access, owner_of)
+    tokens = TokensApi(access)
     page = Page(options.page_dir, options.mode, options.servers, options.metadata)
 
     application = Starlette(
@@ -88,6 +90,8 @@ def make_api(
             Route(_ENDPOINT, data.delete, methods=["DELETE"]),
             Route(HISTORY + "/{endpoint:rest}", HistoryApi(store).versions, methods=["GET"]),
             Route(USAGE, UsageApi(access, clock).usage, methods=["GET"]),
+            Route(TOKENS, tokens.mint, methods=["POST"]),
+            Route(KEY_SET, tokens.keys, methods=["GET"]),
             Route(SOURCES, SourcesApi(sources).sources, methods=["GET"]),
             Route("/config.json", page.config, methods=["GET"]),
             Route("/openapi.json", page.openapi, methods=["GET"]),

@@ -26,9 +26,12 @@ class Cors:
             return {}
         return {"Access-Control-Allow-Origin": allowed, "Access-Control-Expose-Headers": _EXPOSED}
 
-    def of_preflight(self, origin: str | None, requested_headers: str | None) -> Mapping[str, str] | None:
+    def of_preflight(
+        self, origin: str | None, requested_headers: str | None, methods: str = "GET, HEAD"
+    ) -> Mapping[str, str] | None:
         """Return the header fields of the answer to a preflight request for a read; None refuses it.
 
+        ``methods`` are those of the resource that change nothing.
         A preflight never contains a key. One that announces an Authorization field is allowed: if the request itself
         has no key, it is refused, or its answer is withheld from the page.
         """
@@ -38,8 +41,8 @@ class Cors:
             return None
         return {
             "Access-Control-Allow-Origin": allowed,
-            "Access-Control-Allow-Methods": "GET, HEAD",
-            "Access-Control-Allow-Headers": "If-None-Match, Accept, Authorization",
+            "Access-Control-Allow-Methods": methods,
+            "Access-Control-Allow-Headers": "If-None-Match, Accept, Authorization, Content-Type",
             "Access-Control-Max-Age": str(_MAX_AGE_S),
             "Vary": "Origin, Access-Control-Request-Headers",
         }

@@ -16,6 +16,7 @@ from diem.process.security_log import SecurityEvent
 from services.data.access.access import INVALID, Access
 from services.data.access.keys import Key, bearer_key
 from services.data.access.quota import QuotaDecision, QuotaReason, QuotaRequest, rate_limit_fields
+from services.data.access.tokens import client_token
 from services.data.access.write_access import WriteAccess, Writer
 from services.data.api import cost
 from services.data.api.cors import Cors
@@ -88,6 +89,8 @@ _OF_ENDPOINTS: Final = ("/v1/data", "/v1/history")
 # Pages of other origins must not even embed these answers.
 _READ_HEADERS: Final = (*SECURITY_HEADERS, (b"cross-origin-resource-policy", b"same-origin"))
 USAGE: Final = "/v1/usage"
+TOKENS: Final = "/v1/tokens"
+KEY_SET: Final = "/v1/tokens/keys"
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -149,7 +152,7 @@ class Guard(RestMiddleware):
         else:
             admitted = await self._admit_reader(scope, headers)
         decision = RequestDecision(admitted.app, admitted.fields, pays=admitted.pays)
-        if scope["method"] not in _READS:
+        if not _is_read(scope):
             return decision
         cors = self._cors.of_answer(headers.get("origin"), shows_key=admitted.shows_key)
         return decision._replace(
@@ -171,10 +174,14 @@ class Guard(RestMiddleware):
         """Admit a request that is not privileged by the plan of its API key, or else of its address."""
         versioned = _is_versioned(scope)
         quota_request = _quota_request(scope)
-        text = bearer_key(headers.get("authorization")) if versioned else None
-        if text is None:
+        authorization = headers.get("authorization") if versioned else None
+        text, token = bearer_key(authorization), client_token(authorization)
+        if text is not None:
+            decision = await self._access.admit(text, quota_request)
+        elif token is not None:
+            decision = await self._access.admit_token(token, quota_request)
+        else:
             return self._without_key(scope, headers, quota_request)
-        decision = await self._access.admit(text, quota_request)
         scope[_READER] = decision.key
         if decision.reason is not QuotaReason.ADMITTED:
             _record_refusal(scope, headers, decision)
@@ -188,7 +195,7 @@ class Guard(RestMiddleware):
 
     def _without_key(self, scope: Scope, headers: Headers, quota_request: QuotaRequest) -> "_Admission":
         versioned = _is_versioned(scope)
-        preflight = scope["method"] == "OPTIONS" and headers.get("access-control-request-method") in _READS
+        preflight = scope["method"] == "OPTIONS" and _is_read(scope, headers.get("access-control-request-method"))
         plan = self._access.plans.anonymous
         anonymous = versioned and self._anonymous(client_address(scope))
         if anonymous and plan is not None and not preflight and not quota_request.free:
@@ -201,13 +208,15 @@ class Guard(RestMiddleware):
             return _Admission(beyond)
         # Browsers send preflights without the key that the request itself will have.
         if preflight and versioned:
-            return _Admission(self._preflight(headers))
-        if versioned and not anonymous:
+            return _Admission(self._preflight(scope, headers))
+        if versioned and not anonymous and scope["path"] != KEY_SET:
             return _Admission(unauthorised("reading needs an API key here"))
         return _Admission(self._slots if versioned else self._app, pays=True)
 
-    def _preflight(self, headers: Headers) -> Response:
-        granted = self._cors.of_preflight(headers.get("origin"), headers.get("access-control-request-headers"))
+    def _preflight(self, scope: Scope, headers: Headers) -> Response:
+        methods = "POST" if scope["path"] == TOKENS else "GET, HEAD"
+        requested = headers.get("access-control-request-headers")
+        granted = self._cors.of_preflight(headers.get("origin"), requested, methods)
         if granted is None:
             return problem(403, "origin", "pages of this origin may read with an API key only")
         return Response(status_code=204, headers=dict(granted))
@@ -226,11 +235,12 @@ class Guard(RestMiddleware):
         return None if reason is None else quota_problem(QuotaDecision(reason))
 
 
-_UNCOUNTED: Final = INVALID | {QuotaReason.WRITE_ONLY}
+_UNCOUNTED: Final = INVALID | {QuotaReason.WRITE_ONLY, QuotaReason.UNVERIFIED}
 _KINDS: Final = {
     QuotaReason.UNKNOWN: SecurityEvent.WRONG_API_KEY,
     QuotaReason.REVOKED: SecurityEvent.REVOKED_KEY,
     QuotaReason.EXPIRED: SecurityEvent.REVOKED_KEY,
+    QuotaReason.UNVERIFIED: SecurityEvent.WRONG_TOKEN,
     QuotaReason.NO_PLAN: SecurityEvent.FORBIDDEN,
     QuotaReason.READ_ONLY: SecurityEvent.FORBIDDEN,
     QuotaReason.WRITE_ONLY: SecurityEvent.FORBIDDEN,
@@ -276,7 +286,14 @@ def _quota_request(scope: Scope) -> QuotaRequest:
     path: str = scope["path"]
     resource = next((prefix for prefix in _OF_ENDPOINTS if path.startswith(f"{prefix}/")), None)
     endpoint = None if resource is None else path.removeprefix(resource)
-    return QuotaRequest(endpoint, writes=scope["method"] in _WRITES, free=path == USAGE)
+    writes = scope["method"] in _WRITES and not _is_read(scope)
+    return QuotaRequest(endpoint, writes=writes, free=path == USAGE)
+
+
+def _is_read(scope: Scope, method: str | None = None) -> bool:
+    """Return whether a method (None: the request's) changes nothing, so that API keys may use it."""
+    method = method or scope["method"]
+    return method in _READS or (method == "POST" and scope["path"] == TOKENS)
 
 
 def writer_of(scope: Scope) -> Writer | None:

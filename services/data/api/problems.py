@@ -13,6 +13,7 @@ from services.data import errors
 from services.data.access.access import UnknownPlan
 from services.data.access.keys import TooManyKeys
 from services.data.access.quota import QuotaDecision, QuotaReason
+from services.data.access.tokens import PrefixNotInPlan, TokenTooLarge
 from services.data.access.write_access import WriteReason, WriteRefusal
 
 _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
@@ -28,6 +29,8 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (errors.IdempotencyKeyReused, 422, ""),
     (errors.TooManyEndpoints, 422, ""),
     (UnknownPlan, 422, ""),
+    (PrefixNotInPlan, 403, "not_in_plan"),
+    (TokenTooLarge, 422, "token_too_large"),
     (TooManyKeys, 409, "too_many_keys"),
     (errors.StoreUnavailable, 503, ""),
 )
@@ -36,6 +39,7 @@ REFUSALS: Final = {
     QuotaReason.UNKNOWN: (401, "unauthorised", "this API key is not known here"),
     QuotaReason.REVOKED: (401, "key_revoked", "this key was revoked"),
     QuotaReason.EXPIRED: (401, "key_expired", "this key has expired"),
+    QuotaReason.UNVERIFIED: (401, "unauthorised", "this token is not valid here, or has expired"),
     QuotaReason.NO_PLAN: (403, "no_plan", "the plan of this API key is no longer offered"),
     QuotaReason.READ_ONLY: (403, "read_only", "this API key is for reading: a write needs a write key"),
     QuotaReason.WRITE_ONLY: (403, "write_only", "this key is for writing: reading needs an API key"),

@@ -186,8 +186,8 @@ async def test_keys_from_the_command_line(tmp_path: Path) -> None:
     assert "key created" in logged
     for secret in secrets:
         assert secret not in logged + listed
-        for file in state.iterdir():
-            assert secret.encode() not in file.read_bytes()
+        for file in state.rglob("*"):
+            assert not file.is_file() or secret.encode() not in file.read_bytes()
 
 
 @pytest.mark.usefixtures("any_database")

@@ -1,0 +1,167 @@
+"""Keys that sign client tokens: files in a directory, of which the newest signs, read again while the service runs.
+
+A file ``<kid>.key`` is a key file like the others (mode 0600, see :mod:`diem.process.auth`); the Ed25519 key pair is
+derived from its text. To rotate, add a file. The new key is published at once and signs a minute later, when every
+verifier has it; the old one stays published until its last token has expired. To withdraw all tokens of a key, remove
+its file. A rotation needs no restart, and no state but the times of the files.
+"""
+
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from diem.process.auth import BadKeyFile, SharedKey, foreign_owner
+from diem.process.clock import Clock
+from diem.tokens.key_set import TokenKey
+from diem.tokens.verifier import LEEWAY_S
+from services.data.access.plans import MAX_TOKEN_S
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+SUFFIX: Final = ".key"
+PUBLISHED_BEFORE_USE_S: Final = 60.0
+"""A new key signs after so long: verifiers poll the public keys every 20 s."""
+RETIRED_AFTER_S: Final = MAX_TOKEN_S + 2 * LEEWAY_S
+"""A key is no longer published so long after its successor began to sign."""
+MAX_FILES: Final = 16
+"""Most key files; a directory with more is refused."""
+_CHECK_EVERY_S: Final = 2.0
+_KID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DERIVATION: Final = b"DIEM client tokens: Ed25519 private key"
+
+_logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A key pair."""
+
+    kid: str
+    private: "Ed25519PrivateKey" = field(repr=False)
+    public: TokenKey
+    created_s: float
+    """Unix time at which the file was made or last changed."""
+
+
+class SigningKeys:
+    """The key pairs of a directory, which is made with a first key if there is none.
+
+    Args:
+        directory: of the files; None keeps one key in memory, for tests.
+        clock: its wall clock is compared with the times of the files.
+    """
+
+    def __init__(self, directory: Path | None, clock: Clock) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._checked_at = clock.monotonic()
+        self._seen: tuple[tuple[object, ...], ...] = ()
+        self._keys: tuple[SigningKey, ...] = ()
+        """The oldest first."""
+        self._failed = ""
+
+    def load(self) -> None:
+        """Read all keys at the start.
+
+        Raises:
+            BadKeyFile: the directory or a file is unreadable, another user's, open to others, or not a key.
+        """
+        if self._directory is None:
+            self._keys = (_derived("memory", SharedKey(secrets.token_urlsafe(32)), 0.0),)
+            return
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_directory(self._directory)
+            if not _files(self._directory):
+                now = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
+                SharedKey.create(self._directory / f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}{SUFFIX}")
+            self._read()
+        except OSError as error:
+            raise BadKeyFile(self._directory, error.strerror or str(error)) from error
+
+    def signing(self) -> SigningKey:
+        """Return the key that signs: the newest that verifiers had time to read."""
+        self._refresh()
+        used_since = self._now_s() - PUBLISHED_BEFORE_USE_S
+        return max((key for key in self._keys if key.created_s <= used_since), key=_age, default=self._keys[0])
+
+    def published(self) -> Iterable[SigningKey]:
+        """Return the keys whose tokens are valid, the oldest first."""
+        self._refresh()
+        retired_since = self._now_s() - RETIRED_AFTER_S - PUBLISHED_BEFORE_USE_S
+        for key, successor in zip(self._keys, (*self._keys[1:], None), strict=True):
+            if successor is None or successor.created_s > retired_since:
+                yield key
+
+    def _refresh(self) -> None:
+        """Read the files again if they changed; faulty ones are logged, and the keys before them are kept."""
+        now = self._clock.monotonic()
+        if not self._keys:
+            self.load()
+        if self._directory is None or now - self._checked_at < _CHECK_EVERY_S:
+            return
+        self._checked_at = now
+        try:
+            _check_directory(self._directory)
+            self._read()
+        except (BadKeyFile, OSError) as error:
+            if str(error) != self._failed:
+                self._failed = str(error)
+                _logger.warning("keys for client tokens not read", error=self._failed)
+
+    def _read(self) -> None:
+        directory = self._directory
+        found = () if directory is None else _files(directory)
+        if directory is None or found == self._seen:
+            return
+        if not found:
+            raise BadKeyFile(directory, "no key for client tokens is left")
+        if len(found) > MAX_FILES:
+            raise BadKeyFile(directory, f"more than {MAX_FILES} files: remove old ones")
+        keys = []
+        for path, _, changed_ns, _ in found:
+            if _KID.fullmatch(path.stem) is None:
+                raise BadKeyFile(path, "the name, which is the key id, has letters, digits, points and dashes only")
+            keys.append(_derived(path.stem, SharedKey.load(path), changed_ns / 1e9))
+        self._keys = tuple(sorted(keys, key=_age))
+        self._seen, self._failed = found, ""
+        _logger.info("keys for client tokens", kids=[key.kid for key in self._keys])
+
+    def _now_s(self) -> float:
+        return self._clock.wall_ms() / 1000
+
+
+def _age(key: SigningKey) -> tuple[float, str]:
+    return key.created_s, key.kid
+
+
+def _files(directory: Path) -> tuple[tuple[Path, int, int, int], ...]:
+    """Return the key files, each with what changes when it is replaced."""
+    paths = sorted(path for path in directory.iterdir() if path.suffix == SUFFIX)
+    status = [(path, path.stat()) for path in paths]
+    # Unlike the time of modification, that of the last change of the inode cannot be set back.
+    return tuple((path, found.st_ino, found.st_ctime_ns, found.st_size) for path, found in status)
+
+
+def _check_directory(directory: Path) -> None:
+    status = directory.stat()
+    if owner := foreign_owner(status):
+        raise BadKeyFile(directory, f"it belongs to user {owner}, who could sign any token: remove it, or chown it")
+    if status.st_mode & 0o022:
+        raise BadKeyFile(directory, f"others may write it: run chmod go-w {directory}")
+
+
+def _derived(kid: str, key: SharedKey, created_s: float) -> SigningKey:
+    # Imported here, where a service that has tokens gets: it takes 20 ms.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+
+    private = Ed25519PrivateKey.from_private_bytes(key.digest(_DERIVATION))
+    public = TokenKey(kid, "EdDSA", private.public_key().public_bytes_raw())
+    return SigningKey(kid, private, public, created_s)

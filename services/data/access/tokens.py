@@ -1,0 +1,173 @@
+"""Client tokens: issue them for API keys, publish what verifies them, verify those of requests (docs/access.md).
+
+PyJWT is loaded in a thread, when the first token is issued or shown: that takes 0.2 s of CPU.
+"""
+
+import asyncio
+import base64
+from collections.abc import Iterable
+from hashlib import blake2b
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from diem.errors import DiemError
+from diem.process import metrics
+from diem.process.clock import Clock
+from diem.tokens.claims import EVERYTHING, Claims
+from diem.tokens.errors import TokenRevoked
+from diem.tokens.key_set import TokenKey
+from diem.tokens.verifier import AUDIENCE, ISSUER, MAX_TOKEN_BYTES, Verifier
+from services.data.access.keys import Key, Keyring
+from services.data.access.plans import AccessPlan
+from services.data.access.signing import SigningKeys
+
+REVOKED_FOR_S: Final = 3600
+"""Revoked API keys are published for so long, twice the longest life of a token."""
+
+
+class TokenTooLarge(DiemError):
+    """The prefixes make a token larger than verifiers accept."""
+
+    def __str__(self) -> str:
+        return f"the token would have more than {MAX_TOKEN_BYTES} bytes: request it with fewer prefixes"
+
+
+class PrefixNotInPlan(DiemError):
+    """Requested prefixes that the plan of the API key does not cover."""
+
+    def __str__(self) -> str:
+        return "the plan does not cover all requested prefixes"
+
+
+class TokenRequest(NamedTuple):
+    """What a token is requested for."""
+
+    subject: str = ""
+    """The holder's own name for the user; empty: the API key itself."""
+    prefixes: tuple[str, ...] = ()
+    """Rights, within those of the plan; empty: all of the plan."""
+    seconds: int | None = None
+    """Time until it expires, within that of the plan; None: the plan's."""
+
+
+class Minted(NamedTuple):
+    """A new token."""
+
+    token: str
+    expires: int
+    """Unix time in seconds."""
+
+
+class KeyDocument(NamedTuple):
+    """The published JWK Set."""
+
+    body: bytes
+    etag: str
+
+
+class Tokens:
+    """Tokens of one Data Service.
+
+    Args:
+        ring: the API keys.
+        signing: the keys that sign.
+        clock: of ``iat`` and ``exp``.
+    """
+
+    def __init__(self, ring: Keyring, signing: SigningKeys, clock: Clock) -> None:
+        self._ring = ring
+        self._signing = signing
+        self._clock = clock
+        self._verifier = Verifier()
+        self._jwt: ModuleType | None = None
+        self.minted = 0
+
+    async def mint(self, key: Key, plan: AccessPlan, wanted: TokenRequest) -> Minted:
+        """Return a token for a key that is valid now.
+
+        Raises:
+            PrefixNotInPlan: it would see more than the key may read.
+            TokenTooLarge: it would be too large for verifiers.
+        """
+        prefixes = _granted(plan, wanted.prefixes)
+        jwt = await self._loaded()
+        now_s = self._clock.wall_ms() // 1000
+        expires = now_s + min(wanted.seconds or plan.token_s, plan.token_s)
+        if key.expires_ms is not None:
+            expires = min(expires, key.expires_ms // 1000)
+        signing = self._signing.signing()
+        claims = {
+            "iss": ISSUER,
+            "aud": AUDIENCE,
+            "sub": f"{key.id}/{wanted.subject}" if wanted.subject else key.id,
+            "key": key.id,
+            "prefixes": prefixes,
+            "iat": now_s,
+            "exp": expires,
+        }
+        token: str = jwt.encode(claims, signing.private, "EdDSA", headers={"kid": signing.kid})
+        if len(token) > MAX_TOKEN_BYTES:
+            raise TokenTooLarge
+        self.minted += 1
+        return Minted(token, expires)
+
+    async def verify(self, token: str) -> tuple[Claims, Key]:
+        """Return the claims of a token that this service issued, and its API key, valid or not.
+
+        Raises:
+            TokenInvalid: it is not valid, or its key is gone.
+        """
+        await self._loaded()
+        self._verifier.replace_keys(key.public for key in self._signing.published())
+        claims = self._verifier.verify(token, self._clock.wall_ms() / 1000)
+        key = self._ring.get(claims.key or "")
+        if key is None:
+            raise TokenRevoked
+        return claims, key
+
+    def document(self) -> KeyDocument:
+        """Return the public keys, and the API keys that were revoked within the last hour."""
+        since_ms = self._clock.wall_ms() - REVOKED_FOR_S * 1000
+        revoked = {key_id: at_ms // 1000 for key_id, at_ms in self._ring.revoked_since(since_ms)}
+        body = orjson.dumps({"keys": [_jwk(key.public) for key in self._signing.published()], "revoked": revoked})
+        return KeyDocument(body, f'"{blake2b(body, digest_size=12).hexdigest()}"')
+
+    async def _loaded(self) -> ModuleType:
+        if self._jwt is None:
+            self._jwt = await asyncio.to_thread(_pyjwt)
+        return self._jwt
+
+    def samples(self) -> Iterable[metrics.Sample]:
+        """Return the metrics."""
+        yield metrics.TOKENS_ISSUED.sample(self.minted)
+        for outcome, count in self._verifier.outcomes.items():
+            yield metrics.TOKENS_VERIFIED.sample(count, outcome)
+
+
+def client_token(header: str | None) -> str | None:
+    """Return the token in an Authorization header, valid or not; None for anything else, as an API key."""
+    scheme, _, text = (header or "").partition(" ")
+    text = text.strip()
+    return text if scheme.lower() == "bearer" and text.count(".") == 2 else None
+
+
+def _granted(plan: AccessPlan, wanted: tuple[str, ...]) -> list[str]:
+    """Return the prefixes of a token."""
+    of_plan = plan.prefixes or (EVERYTHING,)
+    rights = Claims("", None, of_plan, 0.0, 0.0)
+    if not all(rights.everything if prefix == EVERYTHING else rights.allows(prefix) for prefix in wanted):
+        raise PrefixNotInPlan
+    return list(wanted or of_plan)
+
+
+def _jwk(key: TokenKey) -> dict[str, Any]:
+    x = base64.urlsafe_b64encode(key.material).rstrip(b"=").decode("ascii")
+    return {"kty": "OKP", "crv": "Ed25519", "kid": key.kid, "x": x, "alg": key.algorithm, "use": "sig"}
+
+
+def _pyjwt() -> ModuleType:
+    import jwt  # noqa: PLC0415
+
+    return jwt

@@ -1,0 +1,255 @@
+"""POST /v1/tokens, GET /v1/tokens/keys, and tokens as credentials of reads."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from diem.process.auth import SharedKey
+from diem.process.clock import ManualClock
+from diem.process.limits import RateLimit
+from diem.tokens.key_set import parse_key_set
+from diem.tokens.verifier import Verifier
+from services.data.access.access import Access
+from services.data.access.keys import WriteTerms
+from services.data.access.plans import AccessPlan, AccessPlans
+from services.data.access.quota import day_of
+from services.data.api import ApiOptions, make_api
+from services.data.store import Store
+from tests.support.tokens import Issuer
+from tests.unit.services.data.conftest import BODY, WRITE_KEY, assert_problem
+
+NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
+PLANS = AccessPlans([AccessPlan("dam", per_day=20, prefixes=("/dam",)), AccessPlan("open")])
+
+
+@dataclass
+class World:
+    """A service without anonymous reads, with the endpoints /dam/a and /load/a."""
+
+    clock: ManualClock
+    access: Access
+    http: httpx.AsyncClient
+
+    @property
+    def now(self) -> float:
+        return self.clock.wall_ms() / 1000
+
+    async def key(self, plan: str = "dam") -> tuple[str, str]:
+        key, text = await self.access.create("a test", plan)
+        return key.id, text
+
+    async def mint(self, text: str, **wanted: Any) -> httpx.Response:
+        return await self.http.post("/v1/tokens", headers=bearer(text), json=wanted or None)
+
+    async def token(self, text: str, **wanted: Any) -> str:
+        answer = await self.mint(text, **wanted)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["token"])
+
+    async def used(self, key_id: str) -> int:
+        key = next(key for key in self.access.all_keys() if key.id == key_id)
+        return (await self.access.usage_of(key))[0]
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    clock = ManualClock(wall_ms=NOON)
+    store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=clock)
+    async with store.serving():
+        access = await Access.open(PLANS, store, clock)
+        options = ApiOptions(page_dir=tmp_path, anonymous=lambda _address: False, loopback_rate=RateLimit(1, 20))
+        api = make_api(store, SharedKey(WRITE_KEY), lambda _: None, options, clock, access=access)
+        transport = httpx.ASGITransport(api, client=("127.0.0.1", 5000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            for name in ("/dam/a", "/load/a"):
+                assert (await http.put(f"/v1/data{name}", json=BODY, headers=bearer(WRITE_KEY))).status_code == 200
+            yield World(clock, access, http)
+        await access.close()
+
+
+async def test_a_token_costs_one_read_and_is_verified_by_the_published_keys(world: World) -> None:
+    key_id, text = await world.key()
+    answer = await world.mint(text)
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    assert '"day";r=19' in answer.headers["ratelimit"]
+    assert await world.used(key_id) == 1
+    body = answer.json()
+    assert body.keys() == {"token", "expires"}
+    assert body["expires"] == world.now + 1800
+    keys = await world.http.get("/v1/tokens/keys")
+    assert keys.headers["content-type"] == "application/jwk-set+json"
+    claims = Verifier(parse_key_set(keys.content, secrets=False).keys).verify(body["token"], world.now)
+    assert (claims.key, claims.prefixes) == (key_id, ("/dam",))
+
+
+async def test_the_public_keys_need_no_key_and_are_read_conditionally(world: World) -> None:
+    first = await world.http.get("/v1/tokens/keys")
+    again = await world.http.get("/v1/tokens/keys", headers={"If-None-Match": first.headers["etag"]})
+    assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
+    assert first.headers["cache-control"] == "no-cache"
+    key_id, _ = await world.key()
+    await world.access.revoke(key_id)
+    changed = await world.http.get("/v1/tokens/keys", headers={"If-None-Match": first.headers["etag"]})
+    assert changed.json()["revoked"] == {key_id: int(world.now)}
+
+
+@pytest.mark.parametrize("credential", [None, WRITE_KEY, "diem_k3v9x0ab_" + "x" * 43, "a.b.c"])
+async def test_only_an_api_key_gets_a_token(world: World, credential: str | None) -> None:
+    headers = {} if credential is None else bearer(credential)
+    assert_problem(await world.http.post("/v1/tokens", headers=headers), 401, "unauthorised")
+
+
+async def test_a_token_gets_no_other_token(world: World) -> None:
+    _, text = await world.key()
+    assert_problem(await world.mint(await world.token(text)), 401, "unauthorised")
+
+
+async def test_a_quota_that_is_used_up_ends_the_tokens(world: World) -> None:
+    _, text = await world.key()
+    answers = [(await world.mint(text)).status_code for _ in range(21)]
+    assert answers == [200] * 20 + [429]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "malformed"),
+        (b"[]", 422, "invalid_dataset"),
+        (b'{"admin":true}', 422, "invalid_dataset"),
+        (b'{"subject":""}', 422, "invalid_dataset"),
+        (b'{"subject":"a\\nb"}', 422, "invalid_dataset"),
+        (b'{"subject":7}', 422, "invalid_dataset"),
+        (b'{"prefixes":[]}', 422, "invalid_dataset"),
+        (b'{"prefixes":"/dam"}', 422, "invalid_dataset"),
+        (b'{"prefixes":["dam"]}', 422, "invalid_dataset"),
+        (b'{"prefixes":["/load"]}', 403, "not_in_plan"),
+        (b'{"prefixes":["/"]}', 403, "not_in_plan"),
+        (b'{"seconds":9}', 422, "invalid_dataset"),
+        (b'{"seconds":1801}', 422, "invalid_dataset"),
+        (b'{"seconds":60.5}', 422, "invalid_dataset"),
+        (b'{"seconds":null}', 422, "invalid_dataset"),
+        (b'{"subject":null}', 422, "invalid_dataset"),
+        (b'{"prefixes":null}', 422, "invalid_dataset"),
+        (b'{"seconds":true}', 422, "invalid_dataset"),
+        (b" " * 40_000, 413, "too_large"),
+    ],
+)
+async def test_a_bad_request_gets_one_clear_answer(world: World, body: bytes, status: int, code: str) -> None:
+    _, text = await world.key()
+    headers = {**bearer(text), "Content-Type": "application/json"}
+    answer = await world.http.post("/v1/tokens", content=body, headers=headers)
+    assert_problem(answer, status, code)
+
+
+async def test_a_body_is_json(world: World) -> None:
+    _, text = await world.key()
+    answer = await world.http.post("/v1/tokens", content=b"subject=alice", headers=bearer(text))
+    assert_problem(answer, 415, "unsupported_media_type")
+
+
+async def test_a_user_may_get_fewer_rights_for_a_shorter_time(world: World) -> None:
+    key_id, text = await world.key("open")
+    answer = await world.mint(text, subject="alice", prefixes=["/dam"], seconds=60)
+    assert answer.json()["expires"] == world.now + 60
+    claims, _ = await world.access.tokens.verify(answer.json()["token"])
+    assert (claims.subject, claims.prefixes) == (f"{key_id}/alice", ("/dam",))
+
+
+@pytest.mark.parametrize("resource", ["/v1/data", "/v1/history"])
+async def test_a_token_reads_what_it_covers_at_the_cost_of_its_key(world: World, resource: str) -> None:
+    key_id, text = await world.key("open")
+    token = await world.token(text, prefixes=["/dam"])
+    answer = await world.http.get(f"{resource}/dam/a", headers=bearer(token))
+    assert answer.status_code == 200
+    assert_problem(await world.http.get(f"{resource}/load/a", headers=bearer(token)), 403, "not_in_plan")
+    assert_problem(await world.http.get(f"{resource}/dam/a"), 401, "unauthorised")
+    assert await world.used(key_id) == 3
+    assert world.access.usage.today(key_id, day_of(NOON)) == {"": 1, "/dam/a": 1}
+
+
+async def test_a_token_has_no_more_rights_than_the_plan_of_its_key_has_now(world: World) -> None:
+    _, text = await world.key("dam")
+    token = await world.token(text)
+    assert (await world.http.get("/v1/endpoints", headers=bearer(token))).status_code == 200
+    world.access.plans = AccessPlans([AccessPlan("dam", prefixes=("/load",))])
+    assert_problem(await world.http.get("/v1/data/dam/a", headers=bearer(token)), 403, "not_in_plan")
+    assert_problem(await world.http.get("/v1/data/load/a", headers=bearer(token)), 403, "not_in_plan")
+    world.access.plans = AccessPlans()
+    assert_problem(await world.http.get("/v1/data/dam/a", headers=bearer(token)), 403, "no_plan")
+
+
+async def test_the_quota_of_the_key_ends_the_reads_of_its_tokens(world: World) -> None:
+    _, text = await world.key()
+    token = await world.token(text)
+    read = [(await world.http.get("/v1/data/dam/a", headers=bearer(token))).status_code for _ in range(20)]
+    assert read == [200] * 19 + [429]
+
+
+async def test_a_revoked_key_ends_its_tokens_at_once(world: World) -> None:
+    key_id, text = await world.key()
+    token = await world.token(text)
+    assert (await world.http.get("/v1/data/dam/a", headers=bearer(token))).status_code == 200
+    await world.access.revoke(key_id)
+    for path in ("/v1/data/dam/a", "/v1/endpoints"):
+        refused = await world.http.get(path, headers=bearer(token))
+        assert_problem(refused, 401, "key_revoked")
+        assert 'error="invalid_token"' in refused.headers["www-authenticate"]
+    assert_problem(await world.mint(text), 401, "key_revoked")
+
+
+async def test_a_token_of_an_expired_key_is_refused(world: World) -> None:
+    _, text = await world.access.create("a test", "dam", lifetime_s=60)
+    token = await world.token(text)
+    world.clock.advance(61)
+    # Verifiers elsewhere allow for clocks that differ; the service knows the key itself.
+    assert_problem(await world.http.get("/v1/data/dam/a", headers=bearer(token)), 401, "key_expired")
+
+
+async def test_a_write_key_gets_no_token(world: World) -> None:
+    _, text = await world.access.create_writer("a test", WriteTerms())
+    assert_problem(await world.mint(text), 401, "unauthorised")
+
+
+async def test_an_expired_or_forged_token_is_refused_and_costs_its_address(world: World) -> None:
+    key_id, text = await world.key()
+    token = await world.token(text)
+    forged = Issuer("memory").token(world.now, key=key_id)
+    assert_problem(await world.http.get("/v1/data/dam/a", headers=bearer(forged)), 401, "unauthorised")
+    world.clock.advance(1831)
+    assert_problem(await world.http.get("/v1/data/dam/a", headers=bearer(token)), 401, "unauthorised")
+    assert await world.used(key_id) == 1
+    many = [(await world.http.get("/v1/data/dam/a", headers=bearer(forged))).status_code for _ in range(20)]
+    assert set(many) == {401, 429}
+    assert many[-1] == 429
+
+
+async def test_a_token_writes_nothing(world: World) -> None:
+    _, text = await world.key()
+    token = await world.token(text)
+    assert_problem(await world.http.put("/v1/data/dam/a", json=BODY, headers=bearer(token)), 403, "read_only")
+    assert_problem(await world.http.post("/v1/data/dam/a", json=BODY, headers=bearer(token)), 403, "read_only")
+
+
+async def test_a_page_of_another_origin_gets_tokens_with_its_key_only(world: World) -> None:
+    _, text = await world.key()
+    origin = {"Origin": "https://app.example"}
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    preflight = await world.http.options("/v1/tokens", headers={**origin, **asked})
+    assert preflight.status_code == 204
+    assert preflight.headers["access-control-allow-methods"] == "POST"
+    assert "Content-Type" in preflight.headers["access-control-allow-headers"]
+    answer = await world.http.post("/v1/tokens", headers={**origin, **bearer(text)})
+    assert answer.headers["access-control-allow-origin"] == "*"
+    without = await world.http.post("/v1/tokens", headers=origin)
+    assert "access-control-allow-origin" not in without.headers
+    # POST is for tokens only.
+    assert (await world.http.options("/v1/data/dam/a", headers={**origin, **asked})).status_code != 204

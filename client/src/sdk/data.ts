@@ -127,7 +127,7 @@ export class DataService {
       try {
         fetch.sent(told(endpoint));
         const outcome = fetch.completed(await this.#request(endpoint), told(endpoint));
-        if (outcome === "stale") throw new DataError("outdated");
+        if (outcome === "stale") throw new DataError("stale");
         this.#failing(endpoint, null);
         if (outcome === "done") break;
         cache.suspect(endpoint);
@@ -160,7 +160,7 @@ export class DataService {
       const dataset = parseDataset(endpoint, body);
       entry = dataset && { dataset, etag };
     }
-    if (entry === null) throw new DataError("not the dataset asked for");
+    if (entry === null) throw new DataError("another dataset");
     if (held && entry.dataset.version < held.dataset.version) entry = held; // only a greater version is applied
     const dataset = { ...entry.dataset, confirmed: true };
     cache.put(endpoint, { ...entry, dataset });

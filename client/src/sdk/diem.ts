@@ -101,7 +101,8 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
     if (updates.connection.value.state === "open") updates.connect();
   };
   const listeners = {
-    online: () => updates.connect(), pagehide: () => cache.save(), pageshow: awake, visibilitychange: awake, focus: awake,
+    online: () => updates.connection.value.state === "closed" || updates.connect(), // a server may have forbidden it
+    pagehide: () => cache.save(), pageshow: awake, visibilitychange: awake, focus: awake,
   };
   const listen = (verb: "addEventListener" | "removeEventListener"): void => {
     for (const [event, listener] of Object.entries(listeners)) globalThis[verb]?.(event, listener);

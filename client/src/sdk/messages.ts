@@ -75,7 +75,7 @@ export function parseFrame(data: unknown): ServerFrame | null {
     case "unsubscribed":
       return typeof id === "number" ? { type, id, endpoints: names(frame.endpoints) } : null;
     case "status": {
-      const part = Array.isArray(frame.endpoints) ? names(frame.endpoints) : null;
+      const part = frame.endpoints ? names(frame.endpoints) : null;
       return { type, live: frame.live === true, since: text(frame.since) || null, endpoints: part };
     }
     case "moved":

@@ -45,11 +45,12 @@ export class TransportSwitch {
     this.#unobserve();
     this.current = transport;
     for (const endpoint of this.#wanted()) transport.subscribe(endpoint);
-    const stops = [
-      transport.status.observe((status) => this.status.set(status)),
-      transport.live.observe((live) => this.live.set(live)),
-    ];
-    this.#unobserve = () => stops.forEach((stop) => stop());
+    const stop = transport.status.observe((status) => this.status.set(status));
+    const stopLive = transport.live.observe((live) => this.live.set(live));
+    this.#unobserve = () => {
+      stop();
+      stopLive();
+    };
   }
 
   /** One connection to any server; each dial checks that the configuration still allows it. */

@@ -466,14 +466,14 @@ test("a page that comes back out of the browser's cache, or of sleep, does not s
   events.restore();
 });
 
-test("a page that the server has sent away does not come back because somebody looks at it", async () => {
+test("a page that the server has sent away does not come back because somebody looks at it, or the network is back", async () => {
   diem.close();
   const events = browserEvents();
   diem = createDiem({ environment: world });
   await connected();
   world.last.end(4504, "too many connections");
   const dials = world.sockets.length;
-  for (const event of ["pageshow", "visibilitychange", "focus"]) events.say(event);
+  for (const event of ["pageshow", "visibilitychange", "online", "focus"]) events.say(event);
   await world.advance(60_000);
   expect([diem.updates.connection.value.state, world.sockets.length - dials]).toEqual(["closed", 0]);
   diem.close();

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, Self
 
 import httpx
+import structlog
 
 from deploy.system import control, scaling
 from deploy.system.control import CommandRefused
@@ -41,6 +42,8 @@ KAFKA_STARTUP_S: Final = 5.0
 """Duration of a broker's first start with its topics; until then all other processes warn that they wait."""
 STARTUP_WARNINGS_S: Final = 5.0
 """Warnings that a new process logs within this time are start-up noise, such as a missing bridge."""
+
+_logger = structlog.get_logger(__name__)
 
 
 class HealthProbe:
@@ -176,6 +179,7 @@ class Up:
         if not life.stopping.is_set():
             self._up = True
             self._write_processes()
+            _warn_if_root()
             self._terminal.announce(self._topology, self._state.path, self._clock.monotonic() - self._started)
 
     async def _supervise(self, life: Lifecycle, probe: HealthProbe) -> None:
@@ -312,6 +316,11 @@ def _has_terminal() -> bool:
 def stage_seconds(options: Options) -> float:
     """Return how long one stage of processes may take to stop before it is killed."""
     return options.drain_seconds * options.time_factor + CANCEL_GRACE_S + 1.0
+
+
+def _warn_if_root() -> None:
+    if os.geteuid() == 0:
+        _logger.warning("running as root, which nothing here needs: use another user (deploy/systemd/diem.service)")
 
 
 def _signal_name(number: int) -> str:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -116,10 +116,10 @@ class Running:
 
 
 @asynccontextmanager
-async def up(cwd: Path, *options: str) -> AsyncIterator[Running]:
-    """Run `diem up` until the block ends; it is ready when the block begins."""
+async def up(cwd: Path, *options: str, launcher: Sequence[str] = ()) -> AsyncIterator[Running]:
+    """Run `diem up`, started by a launcher if there is one, until the block ends; it is ready when the block begins."""
     process = await asyncio.create_subprocess_exec(
-        *DIEM, "up", "--free-ports", *options, cwd=cwd, env=environment(), stdout=PIPE, stderr=STDOUT
+        *launcher, *DIEM, "up", "--free-ports", *options, cwd=cwd, env=environment(), stdout=PIPE, stderr=STDOUT
     )
     running = Running(cwd, process)
     following = asyncio.create_task(running.follow())

@@ -108,6 +108,12 @@ async def test_watch_prints_updates_of_an_endpoint_that_did_not_exist(tmp_path: 
         assert (code, "/my/endpoint was not read (410)" in err) == (1, True)
 
 
+async def test_root_is_warned_once_it_is_up(tmp_path: Path) -> None:
+    async with up(tmp_path) as running:
+        await eventually(lambda: "DIEM is up" in "\n".join(running.output))
+        assert ("running as root" in "\n".join(running.output)) is (os.geteuid() == 0)
+
+
 async def test_second_up_reports_the_pid_of_the_first(tmp_path: Path) -> None:
     async with up(tmp_path) as running:
         code, _, err = await diem("up", cwd=tmp_path)

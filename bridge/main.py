@@ -35,6 +35,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     async with internal_service(
         settings,
         key,
+        on_reload=life.on_reload,
         ready=status.why_not_ready,
         status=status.status,
         samples=status.samples,

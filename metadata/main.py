@@ -19,7 +19,7 @@ from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.limits import AddressRateLimiter, RateLimit
 from diem.process.listeners import bind, check_bind, is_loopback, origin_allowed
-from diem.process.tls import ServerTls, server_tls
+from diem.process.tls import LinkTls, ServerTls, server_tls
 from metadata.api import LocateApi
 from metadata.assignments import Assignments
 from metadata.directory import Directory
@@ -59,7 +59,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
     map_reader.on_changed = map_changed
     assignments = Assignments(options, directory, clock)
-    server_loads = ServerLoads(directory, key, settings.allowed)
+    server_loads = ServerLoads(directory, key, settings.allowed, LinkTls(settings.internal_ca_file))
     owners = OwnerLookup(directory, server_loads, random.Random())  # noqa: S311 - for load balancing, not a secret
     auth = ClientAuth.of(settings, clock)
     api = _locate_api(settings, owners, auth)
@@ -82,6 +82,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             internal_service(
                 settings,
                 key,
+                on_reload=life.on_reload,
                 ready=report.why_not_ready,
                 status=report.status,
                 samples=report.samples,

@@ -15,6 +15,7 @@ import structlog
 
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process.auth import SharedKey
+from diem.process.tls import LinkTls
 from diem.protocol.assignment import Owner
 from metadata.directory import Directory
 
@@ -32,8 +33,11 @@ class ServerLoads:
     Anyone who may join a group in Kafka can register any address there, so only ``allowed`` networks are dialled.
     """
 
-    def __init__(self, directory: Directory, key: SharedKey, allowed: Sequence[Network]) -> None:
+    def __init__(
+        self, directory: Directory, key: SharedKey, allowed: Sequence[Network], tls: LinkTls | None = None
+    ) -> None:
         self._directory = directory
+        self._tls = tls
         self._key = key
         self._allowed = allowed
         self._clients: dict[str, int] = {}
@@ -50,7 +54,7 @@ class ServerLoads:
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        async with internal_client(self._key, POLL_TIMEOUT_S) as http:
+        async with internal_client(self._key, POLL_TIMEOUT_S, self._tls) as http:
             while True:
                 await self._poll_all(http)
                 await asyncio.sleep(POLL_INTERVAL_S)
@@ -75,7 +79,8 @@ class ServerLoads:
                 address = await self._address(server.internal)
                 if address is None:
                     return None
-                status = await fetch_status(http, f"http://{address}") or {}
+                scheme = "https" if server.internal.startswith("wss:") else "http"
+                status = await fetch_status(http, f"{scheme}://{address}") or {}
         except (OSError, TimeoutError, ValueError, LookupError):
             return None
         clients = status.get("clients")
@@ -89,7 +94,8 @@ class ServerLoads:
         )
         address = ip_address(resolved[0][4][0])
         if any(address in network for network in self._allowed):
-            return f"{address}:{parts.port or 80}" if address.version == 4 else f"[{address}]:{parts.port or 80}"
+            port = parts.port or (443 if parts.scheme == "wss" else 80)
+            return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}"
         if url not in self._refused and len(self._refused) < CONCURRENT_POLLS:
             self._refused.add(url)
             structlog.get_logger("metadata").warning("not polled for its load: its address is not allowed", url=url)

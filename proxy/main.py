@@ -11,7 +11,7 @@ from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import allow_connections, bind, check_bind
-from diem.process.tls import server_tls
+from diem.process.tls import LinkTls, server_tls
 from diem.traffic.recording import recording
 from proxy.passthrough import PassthroughProxy
 from proxy.proxy import Proxy, ProxyClientConnection, samples
@@ -30,7 +30,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     key = SharedKey.load(settings.internal_key_file)
     fanout = Fanout()
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
-    dialer = UpstreamDialer(key, settings.internal_sockets)
+    link_tls = LinkTls(settings.internal_ca_file)
+    dialer = UpstreamDialer(key, settings.internal_sockets, link_tls)
     router = Router(settings.clone, AllowList(settings.allowed))
     service: SharedProxy | PassthroughProxy
     if settings.mode == "shared":
@@ -43,7 +44,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     auth = ClientAuth.of(settings, clock)
     edge = Edge(fanout, Admission(admission_rules(settings)), _edge_rules(settings), service, auth)
     proxy = Proxy(edge=edge, router=router, pool=pool, service=service, clock=clock)
-    snapshots = SnapshotClient(settings.metadata_urls, key, proxy.apply_snapshot, sockets=settings.internal_sockets)
+    snapshots = SnapshotClient(
+        settings.metadata_urls, key, proxy.apply_snapshot, sockets=settings.internal_sockets, tls=link_tls
+    )
 
     allow_connections(settings.capacity, settings.upstreams if settings.mode == "passthrough" else 0)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
@@ -61,6 +64,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     async with internal_service(
         settings,
         key,
+        on_reload=life.on_reload,
         ready=proxy.why_not_ready,
         status=lambda: {"mode": settings.mode, "metadata": snapshots.connected, **proxy.status()},
         samples=lambda: samples(proxy),

@@ -46,13 +46,13 @@ class AllowList:
         self._rules = [parse_rule(rule) for rule in rules]
 
     def admits(self, url: str) -> bool:
-        """Return whether ``url`` may be dialled: it must have the form ``ws://address:port/path``."""
+        """Return whether ``url`` may be dialled: it must have the form ``ws(s)://address:port/path``."""
         try:
             parts = urlsplit(url)
             address, port = ip_address(parts.hostname or ""), parts.port
         except ValueError:
             return False
-        if parts.scheme != "ws" or port is None or "@" in parts.netloc or parts.query or parts.fragment:
+        if parts.scheme not in {"ws", "wss"} or port is None or "@" in parts.netloc or parts.query or parts.fragment:
             return False
         return any(rule.low <= port <= rule.high and address in rule.network for rule in self._rules)
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from diem.links.dialer import LinkConnection, Reconnector
 from diem.process.auth import SharedKey
+from diem.process.tls import LinkTls
 from diem.protocol.assignment import BadSnapshot, Snapshot, decode
 from diem.protocol.codes import Close
 
@@ -54,8 +55,9 @@ class SnapshotClient(Reconnector[WatchLink]):
         apply: ApplySnapshot,
         *,
         sockets: Path | None = None,
+        tls: LinkTls | None = None,
     ) -> None:
-        super().__init__("metadata service", urls, key, logger="proxy", sockets=sockets)
+        super().__init__("metadata service", urls, key, logger="proxy", sockets=sockets, tls=tls)
         self._apply = apply
 
     def _connection(self, url: str, authorization: str) -> WatchLink:

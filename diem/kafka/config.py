@@ -4,6 +4,7 @@ Names are those of docs/protocol.md section 3; :class:`KafkaSettings` reads ``DI
 """
 
 import contextlib
+import functools
 import ipaddress
 import re
 import ssl
@@ -11,11 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
+import structlog
 from pydantic import Field, field_validator, model_validator
 
 from diem.errors import ConfigurationError
 from diem.process.auth import foreign_owner
+from diem.process.listeners import is_loopback
 from diem.process.settings import ProcessSettings
+
+_logger = structlog.get_logger("kafka")
 
 
 class Names(NamedTuple):
@@ -227,6 +232,8 @@ class KafkaSettings(ProcessSettings):
         """
         if self.kafka_bootstrap_servers is None:
             raise ConfigurationError("DIEM_KAFKA_BOOTSTRAP_SERVERS: Kafka is needed here, name its brokers")
+        if not self.kafka_security_protocol.endswith("SSL"):
+            _warn_of_plain_brokers(self.kafka_bootstrap_servers)
         return KafkaOptions(
             bootstrap_servers=self.kafka_bootstrap_servers,
             security_protocol=self.kafka_security_protocol,
@@ -239,6 +246,18 @@ class KafkaSettings(ProcessSettings):
             topic_prefix=self.kafka_topic_prefix,
             partitions=self.kafka_partitions,
             replication=self.kafka_replication,
+        )
+
+
+@functools.cache
+def _warn_of_plain_brokers(servers: str) -> None:
+    """Log a warning, once for each cluster, where brokers of other machines are used without TLS."""
+    away = [server for server in servers.split(",") if not is_loopback(server.rpartition(":")[0] or server)]
+    if away:
+        _logger.warning(
+            "Kafka on another machine is used without TLS: updates can be read and forged on the way "
+            "(DIEM_KAFKA_SECURITY_PROTOCOL=SASL_SSL or SSL)",
+            brokers=away,
         )
 
 

@@ -24,6 +24,7 @@ from diem.links.keepalive import CHECK_EVERY_S, LinkMonitor
 from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, ClientAuth, PeerNotAuthenticated, address_of
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff, wait
+from diem.process.tls import LinkTls
 from diem.protocol import feed
 
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -151,8 +152,15 @@ class ClientConnection(Connection):
 C = TypeVar("C", bound=ClientConnection)
 
 
-async def dial(url: str, key: SharedKey, connection: Callable[[str], C], *, sockets: Path | None = None) -> C:
-    """Connect to ``ws://host:port/path`` and finish the opening handshake; redirects and proxies are not followed.
+async def dial(
+    url: str,
+    key: SharedKey,
+    connection: Callable[[str], C],
+    *,
+    sockets: Path | None = None,
+    tls: LinkTls | None = None,
+) -> C:
+    """Connect to ``ws(s)://host:port/path`` and finish the opening handshake; redirects and proxies are not followed.
 
     A port of this machine is reached at its Unix socket in ``sockets``, if it has one that answers.
 
@@ -161,6 +169,7 @@ async def dial(url: str, key: SharedKey, connection: Callable[[str], C], *, sock
         key: which both ends prove to have.
         connection: makes the connection from the value of its ``Authorization`` header.
         sockets: directory of Unix sockets.
+        tls: of ``wss`` URLs; None: the system's authorities decide.
 
     Raises:
         OSError: the connection failed or was lost.
@@ -172,7 +181,7 @@ async def dial(url: str, key: SharedKey, connection: Callable[[str], C], *, sock
     challenge: Challenge | None = None
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            challenge = await _connect(url, key, sockets)
+            challenge = await _connect(url, key, sockets, tls or LinkTls())
             made = connection(await challenge.authorization)
             transport = challenge.transport
             if transport.is_closing():
@@ -189,9 +198,10 @@ async def dial(url: str, key: SharedKey, connection: Callable[[str], C], *, sock
     return made
 
 
-async def _connect(url: str, key: SharedKey, sockets: Path | None) -> Challenge:
+async def _connect(url: str, key: SharedKey, sockets: Path | None, tls: LinkTls) -> Challenge:
     parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or 80
+    secure = parts.scheme == "wss"
+    host, port = parts.hostname or "", parts.port or (443 if secure else 80)
     loop = asyncio.get_running_loop()
     path = unix_sockets.find_socket(sockets, host, port)
     challenge = partial(Challenge, key, url)
@@ -199,7 +209,7 @@ async def _connect(url: str, key: SharedKey, sockets: Path | None) -> Challenge:
         # The socket of a process that was killed still exists, and refuses.
         with contextlib.suppress(OSError):
             return (await loop.create_unix_connection(challenge, os.fspath(path)))[1]
-    return (await loop.create_connection(challenge, host, port))[1]
+    return (await loop.create_connection(challenge, host, port, ssl=tls.context if secure else None))[1]
 
 
 RETRY_BASE_S: Final = 0.1
@@ -242,12 +252,20 @@ class Reconnector(ABC, Generic[K]):
     """
 
     def __init__(
-        self, peer: str, urls: Sequence[str], key: SharedKey, *, logger: str, sockets: Path | None = None
+        self,
+        peer: str,
+        urls: Sequence[str],
+        key: SharedKey,
+        *,
+        logger: str,
+        sockets: Path | None = None,
+        tls: LinkTls | None = None,
     ) -> None:
         self._peer = peer
         self._urls = urls
         self._key = key
         self._sockets = sockets
+        self._tls = tls or LinkTls()
         self._monitor = LinkMonitor(peer)
         self._backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S, stable_s=STABLE_AFTER_S)
         self._log = structlog.get_logger(logger)
@@ -273,7 +291,7 @@ class Reconnector(ABC, Generic[K]):
         for url in itertools.cycle(self._urls):
             uptime_s = 0.0
             try:
-                link = await dial(url, self._key, partial(self._connection, url), sockets=self._sockets)
+                link = await dial(url, self._key, partial(self._connection, url), sockets=self._sockets, tls=self._tls)
             except DIAL_ERRORS as error:
                 if not logged:
                     logged = True

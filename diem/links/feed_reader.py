@@ -6,6 +6,7 @@ from typing import Final, Protocol
 from diem.errors import DiemError
 from diem.links.dialer import LinkConnection, Reconnector
 from diem.process.auth import SharedKey
+from diem.process.tls import LinkTls
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
@@ -95,8 +96,10 @@ class FeedLink(LinkConnection):
 class FeedReader(Reconnector[FeedLink]):
     """Keeps one link to the feed at ``url`` and passes its messages to ``sink``."""
 
-    def __init__(self, url: str, key: SharedKey, sink: FeedSink, *, sockets: Path | None = None) -> None:
-        super().__init__("feed", [url], key, logger="feed", sockets=sockets)
+    def __init__(
+        self, url: str, key: SharedKey, sink: FeedSink, *, sockets: Path | None = None, tls: LinkTls | None = None
+    ) -> None:
+        super().__init__("feed", [url], key, logger="feed", sockets=sockets, tls=tls)
         self._sink = sink
 
     def _connection(self, url: str, authorization: str) -> FeedLink:

@@ -17,6 +17,7 @@ from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
 from diem.process.listeners import bind, check_bind
 from diem.process.security_log import UNIX_PEER, SecurityEvent
+from diem.process.tls import ServerTls
 from diem.protocol import feed
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ class InternalListener:
         fallback: application for all paths below its prefix.
         sockets: directory of Unix sockets: the same is served, with the same key, at ``<sockets>/<port>.sock``. If that
             fails, a warning is logged, and TCP alone is served.
+        tls: certificate of the TCP listener; None: links to it are not encrypted.
 
     Raises:
         PortInUse, BindFailed: from the constructor.
@@ -200,6 +202,7 @@ class InternalListener:
         sockets: Path | None = None,
         addresses: Collection[str] = (),
         bearer: bool = False,
+        tls: ServerTls | None = None,
     ) -> None:
         check_bind(host, authenticated=True, what="internal listener")
         self.fallback = fallback
@@ -214,7 +217,7 @@ class InternalListener:
         # Bound by start(): only the owner of the port may replace the socket that is named after it.
         self._sockets = sockets if tcp.getsockname()[0] in unix_sockets.BOUND else None
         self._unix: tuple[socket.socket, Listener] | None = None
-        self._listener = Listener(tcp, self._connection)
+        self._listener = Listener(tcp, self._connection, tls=tls)
 
     @property
     def port(self) -> int:

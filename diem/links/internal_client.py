@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import orjson
 
 from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, ClientAuth, PeerNotAuthenticated, address_of
 from diem.process.auth import SharedKey
+from diem.process.tls import LinkTls
 
 MAX_BODY_BYTES: Final = 128 << 20
 """Longest body of an answer; a snapshot of the largest partition map has half of it."""
@@ -25,8 +25,9 @@ class InternalTransport(httpx.AsyncBaseTransport):
     ``httpx.ConnectError`` and ``httpx.ConnectTimeout``. The read timeout is that of each read.
     """
 
-    def __init__(self, key: SharedKey) -> None:
+    def __init__(self, key: SharedKey, tls: LinkTls | None = None) -> None:
         self._key = key
+        self._tls = tls or LinkTls()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request, and read the whole answer."""
@@ -47,7 +48,7 @@ class InternalTransport(httpx.AsyncBaseTransport):
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter, str]]:
         """Connect, and yield the streams with the ``Authorization`` header once the listener has proved the key."""
         url = request.url
-        tls = ssl.create_default_context() if url.scheme == "https" else None
+        tls = self._tls.context if url.scheme == "https" else None
         writer: asyncio.StreamWriter | None = None
         try:
             try:
@@ -104,9 +105,12 @@ async def _exchange(
 _REPLACED: Final = frozenset({b"authorization", b"connection", b"accept-encoding"})
 
 
-def internal_client(key: SharedKey, timeout: httpx.Timeout | float) -> httpx.AsyncClient:
-    """Return an HTTP client of internal listeners."""
-    return httpx.AsyncClient(transport=InternalTransport(key), timeout=timeout, trust_env=False)
+def internal_client(key: SharedKey, timeout: httpx.Timeout | float, tls: LinkTls | None = None) -> httpx.AsyncClient:
+    """Return an HTTP client of internal listeners.
+
+    ``tls`` is that of ``https`` URLs; None: the system's authorities decide.
+    """
+    return httpx.AsyncClient(transport=InternalTransport(key, tls), timeout=timeout, trust_env=False)
 
 
 async def fetch_status(http: httpx.AsyncClient, base_url: str) -> dict[str, Any] | None:

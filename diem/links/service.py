@@ -15,6 +15,7 @@ from diem.links.listener import Reply
 from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
 from diem.process.metrics import Sample
+from diem.process.tls import OnReload, internal_tls
 
 if TYPE_CHECKING:
     # Only services with an HTTP API load the HTTP server.
@@ -54,6 +55,16 @@ class ServiceSettings(Protocol):
         """Whether the key is accepted as a bearer token."""
         ...
 
+    @property
+    def internal_tls_certificate(self) -> Path | None:
+        """Certificate of the internal listener on an address of other machines."""
+        ...
+
+    @property
+    def internal_tls_key(self) -> Path | None:
+        """Private key of that certificate."""
+        ...
+
 
 @contextlib.asynccontextmanager
 async def internal_service(
@@ -66,14 +77,17 @@ async def internal_service(
     channels: Mapping[str, ChannelHandler] | None = None,
     pages: Mapping[str, Callable[[], Reply]] | None = None,
     fallback: "AsgiFallback | None" = None,
+    on_reload: OnReload | None = None,
 ) -> AsyncIterator[InternalListener]:
     """Serve health, metrics, ``/status``, channels, pages and a fallback internally while the block runs.
 
     ``status`` returns the service's own fields; name, process id, version and uptime are added. ``channels``, ``pages``
-    and ``fallback`` are those of :class:`InternalListener`, which is yielded once it accepts connections.
+    and ``fallback`` are those of :class:`InternalListener`, which is yielded once it accepts connections. ``on_reload``
+    registers what a SIGHUP calls.
 
     Raises:
         PortInUse: another process has the port.
+        BadCertificate: the certificate of the listener cannot be used.
     """
     started = time.monotonic()
     internal = InternalListener(
@@ -94,6 +108,7 @@ async def internal_service(
         sockets=settings.internal_sockets,
         addresses=settings.internal_addresses,
         bearer=settings.internal_bearer,
+        tls=internal_tls(settings, settings.internal_host, on_reload),
     )
     unregister = metrics.register(lambda: [*samples(), *security_log.samples()])
     try:

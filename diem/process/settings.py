@@ -86,6 +86,21 @@ class ProcessSettings(BaseSettings):
         description="Accept the internal key as a bearer token, as processes of earlier releases send it; only while "
         "these are replaced.",
     )
+    internal_ca_file: Path | None = Field(
+        default=None,
+        validation_alias="DIEM_INTERNAL_CA_FILE",
+        description="Certificates (PEM) that sign those of wss:// links; default: the system's.",
+    )
+    internal_tls_certificate: Path | None = Field(
+        default=None,
+        validation_alias="DIEM_INTERNAL_TLS_CERTIFICATE",
+        description="Certificate chain (PEM) of the internal listener, on other than loopback addresses.",
+    )
+    internal_tls_key: Path | None = Field(
+        default=None,
+        validation_alias="DIEM_INTERNAL_TLS_KEY",
+        description="Private key of that certificate (PEM, without a password); default: in its file.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", validation_alias="DIEM_LOG_LEVEL", description="Least severe level that is logged."
     )
@@ -222,8 +237,7 @@ def check_link_url(text: str) -> str:
     """Return the URL of an internal link.
 
     Raises:
-        ValueError: it is not ``ws://host:port/path``. Links have no TLS of their own: behind another scheme, the shared
-            key would still be sent in the clear.
+        ValueError: it is not ``ws://host:port/path``, or the same with ``wss`` for TLS.
     """
     try:
         parts = urlsplit(text)
@@ -231,9 +245,9 @@ def check_link_url(text: str) -> str:
     except ValueError:
         complete = False
     else:
-        complete = complete and parts.scheme == "ws" and "@" not in parts.netloc and not parts.fragment
+        complete = complete and parts.scheme in {"ws", "wss"} and "@" not in parts.netloc and not parts.fragment
     if not complete or not text.isascii() or any(c.isspace() for c in text):
-        raise ValueError(f"a link goes to ws://host:port/path, not {text!r}")
+        raise ValueError(f"a link goes to ws://host:port/path or wss://host:port/path, not {text!r}")
     return text
 
 

@@ -4,12 +4,13 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 from pydantic import Field
 
 from diem.errors import ConfigurationError
+from diem.process.listeners import is_loopback
 from diem.process.settings import ProcessSettings
 
 HSTS: Final = "max-age=31536000"
@@ -73,7 +74,7 @@ class ServerTls:
             _logger.info("certificate read again", certificate=str(self._certificate))
 
 
-def server_tls(settings: TlsSettings, on_reload: Callable[[Callable[[], None]], None]) -> ServerTls | None:
+def server_tls(settings: TlsSettings, on_reload: "OnReload") -> ServerTls | None:
     """Return the TLS of a public listener, None if it has none; ``on_reload`` registers what a SIGHUP calls.
 
     Raises:
@@ -86,6 +87,58 @@ def server_tls(settings: TlsSettings, on_reload: Callable[[Callable[[], None]], 
     tls = ServerTls(settings.tls_certificate, settings.tls_key)
     on_reload(tls.reload)
     return tls
+
+
+class InternalTlsSettings(Protocol):
+    """Settings of the certificate of an internal listener."""
+
+    @property
+    def internal_tls_certificate(self) -> Path | None:
+        """Certificate chain; None: links to the listener are not encrypted."""
+        ...
+
+    @property
+    def internal_tls_key(self) -> Path | None:
+        """Private key; None: in the file of the certificate."""
+        ...
+
+
+OnReload = Callable[[Callable[[], None]], None]
+"""Registers what a SIGHUP calls."""
+
+
+def internal_tls(settings: InternalTlsSettings, host: str, on_reload: OnReload | None) -> ServerTls | None:
+    """Return the TLS of an internal listener on ``host``; None without a certificate, and within this machine.
+
+    Raises:
+        BadCertificate: the certificate cannot be used.
+    """
+    if settings.internal_tls_certificate is None or is_loopback(host):
+        return None
+    tls = ServerTls(settings.internal_tls_certificate, settings.internal_tls_key)
+    if on_reload is not None:
+        on_reload(tls.reload)
+    return tls
+
+
+class LinkTls:
+    """TLS of ``wss`` links that a process dials: which authorities it trusts.
+
+    Those of the system are loaded at the first use only, because most processes have no such links.
+
+    Raises:
+        BadAuthorities: from the constructor.
+    """
+
+    def __init__(self, ca_file: Path | None = None) -> None:
+        self._context = None if ca_file is None else client_context(ca_file)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context, which verifies certificates and host names."""
+        if self._context is None:
+            self._context = client_context()
+        return self._context
 
 
 def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext:

@@ -10,6 +10,7 @@ from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
 from diem.process.metrics import Sample
+from diem.process.tls import LinkTls
 from diem.protocol import feed
 from services.broadcast.node import Node
 from services.broadcast.settings import Settings
@@ -21,7 +22,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     node = Node()
     server = FeedServer(node, heartbeats=False)
     node.on_changed, node.on_heartbeat, node.on_new_source = server.changed, server.heartbeat, server.drop_readers
-    reader = FeedReader(settings.feed_url, key, node, sockets=settings.internal_sockets)
+    link_tls = LinkTls(settings.internal_ca_file)
+    reader = FeedReader(settings.feed_url, key, node, sockets=settings.internal_sockets, tls=link_tls)
 
     def why_not_ready() -> str | None:
         if life.stopping.is_set():
@@ -51,6 +53,12 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         server.stop()
 
     async with internal_service(
-        settings, key, ready=why_not_ready, status=status, samples=samples, channels={"/feed": server}
+        settings,
+        key,
+        on_reload=life.on_reload,
+        ready=why_not_ready,
+        status=status,
+        samples=samples,
+        channels={"/feed": server},
     ):
         await run_until(life.stopping, (reader.run(), server.run()), drain)

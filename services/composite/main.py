@@ -17,6 +17,7 @@ from diem.process.auth import SharedKey
 from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.metrics import Sample
 from diem.process.ports import PersistedPorts, PortReservations
+from diem.process.tls import internal_tls
 from services.composite.composite import Composite, StatusPoller
 from services.composite.control import PATH, ControlChannel
 from services.composite.plan import CompositePlan, children
@@ -58,6 +59,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         },
         channels={PATH: ControlChannel(lambda: composite.pairs, composite.scale)},
         sockets=settings.internal_sockets,
+        tls=internal_tls(settings, settings.internal_host, life.on_reload),
         addresses=settings.internal_addresses,
         bearer=settings.internal_bearer,
     )

@@ -83,6 +83,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             internal_service(
                 settings,
                 internal_key,
+                on_reload=life.on_reload,
                 ready=report.why_not_ready,
                 status=report.status,
                 samples=lambda: [*report.samples(feed), *api.samples(), *sources.samples(), *access.samples()],

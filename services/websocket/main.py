@@ -20,7 +20,7 @@ from diem.process.clock import SystemClock
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import allow_connections, bind, check_bind
 from diem.process.metrics import Sample
-from diem.process.tls import server_tls
+from diem.process.tls import LinkTls, server_tls
 from diem.protocol.codes import Close
 from diem.traffic.recording import recording
 from services.websocket.server import WebSocketServer
@@ -43,7 +43,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     edge = Edge(hub.fanout, admission, _edge_rules(settings, name), HubService(hub), auth)
     server = WebSocketServer(hub, edge, clock, ownership)
     proxies = ProxyPort(edge, hub)
-    reader = FeedReader(settings.feed_url, key, server, sockets=settings.internal_sockets)
+    link_tls = LinkTls(settings.internal_ca_file)
+    reader = FeedReader(settings.feed_url, key, server, sockets=settings.internal_sockets, tls=link_tls)
 
     allow_connections(settings.capacity)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
@@ -60,6 +61,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     async with internal_service(
         settings,
         key,
+        on_reload=life.on_reload,
         ready=server.why_not_ready,
         status=lambda: {"mode": settings.mode, "proxies": len(proxies), **server.status()},
         samples=lambda: _samples(server, reader, proxies),

@@ -12,10 +12,12 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import asyncpg  # type: ignore[import-untyped]  # no type information is published for it
+import structlog
 from sqlalchemy import text
 from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from diem.process.listeners import is_loopback
 from services.data.errors import StoreInUse
 
 READERS: Final = 4
@@ -36,12 +38,22 @@ _KEEPALIVE: Final = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2",
 """A session whose machine has vanished ends, and releases the lock, within 11 s."""
 
 
+_ENCRYPTED: Final = frozenset({"require", "verify-ca", "verify-full"})
+"""Values of ``sslmode`` with which there is no connection without TLS."""
+_logger = structlog.get_logger("data")
+
+
 class PostgresDatabase:
     """A database of a PostgreSQL server, in the first schema of the user's search path."""
 
     def __init__(self, url: URL, timeout_s: float) -> None:
         # Named ``sslmode`` in URLs, as in libpq and the tools based on it; asyncpg calls it ``ssl``.
         mode = url.query.get("sslmode")
+        if url.host and not url.host.startswith("/") and not is_loopback(url.host) and mode not in _ENCRYPTED:
+            _logger.warning(
+                "the database on another machine may be used without TLS: add ?sslmode=verify-full to its URL",
+                host=url.host,
+            )
         url = url.difference_update_query(["sslmode"])
         if mode is not None:
             url = url.update_query_dict({"ssl": mode})

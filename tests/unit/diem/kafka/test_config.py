@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaSettings
@@ -120,3 +121,22 @@ def test_a_password_file_without_a_password_is_refused(
     set_all(monkeypatch, **SASL, DIEM_KAFKA_SASL_USERNAME="diem", DIEM_KAFKA_SASL_PASSWORD_FILE=str(file))
     with pytest.raises(ConfigurationError, match=f"the password file {file} .*{why}"):
         KafkaSettings.load().kafka()
+
+
+@pytest.mark.parametrize(
+    ("brokers", "protocol", "away"),
+    [
+        ("127.0.0.1:9092,localhost:9093,[::1]:9094", "PLAINTEXT", None),
+        ("127.0.0.1:9092,kafka-1:9092,192.0.2.1", "PLAINTEXT", ["kafka-1:9092", "192.0.2.1"]),
+        ("kafka-2:9092", "SSL", None),
+    ],
+)
+def test_brokers_of_other_machines_without_tls_are_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, brokers: str, protocol: str, away: list[str] | None
+) -> None:
+    set_all(monkeypatch, DIEM_KAFKA_BOOTSTRAP_SERVERS=brokers, DIEM_KAFKA_SECURITY_PROTOCOL=protocol)
+    settings = KafkaSettings.load()
+    with capture_logs() as logs:
+        settings.kafka()
+        settings.kafka()
+    assert [log["brokers"] for log in logs] == ([] if away is None else [away])

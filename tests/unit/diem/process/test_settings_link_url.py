@@ -1,4 +1,4 @@
-"""URLs of internal links: unusable ones, and those with TLS, are refused."""
+"""URLs of internal links: unusable ones are refused."""
 
 import pytest
 
@@ -9,7 +9,14 @@ from services.websocket.settings import Settings as ServerSettings
 
 
 @pytest.mark.parametrize(
-    "url", ["ws://127.0.0.1:9080/feed", "ws://data.internal:9080/feed", "ws://[::1]:9400/watch", "ws://h/f?a=b"]
+    "url",
+    [
+        "ws://127.0.0.1:9080/feed",
+        "ws://data.internal:9080/feed",
+        "ws://[::1]:9400/watch",
+        "ws://h/f?a=b",
+        "wss://h/feed",
+    ],
 )
 def test_links_go_to_websocket_urls(url: str) -> None:
     assert check_link_url(url) == url
@@ -32,7 +39,8 @@ def test_links_go_to_websocket_urls(url: str) -> None:
         f"ws://{'a' * 64}:9080/feed",
         "ws://a..b:9080/feed",
         "http://127.0.0.1:9080/feed",
-        "wss://127.0.0.1:9080/feed",
+        "wss:///feed",
+        "https://127.0.0.1:9080/feed",
     ],
 )
 def test_what_cannot_be_dialled_is_refused(url: str) -> None:
@@ -44,7 +52,7 @@ def test_what_cannot_be_dialled_is_refused(url: str) -> None:
     ("model", "variable", "value"),
     [
         (ServerSettings, "DIEM_WEBSOCKET_FEED_URL", "127.0.0.1:9080/feed"),
-        (BroadcastSettings, "DIEM_BROADCAST_FEED_URL", "wss://127.0.0.1:9080/feed"),
+        (BroadcastSettings, "DIEM_BROADCAST_FEED_URL", "https://127.0.0.1:9080/feed"),
         (ProxySettings, "DIEM_PROXY_METADATA_URLS", '["ws://127.0.0.1:9400/watch", "nonsense"]'),
     ],
 )
@@ -52,5 +60,7 @@ def test_a_process_with_a_bad_link_url_fails_with_one_line(
     monkeypatch: pytest.MonkeyPatch, model: type[ProcessSettings], variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(BadSettings, match=rf"^{variable}(\[1\])?: a link goes to ws://host:port/path, not "):
+    with pytest.raises(
+        BadSettings, match=rf"^{variable}(\[1\])?: a link goes to ws://host:port/path or wss://host:port/path, not "
+    ):
         model.load()

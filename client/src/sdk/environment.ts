@@ -96,14 +96,15 @@ export interface KeyValueStore {
 }
 
 const KEY = "diem.client";
-const FORM = /^[A-Za-z0-9_-]{8,64}$/;
+/** Hexadecimal digits. */
+const ID_LENGTH = 32;
 
 /** The page's random identity (docs/protocol.md section 8): the same after a reload where `storage` (of the session) keeps it. */
 export function clientId(storage: KeyValueStore | null): string {
   let id = hex(crypto.getRandomValues(new Uint8Array(16)));
   try {
     const kept = storage?.getItem(KEY);
-    if (kept && FORM.test(kept)) id = kept;
+    if (kept?.length === ID_LENGTH) id = kept;
     else storage?.setItem(KEY, id);
   } catch {
     // Storage that is full, or forbidden.

@@ -32,7 +32,7 @@ MAX_TOKEN_BYTES: Final = 4096
 MAX_AHEAD_S: Final = 86_400.0
 """A token that is valid for longer is refused: it could not be withdrawn."""
 MAX_CACHED: Final = 10_000
-"""Most remembered tokens (about 1 KB each); the least recently used is evicted."""
+"""Most remembered tokens (0.7 KB each); the least recently used is evicted."""
 MAX_SUBJECT: Final = 256
 
 # Base64url without padding (RFC 7515 section 2); decoders that skip other characters accept several spellings.

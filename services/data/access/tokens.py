@@ -1,4 +1,4 @@
-"""Client tokens: issue them for API keys, publish what verifies them, verify those of requests (docs/access.md).
+"""Client tokens: issue them for API keys, publish what verifies them, verify those of requests.
 
 PyJWT is loaded in a thread, when the first token is issued or shown: that takes 0.2 s of CPU.
 """

@@ -1,4 +1,4 @@
-"""``POST /v1/tokens`` and ``GET /v1/tokens/keys``: client tokens for holders of API keys (docs/access.md section 3)."""
+"""``POST /v1/tokens`` and ``GET /v1/tokens/keys``: client tokens for holders of API keys (docs/access.md section 8)."""
 
 from typing import Final
 

@@ -358,6 +358,13 @@ def test_tokens_of_a_revoked_api_key_are_refused_also_known_ones(issuer: Issuer)
     verifier.verify(issuer.token(key=None), NOW)
 
 
+def test_a_key_that_the_library_refuses_makes_a_bad_token() -> None:
+    # It takes a secret that looks like a public key for a mistake.
+    suspect = Issuer("hs", "HS256")
+    suspect.private = b'{"kty":"oct","k":"a secret that looks like a key"}'
+    refused(Verifier([suspect.key]), suspect.signed({"alg": "HS256", "kid": "hs"}, b"{}"), "not usable")
+
+
 def test_without_keys_every_token_is_refused(issuer: Issuer) -> None:
     refused(Verifier(), issuer.token(), "no trusted key")
 

@@ -1,0 +1,126 @@
+"""``make bench-tokens``: what verifying a client token costs, seen first and known, against PyJWT alone.
+
+CPU of one process; each round measures all in turn, so that a busy machine slows them alike. The floor is the signature
+alone, as the library computes it. ``QUICK=1``: fewer tokens and rounds.
+"""
+
+import os
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jwt
+import orjson
+
+from diem.tokens.verifier import Verifier
+from tests.bench.fanout import BUILD
+from tests.bench.figures import Figure, figure, goal
+from tests.bench.report import Report
+from tests.support.commandline import parser
+from tests.support.tokens import Issuer
+
+FIRST, KNOWN, PEER, FLOOR, ISSUE = "seen first", "known", "PyJWT alone", "signature alone", "issued"
+FIRST_US, KNOWN_US = 60.0, 2.0
+ALGORITHMS = ("EdDSA", "HS256")
+
+
+def microseconds(work: Callable[[str], object], tokens: Sequence[str]) -> float:
+    """Return the CPU time of one call."""
+    began = time.process_time()
+    for token in tokens:
+        work(token)
+    return (time.process_time() - began) * 1e6 / len(tokens)
+
+
+def works(issuer: Issuer, now: float, tokens: Sequence[str]) -> dict[str, Callable[[str], object]]:
+    """Return what is measured, by name."""
+    public = issuer.private.public_key() if issuer.algorithm == "EdDSA" else issuer.private
+    algorithm = jwt.get_algorithm_by_name(issuer.algorithm)
+    # With a cache of no entries every token is seen first.
+    first, known = Verifier([issuer.key], max_cached=0), Verifier([issuer.key])
+    parts = {}
+    for token in tokens:
+        known.verify(token, now)
+        message, _, signature = token.rpartition(".")
+        parts[token] = (message.encode(), jwt.utils.base64url_decode(signature))
+    claims = issuer.claims(now)
+
+    def peer(token: str) -> object:
+        return jwt.decode(token, public, [issuer.algorithm], audience="diem", issuer="diem", leeway=30)
+
+    return {
+        FIRST: lambda token: first.verify(token, now),
+        KNOWN: lambda token: known.verify(token, now),
+        PEER: peer,
+        FLOOR: lambda token: algorithm.verify(parts[token][0], public, parts[token][1]),
+        ISSUE: lambda _: jwt.encode(claims, issuer.private, issuer.algorithm, headers={"kid": issuer.kid}),
+    }
+
+
+def cached_bytes(issuer: Issuer, now: float, tokens: Sequence[str]) -> float:
+    """Return the memory of one remembered token."""
+    verifier = Verifier([issuer.key])
+    verifier.verify(issuer.token(now, sub="loads the library"), now)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for token in tokens:
+            verifier.verify(token, now)
+        return (tracemalloc.get_traced_memory()[0] - before) / len(tokens)
+    finally:
+        tracemalloc.stop()
+
+
+def measure(rounds: int, count: int, report: Report) -> dict[str, Any]:
+    """Return the figures of both algorithms, in microseconds and as ratios to PyJWT of the same round."""
+    now = time.time()
+    found: dict[str, Any] = {}
+    for algorithm in ALGORITHMS:
+        issuer = Issuer("k", algorithm)  # type: ignore[arg-type]
+        tokens = [issuer.token(now, sub=f"user {number}") for number in range(count)]
+        measured = works(issuer, now, tokens)
+        spent: dict[str, list[float]] = {name: [] for name in measured}
+        for number in range(1, rounds + 1):
+            report.step(f"{algorithm}, round {number}")
+            for name, work in measured.items():
+                spent[name].append(microseconds(work, tokens))
+        found[algorithm] = {
+            "us": {name: figure(values) for name, values in spent.items()},
+            "x_pyjwt": _ratio(spent[FIRST], spent[PEER]),
+            "more_than_signature_us": figure([a - b for a, b in zip(spent[FIRST], spent[FLOOR], strict=True)]),
+            "cached_bytes": round(cached_bytes(issuer, now, tokens)),
+        }
+    return found
+
+
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> Figure:
+    return figure([a / b for a, b in zip(ours, theirs, strict=True)])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark; return the exit code."""
+    parser(__spec__, __doc__, report="build/bench/tokens.json", quick="").parse_args(argv)
+    rounds, count = (3, 200) if os.environ.get("QUICK") else (15, 2000)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with Report(len(ALGORITHMS) * rounds) as report:
+        found = measure(rounds, count, report)
+    for algorithm in ALGORITHMS:
+        report.figures(f"{algorithm}, us of CPU", found[algorithm]["us"])
+    report.figures("seen first, x PyJWT alone", {name: found[name]["x_pyjwt"] for name in ALGORITHMS})
+    print("bytes of a remembered token:", {name: found[name]["cached_bytes"] for name in ALGORITHMS})
+    goals = []
+    for name in ALGORITHMS:
+        goals.append(goal(f"{name}, {FIRST}", "us", FIRST_US, found[name]["us"][FIRST]))
+        goals.append(goal(f"{name}, {KNOWN}", "us", KNOWN_US, found[name]["us"][KNOWN]))
+        goals.append(goal(f"{name}, {FIRST}", "x PyJWT", 1.1, found[name]["x_pyjwt"]))
+    report.goals(goals)
+    found["goals"] = [each.as_json() for each in goals]
+    (BUILD / "tokens.json").write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+    print(f"written: {BUILD / 'tokens.json'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

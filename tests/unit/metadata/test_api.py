@@ -196,7 +196,9 @@ async def test_token_covers_its_endpoints_and_no_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [f"Bearer {Issuer().token()}", f"Bearer {ISSUER.token(exp=int(NOW) - 60)}", "Bearer", "Basic YTpi", ""]
+    "header",
+    [f"Bearer {Issuer().token()}", f"Bearer {ISSUER.token(exp=int(NOW) - 60)}", "Bearer", "Basic YTpi", ""],
+    ids=["foreign", "expired", "no token", "basic", "empty"],
 )
 async def test_bad_token_is_refused_even_where_none_is_needed(header: str) -> None:
     for app in (api_with_tokens(ISSUER.key), api(auth=ClientAuth(ManualClock(), Verifier([ISSUER.key])))):

@@ -187,6 +187,7 @@ def test_closed_connection_is_not_due_and_not_counted(world: World) -> None:
         (ISSUER.token(exp=int(NOW) - 31), Close.TOKEN_EXPIRED, Outcome.EXPIRED),
         (ISSUER.token(key="revoked0"), Close.LOGGED_OUT, Outcome.REVOKED),
     ],
+    ids=["no token", "foreign", "expired", "revoked"],
 )
 def test_refused_token_has_the_code_of_its_fault(world: World, token: str, code: Close, outcome: Outcome) -> None:
     world.verifier.replace_keys([ISSUER.key], {"revoked0": NOW})

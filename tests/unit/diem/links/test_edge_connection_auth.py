@@ -123,7 +123,11 @@ async def test_token_in_the_subprotocols_needs_no_message(server: Server) -> Non
         assert (await client.ask(subscribe(1, "/dam/a")))["endpoints"] == {"/dam/a": None}
 
 
-@pytest.mark.parametrize("token", [FOREIGN.token(), "x.y.z", "", ISSUER.token(exp=int(NOW) - 60)])
+@pytest.mark.parametrize(
+    "token",
+    [FOREIGN.token(), "x.y.z", "", ISSUER.token(exp=int(NOW) - 60)],
+    ids=["foreign", "malformed", "empty", "expired"],
+)
 async def test_handshake_with_a_bad_token_is_refused_with_401(server: Server, token: str) -> None:
     with pytest.raises(InvalidStatus) as caught:
         async with server.client(token):
@@ -137,7 +141,9 @@ async def test_handshake_with_a_bad_token_is_refused_with_401(server: Server, to
 
 
 @pytest.mark.parametrize(
-    ("token", "code"), [(FOREIGN.token(), 4501), ("x", 4501), (ISSUER.token(exp=int(NOW) - 60), 4001)]
+    ("token", "code"),
+    [(FOREIGN.token(), 4501), ("x", 4501), (ISSUER.token(exp=int(NOW) - 60), 4001)],
+    ids=["foreign", "malformed", "expired"],
 )
 @pytest.mark.parametrize("authenticated", [False, True])
 async def test_bad_token_in_a_message_closes_the_connection(

@@ -24,6 +24,7 @@ from diem.process.limits import (
     CONNECT_BURST,
     CONNECT_RATE_PER_S,
     CONNECTIONS_PER_ADDRESS,
+    CONNECTIONS_PER_USER,
     READMITTED_WITH,
     AddressLimits,
     AddressTable,
@@ -31,6 +32,7 @@ from diem.process.limits import (
     ConnectionQuota,
     MessageAllowance,
     TokenBucket,
+    UserConnections,
     address_key,
     message_burst,
     messages_for,
@@ -68,6 +70,8 @@ class AdmissionRules:
     per_address: int = CONNECTIONS_PER_ADDRESS
     rate_per_address: float | None = None
     """New connections of one address a second; None: 10, or a fifth of ``per_address`` if that is more."""
+    per_user: int = CONNECTIONS_PER_USER
+    """Connections with tokens of one user."""
     subscriptions: int = 128
     """Subscriptions of one connection, which a client may request all at once."""
     capacity: int = 10_000
@@ -104,6 +108,7 @@ def admission_rules(settings: EdgeSettings) -> AdmissionRules:
         trusted_proxies=tuple(settings.trusted_proxies),
         per_address=settings.connections_per_address,
         rate_per_address=settings.connection_rate_per_address,
+        per_user=settings.connections_per_user,
         subscriptions=settings.connection_subscriptions,
         capacity=settings.capacity,
         rate=settings.connection_rate,
@@ -127,6 +132,8 @@ class Admission:
         rate = TokenBucket(rules.rate, rules.rate * 5)
         self._quota = ConnectionQuota(AddressTable(rules.address_limits), rules.capacity, rate)
         self._violations: dict[str, tuple[int, float]] = {}
+        self.users: Final = UserConnections(rules.per_user)
+        """Connections with tokens."""
 
     @property
     def open(self) -> int:

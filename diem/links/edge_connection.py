@@ -30,6 +30,8 @@ _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
 MAX_CHUNK_BYTES: Final = 8 * 1024
 MAX_PENDING_HANDSHAKES: Final = 1024
 """Connections without a request yet; each has 10 s to send it."""
+USER_RETRY_AFTER_S: Final = 30
+"""A user's connection that is gone without a close is noticed within 35 s: there may be room then."""
 PATH: Final = "/ws"
 KNOWN_CODES: Final = frozenset(Close) | {1005, 1006}
 STALL_TIMEOUT_S: Final = 10.0
@@ -48,6 +50,7 @@ class EdgeConnection(ServerConnection):
         "_slot",
         "_stall",
         "_unsent",
+        "_user",
         "auth_due",
         "claims",
         "session",
@@ -66,6 +69,8 @@ class EdgeConnection(ServerConnection):
         self._stall: asyncio.TimerHandle | None = None
         self._unsent: int | None = None
         """Bytes in the write buffer at the last check of a blocked connection."""
+        self._user: str | None = None
+        """User to whose connections it counts, from the first token to its end."""
         self.claims: Claims | None = None
         self.auth_due = 0
         self.session: Session
@@ -112,6 +117,10 @@ class EdgeConnection(ServerConnection):
                 self._record_token(error, reply.status)
                 self._edge.refused[reply.status] += 1
                 self.reply(reply)
+                return
+            if not self._count_user(claims):
+                headers = {"Retry-After": str(USER_RETRY_AFTER_S)}
+                self._refuse(request, address, Reply(429, b"too many connections of this user\n", headers=headers))
                 return
         if not self.upgrade(request):
             edge.refused[400] += 1
@@ -255,6 +264,10 @@ class EdgeConnection(ServerConnection):
                 self._record_token(error, int(error.code))
                 self.close(error.code, error.close_reason)
             return
+        if not self._count_user(claims):
+            self._record_rate(Close.RATE, "connections of a user")
+            self.close(Close.RATE, f"retry={USER_RETRY_AFTER_S * 1000}")
+            return
         edge.auth.accept(self, claims)
         edge.fanout.restrict(self.session, restricted=not claims.everything)
         ended = [] if claims.everything else edge.service.restrict(self, claims.allows)
@@ -262,6 +275,19 @@ class EdgeConnection(ServerConnection):
             rejected = dict.fromkeys(ended[start : start + MAX_NAMES], messages.FORBIDDEN)
             self.respond(messages.subscribed(request.id, {}, rejected))
         self.respond(messages.authenticated(request.id, int(claims.expires_at)))
+
+    def _count_user(self, claims: Claims) -> bool:
+        """Count the connection for the user of a token, once; return False beyond the user's limit."""
+        user = claims.user
+        if user == self._user:
+            return True
+        users = self._edge.admission.users
+        if user is not None and not users.admit(user):
+            return False
+        if self._user is not None:
+            users.release(self._user)
+        self._user = user
+        return True
 
     def respond(self, reply: bytes, replay: Sequence[bytes] = ()) -> None:
         """Send the reply to a request and the frames that follow from it, unless the connection is closing."""
@@ -358,8 +384,11 @@ class EdgeConnection(ServerConnection):
             self._stall = None
 
     def on_closed(self) -> None:
-        """Release the address's allowance."""
+        """Release the address's allowance, and uncount the user's connection."""
         self._edge.pending_handshakes.pop(self, None)
+        if self._user is not None:
+            self._edge.admission.users.release(self._user)
+            self._user = None
         if self._address is not None:
             self._edge.admission.release(self._address, self._allowance, asyncio.get_running_loop().time())
             self._address = None

@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from diem.process.limits import CONNECTIONS_PER_USER
 from diem.process.listeners import canonical_origin
 from diem.process.tls import TlsSettings
 
@@ -66,6 +67,11 @@ class EdgeSettings(PublicSettings):
         gt=0,
         description="New clients of one address a second in the long run; 50, or as many as it may have, may come at "
         "once. Default: 10, or a fifth of those that it may have.",
+    )
+    connections_per_user: int = Field(
+        default=CONNECTIONS_PER_USER,
+        ge=1,
+        description="Clients of one user, as tokens name them (sub), in this process.",
     )
     capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
     connection_rate: float = Field(default=200.0, gt=0, description="New clients a second in the long run.")

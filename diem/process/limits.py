@@ -17,6 +17,7 @@ CONNECT_RATE_PER_S: Final = 10.0
 CONNECT_BURST: Final = 50.0
 """New connections of one address."""
 MAX_ADDRESSES: Final = 65_536
+CONNECTIONS_PER_USER: Final = 20
 MESSAGE_RATE_PER_S: Final = 100 / 60
 MESSAGE_BURST: Final = 20.0
 NAMES_PER_MESSAGE: Final = 50
@@ -321,6 +322,35 @@ class ConnectionQuota:
         """Release an admitted connection of ``address``."""
         self._addresses.release(address, allowance, now)
         self._open -= 1
+
+
+class UserConnections:
+    """Counts the open connections of each user, whatever their addresses; bounded by the connections of the process."""
+
+    __slots__ = ("_limit", "_open")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, user: str) -> bool:
+        """Count a connection of a user, to be released once; return False, and count nothing, beyond the limit."""
+        count = self._open.get(user, 0)
+        if count >= self._limit:
+            return False
+        self._open[user] = count + 1
+        return True
+
+    def release(self, user: str) -> None:
+        """Uncount a connection, exactly once after each successful :meth:`admit`."""
+        count = self._open[user] - 1
+        if count:
+            self._open[user] = count
+        else:
+            del self._open[user]
 
 
 def address_key(address: str) -> str:

@@ -30,6 +30,11 @@ class Claims:
         object.__setattr__(self, "_below", tuple(prefix.rstrip("/") + "/" for prefix in self.prefixes))
 
     @property
+    def user(self) -> str | None:
+        """The user to whose limits connections count; None for the holder of an API key, who may be many visitors."""
+        return None if self.subject == self.key else self.subject
+
+    @property
     def everything(self) -> bool:
         """Whether every endpoint is covered."""
         return EVERYTHING in self.prefixes

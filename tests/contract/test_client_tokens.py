@@ -143,6 +143,7 @@ async def test_clients_whose_tokens_expire_together_miss_no_update(tmp_path: Pat
     sources = [Tokens(["/dam"], life_s=life_s) for _ in range(clients)]
     names = [f"/dam/{n}" for n in range(10)]
     limits: dict[str, Any] = {"connections_per_address": clients + 10, "connection_rate_per_address": clients}
+    limits["connections_per_user"] = clients
     async with small_system(tmp_path, **settings(tmp_path), **limits) as system:
         watchers = [Watcher(system, source) for source in sources]
         for watcher in watchers:

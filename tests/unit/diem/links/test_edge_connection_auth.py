@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from diem.protocol.feed import Batch
 from diem.protocol.update import Change, encode
 from diem.tokens.verifier import Verifier
 from tests.support.patience import PATIENCE_S
+from tests.support.security_events import recorded_events
 from tests.support.small import START, Client
 from tests.support.tokens import NOW, Issuer
 
@@ -32,12 +33,12 @@ FORBIDDEN = {"code": "forbidden", "message": "not covered by the token"}
 class Server:
     """A server whose clients need tokens, unless ``anonymous`` says otherwise, on a manual clock."""
 
-    def __init__(self, *, anonymous: Anonymous = "off", everyone: bool = False) -> None:
+    def __init__(self, *, anonymous: Anonymous = "off", everyone: bool = False, per_user: int = 20) -> None:
         self.clock = ManualClock(0.0, int(NOW * 1000))
         self.verifier = Verifier([ISSUER.key])
         self.hub = FeedHub(everyone=everyone)
         self.auth = ClientAuth(self.clock, self.verifier)
-        admission = Admission(AdmissionRules(anonymous=anonymous, tokens=True))
+        admission = Admission(AdmissionRules(anonymous=anonymous, tokens=True, per_user=per_user))
         self.edge = Edge(self.hub.fanout, admission, EdgeRules("s", "single"), HubService(self.hub), self.auth)
         self.edge.publish_status(live=True, since="-")
         self.edge.ready = True
@@ -91,6 +92,12 @@ def auth(request_id: int, token: str) -> dict[str, Any]:
 
 def subscribe(request_id: int, *names: str) -> dict[str, Any]:
     return {"type": "subscribe", "id": request_id, "endpoints": dict.fromkeys(names)}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 async def closed(client: Client) -> tuple[int, str]:
@@ -276,3 +283,38 @@ async def test_all_to_all_sends_restricted_clients_what_they_are_subscribed_to()
         await without.ask(auth(1, ISSUER.token(prefixes=["/"])))
         server.put("/secret")
         assert (await without.receive())["endpoint"] == "/secret"
+
+
+async def test_user_has_a_number_of_connections_whatever_the_way_of_the_token() -> None:
+    alice, bob = ISSUER.token(), ISSUER.token(sub="bob")
+    async with serving(per_user=2) as server:
+        users = server.edge.admission.users
+        async with server.client(alice) as first, server.client() as second:
+            await second.ask(auth(1, alice))
+            # A refresh is no further connection.
+            await first.ask(auth(2, ISSUER.token(prefixes=["/load"])))
+            with pytest.raises(InvalidStatus) as refused:
+                async with server.client(alice):
+                    pass
+            assert refused.value.response.status_code == 429
+            assert refused.value.response.headers["Retry-After"] == "30"
+            with recorded_events() as events:
+                async with server.client() as third:
+                    await third.send(auth(1, alice))
+                    assert await closed(third) == (4003, "retry=30000")
+            assert [(line["kind"], line["code"]) for line in events.all()] == [("rate_exceeded", 4003)]
+            async with server.client(bob) as other:
+                # With a token of another user it is a connection of theirs.
+                await second.ask(auth(2, bob))
+                async with server.client(alice):
+                    pass
+                await other.send(auth(3, alice))
+                await other.receive()
+        await until(lambda: not len(users))
+
+
+async def test_holder_of_an_api_key_is_no_user() -> None:
+    token = ISSUER.token(sub="k3v9x0ab")
+    async with serving(per_user=1) as server, server.client(token), server.client(token), server.client() as third:
+        await third.ask(auth(1, token))
+        assert not len(server.edge.admission.users)

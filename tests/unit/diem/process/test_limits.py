@@ -12,6 +12,7 @@ from diem.process.limits import (
     ErrorWindow,
     MessageAllowance,
     TokenBucket,
+    UserConnections,
     address_key,
 )
 
@@ -249,3 +250,14 @@ def test_one_address_that_opens_and_closes_leaves_the_rate_to_others() -> None:
             honest += 1
     assert honest == 1000
     assert opened == 50 + 10 * 10 - 1
+
+
+def test_connections_of_a_user_are_counted_and_forgotten() -> None:
+    users = UserConnections(2)
+    assert [users.admit("alice") for _ in range(3)] == [True, True, False]
+    assert users.admit("bob")
+    users.release("alice")
+    assert users.admit("alice")
+    for user in ("alice", "alice", "bob"):
+        users.release(user)
+    assert not len(users)

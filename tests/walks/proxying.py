@@ -415,6 +415,14 @@ class WalkClient(Client):
         self.void -= set(names)
         super().unsubscribe(*names)
 
+    def restrict(self, names: set[str]) -> None:
+        """Present a token that does not cover these; later ones cover them again."""
+        ended = self.cluster.shared.restrict(self.edge, lambda name: name not in names)
+        assert set(ended) == names & self.wanted
+        # From here on, an update of them is one of endpoints that are not subscribed.
+        for known in (self.wanted, self.confirmed, self.affected, self.void):
+            known.difference_update(names)
+
     def stop_reading(self) -> None:
         if not self.session.blocked:
             self.session.block()
@@ -533,6 +541,10 @@ class Walk:
         if (client := self._client(number)) is not None:
             client.unsubscribe(*sorted(names))
 
+    def restrict(self, number: int, names: set[str]) -> None:
+        if (client := self._client(number)) is not None:
+            client.restrict(names)
+
     def fetch(self, number: int, name: str) -> None:
         client = self.clients[number % len(self.clients)]
         client.held[name] = self.cluster.latest[name]
@@ -624,6 +636,7 @@ _STEPS: dict[str, list[Sequence[Any]]] = {
     "drain": [_LINES],
     "subscribe": [_THREE, _SOME_NAMES],
     "unsubscribe": [_THREE, _SOME_NAMES],
+    "restrict": [_THREE, _SOME_NAMES],
     "fetch": [_THREE, NAMES],
     "come_back": [_THREE],
     "stop_reading": [_THREE],

@@ -15,6 +15,7 @@ from diem.links.internal import InternalListener
 from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
+from diem.process.listeners import check_bind
 from diem.process.metrics import Sample
 from diem.process.ports import PersistedPorts, PortReservations
 from diem.process.tls import internal_tls
@@ -31,6 +32,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     """Run the children until the process is stopped, then stop them in order."""
     started = time.monotonic()
     key = SharedKey.load(settings.internal_key_file)
+    check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     # Raises errors in the Kafka settings before a child does.
     settings.kafka().client_arguments()
     # httpx logs a line for each poll of a child.

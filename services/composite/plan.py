@@ -9,6 +9,8 @@ from diem.process import environment
 from diem.process.environment import HOST, Ports, StopStage
 
 MAX_PAIRS: Final = 64
+_ACCESS: Final = ("ANONYMOUS", "TOKEN_KEYS", "TOKEN_AUDIENCE", "TOKEN_ISSUERS")
+"""Settings of the proxy that servers and the metadata service have as well: they listen for clients, too."""
 
 
 class Child(NamedTuple):
@@ -65,11 +67,19 @@ def children(plan: CompositePlan, pairs: int, ports: Callable[[str], Ports]) -> 
             "DIEM_TRAFFIC_EDGE": f"composite-{plan.number}.{name}",
             **({} if plan.sockets is None else {"DIEM_INTERNAL_SOCKETS": str(plan.sockets)}),
             **environment.listeners(process, own),
+            **_access(plan, process),
             **_environment(plan, process, number, ports),
         }
         stage = StopStage.EDGE if process == "proxy" else StopStage[process.upper()]
         planned.append(Child(name, process, stage, own.internal or 0, env))
     return tuple(planned)
+
+
+def _access(plan: CompositePlan, process: str) -> dict[str, str]:
+    """Return the settings by which a child decides who its clients are."""
+    if process not in {"websocket", "metadata"}:
+        return {}
+    return {f"DIEM_{process.upper()}_{name}": plan.edge[name] for name in _ACCESS if name in plan.edge}
 
 
 def _drain_seconds(plan: CompositePlan, process: str) -> float:

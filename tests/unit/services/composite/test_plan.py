@@ -11,7 +11,9 @@ from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.traffic import is_edge
 from proxy.routing import Router
 from proxy.settings import AllowList
+from services.composite import main as composite
 from services.composite.plan import Child, CompositePlan, child_names, children
+from services.composite.settings import Settings
 
 PLAN = CompositePlan(3, "xz", "shared", "0.0.0.0", 8603, 4.0, {"ORIGINS": "[]", "PAGE_PORT": "8080"})
 PORTS = {name: Ports(20_000 + n, 21_000 + n) for n, name in enumerate(child_names(3))}
@@ -100,6 +102,21 @@ def test_proxy_has_the_public_port_and_the_admission_rules() -> None:
         "ORIGINS": "[]",
         "PAGE_PORT": "8080",
     }
+
+
+def test_all_children_with_a_public_listener_ask_for_the_same_tokens() -> None:
+    access = {"ANONYMOUS": "off", "TOKEN_KEYS": '["keys.json"]', "TOKEN_AUDIENCE": "diem", "TOKEN_ISSUERS": '["diem"]'}
+    made = children(replace(PLAN, edge={**PLAN.edge, **access}), 2, PORTS.__getitem__)
+    for child in made:
+        given = {name: value for name, value in own(child).items() if name in access}
+        assert given == ({} if child.process == "bridge" else access), child.name
+
+
+def test_settings_of_tokens_reach_the_children_as_they_were_given() -> None:
+    settings = Settings(anonymous="off", token_keys=["/keys.json"], token_issuers=["a", "b"])
+    edge = composite._plan(settings, 8603).edge
+    assert (edge["ANONYMOUS"], edge["TOKEN_AUDIENCE"]) == ("off", "diem")
+    assert (json.loads(edge["TOKEN_KEYS"]), json.loads(edge["TOKEN_ISSUERS"])) == (["/keys.json"], ["a", "b"])
 
 
 def test_proxy_stops_first_within_half_of_the_drain_time() -> None:

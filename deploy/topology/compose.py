@@ -255,7 +255,11 @@ def _kafka(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
 def _edge(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
     """Return the settings that decide which clients a process admits."""
     prefix = f"DIEM_{process}_"
-    env = {f"{prefix}PAGE_PORT": str(ports["data"].public)}
+    env = {
+        f"{prefix}PAGE_PORT": str(ports["data"].public),
+        # A file, because anybody on this machine could answer at the Data Service's port while it is down.
+        f"{prefix}TOKEN_KEYS": json.dumps([str(options.state_dir / "token-keys.json")]),
+    }
     if options.clients_per_address is not None:
         env[f"{prefix}CONNECTIONS_PER_ADDRESS"] = str(options.clients_per_address)
     if options.mode.behind_nginx or options.public != PublicAddress():

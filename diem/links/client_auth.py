@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from diem.errors import DiemError
@@ -149,7 +150,8 @@ class ClientAuth:
             return cls(clock)
         verifier = Verifier(audience=settings.token_audience, issuers=settings.token_issuers)
         auth = cls(clock, verifier, settings.token_keys)
-        if auth._keys is not None:
+        # A file that does not exist yet is awaited: `diem up` starts the Data Service, which writes it, as well.
+        if auth._keys is not None and all("://" in at or Path(at).exists() for at in settings.token_keys):
             auth._keys.load_files()
         return auth
 

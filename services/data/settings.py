@@ -45,6 +45,11 @@ class Settings(TlsSettings, TrafficSettings):
         description="Directory of the keys that sign client tokens (mode 0700), which the newest does.",
         json_schema_extra={"shown_default": "<state dir>/token-keys"},
     )
+    token_document_file: Path = Field(
+        default_factory=lambda earlier: earlier["state_dir"] / "token-keys.json",
+        description="File for the edges of this machine (their TOKEN_KEYS): the JWK Set of /v1/tokens/keys.",
+        json_schema_extra={"shown_default": "<state dir>/token-keys.json"},
+    )
     config: Path | None = Field(
         default=None, description="diem.toml with the sources; without it, the simulated market."
     )

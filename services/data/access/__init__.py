@@ -2,5 +2,6 @@
 
 Reading order: ``keys`` and ``plans``, ``quota`` (one key's or address's limits, pure), ``accounts`` (all quotas, daily
 units reserved in the store), ``last_use``, ``records`` (their SQL), ``signing`` and ``tokens`` (client tokens for
-holders of API keys), ``access`` (what the rest of the service calls for readers), ``write_access`` (for writers).
+holders of API keys), ``key_file`` (what verifies them, for edges of this machine), ``access`` (what the rest of the
+service calls for readers), ``write_access`` (for writers).
 """

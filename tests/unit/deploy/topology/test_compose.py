@@ -17,6 +17,7 @@ from deploy.topology import (
     parse_settings,
 )
 from deploy.topology.compose import shared
+from services.data.settings import Settings as DataSettings
 from tests.unit.deploy.topology.topologies import CLUSTER, env, process, topology
 
 NGINX = [mode for mode in Mode if mode.behind_nginx]
@@ -50,6 +51,17 @@ def test_every_server_gets_its_feed_and_its_ports(mode: Mode, feed: str) -> None
     assert own["DIEM_WEBSOCKET_NUMBER"] == "2"
     assert own["DIEM_WEBSOCKET_PORT"] == "8102"
     assert own["DIEM_WEBSOCKET_INTERNAL_PORT"] == "9102"
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_edges_read_the_keys_of_tokens_where_the_data_service_writes_them(mode: Mode) -> None:
+    composed = topology(mode)
+    for planned in composed.processes:
+        if planned.process in {"websocket", "proxy", "composite", "metadata"}:
+            (file,) = json.loads(planned.env[f"DIEM_{planned.process.upper()}_TOKEN_KEYS"])
+            assert Path(file) == Path(env(composed, "data")["DIEM_STATE_DIR"]) / "token-keys.json"
+    name = DataSettings.model_fields["token_document_file"].default_factory({"state_dir": Path("/s")})  # type: ignore[call-arg, misc]
+    assert name == Path("/s/token-keys.json")
 
 
 @pytest.mark.parametrize("mode", NGINX)

@@ -1,0 +1,58 @@
+"""Client tokens under `diem up`: issued for an API key, accepted by the edge, and void when the key is revoked."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import httpx
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
+
+from tests.integration.deploy.running import diem, eventually, up
+from tests.support.patience import PATIENCE_S
+
+PLAN = """
+[[plan]]
+name = "dam"
+prefixes = ["/dam"]
+"""
+RELAYED = {"Via": "1.1 relay"}
+"""With this field, a client is not taken for one of this machine: it needs a token."""
+
+
+async def test_token_of_an_api_key_opens_its_endpoints_until_the_key_is_revoked(tmp_path: Path) -> None:
+    (tmp_path / "diem.toml").write_text(PLAN)
+    async with up(tmp_path, "--config", "diem.toml") as running:
+        urls = running.described()["urls"]
+        code, out, err = await diem("keys", "create", "page", "--plan", "dam", "--json", cwd=tmp_path)
+        assert code == 0, err
+        key = json.loads(out)
+        async with httpx.AsyncClient() as http:
+            answer = await http.post(f"{urls['rest']}/tokens", headers={"Authorization": f"Bearer {key['key']}"})
+        protocols = [Subprotocol("diem.v1.json"), Subprotocol(f"bearer.{answer.json()['token']}")]
+        await eventually((tmp_path / ".diem" / "token-keys.json").exists)
+        await running.until_status(lambda status: _knows_keys(status["websocket-1"]["report"]))
+        async with connect(
+            urls["websocket"][0], proxy=None, subprotocols=protocols, additional_headers=RELAYED
+        ) as client:
+            assert json.loads(await client.recv())["authenticated"] is True
+            await client.send('{"type":"subscribe","id":1,"endpoints":{"/dam/a":null,"/load/a":null}}')
+            reply = json.loads(await client.recv())
+            while reply["type"] != "subscribed":
+                reply = json.loads(await client.recv())
+            assert reply["endpoints"].keys() == {"/dam/a"}
+            assert reply["rejected"]["/load/a"]["code"] == "forbidden"
+            code, _, err = await diem("keys", "revoke", key["id"], cwd=tmp_path)
+            assert code == 0, err
+            async with asyncio.timeout(max(60, PATIENCE_S)):
+                try:
+                    while True:
+                        await client.recv()
+                except ConnectionClosed as error:
+                    assert error.rcvd is not None
+                    assert error.rcvd.code == 4503
+
+
+def _knows_keys(report: dict[str, dict[str, object]] | None) -> bool:
+    return bool((report or {}).get("tokens", {}).get("keys"))

@@ -213,7 +213,7 @@ def _up(
             terminal.warn(f"{variable} has no effect here: diem up decides it (see diem up --help)")
         # Each stage has a deadline of its own; that of the life cycle only guards against a hanging supervisor.
         life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options))
-        return lifecycle.serve(life, lambda: Up(options, topology, state, terminal).run(life))
+        return lifecycle.serve(life, lambda: Up(options, topology, state, terminal, reservations).run(life))
 
 
 def _absolute(path: Path | None) -> Path | None:

@@ -27,7 +27,7 @@ from diem.process import security_log
 from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
-from diem.process.ports import is_accepting
+from diem.process.ports import PortReservations, is_accepting
 from diem.process.security_log import SecurityEvent
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from diem.process.tls import BadCertificate, server_context, unverified_context
@@ -36,6 +36,8 @@ READY_WITHIN_S: Final = 60.0
 PROBE_TIMEOUT_S: Final = 1.0
 READY_POLL_S: Final = 0.1
 LOG_POLL_S: Final = 0.5
+GUARD_EVERY_S: Final = 5.0
+"""Seconds between attempts to guard ports of stopped processes, whose connections linger for a while."""
 MAX_EARLY_DEATHS: Final = 3
 """Deaths of a process before the first readiness after which the start has failed."""
 KAFKA_STARTUP_S: Final = 5.0
@@ -94,7 +96,17 @@ class HealthProbe:
 class Up:
     """One running ``diem up``."""
 
-    def __init__(self, options: Options, topology: Topology, state: StateDir, terminal: Terminal) -> None:
+    def __init__(
+        self,
+        options: Options,
+        topology: Topology,
+        state: StateDir,
+        terminal: Terminal,
+        reservations: PortReservations | None = None,
+    ) -> None:
+        self._reservations = reservations or PortReservations()
+        self._guarded: set[int] = set()
+        """Public ports of processes that do not run, on which nobody else can listen."""
         self._options = options
         self._topology = topology
         self._state = state
@@ -129,6 +141,7 @@ class Up:
             async with control.serve(self._state, handlers):
                 self._reload_on_sighup(life)
                 self._supervisor.start()
+                self._guard_unused_ports()
                 try:
                     await self._until_ready(probe, life)
                     await self._supervise(life, probe)
@@ -182,12 +195,26 @@ class Up:
             _warn_if_root()
             self._terminal.announce(self._topology, self._state.path, self._clock.monotonic() - self._started)
 
+    def _guard_unused_ports(self) -> None:
+        """Guard the ports to which nginx would send clients if anybody listened there."""
+        running = {status.name for status in self._supervisor.status()}
+        for process in self._topology.processes:
+            port = process.ports.public
+            if port is None or process.name in running or port in self._guarded:
+                continue
+            if self._reservations.guard(port):
+                self._guarded.add(port)
+
     async def _supervise(self, life: Lifecycle, probe: HealthProbe) -> None:
         scaling = asyncio.create_task(self._scale_continuously())
+        guard_at = 0.0
         try:
             while not life.stopping.is_set():
                 self._poll_logs()
                 await self._show_recovered(probe)
+                if self._clock.monotonic() >= guard_at:
+                    self._guard_unused_ports()
+                    guard_at = self._clock.monotonic() + GUARD_EVERY_S
                 if scaling.done():
                     scaling.result()
                 await life.pause(LOG_POLL_S)
@@ -269,6 +296,9 @@ class Up:
         self._logs.poll(show=self._up or self._lateness_shown)
 
     def _spec(self, process: Planned) -> Spec:
+        if process.ports.public in self._guarded:
+            self._guarded.discard(process.ports.public)
+            self._reservations.admit(process.ports.public)
         env = child_environment(os.environ) | dict(process.env)
         log = self._state.log_of(process.name)
         return Spec(process.name, process.argv, env, log, process.stage, process.sweep)

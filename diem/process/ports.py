@@ -76,6 +76,32 @@ class PortReservations:
         self._held[port] = held
         return True
 
+    def guard(self, port: int) -> bool:
+        """Keep processes of other users from listening on a reserved port too, until :meth:`admit`.
+
+        Return False if that is not possible now: connections of the last listener linger, or the system is not Linux.
+        """
+        held = self._held.get(port, [])
+        if len(held) < 2:
+            return False
+        held.pop().close()
+        for shared in (False, True):
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, shared)
+            try:
+                listener.bind((HOST, port))
+            except OSError:
+                listener.close()
+            else:
+                held.append(listener)
+                return not shared
+        return False
+
+    def admit(self, port: int) -> None:
+        """Let a child listen on a guarded port."""
+        for listener in self._held.get(port, [])[1:]:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
+
     def choose(self, ports: range, without: Collection[int] = ()) -> int:
         """Reserve a random port of a range, none of ``without``. Raises :class:`PortInUse` after 1,000 attempts."""
         wanted = [port for port in ports if port not in without]

@@ -80,6 +80,36 @@ def test_reserved_port_is_no_longer_the_kernels_to_give() -> None:
             other.bind(("127.0.0.1", port))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only there the reservation binds the port itself")
+def test_nobody_else_listens_on_a_guarded_port_until_a_child_may() -> None:
+    with PortReservations() as reservations:
+        port = free_port()
+        assert not reservations.guard(port), "it is not reserved"
+        assert reservations.reserve(port)
+        assert reservations.guard(port)
+        for host in ("127.0.0.1", "0.0.0.0"):
+            with socket.socket() as other:
+                other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
+                with pytest.raises(OSError, match="in use"):
+                    other.bind((host, port))
+        reservations.admit(port)
+        bind("127.0.0.1", port).close()
+        assert reservations.guard(port), "again, after the child"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there the reservation binds the port itself")
+def test_port_with_a_listener_is_not_guarded_and_stays_reserved() -> None:
+    with PortReservations() as reservations, PortReservations() as others:
+        port = free_port()
+        assert reservations.reserve(port)
+        with bind("127.0.0.1", port):
+            assert not reservations.guard(port)
+        assert not others.reserve(port)
+        reservations.guard(port)
+        reservations.admit(port)
+        bind("127.0.0.1", port).close()
+
+
 def test_choose_skips_excluded_ports_and_fails_when_none_is_left() -> None:
     both = free_ports(2)
     with PortReservations() as reservations:

@@ -26,6 +26,10 @@ from metadata.jobs.warehouse import NoTraffic, SourceStatus, Warehouse, all_stat
 from metadata.statistics.model import UsageRow
 
 DEFAULT_WINDOW: Final = "1h"
+DEFAULT_KEEP_DAYS: Final = 35
+"""The 31 days of a usage report, and some to make it."""
+MIN_KEEP_DAYS: Final = 9
+"""Statistics of a window of a day use the 7 days before it."""
 _SOURCES: Final = ("kafka", "files", "none")
 _MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
 
@@ -63,6 +67,9 @@ def run_command(
     keep: Annotated[
         bool | None, typer.Option("--keep/--remove", help="Files after reading; default: keep those of --input only.")
     ] = None,
+    keep_days: Annotated[
+        int, typer.Option(min=MIN_KEEP_DAYS, help="Days whose rows stay in the tables; older ones are removed.")
+    ] = DEFAULT_KEEP_DAYS,
     follow: Annotated[bool, typer.Option("--follow", help="Keep reading until Ctrl-C; compute nothing.")] = False,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between batches, with --follow.")] = 60.0,
     statistics: Annotated[bool, typer.Option("--statistics/--no-statistics", help="Compute the statistics.")] = True,
@@ -87,7 +94,7 @@ def run_command(
     chosen = _source(source, state, folder, kafka)
     # Records of a topic are not removed.
     remove = isinstance(chosen, FileSource) and (not keep if keep is not None else folder is None)
-    reading = None if chosen is None else pipeline.ReadOptions(chosen, remove, every if follow else None)
+    reading = None if chosen is None else pipeline.ReadOptions(chosen, remove, every if follow else None, keep_days)
     try:
         pipeline.run(pipeline.warehouse(state.path), reading, wanted, Terminal(), memory=memory, cores=cores)
     except NoTraffic as error:

@@ -43,6 +43,8 @@ class ReadOptions:
     remove: bool
     """Remove files after reading them."""
     follow_s: float | None
+    keep_days: int | None = None
+    """Age of the oldest day that stays in the tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,15 @@ def run(
 
         if reading is not None:
             with _shown(here, reading, terminal) as on_batch:
-                lines = ingest(spark, reading.source, here, on_batch, follow_s=reading.follow_s, remove=reading.remove)
+                lines = ingest(
+                    spark,
+                    reading.source,
+                    here,
+                    on_batch,
+                    follow_s=reading.follow_s,
+                    remove=reading.remove,
+                    keep_days=reading.keep_days,
+                )
             terminal.info(f"read {lines:,} lines of {reading.source.where}")
         if wanted is not None:
             window = wanted.window

@@ -1,4 +1,4 @@
-"""Compact the small files of a past day into one, in the tables and in the log of their sink.
+"""Compact the small files of a past day into one, and drop old days, in the tables and in the log of their sink.
 
 Exactly once, whatever is killed: readers trust the log, and one rename replaces it for all compacted days. Spark has no
 such operation (its log only grows) and must not write meanwhile, so the caller holds the source's lock. Separate from
@@ -13,7 +13,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -33,10 +33,11 @@ _WORK: Final = "_compacting"
 """Work folder within the sink; readers skip names that begin with an underscore."""
 
 
-def compact(spark: SparkSession, sink: Path, today: date) -> int:
+def compact(spark: SparkSession, sink: Path, today: date, keep_days: int | None = None) -> int:
     """Compact the days before ``today`` (UTC); return by how many files. The caller holds the source's lock.
 
-    Files of the last batches, nine at most, wait until Spark has compacted their entries in its log.
+    Of days more than ``keep_days`` before it no rows are left; their files are removed a day later. Files of the last
+    batches, nine at most, wait until Spark has compacted their entries in its log.
 
     Raises:
         SparkFailed: a day could not be written completely, and is unchanged. This error, and any that Spark raises for
@@ -49,8 +50,9 @@ def compact(spark: SparkSession, sink: Path, today: date) -> int:
     if version != VERSION:
         return 0
     remove_unreferenced(sink)
-    days = _compactable(sink, lines, today)
-    if not days:
+    expired = set[str]() if keep_days is None else _before(sink, lines, today - timedelta(days=keep_days))
+    days = _compactable(sink, [line for line in lines if line not in expired], today)
+    if not days and not expired:
         return 0
     new, replaced, faults = list[str](), set[str](), list[Exception]()
     for folder, own in days.items():
@@ -60,15 +62,21 @@ def compact(spark: SparkSession, sink: Path, today: date) -> int:
             faults.append(error)
         else:
             replaced.update(own)
-    for line in replaced:
+    for line in replaced | expired:
         # Before the log drops them: a query that has begun to read them has a day from now.
         with suppress(OSError):
             os.utime(_file(sink, line))
-    if new:
-        _replace_log(log, [version, *(line for line in lines if line not in replaced), *new])
+    if new or expired:
+        _replace_log(log, [version, *(line for line in lines if line not in replaced | expired), *new])
     if faults:
         raise faults[0]
     return len(replaced) - len(new)
+
+
+def _before(sink: Path, lines: Sequence[str], first: date) -> set[str]:
+    """Return the log entries of days before ``first``."""
+    folders = ((line, _file(sink, line).parent.name) for line in lines)
+    return {line for line, name in folders if name.startswith("day=") and name < f"day={first.isoformat()}"}
 
 
 def _compactable(sink: Path, lines: Sequence[str], today: date) -> Mapping[Path, list[str]]:

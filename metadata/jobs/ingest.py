@@ -54,10 +54,11 @@ def ingest(
     *,
     follow_s: float | None = None,
     remove: bool = False,
+    keep_days: int | None = None,
 ) -> int:
     """Read a source in batches, holding its lock; return the number of lines read.
 
-    First, and at the end of each day, the files of past days are compacted.
+    First, and at the end of each day, the files of past days are compacted, and those of old days are dropped.
 
     Args:
         spark: the session.
@@ -66,6 +67,7 @@ def ingest(
         on_batch: called with every committed batch.
         follow_s: seconds between batches, until interrupted; None to return once all lines are read.
         remove: whether to remove files once their lines are committed.
+        keep_days: age of the oldest day that stays in the tables; None: all stay.
 
     Raises:
         DiemError: another pipeline holds the source.
@@ -77,7 +79,7 @@ def ingest(
         lines, ended = 0, False
         while not ended:
             today = _today()
-            _compact(spark, warehouse.sink(source.name), today)
+            _compact(spark, warehouse.sink(source.name), today, keep_days)
             query = _start(spark, source, warehouse, follow_s)
             try:
                 day = None if follow_s is None else today
@@ -90,9 +92,9 @@ def ingest(
         return lines
 
 
-def _compact(spark: SparkSession, sink: Path, today: date) -> None:
+def _compact(spark: SparkSession, sink: Path, today: date, keep_days: int | None) -> None:
     try:
-        compact(spark, sink, today)
+        compact(spark, sink, today, keep_days)
     except Exception as error:  # noqa: BLE001  # faults of old files must not keep new traffic from being read
         structlog.get_logger("pipeline").error("the files of past days cannot be compacted", reason=_cause(error))
 

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 
 from metadata.jobs import compaction
 from metadata.jobs.compaction import MIN_FILES, REMOVAL_DELAY_S, compact, remove_unreferenced
+from metadata.jobs.sink_log import data_files
 
 
 def data(sink: Path, name: str, age: float) -> Path:
@@ -96,6 +97,24 @@ def test_an_unreadable_day_does_not_keep_the_others_from_being_compacted(
         "day=2026-01-03",
     ]
     assert [day for day, _ in names].count("day=2026-01-02") == MIN_FILES
+
+
+def test_old_days_leave_the_log_at_once_and_the_disk_a_day_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_merge_files", merged)
+    sink = tmp_path / "files-0"
+    files = small(sink, "2026-01-21", "2026-01-22")
+    assert compact(None, sink, TODAY, 10) == MIN_FILES - 1  # type: ignore[arg-type]
+    assert [path.parent.name for path in data_files(sink)] == ["day=2026-01-22"]
+    assert all(file.exists() for file in files["2026-01-21"]), "a reader may still use them"
+    for file in files["2026-01-21"]:
+        os.utime(file, (time.time() - REMOVAL_DELAY_S - 60,) * 2)
+    compact(None, sink, TODAY, 10)  # type: ignore[arg-type]
+    assert not any(file.exists() for file in files["2026-01-21"])
+    # Also where there is nothing to merge.
+    compact(None, sink, TODAY, 9)  # type: ignore[arg-type]
+    assert data_files(sink) == []
 
 
 def test_replaced_files_stay_for_a_day_even_if_compaction_is_killed_after_the_log(

@@ -13,14 +13,14 @@ from bridge.topic_watcher import TopicWatcher
 from diem.kafka.client import silence_library_log
 from diem.kafka.map_reader import MapReader
 from diem.links.service import freeze_heap, internal_service, run_until
-from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Serve the updates topics, or a group's share of them, to one server until asked to stop."""
     silence_library_log()
-    key = SharedKey.load(settings.internal_key_file)
+    key = KeyRing.load(settings.internal_key_file)
     bridge = _bridge_state(settings)
     endpoint = FeedEndpoint(bridge)
     status = BridgeStatus(life, bridge, endpoint, settings.clone)

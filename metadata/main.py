@@ -14,8 +14,8 @@ from diem.links.client_auth import ClientAuth
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.http_server import AsgiFallback, HttpServer, make_server
 from diem.links.service import freeze_heap, internal_service, run_until
-from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
+from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.limits import AddressRateLimiter, RateLimit
 from diem.process.listeners import bind, check_bind, is_loopback, origin_allowed
@@ -43,7 +43,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     silence_library_log()
     # httpx logs a line for each poll of each server, every 5 s.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    options, key, clock = settings.kafka(), SharedKey.load(settings.internal_key_file), SystemClock()
+    options, key, clock = settings.kafka(), KeyRing.load(settings.internal_key_file), SystemClock()
     check_bind(settings.host, authenticated=settings.access_decided, what="public listener")
     listener = bind(settings.host, settings.port)
     directory = Directory(settings.clone_numbers)

@@ -15,6 +15,7 @@ import structlog
 
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing, Role
 from diem.process.tls import LinkTls
 from diem.protocol.assignment import Owner
 from metadata.directory import Directory
@@ -34,7 +35,7 @@ class ServerLoads:
     """
 
     def __init__(
-        self, directory: Directory, key: SharedKey, allowed: Sequence[Network], tls: LinkTls | None = None
+        self, directory: Directory, key: KeyRing | SharedKey, allowed: Sequence[Network], tls: LinkTls | None = None
     ) -> None:
         self._directory = directory
         self._tls = tls
@@ -54,7 +55,7 @@ class ServerLoads:
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        async with internal_client(self._key, POLL_TIMEOUT_S, self._tls) as http:
+        async with internal_client(self._key, POLL_TIMEOUT_S, self._tls, role=Role.METADATA) as http:
             while True:
                 await self._poll_all(http)
                 await asyncio.sleep(POLL_INTERVAL_S)

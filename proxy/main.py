@@ -7,8 +7,8 @@ from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, Edge, EdgeRules, admission_rules
 from diem.links.listener import Listener
 from diem.links.service import freeze_heap, internal_service, run_until
-from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
+from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import allow_connections, bind, check_bind
 from diem.process.tls import LinkTls, server_tls
@@ -27,7 +27,7 @@ SEND_BUFFER_BYTES = 64 * 1024
 
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Serve clients until the process is stopped, then drain them."""
-    key = SharedKey.load(settings.internal_key_file)
+    key = KeyRing.load(settings.internal_key_file)
     fanout = Fanout()
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
     link_tls = LinkTls(settings.internal_ca_file)

@@ -6,6 +6,7 @@ from typing import Final
 
 from diem.links.dialer import LinkConnection, Reconnector
 from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing, Role
 from diem.process.tls import LinkTls
 from diem.protocol.assignment import BadSnapshot, Snapshot, decode
 from diem.protocol.codes import Close
@@ -51,13 +52,13 @@ class SnapshotClient(Reconnector[WatchLink]):
     def __init__(
         self,
         urls: Sequence[str],
-        key: SharedKey,
+        key: KeyRing | SharedKey,
         apply: ApplySnapshot,
         *,
         sockets: Path | None = None,
         tls: LinkTls | None = None,
     ) -> None:
-        super().__init__("metadata service", urls, key, logger="proxy", sockets=sockets, tls=tls)
+        super().__init__("metadata service", urls, key, Role.METADATA, logger="proxy", sockets=sockets, tls=tls)
         self._apply = apply
 
     def _connection(self, url: str, authorization: str) -> WatchLink:

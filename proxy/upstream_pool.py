@@ -15,6 +15,7 @@ from diem.links.keepalive import LinkMonitor
 from diem.links.mutual_auth import PeerNotAuthenticated
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff
+from diem.process.key_ring import KeyRing, Role
 from diem.process.tls import LinkTls
 from proxy.upstream import ClientUpstream, Upstream, UpstreamListener
 
@@ -25,8 +26,8 @@ MAX_DIALLING: Final = 64
 class UpstreamDialer:
     """Makes links and dials them, at most :data:`MAX_DIALLING` at once for each server."""
 
-    def __init__(self, key: SharedKey, sockets: Path | None = None, tls: LinkTls | None = None) -> None:
-        self._key = key
+    def __init__(self, keys: KeyRing | SharedKey, sockets: Path | None = None, tls: LinkTls | None = None) -> None:
+        self._keys = KeyRing.of(keys)
         self._tls = tls or LinkTls()
         self._sockets = sockets
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -55,7 +56,8 @@ class UpstreamDialer:
         if slots is None:
             slots = self._slots[link.url] = asyncio.Semaphore(MAX_DIALLING)
         async with slots:
-            await dial(link.url, self._key, link.connection, sockets=self._sockets, tls=self._tls)
+            key = self._keys.key(Role.FEED)
+            await dial(link.url, key, link.connection, sockets=self._sockets, tls=self._tls)
 
     def stop(self) -> None:
         """Close every link."""

@@ -11,14 +11,16 @@ from deploy.clients.data_service import KeyService, key_service
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console, plain_table
 from diem.errors import ConfigurationError
-from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing
 from metadata.statistics.window import parse_span
 
 InternalOption = Annotated[
     str | None,
     typer.Option("--data", help="Base URL of a Data Service's internal listener; default: the one of `diem up`."),
 ]
-KeyFileOption = Annotated[Path | None, typer.Option(help="Internal key; default: the state directory's.")]
+KeyFileOption = Annotated[
+    Path | None, typer.Option(help="Internal key, or the key of the role admin; default: the state directory's.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -129,7 +131,7 @@ def revoke_command(
 
 def _service(state_dir: Path, url: str | None, key_file: Path | None) -> KeyService:
     state = StateDir(state_dir)
-    return key_service(state, url, SharedKey.load(key_file or state.internal_key_file))
+    return key_service(state, url, KeyRing.load(key_file or state.internal_key_file))
 
 
 def _minute(time: str | None) -> str:

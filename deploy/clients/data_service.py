@@ -16,6 +16,7 @@ from deploy.system.state_dir import NotUp, StateDir
 from diem.errors import ConfigurationError, DiemError
 from diem.links.internal_client import internal_client
 from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing
 from diem.process.tls import client_context, pinned_context
 
 TIMEOUT_S: Final = 10.0
@@ -289,7 +290,7 @@ def data_service(state: StateDir, url: str | None) -> DataService:
     return DataService(str(page).rstrip("/"), certificate=Path(certificate) if certificate else None)
 
 
-def key_service(state: StateDir, url: str | None, shared: SharedKey) -> KeyService:
+def key_service(state: StateDir, url: str | None, keys: KeyRing | SharedKey) -> KeyService:
     """Return the API keys of the Data Service at ``url``, else of the ``diem up`` in the state directory.
 
     Raises:
@@ -301,7 +302,7 @@ def key_service(state: StateDir, url: str | None, shared: SharedKey) -> KeyServi
         url = next((process["urls"]["internal"] for process in processes if process["process"] == "data"), None)
         if url is None:
             raise NotUp(state.path)
-    return KeyService(DataService(base_url(url, "--data"), lambda: internal_client(shared, TIMEOUT_S)))
+    return KeyService(DataService(base_url(url, "--data"), lambda: internal_client(keys, TIMEOUT_S)))
 
 
 def base_url(url: str, option: str, form: str = INTERNAL_FORM) -> str:

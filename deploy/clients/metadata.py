@@ -10,6 +10,7 @@ from deploy.clients.data_service import ServiceRefused, detail_of
 from diem.errors import DiemError
 from diem.links.internal_client import internal_client
 from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing
 from diem.protocol.assignment import BadSnapshot, Snapshot, decode
 
 WHO: Final = "the metadata service"
@@ -135,7 +136,7 @@ class MetadataService:
         raise MetadataUnavailable(failure)
 
 
-def metadata_service(urls: Sequence[str], key: SharedKey) -> MetadataService:
+def metadata_service(urls: Sequence[str], keys: KeyRing | SharedKey) -> MetadataService:
     """Return the client of the services at these base URLs."""
     timeout = httpx.Timeout(TIMEOUT_S, connect=CONNECT_S)
-    return MetadataService(urls, lambda: internal_client(key, timeout))
+    return MetadataService(urls, lambda: internal_client(keys, timeout))

@@ -16,7 +16,7 @@ from deploy.system.state_dir import StateDir
 from deploy.topology import Mode, ProxyMode
 from diem.errors import DiemError
 from diem.process import lifecycle
-from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Phase
 from metadata.statistics.window import Window
@@ -82,13 +82,15 @@ MetadataOption = Annotated[
         "--metadata", help="Base URL of a metadata service's internal listener; default: the one of `diem up`."
     ),
 ]
-KeyOption = Annotated[Path | None, typer.Option(help="Internal key; default: the state directory's.")]
+KeyOption = Annotated[
+    Path | None, typer.Option(help="Internal key, or the key of the role admin; default: the state directory's.")
+]
 
 
 async def connect(state: StateDir, url: str | None, key_file: Path | None) -> tuple[System, MetadataService]:
     """Return the system and its metadata service. Raises ``BadKeyFile``, and what ``find_system`` does."""
     system = await find_system(state, url)
-    return system, metadata_service(system.metadata, SharedKey.load(key_file or state.internal_key_file))
+    return system, metadata_service(system.metadata, KeyRing.load(key_file or state.internal_key_file))
 
 
 def run_step(work: Callable[[], Awaitable[T]]) -> T:

@@ -18,6 +18,7 @@ from deploy.system.state_dir import StateDir
 from deploy.topology import Mode, Planned, Topology
 from diem.links.dialer import DIAL_ERRORS, LinkConnection, dial
 from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing, Role
 from diem.process.supervisor import Spec, Supervisor
 from services.composite.control import PATH, SUBPROTOCOL
 
@@ -108,19 +109,21 @@ async def scale(state: StateDir, servers: int, show: Callable[[int, int], None],
         await asyncio.sleep(POLL_S)
 
 
-async def drive_composite(internal_url: str, key: SharedKey, scaler: Scaler) -> None:
+async def drive_composite(internal_url: str, keys: KeyRing | SharedKey, scaler: Scaler) -> None:
     """Send the composite the number of pairs, now and whenever it changes, until cancelled.
 
     A restarted composite has its initial number, so it is sent first on every connection.
     """
     url = f"ws{internal_url.removeprefix('http')}{PATH}"
 
+    ring = KeyRing.of(keys)
+
     def connection(authorization: str) -> LinkConnection:
         return LinkConnection(url, authorization, subprotocol=SUBPROTOCOL)
 
     while True:
         with suppress(*DIAL_ERRORS):
-            link = await dial(url, key, connection)
+            link = await dial(url, ring.key(Role.ADMIN), connection)
             try:
                 await _send_numbers(link, scaler)
             finally:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from diem.errors import ConfigurationError, DiemError
 from diem.process.auth import SharedKey, foreign_owner
+from diem.process.key_ring import Role
 
 MAX_SOCKET_PATH_BYTES: Final = 100
 """Systems allow 104 to 108 bytes, including the terminating zero."""
@@ -55,6 +56,7 @@ class StateDir:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.internal_key_file = self.path / "internal.key"
+        self.metrics_key_file = self.path / f"{Role.METRICS}.key"
         self.write_key_file = self.path / "write.key"
         self.backup_key_file = self.path / "backup.key"
         self.traffic_salt_file = self.path / "traffic.salt"
@@ -105,6 +107,7 @@ class StateDir:
             for stale in (self.path / "sockets").glob("*.sock"):
                 stale.unlink(missing_ok=True)
             SharedKey.create(self.internal_key_file)
+            SharedKey.create(self.metrics_key_file)
             SharedKey.create(self.write_key_file)
             SharedKey.create(self.traffic_salt_file)
             yield

@@ -24,8 +24,8 @@ from deploy.terminal import Terminal
 from deploy.topology import Mode, Options, Planned, Readiness, Topology
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process import security_log
-from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
+from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
 from diem.process.ports import PortReservations, is_accepting
 from diem.process.security_log import SecurityEvent
@@ -51,7 +51,7 @@ _logger = structlog.get_logger(__name__)
 class HealthProbe:
     """Health of running processes: ours by their internal listeners, third-party ones by their ports. Never raises."""
 
-    def __init__(self, key: SharedKey) -> None:
+    def __init__(self, key: KeyRing) -> None:
         self._client = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False, verify=unverified_context())
         self._internal = internal_client(key, PROBE_TIMEOUT_S)
 
@@ -136,7 +136,7 @@ class Up:
         Raises:
             ProcessNotStarted: a process did not become ready; everything is stopped again.
         """
-        async with HealthProbe(SharedKey.load(self._state.internal_key_file)) as probe:
+        async with HealthProbe(KeyRing.load(self._state.internal_key_file)) as probe:
             handlers = {"status": lambda _request: self._status(probe), "scale": self._scale}
             async with control.serve(self._state, handlers):
                 self._reload_on_sighup(life)
@@ -227,7 +227,7 @@ class Up:
         if self._topology.mode is not Mode.Z_COMPOSITE:
             await self._scaler.run()
             return
-        key = SharedKey.load(self._state.internal_key_file)
+        key = KeyRing.load(self._state.internal_key_file)
         await scaling.drive_composite(str(self._planned["composite-1"].internal_url), key, self._scaler)
 
     def _on_event(self, event: ChildEvent) -> None:

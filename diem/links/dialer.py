@@ -24,6 +24,7 @@ from diem.links.keepalive import CHECK_EVERY_S, LinkMonitor
 from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, ClientAuth, PeerNotAuthenticated, address_of
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff, wait
+from diem.process.key_ring import KeyRing, Role
 from diem.process.tls import LinkTls
 from diem.protocol import feed
 
@@ -255,7 +256,8 @@ class Reconnector(ABC, Generic[K]):
         self,
         peer: str,
         urls: Sequence[str],
-        key: SharedKey,
+        keys: KeyRing | SharedKey,
+        role: Role,
         *,
         logger: str,
         sockets: Path | None = None,
@@ -263,7 +265,8 @@ class Reconnector(ABC, Generic[K]):
     ) -> None:
         self._peer = peer
         self._urls = urls
-        self._key = key
+        self._keys = KeyRing.of(keys)
+        self._role = role
         self._sockets = sockets
         self._tls = tls or LinkTls()
         self._monitor = LinkMonitor(peer)
@@ -291,7 +294,8 @@ class Reconnector(ABC, Generic[K]):
         for url in itertools.cycle(self._urls):
             uptime_s = 0.0
             try:
-                link = await dial(url, self._key, partial(self._connection, url), sockets=self._sockets, tls=self._tls)
+                key = self._keys.key(self._role)
+                link = await dial(url, key, partial(self._connection, url), sockets=self._sockets, tls=self._tls)
             except DIAL_ERRORS as error:
                 if not logged:
                     logged = True

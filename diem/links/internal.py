@@ -15,6 +15,7 @@ from diem.links.listener import MAX_HEAD_BYTES, Listener, Reply, ServerConnectio
 from diem.links.mutual_auth import HEAD_END, ChallengeRefused, ListenerAuth, address_of
 from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing, Role
 from diem.process.listeners import bind, check_bind
 from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.process.tls import ServerTls
@@ -26,8 +27,17 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_BYTES: Final = feed.MAX_BATCH_BYTES
 """Bytes of one incoming message; only proxies send long ones, when they subscribe for many clients."""
+ROLES: Final = {
+    "/feed": {Role.FEED},
+    "/ws": {Role.FEED},
+    "/watch": {Role.METADATA},
+    "/v1/partitions": {Role.METADATA},
+    "/metrics": {Role.METRICS},
+    "/status": {Role.METRICS, Role.METADATA},
+}
+"""Roles that open a path, besides the role admin, which opens all."""
 BEARER_PATHS: Final = frozenset({"/metrics", "/status"})
-"""Paths for which the key may be sent as a bearer token, because monitoring systems know no other scheme."""
+"""Paths for which a key may be sent as a bearer token, because monitoring systems know no other scheme."""
 
 
 class ChannelHandler(Protocol):
@@ -172,7 +182,7 @@ class InternalListener:
     Args:
         host: address to bind; any address is allowed, because the key is always required.
         port: port to bind, 0 for a free one.
-        key: the shared key.
+        key: the keys that are accepted.
         addresses: further addresses (``host:port``) at which clients reach it, where addresses are translated.
         bearer: accept the key as a bearer token for all paths, as clients of earlier releases send it.
         ready: returns why the process is not ready, None if it is.
@@ -193,7 +203,7 @@ class InternalListener:
         host: str,
         port: int,
         *,
-        key: SharedKey,
+        key: KeyRing | SharedKey,
         ready: Callable[[], str | None],
         status: Callable[[], dict[str, Any]],
         channels: Mapping[str, ChannelHandler] | None = None,
@@ -208,7 +218,7 @@ class InternalListener:
         self.fallback = fallback
         self.channels = channels or {}
         self._pages = {"/metrics": self._metrics, "/status": self._reply_status, **(pages or {})}
-        self._key = key
+        self._keys = KeyRing.of(key)
         self._addresses = frozenset(addresses)
         self._bearer = bearer
         self._ready = ready
@@ -257,8 +267,7 @@ class InternalListener:
         Raises:
             ChallengeRefused: it cannot be answered.
         """
-        key = self._key
-        return ListenerAuth(authorization, lambda key_id: key if key_id == key.id else None, {own, *self._addresses})
+        return ListenerAuth(authorization, self._find, {own, *self._addresses})
 
     def refusal(self, method: str, target: str, given: Sequence[str], auth: ListenerAuth | None) -> Reply | None:
         """Return the reply to a request that is not authorised, None for one that is.
@@ -269,13 +278,27 @@ class InternalListener:
             given: its ``Authorization`` headers: there must be one.
             auth: the challenge before it, if there was one.
         """
+        path = target.partition("?")[0]
         if len(given) != 1:
-            return _unauthorised("a proof of the shared key is needed")
+            return _unauthorised("a proof of the key is needed")
         if auth is not None:
-            return None if auth.verify(given[0], method, target) else _unauthorised("the proof is wrong")
-        if not self._bearer and target.partition("?")[0] not in BEARER_PATHS:
-            return _unauthorised("a proof of the shared key is needed, which itself must not be sent")
-        return None if self._key.matches(given[0]) else _unauthorised("that is not the shared key")
+            if not auth.verify(given[0], method, target):
+                return _unauthorised("the proof is wrong")
+            found = self._keys.find(auth.key.id)
+            roles = found[1] if found else frozenset()
+        elif self._bearer or path in BEARER_PATHS:
+            roles = self._keys.roles_of_bearer(given[0])
+            if not roles:
+                return _unauthorised("that is not the key")
+        else:
+            return _unauthorised("a proof of the key is needed, which itself must not be sent")
+        if Role.ADMIN in roles or roles & ROLES.get(path, set()):
+            return None
+        return Reply(403, b"the roles of this key do not open this path\n")
+
+    def _find(self, key_id: str) -> SharedKey | None:
+        found = self._keys.find(key_id)
+        return found[0] if found else None
 
     def answer(self, path: str) -> Reply:
         """Return the reply to a GET that is authorised, or needs no key."""

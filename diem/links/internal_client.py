@@ -11,6 +11,7 @@ import orjson
 
 from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, ClientAuth, PeerNotAuthenticated, address_of
 from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing, Role
 from diem.process.tls import LinkTls
 
 MAX_BODY_BYTES: Final = 128 << 20
@@ -25,8 +26,9 @@ class InternalTransport(httpx.AsyncBaseTransport):
     ``httpx.ConnectError`` and ``httpx.ConnectTimeout``. The read timeout is that of each read.
     """
 
-    def __init__(self, key: SharedKey, tls: LinkTls | None = None) -> None:
-        self._key = key
+    def __init__(self, keys: KeyRing | SharedKey, role: Role, tls: LinkTls | None = None) -> None:
+        self._keys = KeyRing.of(keys)
+        self._role = role
         self._tls = tls or LinkTls()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -55,7 +57,7 @@ class InternalTransport(httpx.AsyncBaseTransport):
                 async with asyncio.timeout(within_s):
                     port = url.port or (443 if tls else 80)
                     reader, writer = await asyncio.open_connection(url.host, port, ssl=tls, limit=MAX_ANSWER_BYTES)
-                    auth = ClientAuth(self._key, address_of(writer.get_extra_info("peername")))
+                    auth = ClientAuth(self._keys.key(self._role), address_of(writer.get_extra_info("peername")))
                     writer.write(auth.challenge(url.netloc.decode("ascii")))
                     auth.verify(await reader.readuntil(HEAD_END))
                     authorization = auth.authorization(request.method, url.raw_path.decode("ascii"))
@@ -105,12 +107,14 @@ async def _exchange(
 _REPLACED: Final = frozenset({b"authorization", b"connection", b"accept-encoding"})
 
 
-def internal_client(key: SharedKey, timeout: httpx.Timeout | float, tls: LinkTls | None = None) -> httpx.AsyncClient:
-    """Return an HTTP client of internal listeners.
+def internal_client(
+    keys: KeyRing | SharedKey, timeout: httpx.Timeout | float, tls: LinkTls | None = None, *, role: Role = Role.ADMIN
+) -> httpx.AsyncClient:
+    """Return an HTTP client of internal listeners with the key of a role.
 
     ``tls`` is that of ``https`` URLs; None: the system's authorities decide.
     """
-    return httpx.AsyncClient(transport=InternalTransport(key, tls), timeout=timeout, trust_env=False)
+    return httpx.AsyncClient(transport=InternalTransport(keys, role, tls), timeout=timeout, trust_env=False)
 
 
 async def fetch_status(http: httpx.AsyncClient, base_url: str) -> dict[str, Any] | None:

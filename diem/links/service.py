@@ -14,6 +14,7 @@ from diem.links.internal import ChannelHandler, InternalListener
 from diem.links.listener import Reply
 from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing
 from diem.process.metrics import Sample
 from diem.process.tls import OnReload, internal_tls
 
@@ -69,7 +70,7 @@ class ServiceSettings(Protocol):
 @contextlib.asynccontextmanager
 async def internal_service(
     settings: ServiceSettings,
-    key: SharedKey,
+    key: KeyRing | SharedKey,
     *,
     ready: Callable[[], str | None],
     status: Callable[[], dict[str, Any]],

@@ -1,6 +1,6 @@
 """One process: settings, life cycle, logs, metrics, keys, limits, and the supervision of other processes.
 
 Reading order: ``settings`` (and ``edge_settings``), ``lifecycle``, ``log`` and ``metrics``, ``listeners`` and
-``forwarding``, ``auth``, ``limits``, ``security_log``, ``clock``; ``supervisor`` with ``backoff``, ``program``,
-``environment`` and ``ports`` for processes that start others; ``imports`` makes starts faster.
+``forwarding``, ``auth`` and ``key_ring``, ``limits``, ``security_log``, ``clock``; ``supervisor`` with ``backoff``,
+``program``, ``environment`` and ``ports`` for processes that start others; ``imports`` makes starts faster.
 """

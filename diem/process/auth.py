@@ -81,7 +81,7 @@ class SharedKey:
         Raises:
             BadKeyFile: it is unreadable, another user's, readable by others, or not a key.
         """
-        return cls(_checked(path, read_private(path, MAX_CHARACTERS + 2)))
+        return cls(check_key(path, read_private(path, MAX_CHARACTERS + 2)))
 
     @classmethod
     def create(cls, path: Path) -> Self:
@@ -126,7 +126,12 @@ def _open_unblocked(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # a named pipe must not block the start
 
 
-def _checked(path: Path, content: bytes) -> str:
+def check_key(path: Path, content: bytes) -> str:
+    """Return the key that a file has as content.
+
+    Raises:
+        BadKeyFile: it is none.
+    """
     try:
         key = content.decode("ascii").strip()
     except UnicodeDecodeError as error:

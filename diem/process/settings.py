@@ -65,7 +65,7 @@ class ProcessSettings(BaseSettings):
     internal_key_file: Path = Field(
         default_factory=lambda earlier: earlier["state_dir"] / "internal.key",
         validation_alias="DIEM_INTERNAL_KEY_FILE",
-        description="File of the key that internal listeners ask for (mode 0600).",
+        description="File of the internal key (mode 0600); keys of roles are in files beside it.",
         json_schema_extra={"shown_default": "<state dir>/internal.key"},
     )
     internal_sockets: Path | None = Field(

@@ -7,7 +7,7 @@ from diem.links.feed_reader import FeedReader
 from diem.links.feed_server import FeedServer
 from diem.links.service import internal_service, run_until
 from diem.process import metrics
-from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.metrics import Sample
 from diem.process.tls import LinkTls
@@ -18,7 +18,7 @@ from services.broadcast.settings import Settings
 
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Serve the store's changes until the process is stopped."""
-    key = SharedKey.load(settings.internal_key_file)
+    key = KeyRing.load(settings.internal_key_file)
     node = Node()
     server = FeedServer(node, heartbeats=False)
     node.on_changed, node.on_heartbeat, node.on_new_source = server.changed, server.heartbeat, server.drop_readers

@@ -14,6 +14,7 @@ import structlog
 from diem.errors import ConfigurationError
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from services.composite.plan import Child
 
@@ -26,7 +27,7 @@ POLL_TIMEOUT_S: Final = 1.0
 class StatusPoller:
     """Polls the children; holds the ``/status`` of each child that answered its last poll."""
 
-    def __init__(self, key: SharedKey) -> None:
+    def __init__(self, key: KeyRing | SharedKey) -> None:
         self._key = key
         self._last: dict[str, dict[str, Any]] = {}
 

@@ -13,7 +13,7 @@ from diem import __version__
 from diem.links import unix_sockets
 from diem.links.internal import InternalListener
 from diem.process import metrics, security_log
-from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.listeners import check_bind
 from diem.process.metrics import Sample
@@ -31,7 +31,7 @@ ORPHAN_TIMEOUT_S: Final = 3.0
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Run the children until the process is stopped, then stop them in order."""
     started = time.monotonic()
-    key = SharedKey.load(settings.internal_key_file)
+    key = KeyRing.load(settings.internal_key_file)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     # Raises errors in the Kafka settings before a child does.
     settings.kafka().client_arguments()

@@ -14,6 +14,7 @@ from diem.links.http_server import AsgiFallback, make_server
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
+from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.limits import RateLimit
 from diem.process.listeners import bind, check_bind, is_loopback
@@ -51,7 +52,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     """
     clock = SystemClock()
     write_key = SharedKey.load(settings.write_key_file)
-    internal_key = SharedKey.load(settings.internal_key_file)
+    internal_key = KeyRing.load(settings.internal_key_file)
     signing = SigningKeys(settings.token_key_dir, clock)
     signing.load()
     configured = config.load(settings.config or DEFAULT_CONFIG)

@@ -15,8 +15,8 @@ from diem.links.proxy_port import PATH as PROXY_PATH
 from diem.links.proxy_port import ProxyPort
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process import metrics
-from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
+from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import allow_connections, bind, check_bind
 from diem.process.metrics import Sample
@@ -34,7 +34,7 @@ SEND_BUFFER_BYTES: Final = 64 * 1024
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Serve clients until the process is stopped, then drain them."""
     name = settings.process_name
-    key = SharedKey.load(settings.internal_key_file)
+    key = KeyRing.load(settings.internal_key_file)
     ownership = Ownership() if settings.partitioned else None
     hub = FeedHub(limit=settings.connection_subscriptions, everyone=settings.mode == "all-to-all", ownership=ownership)
     clock = SystemClock()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 
 import httpx
 import orjson
@@ -11,6 +12,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Subprotocol
 
 from diem.links.dialer import LinkConnection, dial
 from diem.links.feed_reader import FeedReader
@@ -19,7 +22,9 @@ from diem.links.http_server import AsgiFallback
 from diem.links.internal import InternalListener
 from diem.links.internal_client import fetch_status
 from diem.links.mutual_auth import PATH, SCHEME, PeerNotAuthenticated
+from diem.process import key_ring
 from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing
 from diem.protocol import feed
 from tests.support.internal import InternalConnect, http_client
 from tests.support.patience import PATIENCE_S
@@ -89,7 +94,9 @@ def relaying(port: int) -> Answer:
 
 
 @contextlib.asynccontextmanager
-async def serving(port: int = 0, *addresses: str, bodies: list[bytes] | None = None) -> AsyncIterator[InternalListener]:
+async def serving(
+    port: int = 0, *addresses: str, bodies: list[bytes] | None = None, key: KeyRing | SharedKey = KEY
+) -> AsyncIterator[InternalListener]:
     """Run a listener with a feed and an application."""
     received: list[bytes] = [] if bodies is None else bodies
 
@@ -101,7 +108,7 @@ async def serving(port: int = 0, *addresses: str, bodies: list[bytes] | None = N
     listener = InternalListener(
         "127.0.0.1",
         port,
-        key=KEY,
+        key=key,
         ready=lambda: None,
         status=lambda: {"ready": True},
         channels={"/feed": FeedServer(MemoryFeed(KEY))},
@@ -210,7 +217,7 @@ async def test_a_second_challenge_or_a_pipelined_request_is_refused() -> None:
         challenge += f'address="127.0.0.1:{listener.port}"\r\n\r\n'
         assert b" 204 " in await send(listener.port, challenge.encode())
         assert b" 204 " not in await send(listener.port, challenge.encode() * 2)
-        async with InternalConnect(url, KEY, subprotocols=[feed.SUBPROTOCOL]):
+        async with InternalConnect(url, KEY, subprotocols=[Subprotocol(feed.SUBPROTOCOL)]):
             pass
 
 
@@ -233,3 +240,68 @@ async def test_the_key_as_a_bearer_opens_only_metrics_and_status_unless_configur
         assert answers == {"/status": 200, "/metrics": 200, "/feed": 401, "/x": 401}
         listener._bearer = True
         assert (await http.post(f"{base}/v1/keys", content=b"{}")).status_code == 201
+
+
+ROLES = {
+    "feed": {"/feed": 101},
+    "metadata": {"/status": 200},
+    "metrics": {"/status": 200, "/metrics": 200},
+    "admin": {"/status": 200, "/metrics": 200, "/feed": 101, "/v1/keys": 201, "/nothing": 404},
+}
+ALL_PATHS = ("/status", "/metrics", "/feed", "/v1/keys", "/nothing")
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_the_key_of_a_role_opens_its_paths_alone(tmp_path: Path, role: str) -> None:
+    SharedKey.create(tmp_path / "internal.key")
+    key = SharedKey.create(tmp_path / f"{role}.key")
+    found = {}
+    async with serving(key=KeyRing.load(tmp_path / "internal.key")) as listener, http_client(key) as http:
+        base = f"http://127.0.0.1:{listener.port}"
+        for path in ALL_PATHS:
+            found[path] = (await http.request("POST" if path == "/v1/keys" else "GET", base + path)).status_code
+        with contextlib.suppress(InvalidStatus):
+            url = f"ws://127.0.0.1:{listener.port}/feed"
+            async with InternalConnect(url, key, subprotocols=[Subprotocol(feed.SUBPROTOCOL)]):
+                found["/feed"] = 101
+        async with httpx.AsyncClient(trust_env=False, headers={"Authorization": key.header}) as plain:
+            bearer = {path: (await plain.get(base + path)).status_code for path in ALL_PATHS}
+    assert found == {path: ROLES[role].get(path, 403) for path in ALL_PATHS}
+    opened = {path: status for path, status in ROLES[role].items() if path in {"/status", "/metrics"}}
+    assert {path: status for path, status in bearer.items() if status == 200} == opened
+
+
+async def test_a_link_outlives_the_replacement_of_its_key_and_the_next_proves_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_ring, "CHECK_EVERY_S", 0.0)
+    old = SharedKey.create(tmp_path / "internal.key")
+    new = SharedKey("a-new-key-of-the-internal-links")
+
+    def write(*keys: SharedKey) -> None:
+        (tmp_path / "new").write_text("".join(key.header.partition(" ")[2] + "\n" for key in keys))
+        (tmp_path / "new").chmod(0o600)
+        (tmp_path / "new").rename(tmp_path / "internal.key")
+
+    async with serving(key=KeyRing.load(tmp_path / "internal.key")) as listener:
+        url = f"ws://127.0.0.1:{listener.port}/feed"
+        reader = FeedReader(url, KeyRing.load(tmp_path / "internal.key"), Sink())
+        reading = asyncio.create_task(reader.run())
+
+        async def connects(times: int) -> None:
+            async with asyncio.timeout(PATIENCE_S):
+                while reader.connects < times or not reader.connected:
+                    await asyncio.sleep(0.01)
+
+        await connects(1)
+        for number, keys in enumerate(((old, new), (new, old), (new,))):
+            write(*keys)
+            await asyncio.sleep(0.05)
+            assert (reader.connects, reader.connected) == (number + 1, True)
+            for link in list(reader._monitor._last_alive):
+                link.abort()
+            await connects(number + 2)
+        with pytest.raises(PeerNotAuthenticated):
+            await InternalConnect(url, old, subprotocols=[Subprotocol(feed.SUBPROTOCOL)])
+        reading.cancel()
+        await asyncio.wait([reading])

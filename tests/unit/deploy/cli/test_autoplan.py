@@ -222,8 +222,7 @@ async def test_running_command_is_interrupted_on_stop(
     code = (
         "import pathlib, signal, time\n"
         f"{'' if handles else 'signal.signal(signal.SIGINT, signal.SIG_IGN)'}\n"
-        f"pathlib.Path({str(begun)!r}).touch()\n"
-        "try:\n    time.sleep(1000)\n"
+        f"try:\n    pathlib.Path({str(begun)!r}).touch()\n    time.sleep(1000)\n"
         f"except KeyboardInterrupt:\n    pathlib.Path({str(interrupted)!r}).touch()\n"
     )
     running = asyncio.create_task(SubprocessRunner(stopping)(code))

@@ -113,7 +113,7 @@ async def test_a_token_of_another_issuer_is_tried_twice(tmp_path: Path) -> None:
     async with small_system(tmp_path, **settings(tmp_path)) as system, Watcher(system, tokens) as watcher:
         await eventually(lambda: watcher.ended)
         assert [event.code for event in watcher.events if event.kind == "closed"] == [4501, 4501]
-        assert tokens.made == 2
+        assert (tokens.made, watcher.count("open")) == (2, 0)
 
 
 async def test_an_expired_token_is_replaced_by_a_new_one(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ export type TokenFunction = () => Promise<string> | string;
 const MARGIN_MS = 30_000;
 /** Servers send a `welcome` and a `status` before they are presented a token. */
 const MAX_HELD = 16;
+/** A server that replies with an `error`, and has not closed the connection after this, takes no tokens. */
+const REFUSED_MS = 500;
 /** The id of every `auth`; those of other requests begin at 1. */
 const AUTH_ID = 0;
 /** Close codes, with the values of the one table. */
@@ -103,7 +105,7 @@ export class TokenSource implements Credentials {
 
   /** Opens a socket that delivers `welcome` when the server has accepted the token. */
   socket(url: string, protocol: string): Socket {
-    const socket = new TokenSocket(this, url, this.#env.socket(url, protocol));
+    const socket = new TokenSocket(this.#env, this, url, this.#env.socket(url, protocol));
     this.#sockets.add(socket);
     this.#schedule();
     return socket;
@@ -156,6 +158,7 @@ export class TokenSource implements Credentials {
 class TokenSocket implements Socket {
   onmessage: Socket["onmessage"] = null;
   onclose: Socket["onclose"] = null;
+  readonly #env: Environment;
   readonly #source: TokenSource;
   readonly #url: string;
   readonly #socket: Socket;
@@ -163,8 +166,10 @@ class TokenSocket implements Socket {
   #held: { data: unknown }[] | null = [];
   /** The token that was presented last; "" before. */
   #token = "";
+  #timer: Timer = null;
 
-  constructor(source: TokenSource, url: string, socket: Socket) {
+  constructor(env: Environment, source: TokenSource, url: string, socket: Socket) {
+    this.#env = env;
     this.#source = source;
     this.#url = url;
     this.#socket = socket;
@@ -177,6 +182,7 @@ class TokenSocket implements Socket {
   }
 
   close(): void {
+    this.#env.cancel(this.#timer);
     this.#source.closed(this, this.#url, this.#token, 1000);
     this.#socket.onmessage = this.#socket.onclose = null; // its last events may come a minute late
     this.#socket.close();
@@ -192,16 +198,22 @@ class TokenSocket implements Socket {
   #received(event: { data: unknown }): void {
     const reply = replyOf(event.data);
     const held = this.#held;
-    if (reply === "accepted") this.#source.accepted(this.#url);
-    if (reply === null && held !== null) {
-      if (held.push(event) === 1) void this.#authenticate();
-      else if (held.length > MAX_HELD) this.#fail("no reply to the token");
-      return;
-    }
+    if (reply === "refused") {
+      // A server that does not accept the token closes now; one that takes none serves all the same.
+      if (held !== null) this.#timer = this.#env.later(REFUSED_MS, () => this.#open());
+    } else if (reply === "accepted") {
+      this.#source.accepted(this.#url);
+      this.onmessage?.(event); // before `welcome`, so that what an earlier token was refused is requested with the first message
+      this.#open();
+    } else if (held === null) this.onmessage?.(event);
+    else if (held.push(event) === 1) void this.#authenticate();
+    else if (held.length > MAX_HELD) this.#fail("no reply to the token");
+  }
+
+  #open(): void {
+    const held = this.#held ?? [];
     this.#held = null;
-    // Before `welcome`, so that what an earlier token was refused is requested with the first message.
-    if (reply !== "refused") this.onmessage?.(event);
-    for (const earlier of held ?? []) this.onmessage?.(earlier);
+    for (const event of held) this.onmessage?.(event);
   }
 
   async #authenticate(): Promise<void> {
@@ -219,11 +231,12 @@ class TokenSocket implements Socket {
   }
 
   #closed(code: number, reason: string): void {
+    this.#env.cancel(this.#timer);
     this.onclose?.({ code: this.#source.closed(this, this.#url, this.#token, code), reason });
   }
 }
 
-/** What a frame says about the last `auth`; null: nothing. A server that takes no tokens replies with an `error`, and may serve all the same. */
+/** What a frame says about the last `auth`; null: nothing. */
 function replyOf(data: unknown): "accepted" | "refused" | null {
   if (typeof data !== "string") return null;
   if (data.startsWith('{"type":"authenticated"')) return "accepted";

@@ -295,8 +295,25 @@ test("a server that takes no tokens says so, and serves all the same", async () 
   world.last.welcome();
   await world.advance();
   world.last.frame({ type: "error", id: 0, code: "unauthorised", message: "" });
-  await world.advance();
+  await world.advance(499);
+  expect([requested(), status()]).toMatchObject([[], { state: "connecting" }]);
+  await world.advance(1);
   expect([requested(), status()]).toMatchObject([["/a"], { state: "open" }]);
+});
+
+test("a server that refuses the token says so, and closes: the page is never connected", async () => {
+  start();
+  const states: string[] = [];
+  diem.updates.connection.observe(({ state }) => states.push(state));
+  for (let n = 0; n < 2; n += 1) {
+    await world.advance(0);
+    world.last.welcome();
+    await world.advance();
+    world.last.frame({ type: "error", id: 0, code: "unauthorised", message: "" });
+    world.last.end(CLOSE_CODES.UNAUTHORISED.code);
+  }
+  await world.advance(5_000);
+  expect([[...new Set(states)], requested(), world.timers]).toEqual([["connecting", "reconnecting", "closed"], [], 0]);
 });
 
 test("an error about a later token does not concern the connection", async () => {

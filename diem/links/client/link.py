@@ -130,6 +130,8 @@ _TRANSIENT: Final = frozenset({codes.ErrorCode.LIMIT, codes.ErrorCode.RATE})
 """Errors of a whole request that are due to load, not to its names."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """For the closing handshake; a server that hangs does not answer."""
+_REFUSED_S: Final = 0.5
+"""A server that replies to the token with an ``error``, and has not closed the connection by then, takes no tokens."""
 _MAX_HELD: Final = 16
 """Messages of a server before its reply to the token: a ``welcome`` and a ``status`` are usual."""
 
@@ -231,6 +233,8 @@ class ClientLink:
         self._welcomed = asyncio.Event()
         self._ready = asyncio.Event()
         """Whether requests may be sent: after the ``welcome``, and the reply to the token if there is one."""
+        self._replied = asyncio.Event()
+        """Whether the server has replied to the first token, with an ``error`` perhaps."""
         self._request_backoff = Backoff(timing.base_s, timing.cap_s)
         """Of requests that failed for load."""
         self._not_before = 0.0
@@ -355,6 +359,7 @@ class ClientLink:
             self._subscriptions.reset()
             self._welcomed.clear()
             self._ready.clear()
+            self._replied.clear()
             self._held.clear()
             self._presented = ""
             self._changed.set()
@@ -385,10 +390,14 @@ class ClientLink:
             try:
                 async with asyncio.timeout(self._timing.auth_timeout_s):
                     await self._present(connection, await tokens.ready())
-                    await self._ready.wait()
+                    await self._replied.wait()
             except (NoToken, TimeoutError):
                 connection.transport.abort()
                 return
+            if not self._ready.is_set():
+                # A server that does not accept the token closes now; one that takes none serves all the same.
+                await asyncio.sleep(_REFUSED_S)
+                self._open()
             while True:
                 await self._present(connection, await tokens.replaced(self._presented))
 
@@ -429,9 +438,9 @@ class ClientLink:
                     self._ready.set()
             case "authenticated" if self._tokens is not None:
                 self._tokens.accepted(self._url)
-                self._replied()
+                self._open()
             case "error" if message.get("id") == AUTH_ID:
-                self._replied()  # the server takes no tokens, and may serve all the same
+                self._replied.set()
                 return
         if self._tokens is None or self._ready.is_set():
             self._handle(message)
@@ -440,8 +449,9 @@ class ClientLink:
         if len(self._held) > _MAX_HELD:
             raise _NoReplyError
 
-    def _replied(self) -> None:
-        """Open the connection: the server has replied to the token."""
+    def _open(self) -> None:
+        """Allow requests: the server has accepted the token, or takes none."""
+        self._replied.set()
         if self._ready.is_set():
             return
         self._ready.set()

@@ -6,7 +6,7 @@ Separate from ``main``, its only importer, as the only part of this service that
 import asyncio
 import socket
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ import httpx
 import structlog
 
 from diem.links.internal_client import fetch_status, internal_client
+from diem.process.address_rules import parse_rule
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing, Role
 from diem.process.tls import LinkTls
@@ -25,22 +26,20 @@ POLL_TIMEOUT_S: Final = 2.0
 CONCURRENT_POLLS: Final = 20
 """Servers polled at the same time."""
 
-Network = IPv4Network | IPv6Network
-
 
 class ServerLoads:
     """Number of clients of each server by its public URL, while :meth:`run` runs.
 
-    Anyone who may join a group in Kafka can register any address there, so only ``allowed`` networks are dialled.
+    Anyone who may join a group in Kafka can register any address there, so the rules ``allowed`` say what is dialled.
     """
 
     def __init__(
-        self, directory: Directory, key: KeyRing | SharedKey, allowed: Sequence[Network], tls: LinkTls | None = None
+        self, directory: Directory, key: KeyRing | SharedKey, allowed: Sequence[str], tls: LinkTls | None = None
     ) -> None:
         self._directory = directory
         self._tls = tls
         self._key = key
-        self._allowed = allowed
+        self._allowed = [parse_rule(rule) for rule in allowed]
         self._clients: dict[str, int] = {}
         self._refused: set[str] = set()
 
@@ -94,8 +93,8 @@ class ServerLoads:
             parts.hostname, parts.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
         )
         address = ip_address(resolved[0][4][0])
-        if any(address in network for network in self._allowed):
-            port = parts.port or (443 if parts.scheme == "wss" else 80)
+        port = parts.port or (443 if parts.scheme == "wss" else 80)
+        if any(rule.admits(address, port) for rule in self._allowed):
             return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}"
         if url not in self._refused and len(self._refused) < CONCURRENT_POLLS:
             self._refused.add(url)

@@ -1,6 +1,5 @@
 """Settings of the metadata service."""
 
-from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import ClassVar
 
@@ -8,6 +7,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from diem.kafka.config import KafkaSettings
+from diem.process.address_rules import check_rules
 from diem.process.edge_settings import PublicSettings
 
 
@@ -22,10 +22,9 @@ class Settings(PublicSettings, KafkaSettings):
     clones: int | list[int] = Field(
         default=1, description="Clones of the group of servers: how many (from 1), or a list of their numbers."
     )
-    allowed: list[IPv4Network | IPv6Network] = Field(
-        default=[ip_network("127.0.0.0/8")],
-        description="Networks of the servers, which are polled for their load.",
-        json_schema_extra={"shown_default": '["127.0.0.0/8"]'},
+    allowed: list[str] = Field(
+        default=["127.0.0.0/8"],
+        description="Servers that are polled for their load: CIDR, CIDR:port or CIDR:low-high.",
     )
     subscriptions: int = Field(default=1000, ge=1, le=1000, description="Names in one request.")
     connections: int = Field(default=1000, ge=1, description="Open connections with requests; beyond, 503.")
@@ -47,6 +46,11 @@ class Settings(PublicSettings, KafkaSettings):
     def clone_numbers(self) -> list[int]:
         """The numbers of all clones."""
         return list(range(1, self.clones + 1)) if isinstance(self.clones, int) else sorted(set(self.clones))
+
+    @field_validator("allowed")
+    @classmethod
+    def _rules(cls, allowed: list[str]) -> list[str]:
+        return check_rules(allowed)
 
     @field_validator("clones")
     @classmethod

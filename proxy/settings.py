@@ -1,42 +1,17 @@
 """Settings of a proxy, with its allow-list of servers (docs/reliability.md 3.6)."""
 
-import re
 from collections.abc import Iterable
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import ClassVar, Literal, NamedTuple
+from ipaddress import ip_address
+from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
+from diem.process.address_rules import check_rules, parse_rule
 from diem.process.edge_settings import EdgeSettings
 from diem.process.settings import LinkUrl
 from diem.traffic.settings import TrafficSettings
-
-_WITH_PORTS = re.compile(r"(?:\[([^]]+)\]|([^:]+))(?::(\d{1,5})(?:-(\d{1,5}))?)?")
-
-
-class AllowedNetwork(NamedTuple):
-    """A network and a range of ports, both ends included."""
-
-    network: IPv4Network | IPv6Network
-    low: int
-    high: int
-
-
-def parse_rule(text: str) -> AllowedNetwork:
-    """Parse ``CIDR``, ``CIDR:port`` or ``CIDR:low-high``; IPv6 with ports is in brackets.
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    match = _WITH_PORTS.fullmatch(text)
-    cidr, low, high = (match[1] or match[2], match[3], match[4]) if match else (text, None, None)
-    first = int(low) if low else 0
-    last = int(high) if high else (first if low else 65535)
-    if not 0 <= first <= last <= 65535:
-        raise ValueError(f"{text!r} has no ports from 0 to 65535")
-    return AllowedNetwork(ip_network(cidr), first, last)
 
 
 class AllowList:
@@ -54,7 +29,7 @@ class AllowList:
             return False
         if parts.scheme not in {"ws", "wss"} or port is None or "@" in parts.netloc or parts.query or parts.fragment:
             return False
-        return any(rule.low <= port <= rule.high and address in rule.network for rule in self._rules)
+        return any(rule.admits(address, port) for rule in self._rules)
 
 
 class Settings(EdgeSettings, TrafficSettings):
@@ -92,6 +67,4 @@ class Settings(EdgeSettings, TrafficSettings):
     @field_validator("allowed")
     @classmethod
     def _rules(cls, allowed: list[str]) -> list[str]:
-        for rule in allowed:
-            parse_rule(rule)
-        return allowed
+        return check_rules(allowed)

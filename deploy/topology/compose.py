@@ -200,14 +200,19 @@ def _bridge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[st
     return environment.paired_bridge(str(slot.number), slot.clone, server, public_url) | _kafka(options, ports)
 
 
+def _server_addresses(ports: Mapping[str, Ports]) -> list[str]:
+    """Return rules for the internal listeners of all servers that may ever run here."""
+    return [f"{HOST}/32:{own.internal}" for name, own in ports.items() if name.startswith("websocket-")]
+
+
 def _metadata(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
     clones = range(1, (options.clones or 1) + 1)
-    return environment.metadata(clones) | _edge("METADATA", options, ports) | _kafka(options, ports)
+    allowed = {"DIEM_METADATA_ALLOWED": json.dumps(_server_addresses(ports))}
+    return environment.metadata(clones) | allowed | _edge("METADATA", options, ports) | _kafka(options, ports)
 
 
 def _proxy(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
-    # It may connect to every server that may ever run here.
-    servers = [f"{HOST}/32:{own.internal}" for name, own in ports.items() if name.startswith("websocket-")]
+    servers = _server_addresses(ports)
     return {
         **environment.proxy(slot.number, options.proxy or ProxyMode.SHARED, ports["metadata"], servers),
         **_edge("PROXY", options, ports),

@@ -323,7 +323,9 @@ def test_z_proxy_exposes_only_the_proxy_which_may_dial_all_servers() -> None:
     assert json.loads(proxy["DIEM_PROXY_METADATA_URLS"]) == ["ws://127.0.0.1:9400/watch"]
     assert json.loads(proxy["DIEM_PROXY_ALLOWED"]) == [f"127.0.0.1/32:{port}" for port in (9101, 9102, 9103)]
     assert (proxy["DIEM_PROXY_PAGE_PORT"], proxy["DIEM_PROXY_CONNECTIONS_PER_ADDRESS"]) == ("8080", "9")
-    assert json.loads(env(two, "metadata")["DIEM_METADATA_CLONES"]) == [1]
+    metadata = env(two, "metadata")
+    assert json.loads(metadata["DIEM_METADATA_CLONES"]) == [1]
+    assert metadata["DIEM_METADATA_ALLOWED"] == proxy["DIEM_PROXY_ALLOWED"]
 
 
 def test_composite_gets_its_number_its_pairs_and_kafka() -> None:

@@ -154,7 +154,8 @@ def test_a_follower_compacts_at_the_end_of_a_day(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = [event for event, _ in generated(8, clients=5)]
-    traffic, today, days, batches = FileTraffic(spark, tmp_path), [DAY], list[date](), list[CommittedBatch]()
+    traffic, today, batches = FileTraffic(spark, tmp_path), [DAY], list[CommittedBatch]()
+    days = list[tuple[date, int]]()
 
     def on_batch(batch: CommittedBatch) -> None:
         batches.append(batch)
@@ -163,12 +164,12 @@ def test_a_follower_compacts_at_the_end_of_a_day(
         today[0] = LATER
         write(traffic.source.folder, "later.jsonl", events[1::2])
 
-    monkeypatch.setattr(module, "compact", lambda _spark, _sink, day: days.append(day))
+    monkeypatch.setattr(module, "compact", lambda _spark, _sink, day, keep: days.append((day, keep)))
     monkeypatch.setattr(module, "_today", lambda: today[0])
     write(traffic.source.folder, "first.jsonl", events[::2])
     with pytest.raises(Enough):
-        ingest(spark, traffic.source, traffic.warehouse, on_batch, follow_s=0.1)
-    assert days == [DAY, LATER]
+        ingest(spark, traffic.source, traffic.warehouse, on_batch, follow_s=0.1, keep_days=9)
+    assert days == [(DAY, 9), (LATER, 9)]
     assert traffic.ids() == Counter(event.id for event in events)
 
 

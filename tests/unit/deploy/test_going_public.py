@@ -28,7 +28,7 @@ def options(command: Any) -> set[str]:
 
 
 def test_options_of_diem_exist() -> None:
-    lines = [line for line in PAGE.splitlines() if re.search(r"DIEM_UP_OPTIONS|(^|`)d [a-z]|`--", line)]
+    lines = [line for line in PAGE.splitlines() if re.search(r"UP_OPTIONS|(^|`)d [a-z]|`--", line)]
     named = {option for line in lines for option in re.findall(r"--[a-z][a-z-]+", line)}
     assert {"--mode", "--listen", "--tls-key", "--front-proxy", "--expires", "--encrypt"} <= named
     assert named <= options(typer.main.get_command(cli))
@@ -36,7 +36,7 @@ def test_options_of_diem_exist() -> None:
 
 def test_settings_exist() -> None:
     settings = {line.split(" ")[0] for line in config_lines(PROCESSES) if line.startswith("DIEM_")}
-    named = set(re.findall(r"\bDIEM_[A-Z_]*[A-Z]\b", PAGE)) - {"DIEM_UP_OPTIONS"}
+    named = set(re.findall(r"\bDIEM_[A-Z_]*[A-Z]\b", PAGE))
     assert "DIEM_WEBSOCKET_ANONYMOUS" in named
     assert named <= settings
 
@@ -55,6 +55,15 @@ def test_links_lead_to_files(name: str, target: str) -> None:
 
 def test_unit_and_page_agree_on_paths_and_variables() -> None:
     unit = (ROOT / "deploy" / "systemd" / "diem.service").read_text()
-    for text in ("/opt/diem/.venv/bin/diem", "/etc/diem/environment", "/var/lib/diem", "DIEM_UP_OPTIONS"):
+    for text in ("/opt/diem/.venv/bin/diem", "/etc/diem/environment", "/var/lib/diem", "UP_OPTIONS"):
         assert text in unit
         assert text in PAGE
+
+
+def test_variables_of_the_unit_are_settings_or_none_of_ours() -> None:
+    """Processes inherit them, and refuse to start with a DIEM_ variable that is no setting."""
+    unit = (ROOT / "deploy" / "systemd" / "diem.service").read_text()
+    settings = {line.split(" ")[0] for line in config_lines(PROCESSES) if line.startswith("DIEM_")}
+    named = set(re.findall(r"\$\{?([A-Z_]+)", unit)) | set(re.findall(r"^Environment=([A-Z_]+)=", unit, re.MULTILINE))
+    assert {"UP_OPTIONS", "HOME"} <= named
+    assert {name for name in named if name.startswith("DIEM_")} <= settings

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from diem.errors import ConfigurationError, DiemError
 from diem.process.auth import SharedKey, foreign_owner
-from diem.process.key_ring import Role
+from diem.process.key_ring import KeyRing, Role
 
 MAX_SOCKET_PATH_BYTES: Final = 100
 """Systems allow 104 to 108 bytes, including the terminating zero."""
@@ -106,8 +106,11 @@ class StateDir:
             self.remove_processes()  # those of a ``diem up`` that was killed
             for stale in (self.path / "sockets").glob("*.sock"):
                 stale.unlink(missing_ok=True)
-            SharedKey.create(self.internal_key_file)
-            SharedKey.create(self.metrics_key_file)
+            for file in (self.internal_key_file, self.metrics_key_file):
+                # While a key is replaced, its file has two.
+                if not file.exists():
+                    SharedKey.create(file)
+            KeyRing.load(self.internal_key_file)
             SharedKey.create(self.write_key_file)
             SharedKey.create(self.traffic_salt_file)
             yield

@@ -37,6 +37,18 @@ def test_keys_are_kept(tmp_path: Path) -> None:
         assert state.write_key_file.read_text() == before
 
 
+def test_a_directory_whose_keys_are_being_replaced_is_accepted(tmp_path: Path) -> None:
+    state = StateDir(tmp_path / "state")
+    with state.lock():
+        first = state.internal_key_file.read_text()
+    two = f"{'n' * 43}\n{first}"
+    for file in (state.internal_key_file, state.metrics_key_file):
+        file.write_text(two)
+    with state.lock():
+        assert state.internal_key_file.read_text() == two
+        assert state.metrics_key_file.read_text() == two
+
+
 def test_locked_directory_names_the_process_that_holds_it(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     with state.lock():

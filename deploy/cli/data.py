@@ -19,6 +19,7 @@ from deploy.clients.data_service import (
     DataService,
     DataServiceUnavailable,
     Edges,
+    ServiceRefused,
     Upload,
     data_service,
 )
@@ -229,6 +230,18 @@ def credentials_of(key_file: Path | None, token_file: Path | None) -> Credential
     return Credentials(key_file, token_file)
 
 
+async def _unlisted(service: DataService, names: Sequence[str], credentials: Credentials) -> list[str]:
+    """Return the names that are not in the catalogue; none if a token does not open it."""
+    try:
+        listed = await service.endpoints(credentials.bearer())
+    except ServiceRefused:
+        # Servers accept tokens of other issuers, the Data Service only its own.
+        if credentials.token_file is None:
+            raise
+        return []
+    return [name for name in names if name not in listed]
+
+
 async def watch(
     service: DataService,
     names: Sequence[str],
@@ -250,10 +263,8 @@ async def watch(
     edges = await service.edges()
     if not edges.servers:
         raise DataServiceUnavailable(service.base, "it names no WebSocket server")
-    listed = await service.endpoints(credentials.bearer())
-    for name in names:
-        if name not in listed:
-            note(f"{name} is not in the catalogue: watching it all the same")
+    for name in await _unlisted(service, names, credentials):
+        note(f"{name} is not in the catalogue: watching it all the same")
     last: Event | None = None
     live: bool | None = None
     async with client_of(edges, service.base, token, service.tls) as client:

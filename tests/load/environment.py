@@ -65,7 +65,9 @@ def _relay_settings(scenario: Scenario, relay: Relay, upstream: Relay) -> list[s
         settings.append(f"bridge-1:DIEM_BRIDGE_SERVER_{whose}_URL=ws://127.0.0.1:{upstream.port}/ws")
         settings.append(f'websocket-1:DIEM_INTERNAL_ADDRESSES=["127.0.0.1:{upstream.port}"]')
         if scenario.mode == "z-proxy":
+            # The relay's port is none that `diem up` knows.
             settings.append('proxy-1:DIEM_PROXY_ALLOWED=["127.0.0.0/8"]')
+            settings.append('metadata:DIEM_METADATA_ALLOWED=["127.0.0.0/8"]')
     return [word for setting in settings for word in ("--set", setting)]
 
 

@@ -21,7 +21,7 @@ from deploy.cli.data import (
     watch,
 )
 from deploy.cli.options import UnusableFile
-from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges
+from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges, ServiceRefused
 from diem.errors import DiemError
 from diem.links.client import Event, PartitionedClient, TokenFunction, UpdatesClient
 from diem.process.auth import SharedKey
@@ -266,6 +266,20 @@ async def test_watch_reads_its_token_file_again(monkeypatch: pytest.MonkeyPatch,
     assert function() == "header.claims.signature1"
     file.write_text("header.claims.signature2\n")
     assert function() == "header.claims.signature2"
+
+
+async def test_watch_takes_a_token_that_only_servers_accept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def refuse(*_: object) -> set[str]:
+        raise ServiceRefused("the Data Service", 401, "this is no token of this service")
+
+    monkeypatch.setattr(FakeService, "endpoints", refuse)
+    (tmp_path / "token").write_text("header.claims.signature")
+    (tmp_path / "token").chmod(0o600)
+    _, noted = await watched(monkeypatch, [CLOSED], credentials_of(None, tmp_path / "token"))
+    assert not any("catalogue" in line for line in noted)
+    SharedKey.create(tmp_path / "key")
+    with pytest.raises(ServiceRefused):
+        await watch(SERVICE, ["/known"], print, print, credentials_of(tmp_path / "key", None))
 
 
 def test_token_file_that_others_may_read_is_refused(

@@ -191,7 +191,9 @@ class Guard(RestMiddleware):
             if beyond is not None:
                 return _Admission(beyond, shows_key=True)
         limits = {} if quota_request.free else rate_limit_fields(decision.limits)
-        return _Admission(quota_problem(decision) or self._slots, limits, shows_key=True)
+        # The only request of a reader with a body: slow ones would hold the slots of all others.
+        handler = self._app if scope["path"] == TOKENS else self._slots
+        return _Admission(quota_problem(decision) or handler, limits, shows_key=True)
 
     def _without_key(self, scope: Scope, headers: Headers, quota_request: QuotaRequest) -> "_Admission":
         versioned = _is_versioned(scope)

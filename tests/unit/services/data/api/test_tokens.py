@@ -1,5 +1,6 @@
 """POST /v1/tokens, GET /v1/tokens/keys, and tokens as credentials of reads."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import day_of
 from services.data.api import ApiOptions, make_api
 from services.data.store import Store
+from tests.support.patience import PATIENCE_S
 from tests.support.tokens import Issuer
 from tests.unit.services.data.conftest import BODY, WRITE_KEY, assert_problem
 
@@ -253,3 +255,21 @@ async def test_a_page_of_another_origin_gets_tokens_with_its_key_only(world: Wor
     assert "access-control-allow-origin" not in without.headers
     # POST is for tokens only.
     assert (await world.http.options("/v1/data/dam/a", headers={**origin, **asked})).status_code != 204
+
+
+async def test_slow_requests_for_tokens_do_not_hold_up_readers(world: World) -> None:
+    _, text = await world.key("open")
+    stalled = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        await stalled.wait()
+        yield b"{}"
+
+    headers = {**bearer(text), "Content-Type": "application/json"}
+    slow = [asyncio.create_task(world.http.post("/v1/tokens", headers=headers, content=body())) for _ in range(100)]
+    await asyncio.sleep(0.05)
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await world.http.get("/v1/data/load/a", headers=bearer(text))).status_code == 200
+        assert not any(task.done() for task in slow)
+        stalled.set()
+        assert {answer.status_code for answer in await asyncio.gather(*slow)} == {200}

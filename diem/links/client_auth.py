@@ -231,6 +231,10 @@ class ClientAuth:
             self._revoked.clear()
         return [(member, *self._reason(member)) for member in self._deadlines.pop_due(now)]
 
+    def is_due(self, member: Member) -> bool:
+        """Return whether the deadline of a connection that :meth:`pop_due` returned has still passed."""
+        return member.auth_due <= self._clock.monotonic()
+
     def _reason(self, member: Member) -> tuple[Close, str]:
         if member.claims is None:
             self.outcomes[Outcome.TIMEOUT] += 1

@@ -312,7 +312,9 @@ class Edge:
     async def close_due(self) -> None:
         """Close clients that have not authenticated in time, or whose token has expired or was revoked."""
         for number, (connection, code, reason) in enumerate(self.auth.pop_due(self.connections), start=1):
-            connection.close(code, reason)
+            # It may have refreshed its token while others were closed.
+            if self.auth.is_due(connection):
+                connection.close(code, reason)
             if number % CLOSED_AT_ONCE == 0:
                 await asyncio.sleep(0)
 

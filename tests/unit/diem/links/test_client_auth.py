@@ -116,6 +116,17 @@ def test_connection_without_a_token_is_due_after_ten_seconds(world: World) -> No
     assert world.auth.outcomes == {Outcome.TIMEOUT: 1}
 
 
+def test_token_that_comes_while_others_are_closed_is_not_too_late(world: World) -> None:
+    refreshed, silent = Connection(), Connection()
+    for connection in (refreshed, silent):
+        world.accept(connection)
+    world.clock.advance(3600)
+    assert {connection for connection, _ in world.due()} == {refreshed, silent}
+    world.accept(refreshed)
+    assert not world.auth.is_due(refreshed)
+    assert world.auth.is_due(silent)
+
+
 def test_token_in_time_ends_the_deadline_and_starts_that_of_its_expiry(world: World) -> None:
     connection = Connection()
     world.auth.wait(connection)

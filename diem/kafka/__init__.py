@@ -2,5 +2,5 @@
 
 Reading order: ``config`` (the cluster and our names), ``client`` (connections that end in bounded time), ``metadata``
 (brokers and topics as they are), ``topics`` (as they must be), ``map_reader`` and ``map_writer`` (the partition map),
-``assignment`` (the owners of partitions).
+``assignment`` (the owners of partitions), ``errors``.
 """

@@ -1,6 +1,6 @@
 """One process: settings, life cycle, logs, metrics, keys, limits, and the supervision of other processes.
 
-Reading order: ``settings`` (and ``edge_settings``), ``lifecycle``, ``log`` and ``metrics``, ``listeners`` and
+Reading order: ``settings`` (and ``edge_settings``), ``lifecycle``, ``log`` and ``metrics``, ``listeners``, ``tls`` and
 ``forwarding``, ``address_rules``, ``auth`` and ``key_ring``, ``limits``, ``security_log``, ``clock``; ``supervisor``
 with ``backoff``, ``program``, ``environment`` and ``ports`` for processes that start others; ``imports`` makes starts
 faster.

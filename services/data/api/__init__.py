@@ -1,8 +1,8 @@
 """The REST interface: data and catalogue for readers, writes for holders of the write key, and the built page.
 
 Reading order: ``app`` (routes), ``guard``, ``cors`` and ``cost`` (middleware), ``data``, ``catalogue``, ``history``,
-``status`` and ``page`` (resources), ``requests`` (headers), ``problems`` (errors as answers). ``keys`` is an
-application of its own, on the internal listener; ``openapi.json`` describes the interface.
+``tokens``, ``status`` and ``page`` (resources), ``requests`` (headers), ``problems`` (errors as answers). ``keys`` is
+an application of its own, on the internal listener; ``openapi.json`` describes the interface.
 """
 
 from services.data.api.app import ApiOptions, make_api

@@ -59,7 +59,8 @@ class AdmissionRules:
     """Origins, trusted proxies and limits of client connections (docs/reliability.md S2, S3, S13, S18)."""
 
     anonymous: Anonymous = "auto"
-    """Clients that need no token: all, none, or those of this machine where ``loopback_bind``."""
+    """Clients that need no token: all but programs (no Origin) of other machines, none, or those of this machine where
+    ``loopback_bind``."""
     tokens: bool = False
     """Clients can authenticate with tokens."""
     origins: frozenset[str] = frozenset()

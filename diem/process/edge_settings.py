@@ -10,7 +10,7 @@ from diem.process.listeners import canonical_origin
 from diem.process.tls import TlsSettings
 
 Anonymous = Literal["auto", "on", "off"]
-"""Which clients need no token: those of this machine, all, or none."""
+"""Which clients need no token: those of this machine, also all pages (clients with an allowed Origin), or none."""
 
 
 class PublicSettings(TlsSettings):
@@ -29,8 +29,8 @@ class PublicSettings(TlsSettings):
     )
     anonymous: Anonymous = Field(
         default="auto",
-        description="Clients that need no token: on = all; auto = those whose connection, on a loopback bind, and "
-        "header fields show no other machine; off = none.",
+        description="Clients that need no token: on = all but programs (no Origin) of other machines; auto = those "
+        "whose connection, on a loopback bind, and header fields show no other machine; off = none.",
     )
     token_keys: list[str] = Field(
         default=[], description="Files or URLs (https, or http on this machine) of JWK Sets whose keys sign tokens."

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
 import psutil
 import pytest
@@ -398,7 +399,7 @@ async def test_a_bridge_without_kafka_reports_why_it_is_not_ready_and_serves_onc
 async def _says(running: RunningBridge, why_not: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(httpx.TransportError):
                 answer = await running.get("/readyz")
                 if answer.status_code == 503 and answer.text.startswith(why_not):
                     return

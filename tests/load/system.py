@@ -18,6 +18,7 @@ import orjson
 
 from deploy.system.scaling import scale
 from deploy.system.state_dir import StateDir
+from diem.links.internal_client import internal_client
 from diem.process.auth import SharedKey
 from tests.load.processes import Cpu, Process
 from tests.oracle.history import Snapshot
@@ -25,6 +26,7 @@ from tests.oracle.history import Snapshot
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.02
+ANSWER_SECONDS = 5.0
 _SAMPLE = re.compile(r"^diem_updates_(\w+?)_total (\S+)$", re.MULTILINE)
 
 
@@ -45,7 +47,7 @@ class System:
         self._log = folder / "up.log"
         self._config = folder / "diem.toml"
         self._up: asyncio.subprocess.Process | None = None
-        self._http = httpx.AsyncClient(timeout=5, trust_env=False)
+        self._http = httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False)
         self._cpu = Cpu()
         self.kills: Counter[str] = Counter()
         """Number of kills by full name of the process."""
@@ -165,7 +167,8 @@ class System:
     async def ask(self, name: str, method: str, path: str, body: bytes | None = None) -> httpx.Response:
         """Return a response of a process's internal listener. Raises ``NotUp`` if there is no such process."""
         url = f"{self.process(name).internal_url}{path}"
-        return await self._http.request(method, url, content=body, headers=self._authorised)
+        async with internal_client(SharedKey.load(self.state / "internal.key"), ANSWER_SECONDS) as http:
+            return await http.request(method, url, content=body)
 
     async def scale(self, servers: int) -> None:
         """Scale to a number of servers; return when they are ready and the others are gone."""

@@ -30,13 +30,13 @@ function login(key) {
 
 function watch(endpoint) {
   const row = document.createElement("li");
-  const tell = (text) => (row.textContent = `${endpoint}: ${text}`);
-  tell("…");
+  const render = (text) => (row.textContent = `${endpoint}: ${text}`);
+  render("…");
   find("endpoints").append(row);
   diem.watch(
     endpoint,
-    ({ points, unit, version }) => tell(`${points.at(-1)?.value ?? "no points"} ${unit} (version ${version})`),
-    ({ code, status, message }) => tell(code === "forbidden" || status === 403 ? "your key does not cover it" : message),
+    ({ points, unit, version }) => render(`${points.at(-1)?.value ?? "no points"} ${unit} (version ${version})`),
+    ({ code, status, message }) => render(code === "forbidden" || status === 403 ? "your key does not cover it" : message),
   );
 }
 

@@ -21,7 +21,7 @@ from websockets.uri import parse_uri
 from diem.links import unix_sockets
 from diem.links.connection import SILENT_LOGGER, Connection
 from diem.links.keepalive import CHECK_EVERY_S, LinkMonitor
-from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, ClientAuth, PeerNotAuthenticated, address_of
+from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, DialerAuth, PeerNotAuthenticated, address_of
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff, wait
 from diem.process.key_ring import KeyRing, Role
@@ -48,7 +48,7 @@ class Challenge(asyncio.Protocol):
     def __init__(self, key: SharedKey, url: str) -> None:
         self._key = key
         self._url = urlsplit(url)
-        self._auth: ClientAuth
+        self._auth: DialerAuth
         self._head = b""
         self.transport: asyncio.Transport
         self.authorization: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -56,7 +56,7 @@ class Challenge(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the challenge."""
         self.transport = cast("asyncio.Transport", transport)
-        self._auth = ClientAuth(self._key, address_of(transport.get_extra_info("peername")))
+        self._auth = DialerAuth(self._key, address_of(transport.get_extra_info("peername")))
         self.transport.write(self._auth.challenge(self._url.netloc))
 
     def data_received(self, data: bytes) -> None:
@@ -71,7 +71,7 @@ class Challenge(asyncio.Protocol):
         try:
             self._auth.verify(self._head[:ended])
             if len(self._head) > ended:
-                raise PeerNotAuthenticated(self._url.netloc, "it goes on unasked")
+                raise PeerNotAuthenticated(self._url.netloc, "it sent more than its answer")
         except PeerNotAuthenticated as error:
             self._fail(error)
         else:

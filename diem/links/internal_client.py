@@ -9,7 +9,7 @@ import h11
 import httpx
 import orjson
 
-from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, ClientAuth, PeerNotAuthenticated, address_of
+from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, DialerAuth, PeerNotAuthenticated, address_of
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing, Role
 from diem.process.tls import LinkTls
@@ -57,7 +57,7 @@ class InternalTransport(httpx.AsyncBaseTransport):
                 async with asyncio.timeout(within_s):
                     port = url.port or (443 if tls else 80)
                     reader, writer = await asyncio.open_connection(url.host, port, ssl=tls, limit=MAX_ANSWER_BYTES)
-                    auth = ClientAuth(self._keys.key(self._role), address_of(writer.get_extra_info("peername")))
+                    auth = DialerAuth(self._keys.key(self._role), address_of(writer.get_extra_info("peername")))
                     writer.write(auth.challenge(url.netloc.decode("ascii")))
                     auth.verify(await reader.readuntil(HEAD_END))
                     authorization = auth.authorization(request.method, url.raw_path.decode("ascii"))

@@ -71,8 +71,8 @@ def address_of(name: object) -> str:
     return f"unix:{PurePath(name if isinstance(name, str) else '').name}"
 
 
-class ClientAuth:
-    """The client's side of one connection: call :meth:`challenge`, :meth:`verify`, then :meth:`authorization`.
+class DialerAuth:
+    """The dialling side of one connection: call :meth:`challenge`, :meth:`verify`, then :meth:`authorization`.
 
     Args:
         key: the key.

@@ -13,7 +13,7 @@ from diem.process.auth import MAX_CHARACTERS, BadKeyFile, SharedKey, check_key, 
 MAX_KEYS: Final = 2
 """Keys in one file: the one that this process proves, and the one before or after it."""
 CHECK_EVERY_S: Final = 1.0
-"""Shortest time between two looks at the files."""
+"""Shortest time between two checks of the files."""
 
 
 class Role(StrEnum):

@@ -130,7 +130,7 @@ TOKENS_VERIFIED: Final = _counter("tokens_verified", "Tokens of clients that wer
 TOKEN_KEYS: Final = _gauge("token_keys", "Keys that client tokens are verified with.")
 TOKEN_KEYS_REVOKED: Final = _gauge("token_keys_revoked", "Revoked API keys whose tokens are refused.")
 TOKEN_KEYS_AGE: Final = _gauge("token_keys_age_seconds", "Seconds since the stalest location of keys was read.")
-TOKEN_KEY_FAILURES: Final = _counter("token_key_failures", "Readings of the keys of client tokens that failed.")
+TOKEN_KEY_FAILURES: Final = _counter("token_key_failures", "Failed polls of the keys of client tokens.")
 
 # Recorded traffic: recorded = written + lost + queued.
 TRAFFIC_RECORDED: Final = _counter("traffic_recorded", "Traffic events taken down.", "type")

@@ -139,7 +139,7 @@ class SecurityLog:
             _write(which[0], {**series.fields, **counted})
             series.count = series.changes = 0
         for kind, count in self._overflow.items():
-            _write(kind, {"detail": "of others", "count": count})
+            _write(kind, {"detail": "further series", "count": count})
         self._overflow.clear()
 
     def samples(self) -> Iterable[metrics.Sample]:

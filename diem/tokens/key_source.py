@@ -214,7 +214,7 @@ class KeySource:
         self._on_revoked = on_revoked
         self._clock = clock or SystemClock()
         self._pause = pause
-        self._followed = [_Followed(location_of(at, tls) if isinstance(at, str) else at) for at in locations]
+        self._polled = [_PolledLocation(location_of(at, tls) if isinstance(at, str) else at) for at in locations]
         self._revoked: dict[str, float] = {}
 
     def load_files(self) -> None:
@@ -223,7 +223,7 @@ class KeySource:
         Raises:
             ConfigurationError: one is not.
         """
-        for each in self._followed:
+        for each in self._polled:
             if isinstance(each.location, KeyFile):
                 try:
                     self._update(each, each.location.read())
@@ -234,40 +234,40 @@ class KeySource:
         """Poll all locations until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                for each in self._followed:
-                    tasks.create_task(self._follow(each))
+                for each in self._polled:
+                    tasks.create_task(self._poll(each))
         finally:
-            for each in self._followed:
+            for each in self._polled:
                 if isinstance(each.location, KeyUrl):
                     await each.location.close()
 
     @property
     def ready(self) -> bool:
         """Whether every location has been read once: before, good tokens may be refused."""
-        return all(each.content is not None for each in self._followed)
+        return all(each.content is not None for each in self._polled)
 
     def status(self) -> dict[str, Any]:
         """Return the fields for ``/status``."""
         return {
-            "keys": sum(len(each.content.keys) for each in self._followed if each.content is not None),
+            "keys": sum(len(each.content.keys) for each in self._polled if each.content is not None),
             "revoked": len(self._revoked),
             "locations": [
                 {"location": each.location.name, "age_seconds": self._age_s(each), "error": each.error}
-                for each in self._followed
+                for each in self._polled
             ],
         }
 
     def samples(self) -> Iterable[metrics.Sample]:
         """Return the metrics of the keys, and of the tokens verified with them."""
-        yield metrics.TOKEN_KEYS.sample(sum(len(each.content.keys) for each in self._followed if each.content))
+        yield metrics.TOKEN_KEYS.sample(sum(len(each.content.keys) for each in self._polled if each.content))
         yield metrics.TOKEN_KEYS_REVOKED.sample(len(self._revoked))
-        yield metrics.TOKEN_KEY_FAILURES.sample(sum(each.failures for each in self._followed))
-        ages = [age for each in self._followed if (age := self._age_s(each)) is not None]
+        yield metrics.TOKEN_KEY_FAILURES.sample(sum(each.failures for each in self._polled))
+        ages = [age for each in self._polled if (age := self._age_s(each)) is not None]
         yield metrics.TOKEN_KEYS_AGE.sample(max(ages, default=0.0))
         for outcome, count in self._verifier.outcomes.items():
             yield metrics.TOKENS_VERIFIED.sample(count, outcome)
 
-    async def _follow(self, each: "_Followed") -> None:
+    async def _poll(self, each: "_PolledLocation") -> None:
         backoff = Backoff(RETRY_BASE_S, POLL_URL_S)
         while True:
             try:
@@ -282,7 +282,7 @@ class KeySource:
                 backoff.reset()
                 await self._pause(each.location.poll_s)
 
-    def _update(self, each: "_Followed", found: KeySet | None) -> None:
+    def _update(self, each: "_PolledLocation", found: KeySet | None) -> None:
         """Record a successful poll; None: the content has not changed."""
         each.checked_at = self._clock.monotonic()
         if each.error is not None:
@@ -291,7 +291,7 @@ class KeySource:
         if found is None or found == each.content:
             return
         each.content = found
-        contents = [other.content for other in self._followed if other.content is not None]
+        contents = [other.content for other in self._polled if other.content is not None]
         before = self._revoked.keys()
         self._revoked = {key: when for content in contents for key, when in content.revoked.items()}
         self._verifier.replace_keys([key for content in contents for key in content.keys], self._revoked)
@@ -300,11 +300,11 @@ class KeySource:
         if added and self._on_revoked is not None:
             self._on_revoked(added)
 
-    def _age_s(self, each: "_Followed") -> float | None:
+    def _age_s(self, each: "_PolledLocation") -> float | None:
         return None if each.checked_at is None else round(self._clock.monotonic() - each.checked_at, 1)
 
 
-class _Followed:
+class _PolledLocation:
     """A location and what is known of it."""
 
     __slots__ = ("checked_at", "content", "error", "failures", "location")

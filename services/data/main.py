@@ -21,7 +21,7 @@ from diem.process.listeners import bind, check_bind, is_loopback
 from diem.process.tls import server_tls
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
-from services.data.access.key_file import KeyFile
+from services.data.access.key_file import KeyDocumentFile
 from services.data.access.plans import AccessPlans
 from services.data.access.signing import SigningKeys
 from services.data.api import ApiOptions, make_api
@@ -105,7 +105,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
             # Cancelled before the store closes; by then readers have been sent everything that was committed.
             works = [sources.run(store.writer.put), feed.run(), store.wait_writer(), access.last_use.run()]
-            works.append(KeyFile(settings.token_document_file, access.tokens.document).run())
+            works.append(KeyDocumentFile(settings.token_document_file, access.tokens.document).run())
             if publisher is not None:
                 store.index.subscribe(publisher.changed)
                 works.append(publisher.run())

@@ -21,7 +21,7 @@ from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from diem.process.limits import RateLimit
 from services.data.access.access import Access
-from services.data.access.keys import Keyring, new_key
+from services.data.access.keys import ApiKeys, new_key
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.api import ApiOptions, make_api
 from services.data.api.guard import Guard
@@ -57,7 +57,7 @@ class Served:
             options = ApiOptions(Path(directory), hosts=frozenset({asgi.HOST}), rate=fast, loopback_rate=fast)
             async with store.serving():
                 clock = SystemClock()
-                access = Access(PLANS, Keyring([API_KEY]), store, clock)
+                access = Access(PLANS, ApiKeys([API_KEY]), store, clock)
                 self._api = make_api(store, SharedKey(KEY), lambda _endpoint: None, options, clock, access=access)
                 await receive()
                 await send({"type": "lifespan.startup.complete"})

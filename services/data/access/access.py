@@ -15,7 +15,7 @@ from diem.tokens.claims import Claims
 from diem.tokens.errors import TokenInvalid
 from services.data.access import records
 from services.data.access.accounts import AddressAccounts, KeyAccounts, UsageTracker, state_reason
-from services.data.access.keys import Key, Keyring, KeyState, WriteTerms, new_key
+from services.data.access.keys import ApiKeys, Key, KeyState, WriteTerms, new_key
 from services.data.access.last_use import LastUse
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import Limit, Quota, QuotaDecision, QuotaReason, QuotaRequest, day_of
@@ -117,24 +117,24 @@ class Access:
 
     Args:
         plans: the configured plans.
-        ring: the keys of the store.
+        api_keys: the keys of the store.
         store: stores keys and daily counts.
         clock: of minutes and days.
         signing: keys that sign client tokens; None: one in memory, for tests.
     """
 
     def __init__(
-        self, plans: AccessPlans, ring: Keyring, store: Store, clock: Clock, signing: SigningKeys | None = None
+        self, plans: AccessPlans, api_keys: ApiKeys, store: Store, clock: Clock, signing: SigningKeys | None = None
     ) -> None:
         self.plans = plans
-        self.tokens = Tokens(ring, signing or SigningKeys(None, clock), clock)
+        self.tokens = Tokens(api_keys, signing or SigningKeys(None, clock), clock)
         self.usage = Usage()
         self.usage_tracker = UsageTracker(lambda wanted: store.transact(partial(records.add_units, wanted=wanted)))
         self.last_use = LastUse(lambda used_ms: store.transact(partial(records.keep_last_uses, used_ms=used_ms)))
-        self._ring = ring
+        self._api_keys = api_keys
         self._store = store
         self._clock = clock
-        self._accounts = KeyAccounts(self.usage_tracker, ring, clock)
+        self._accounts = KeyAccounts(self.usage_tracker, api_keys, clock)
         self._addresses = AddressAccounts(clock)
         self._creating = asyncio.Lock()
         self._unknown = 0
@@ -146,17 +146,17 @@ class Access:
         Raises:
             StoreUnavailable: the store cannot be read.
         """
-        ring = Keyring(await store.transact(records.read_keys))
-        in_use = {key.plan for key in ring.all() if key.state(clock.wall_ms()) is KeyState.VALID and not key.writes}
+        api_keys = ApiKeys(await store.transact(records.read_keys))
+        in_use = {key.plan for key in api_keys.all() if key.state(clock.wall_ms()) is KeyState.VALID and not key.writes}
         if unconfigured := in_use - set(plans):
             _logger.warning("keys have plans that are not configured: they are refused", plans=sorted(unconfigured))
-        return cls(plans, ring, store, clock, signing)
+        return cls(plans, api_keys, store, clock, signing)
 
     # Requests
 
     async def admit(self, text: str, request: QuotaRequest) -> QuotaDecision:
         """Admit or refuse a request with a key."""
-        key, now_ms = self._ring.find(text), self._clock.wall_ms()
+        key, now_ms = self._api_keys.find(text), self._clock.wall_ms()
         refused = state_reason(key, now_ms)
         if key is None or refused is not None:
             self._unknown += 1
@@ -227,7 +227,7 @@ class Access:
         yield metrics.ACCESS_MERGED.sample(self.usage.merged)
         yield metrics.ACCESS_UNKNOWN.sample(self._unknown)
         now_ms = self._clock.wall_ms()
-        yield metrics.ACCESS_KEYS.sample(sum(key.state(now_ms) is KeyState.VALID for key in self._ring.all()))
+        yield metrics.ACCESS_KEYS.sample(sum(key.state(now_ms) is KeyState.VALID for key in self._api_keys.all()))
         yield metrics.ACCESS_RESERVATIONS.sample(self.usage_tracker.commits)
         yield from self.tokens.samples()
 
@@ -235,7 +235,7 @@ class Access:
 
     def all_keys(self) -> list[Key]:
         """Return all keys, the oldest first."""
-        return self._ring.all()
+        return self._api_keys.all()
 
     async def create(self, name: str, plan: str, *, lifetime_s: int | None = None) -> tuple[Key, str]:
         """Create an API key that expires after ``lifetime_s``, if given; return its record and its text.
@@ -263,15 +263,15 @@ class Access:
         async with self._creating:
             now_ms = self._clock.wall_ms()
             expires_ms = None if lifetime_s is None else now_ms + lifetime_s * 1000
-            replaced = self._ring.oldest_invalid(now_ms)
+            replaced = self._api_keys.oldest_invalid(now_ms)
             key, text = new_key(name, plan, now_ms, expires_ms=expires_ms, writes=terms)
-            while self._ring.get(key.id) is not None:
+            while self._api_keys.get(key.id) is not None:
                 key, text = new_key(name, plan, now_ms, expires_ms=expires_ms, writes=terms)
             await self._store.transact(partial(records.add_key, key=key, instead_of=replaced))
             if replaced is not None:
-                self._ring.remove(replaced.id)
+                self._api_keys.remove(replaced.id)
                 self.last_use.forget(replaced.id)
-            self._ring.add(key)
+            self._api_keys.add(key)
         return key, text
 
     async def revoke(self, key_id: str) -> Key | None:
@@ -280,7 +280,7 @@ class Access:
         Raises:
             StoreUnavailable: the revocation is not stored; it takes effect now, and is lost at a restart.
         """
-        key = self._ring.revoke(key_id, self._clock.wall_ms())
+        key = self._api_keys.revoke(key_id, self._clock.wall_ms())
         if key is None:
             return None
         self._accounts.forget(key_id)
@@ -300,11 +300,11 @@ class Access:
 
     def refusal(self, key: Key) -> QuotaReason | None:
         """Return why a key is no longer valid, or None: for requests that have waited since it was verified."""
-        return state_reason(self._ring.get(key.id), self._clock.wall_ms())
+        return state_reason(self._api_keys.get(key.id), self._clock.wall_ms())
 
     def _verified(self, text: str) -> Key | None:
         now_ms = self._clock.wall_ms()
-        key = self._ring.verify(text, now_ms)
+        key = self._api_keys.verify(text, now_ms)
         if key is not None:
             self.last_use.touch(key.id, now_ms)
         return key

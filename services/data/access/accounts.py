@@ -9,7 +9,7 @@ import structlog
 
 from diem.process.clock import Clock
 from diem.process.limits import address_key
-from services.data.access.keys import Key, Keyring, KeyState
+from services.data.access.keys import ApiKeys, Key, KeyState
 from services.data.access.plans import AccessPlan
 from services.data.access.quota import REASONS, Quota, QuotaOutcome, QuotaReason, day_of
 from services.data.access.records import Units
@@ -121,13 +121,13 @@ class KeyAccounts:
 
     Args:
         usage_tracker: reserves units in the store.
-        ring: of the valid keys.
+        api_keys: of the valid keys.
         clock: of minutes and days.
     """
 
-    def __init__(self, usage_tracker: UsageTracker, ring: Keyring, clock: Clock) -> None:
+    def __init__(self, usage_tracker: UsageTracker, api_keys: ApiKeys, clock: Clock) -> None:
         self._usage_tracker = usage_tracker
-        self._ring = ring
+        self._api_keys = api_keys
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
         self._closed = False
@@ -155,7 +155,7 @@ class KeyAccounts:
                 return QuotaReason.UNAVAILABLE
             finally:
                 account.waiting -= 1
-            reason = state_reason(self._ring.get(key.id), self._clock.wall_ms())
+            reason = state_reason(self._api_keys.get(key.id), self._clock.wall_ms())
             if reason is not None:
                 return reason
         if account.quota.is_low(day) and account.pending is None:

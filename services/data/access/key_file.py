@@ -1,7 +1,7 @@
 """The key document as a file, for the edges of this machine.
 
 They could get it by HTTP, but while the Data Service is down any local user may listen on its port, and publish a key
-that he signs tokens with. A file of the state directory is its owner's.
+of their own. A file of the state directory is its owner's.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ CHECK_EVERY_S: Final = 1.0
 _logger = structlog.get_logger("access")
 
 
-class KeyFile:
+class KeyDocumentFile:
     """Writes the key document whenever it has changed.
 
     Args:

@@ -122,7 +122,7 @@ def covers(prefixes: tuple[str, ...], endpoint: str) -> bool:
     return not prefixes or any(endpoint == prefix or endpoint.startswith(f"{prefix}/") for prefix in prefixes)
 
 
-class Keyring:
+class ApiKeys:
     """All keys by id, including those that are no longer valid, the oldest of which a new one replaces at 10,000."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:

@@ -19,7 +19,7 @@ from diem.tokens.claims import EVERYTHING, Claims
 from diem.tokens.errors import TokenRevoked
 from diem.tokens.key_set import TokenKey
 from diem.tokens.verifier import AUDIENCE, ISSUER, MAX_TOKEN_BYTES, Verifier
-from services.data.access.keys import Key, Keyring
+from services.data.access.keys import ApiKeys, Key
 from services.data.access.plans import AccessPlan
 from services.data.access.signing import SigningKeys
 
@@ -52,7 +52,7 @@ class TokenRequest(NamedTuple):
     """Time until it expires, within that of the plan; None: the plan's."""
 
 
-class Minted(NamedTuple):
+class IssuedToken(NamedTuple):
     """A new token."""
 
     token: str
@@ -71,20 +71,20 @@ class Tokens:
     """Tokens of one Data Service.
 
     Args:
-        ring: the API keys.
+        api_keys: the API keys.
         signing: the keys that sign.
         clock: of ``iat`` and ``exp``.
     """
 
-    def __init__(self, ring: Keyring, signing: SigningKeys, clock: Clock) -> None:
-        self._ring = ring
+    def __init__(self, api_keys: ApiKeys, signing: SigningKeys, clock: Clock) -> None:
+        self._api_keys = api_keys
         self._signing = signing
         self._clock = clock
         self._verifier = Verifier()
         self._jwt: ModuleType | None = None
-        self.minted = 0
+        self.issued = 0
 
-    async def mint(self, key: Key, plan: AccessPlan, wanted: TokenRequest) -> Minted:
+    async def mint(self, key: Key, plan: AccessPlan, wanted: TokenRequest) -> IssuedToken:
         """Return a token for a key that is valid now.
 
         Raises:
@@ -110,8 +110,8 @@ class Tokens:
         token: str = jwt.encode(claims, signing.private, "EdDSA", headers={"kid": signing.kid})
         if len(token) > MAX_TOKEN_BYTES:
             raise TokenTooLarge
-        self.minted += 1
-        return Minted(token, expires)
+        self.issued += 1
+        return IssuedToken(token, expires)
 
     async def verify(self, token: str) -> tuple[Claims, Key]:
         """Return the claims of a token that this service issued, and its API key, valid or not.
@@ -122,7 +122,7 @@ class Tokens:
         await self._loaded()
         self._verifier.replace_keys(key.public for key in self._signing.published())
         claims = self._verifier.verify(token, self._clock.wall_ms() / 1000)
-        key = self._ring.get(claims.key or "")
+        key = self._api_keys.get(claims.key or "")
         if key is None:
             raise TokenRevoked
         return claims, key
@@ -130,7 +130,7 @@ class Tokens:
     def document(self) -> KeyDocument:
         """Return the public keys, and the API keys that were revoked within the last hour."""
         since_ms = self._clock.wall_ms() - REVOKED_FOR_S * 1000
-        revoked = {key_id: at_ms // 1000 for key_id, at_ms in self._ring.revoked_since(since_ms)}
+        revoked = {key_id: at_ms // 1000 for key_id, at_ms in self._api_keys.revoked_since(since_ms)}
         body = orjson.dumps({"keys": [_jwk(key.public) for key in self._signing.published()], "revoked": revoked})
         return KeyDocument(body, f'"{blake2b(body, digest_size=12).hexdigest()}"')
 
@@ -141,7 +141,7 @@ class Tokens:
 
     def samples(self) -> Iterable[metrics.Sample]:
         """Return the metrics."""
-        yield metrics.TOKENS_ISSUED.sample(self.minted)
+        yield metrics.TOKENS_ISSUED.sample(self.issued)
         for outcome, count in self._verifier.outcomes.items():
             yield metrics.TOKENS_VERIFIED.sample(count, outcome)
 

@@ -19,7 +19,7 @@ from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
 from diem.process.limits import AddressRateLimiter, RateLimit
 from services.data.access.access import Access
-from services.data.access.keys import Keyring
+from services.data.access.keys import ApiKeys
 from services.data.access.plans import AccessPlans
 from services.data.access.write_access import WriteAccess
 from services.data.api import problems
@@ -75,7 +75,7 @@ def make_api(
 ) -> Guard:
     """Return the ASGI application of the public listener: the routes behind their guard."""
     clock = clock or SystemClock()
-    access = access or Access(AccessPlans(), Keyring(), store, clock)
+    access = access or Access(AccessPlans(), ApiKeys(), store, clock)
     write_access = WriteAccess(write_key, access, clock)
     data = DataApi(store, Catalogue(store, clock), write_access, owner_of)
     tokens = TokensApi(access)

@@ -38,8 +38,8 @@ class TokensApi:
         body = await read_body(request, MAX_BODY_BYTES)
         if body and media_type(request.headers.get("content-type")) != _JSON:
             return problem(415, "unsupported_media_type", f"the body is {_JSON}", headers={"Accept": _JSON})
-        minted = await self._access.tokens.mint(key, plan, _wanted(body) if body else TokenRequest())
-        answer = orjson.dumps({"token": minted.token, "expires": minted.expires})
+        issued = await self._access.tokens.mint(key, plan, _wanted(body) if body else TokenRequest())
+        answer = orjson.dumps({"token": issued.token, "expires": issued.expires})
         return Response(answer, headers={"Cache-Control": "no-store"}, media_type=_JSON)
 
     async def keys(self, request: Request) -> Response:

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from diem.links import listener as listener_module
 from diem.links.http_server import AsgiFallback
 from diem.links.internal import InternalListener
-from diem.links.mutual_auth import ClientAuth
+from diem.links.mutual_auth import DialerAuth
 from diem.process.auth import SharedKey
 from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S
@@ -63,7 +63,7 @@ async def test_the_application_is_not_reached_without_a_proof(listener: Internal
 
 async def test_a_challenge_and_a_request_for_the_application_may_come_in_pieces(listener: InternalListener) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-    auth = ClientAuth(KEY, f"127.0.0.1:{listener.port}")
+    auth = DialerAuth(KEY, f"127.0.0.1:{listener.port}")
 
     async def send(data: bytes) -> None:
         for start in range(0, len(data), 7):

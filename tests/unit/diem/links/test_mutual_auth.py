@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from diem.links.mutual_auth import (
     SCHEME,
     ChallengeRefused,
-    ClientAuth,
+    DialerAuth,
     ListenerAuth,
     PeerNotAuthenticated,
     address_of,
@@ -30,15 +30,15 @@ def listener(request: bytes, *addresses: str, key: SharedKey = KEY) -> ListenerA
     return ListenerAuth(header(request), {key.id: key}.get, addresses or (HERE,))
 
 
-def authenticated() -> tuple[ClientAuth, ListenerAuth]:
-    client = ClientAuth(KEY, HERE)
+def authenticated() -> tuple[DialerAuth, ListenerAuth]:
+    client = DialerAuth(KEY, HERE)
     server = listener(client.challenge("h"))
     client.verify(server.answer())
     return client, server
 
 
 def test_both_sides_prove_the_key_and_neither_sends_it() -> None:
-    client = ClientAuth(KEY, HERE)
+    client = DialerAuth(KEY, HERE)
     challenge = client.challenge("h:1")
     server = listener(challenge)
     answer = server.answer()
@@ -63,7 +63,7 @@ def test_a_proof_of_one_connection_is_worth_nothing_on_another() -> None:
 
 
 def test_the_answer_to_one_client_does_not_satisfy_another() -> None:
-    first, second = ClientAuth(KEY, HERE), ClientAuth(KEY, HERE)
+    first, second = DialerAuth(KEY, HERE), DialerAuth(KEY, HERE)
     answer = listener(first.challenge("h")).answer()
     with pytest.raises(PeerNotAuthenticated, match="its proof is wrong"):
         second.verify(answer)
@@ -71,7 +71,7 @@ def test_the_answer_to_one_client_does_not_satisfy_another() -> None:
 
 def test_a_challenge_for_another_address_is_refused() -> None:
     """As when somebody who is dialled there passes on what the client sends."""
-    challenge = ClientAuth(KEY, THERE).challenge("h")
+    challenge = DialerAuth(KEY, THERE).challenge("h")
     with pytest.raises(ChallengeRefused, match="DIEM_INTERNAL_ADDRESSES"):
         listener(challenge, HERE)
     assert listener(challenge, HERE, THERE).answer().startswith(b"HTTP/1.1 204 ")
@@ -82,12 +82,12 @@ def test_a_proof_of_the_listener_is_none_of_the_client() -> None:
     proof = server.answer().decode().partition("proof=")[2].partition('"')[2].partition('"')[0]
     assert not server.verify(f'{SCHEME} proof="{proof}"', "GET", "/feed")
     with pytest.raises(PeerNotAuthenticated):
-        ClientAuth(KEY, HERE).authorization("GET", "/feed")
+        DialerAuth(KEY, HERE).authorization("GET", "/feed")
     assert client.authorization("GET", "/feed")
 
 
 def test_another_key_is_refused_by_both_sides() -> None:
-    client = ClientAuth(KEY, HERE)
+    client = DialerAuth(KEY, HERE)
     with pytest.raises(ChallengeRefused, match="does not have that key"):
         listener(client.challenge("h"), key=OTHER)
     pretended = ListenerAuth(header(client.challenge("h")), lambda _id: OTHER, {HERE})
@@ -110,7 +110,7 @@ def test_another_key_is_refused_by_both_sides() -> None:
 )
 def test_anything_but_a_right_proof_is_not_believed(answer: str) -> None:
     with pytest.raises(PeerNotAuthenticated) as failed:
-        ClientAuth(KEY, HERE).verify(answer.encode("latin-1"))
+        DialerAuth(KEY, HERE).verify(answer.encode("latin-1"))
     assert HERE in str(failed.value)
 
 
@@ -128,7 +128,7 @@ def test_any_text_is_refused_and_breaks_nothing(text: str) -> None:
         ListenerAuth(f"{SCHEME} {text}", lambda _id: KEY, {HERE})
     assert not authenticated()[1].verify(f"{SCHEME} {text}", "GET", "/feed")
     with pytest.raises(PeerNotAuthenticated):
-        ClientAuth(KEY, HERE).verify(text.encode())
+        DialerAuth(KEY, HERE).verify(text.encode())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from diem.tokens.key_source import KeySource
 from diem.tokens.verifier import Verifier
-from services.data.access.key_file import KeyFile
+from services.data.access.key_file import KeyDocumentFile
 from services.data.access.tokens import KeyDocument
 from tests.support.tokens import NOW, Issuer, key_set
 
@@ -21,7 +21,7 @@ class Document:
 
 def test_an_edge_can_read_what_was_written(tmp_path: Path) -> None:
     issuer, path, verifier = Issuer(), tmp_path / "token-keys.json", Verifier()
-    KeyFile(path, Document(issuer)).write()
+    KeyDocumentFile(path, Document(issuer)).write()
     assert path.stat().st_mode & 0o777 == 0o600
     KeySource([str(path)], verifier).load_files()
     assert verifier.verify(issuer.token(), NOW).subject == "alice"
@@ -30,7 +30,7 @@ def test_an_edge_can_read_what_was_written(tmp_path: Path) -> None:
 
 def test_only_a_change_is_written(tmp_path: Path) -> None:
     path, document = tmp_path / "token-keys.json", Document(Issuer("a"))
-    file = KeyFile(path, document)
+    file = KeyDocumentFile(path, document)
     file.write()
     first = path.stat().st_ino
     file.write()
@@ -42,7 +42,7 @@ def test_only_a_change_is_written(tmp_path: Path) -> None:
 
 def test_a_failure_is_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "token-keys.json"
-    file = KeyFile(path, Document(Issuer()))
+    file = KeyDocumentFile(path, Document(Issuer()))
     file.write()
     path.parent.mkdir()
     file.write()

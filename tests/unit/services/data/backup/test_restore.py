@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.process.clock import ManualClock
 from services.data.access import records
-from services.data.access.keys import Key, Keyring, WriteTerms, new_key
+from services.data.access.keys import ApiKeys, Key, WriteTerms, new_key
 from services.data.backup.errors import BadBackup, NotEmpty, UnconfirmedKeys
 from services.data.backup.restore import restore as restore_with
 from services.data.backup.seal import RestoreKeys
@@ -217,7 +217,7 @@ async def test_keys_revoked_after_the_backup_stay_revoked(databases: Databases, 
     restored = await restore(databases.url(), tmp_path / "file", LATER, replace=True)
     # Those that the backup has not are gone but for what forbids them: a later backup may have them.
     assert await keep(databases.url()) == [one, replace(two, plan="plus"), three, gone]
-    assert Keyring(await keep(databases.url())).verify(shown, 0) is None
+    assert ApiKeys(await keep(databases.url())).verify(shown, 0) is None
     assert restored.keys == ()
 
 

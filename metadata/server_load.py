@@ -16,7 +16,7 @@ import structlog
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process.address_rules import parse_rule
 from diem.process.auth import SharedKey
-from diem.process.key_ring import KeyRing, Role
+from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
 from diem.protocol.assignment import Owner
 from metadata.directory import Directory
@@ -54,7 +54,7 @@ class ServerLoads:
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        async with internal_client(self._key, POLL_TIMEOUT_S, self._tls, role=Role.METADATA) as http:
+        async with internal_client(self._key, POLL_TIMEOUT_S, self._tls, role=KeyRole.METADATA) as http:
             while True:
                 await self._poll_all(http)
                 await asyncio.sleep(POLL_INTERVAL_S)

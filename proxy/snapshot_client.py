@@ -6,7 +6,7 @@ from typing import Final
 
 from diem.links.dialer import LinkConnection, Reconnector
 from diem.process.auth import SharedKey
-from diem.process.key_ring import KeyRing, Role
+from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
 from diem.protocol.assignment import BadSnapshot, Snapshot, decode
 from diem.protocol.codes import Close
@@ -58,7 +58,7 @@ class SnapshotClient(Reconnector[WatchLink]):
         sockets: Path | None = None,
         tls: LinkTls | None = None,
     ) -> None:
-        super().__init__("metadata service", urls, key, Role.METADATA, logger="proxy", sockets=sockets, tls=tls)
+        super().__init__("metadata service", urls, key, KeyRole.METADATA, logger="proxy", sockets=sockets, tls=tls)
         self._apply = apply
 
     def _connection(self, url: str, authorization: str) -> WatchLink:

@@ -15,7 +15,7 @@ from diem.links.keepalive import LinkMonitor
 from diem.links.mutual_auth import PeerNotAuthenticated
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff
-from diem.process.key_ring import KeyRing, Role
+from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
 from proxy.upstream import ClientUpstream, Upstream, UpstreamListener
 
@@ -56,7 +56,7 @@ class UpstreamDialer:
         if slots is None:
             slots = self._slots[link.url] = asyncio.Semaphore(MAX_DIALLING)
         async with slots:
-            key = self._keys.key(Role.FEED)
+            key = self._keys.key(KeyRole.FEED)
             await dial(link.url, key, link.connection, sockets=self._sockets, tls=self._tls)
 
     def stop(self) -> None:

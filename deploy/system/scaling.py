@@ -18,7 +18,7 @@ from deploy.system.state_dir import StateDir
 from deploy.topology import Mode, Planned, Topology
 from diem.links.dialer import DIAL_ERRORS, LinkConnection, dial
 from diem.process.auth import SharedKey
-from diem.process.key_ring import KeyRing, Role
+from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.supervisor import Spec, Supervisor
 from services.composite.control import PATH, SUBPROTOCOL
 
@@ -123,7 +123,7 @@ async def drive_composite(internal_url: str, keys: KeyRing | SharedKey, scaler: 
 
     while True:
         with suppress(*DIAL_ERRORS):
-            link = await dial(url, ring.key(Role.ADMIN), connection)
+            link = await dial(url, ring.key(KeyRole.ADMIN), connection)
             try:
                 await _send_numbers(link, scaler)
             finally:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from diem.errors import ConfigurationError, DiemError
 from diem.process.auth import SharedKey, foreign_owner
-from diem.process.key_ring import KeyRing, Role
+from diem.process.key_ring import KeyRing, KeyRole
 
 MAX_SOCKET_PATH_BYTES: Final = 100
 """Systems allow 104 to 108 bytes, including the terminating zero."""
@@ -56,7 +56,7 @@ class StateDir:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.internal_key_file = self.path / "internal.key"
-        self.metrics_key_file = self.path / f"{Role.METRICS}.key"
+        self.metrics_key_file = self.path / f"{KeyRole.METRICS}.key"
         self.write_key_file = self.path / "write.key"
         self.backup_key_file = self.path / "backup.key"
         self.traffic_salt_file = self.path / "traffic.salt"

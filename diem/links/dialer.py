@@ -24,7 +24,7 @@ from diem.links.keepalive import CHECK_EVERY_S, LinkMonitor
 from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, DialerAuth, PeerNotAuthenticated, address_of
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff, wait
-from diem.process.key_ring import KeyRing, Role
+from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
 from diem.protocol import feed
 
@@ -257,7 +257,7 @@ class Reconnector(ABC, Generic[K]):
         peer: str,
         urls: Sequence[str],
         keys: KeyRing | SharedKey,
-        role: Role,
+        role: KeyRole,
         *,
         logger: str,
         sockets: Path | None = None,

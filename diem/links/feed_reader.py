@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from diem.errors import DiemError
 from diem.links.dialer import LinkConnection, Reconnector
 from diem.process.auth import SharedKey
-from diem.process.key_ring import KeyRing, Role
+from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
 from diem.protocol import feed
 from diem.protocol.codes import Close
@@ -106,7 +106,7 @@ class FeedReader(Reconnector[FeedLink]):
         sockets: Path | None = None,
         tls: LinkTls | None = None,
     ) -> None:
-        super().__init__("feed", [url], key, Role.FEED, logger="feed", sockets=sockets, tls=tls)
+        super().__init__("feed", [url], key, KeyRole.FEED, logger="feed", sockets=sockets, tls=tls)
         self._sink = sink
 
     def _connection(self, url: str, authorization: str) -> FeedLink:

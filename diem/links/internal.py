@@ -15,7 +15,7 @@ from diem.links.listener import MAX_HEAD_BYTES, Listener, Reply, ServerConnectio
 from diem.links.mutual_auth import HEAD_END, ChallengeRefused, ListenerAuth, address_of
 from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
-from diem.process.key_ring import KeyRing, Role
+from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.listeners import bind, check_bind
 from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.process.tls import ServerTls
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 MAX_MESSAGE_BYTES: Final = feed.MAX_BATCH_BYTES
 """Bytes of one incoming message; only proxies send long ones, when they subscribe for many clients."""
 ROLES: Final = {
-    "/feed": {Role.FEED},
-    "/ws": {Role.FEED},
-    "/watch": {Role.METADATA},
-    "/v1/partitions": {Role.METADATA},
-    "/metrics": {Role.METRICS},
-    "/status": {Role.METRICS, Role.METADATA},
+    "/feed": {KeyRole.FEED},
+    "/ws": {KeyRole.FEED},
+    "/watch": {KeyRole.METADATA},
+    "/v1/partitions": {KeyRole.METADATA},
+    "/metrics": {KeyRole.METRICS},
+    "/status": {KeyRole.METRICS, KeyRole.METADATA},
 }
 """Roles that open a path, besides the role admin, which opens all."""
 BEARER_PATHS: Final = frozenset({"/metrics", "/status"})
@@ -292,7 +292,7 @@ class InternalListener:
                 return _unauthorised("that is not the key")
         else:
             return _unauthorised("a proof of the key is needed, which itself must not be sent")
-        if Role.ADMIN in roles or roles & ROLES.get(path, set()):
+        if KeyRole.ADMIN in roles or roles & ROLES.get(path, set()):
             return None
         return Reply(403, b"the roles of this key do not open this path\n")
 

@@ -11,7 +11,7 @@ import orjson
 
 from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, DialerAuth, PeerNotAuthenticated, address_of
 from diem.process.auth import SharedKey
-from diem.process.key_ring import KeyRing, Role
+from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
 
 MAX_BODY_BYTES: Final = 128 << 20
@@ -26,7 +26,7 @@ class InternalTransport(httpx.AsyncBaseTransport):
     ``httpx.ConnectError`` and ``httpx.ConnectTimeout``. The read timeout is that of each read.
     """
 
-    def __init__(self, keys: KeyRing | SharedKey, role: Role, tls: LinkTls | None = None) -> None:
+    def __init__(self, keys: KeyRing | SharedKey, role: KeyRole, tls: LinkTls | None = None) -> None:
         self._keys = KeyRing.of(keys)
         self._role = role
         self._tls = tls or LinkTls()
@@ -108,7 +108,11 @@ _REPLACED: Final = frozenset({b"authorization", b"connection", b"accept-encoding
 
 
 def internal_client(
-    keys: KeyRing | SharedKey, timeout: httpx.Timeout | float, tls: LinkTls | None = None, *, role: Role = Role.ADMIN
+    keys: KeyRing | SharedKey,
+    timeout: httpx.Timeout | float,
+    tls: LinkTls | None = None,
+    *,
+    role: KeyRole = KeyRole.ADMIN,
 ) -> httpx.AsyncClient:
     """Return an HTTP client of internal listeners with the key of a role.
 

@@ -16,7 +16,7 @@ CHECK_EVERY_S: Final = 1.0
 """Shortest time between two checks of the files."""
 
 
-class Role(StrEnum):
+class KeyRole(StrEnum):
     """What the holders of a key may do. The key of a role is in the file ``<role>.key`` beside the internal key."""
 
     FEED = "feed"
@@ -29,7 +29,7 @@ class Role(StrEnum):
     """Everything, such as API keys, plans and scaling."""
 
 
-EVERY_ROLE: Final = frozenset(Role)
+EVERY_ROLE: Final = frozenset(KeyRole)
 _Stamp = tuple[int, int, int] | None
 """Inode, size and time of change of a file; None if there is none."""
 
@@ -52,11 +52,11 @@ class KeyRing:
     def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._path = path
-        self._files = {} if path is None else {role: path.with_name(f"{role}.key") for role in Role}
+        self._files = {} if path is None else {role: path.with_name(f"{role}.key") for role in KeyRole}
         self._stamps: dict[Path, _Stamp] = {}
         self._every: tuple[SharedKey, ...] = ()
-        self._of_role: dict[Role, tuple[SharedKey, ...]] = {}
-        self._by_id: dict[str, tuple[SharedKey, frozenset[Role]]] = {}
+        self._of_role: dict[KeyRole, tuple[SharedKey, ...]] = {}
+        self._by_id: dict[str, tuple[SharedKey, frozenset[KeyRole]]] = {}
         self._checked_at = clock()
         if path is not None:
             self._every = self._read(path)
@@ -80,17 +80,17 @@ class KeyRing:
         """Read the keys. Raises ``BadKeyFile``."""
         return cls(path)
 
-    def key(self, role: Role) -> SharedKey:
+    def key(self, role: KeyRole) -> SharedKey:
         """Return the key to prove for a role."""
         self._refresh()
         return (self._of_role.get(role) or self._every)[0]
 
-    def find(self, key_id: str) -> tuple[SharedKey, frozenset[Role]] | None:
+    def find(self, key_id: str) -> tuple[SharedKey, frozenset[KeyRole]] | None:
         """Return the key with an id and its roles; None if it is not accepted."""
         self._refresh()
         return self._by_id.get(key_id)
 
-    def roles_of_bearer(self, header: str) -> frozenset[Role]:
+    def roles_of_bearer(self, header: str) -> frozenset[KeyRole]:
         """Return the roles of the key in an ``Authorization`` header; none if it is not accepted."""
         self._refresh()
         # No early end: the time must not depend on which key is almost right.

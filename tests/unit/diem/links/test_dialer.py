@@ -12,7 +12,7 @@ from diem.links import dialer
 from diem.links.dialer import ClientConnection, LinkConnection, Reconnector
 from diem.process import backoff
 from diem.process.auth import SharedKey
-from diem.process.key_ring import Role
+from diem.process.key_ring import KeyRole
 from tests.support.patience import PATIENCE_S
 
 KEY = SharedKey("0123456789abcdef")
@@ -36,7 +36,7 @@ class Link:
 
 class Recorded(Reconnector[LinkConnection]):
     def __init__(self) -> None:
-        super().__init__("peer", URLS, KEY, Role.FEED, logger="test")
+        super().__init__("peer", URLS, KEY, KeyRole.FEED, logger="test")
         self.events: list[tuple[str, str, bool]] = []
         self.postpone_s = 0.0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from diem.process.auth import BadKeyFile, SharedKey
-from diem.process.key_ring import CHECK_EVERY_S, EVERY_ROLE, KeyRing, Role
+from diem.process.key_ring import CHECK_EVERY_S, EVERY_ROLE, KeyRing, KeyRole
 
 ONE, TWO, THREE = ("one-key-of-a-test", "two-keys-of-a-test", "three-keys-of-a-test")
 
@@ -26,14 +26,14 @@ class Files:
         path.rename(self.directory / f"{name}.key")
         self.now += CHECK_EVERY_S
 
-    def accepted(self, key: str) -> frozenset[Role]:
+    def accepted(self, key: str) -> frozenset[KeyRole]:
         """Return the roles of a key by its proof, and check that those of a bearer are the same."""
         found = self.ring.find(SharedKey(key).id)
-        roles = found[1] if found else frozenset[Role]()
+        roles = found[1] if found else frozenset[KeyRole]()
         assert self.ring.roles_of_bearer(f"Bearer {key}") == roles
         return roles
 
-    def proves(self, key: str, role: Role) -> bool:
+    def proves(self, key: str, role: KeyRole) -> bool:
         return self.ring.key(role).id == SharedKey(key).id
 
 
@@ -44,7 +44,7 @@ def files(tmp_path: Path) -> Files:
 
 def test_one_key_has_every_role(files: Files) -> None:
     assert files.accepted(ONE) == EVERY_ROLE
-    assert all(files.proves(ONE, role) for role in Role)
+    assert all(files.proves(ONE, role) for role in KeyRole)
     assert not files.accepted(TWO)
     assert KeyRing.of(SharedKey(ONE)).find(SharedKey(ONE).id) is not None
     assert KeyRing.of(files.ring) is files.ring
@@ -52,32 +52,32 @@ def test_one_key_has_every_role(files: Files) -> None:
 
 def test_the_key_of_a_role_has_that_role_alone(files: Files) -> None:
     files.write("feed", TWO)
-    assert files.accepted(TWO) == {Role.FEED}
+    assert files.accepted(TWO) == {KeyRole.FEED}
     assert files.accepted(ONE) == EVERY_ROLE
-    assert files.proves(TWO, Role.FEED)
-    assert files.proves(ONE, Role.METADATA)
+    assert files.proves(TWO, KeyRole.FEED)
+    assert files.proves(ONE, KeyRole.METADATA)
     (files.directory / "feed.key").unlink()
     files.now += CHECK_EVERY_S
     assert not files.accepted(TWO)
-    assert files.proves(ONE, Role.FEED)
+    assert files.proves(ONE, KeyRole.FEED)
 
 
 def test_one_key_of_several_roles_has_them_all(files: Files) -> None:
     files.write("feed", TWO)
     files.write("metadata", TWO, THREE)
-    assert files.accepted(TWO) == {Role.FEED, Role.METADATA}
-    assert files.accepted(THREE) == {Role.METADATA}
+    assert files.accepted(TWO) == {KeyRole.FEED, KeyRole.METADATA}
+    assert files.accepted(THREE) == {KeyRole.METADATA}
 
 
 @pytest.mark.parametrize("name", ["internal", "feed"])
 def test_a_key_is_replaced_without_a_restart_in_three_steps(files: Files, name: str) -> None:
     files.write(name, ONE, TWO)
-    assert (bool(files.accepted(TWO)), files.proves(ONE, Role.FEED)) == (True, True)
+    assert (bool(files.accepted(TWO)), files.proves(ONE, KeyRole.FEED)) == (True, True)
     files.write(name, TWO, ONE)
-    assert (bool(files.accepted(ONE)), files.proves(TWO, Role.FEED)) == (True, True)
+    assert (bool(files.accepted(ONE)), files.proves(TWO, KeyRole.FEED)) == (True, True)
     files.write(name, TWO)
     files.write("internal", TWO)
-    assert (bool(files.accepted(ONE)), files.proves(TWO, Role.FEED)) == (False, True)
+    assert (bool(files.accepted(ONE)), files.proves(TWO, KeyRole.FEED)) == (False, True)
 
 
 def test_files_are_looked_at_once_a_second(files: Files) -> None:

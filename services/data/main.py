@@ -53,8 +53,6 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     clock = SystemClock()
     write_key = SharedKey.load(settings.write_key_file)
     internal_key = KeyRing.load(settings.internal_key_file)
-    signing = SigningKeys(settings.token_key_dir, clock)
-    signing.load()
     configured = config.load(settings.config or DEFAULT_CONFIG)
     sources = SourceRunner.configured(configured, clock)
     check_bind(settings.host, authenticated=True, what="public listener")
@@ -63,6 +61,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     store = await _open_store(settings, life, clock)
     if store is None:
         return
+    signing = SigningKeys(settings.token_key_dir, clock)
+    # After what ends a start with one line: it logs the keys, and creates the first.
+    signing.load()
     publisher = _publisher(settings, store)
     access = await Access.open(AccessPlans(each.plan for each in configured.plan), store, clock, signing)
     owner_of, options = sources.claims.owner_of, _api_options(settings)

@@ -10,13 +10,16 @@ from typing import Final, Self
 
 import structlog
 
-from diem.process.auth import MAX_CHARACTERS, SharedKey, read_private
+from diem.process.auth import MAX_CHARACTERS, BadKeyFile, SharedKey, read_private
 
 DAY_MS: Final = 86_400_000
 PSEUDONYM_BYTES: Final = 8
 
 _FIRST: Final = b"diem.traffic.salt"
 _NEXT: Final = b"diem.traffic.next-day"
+_REPLACED: Final = b"diem.traffic.replaced."
+MAX_DAYS_AHEAD: Final = 1
+"""Days by which a salt may be ahead of the clock: clocks of machines differ, and midnight may have just passed."""
 _EPOCH: Final = date(1970, 1, 1)
 _DATED: Final = re.compile(rb"(\d{4}-\d\d-\d\d)\.([0-9a-f]{64})")
 
@@ -24,10 +27,14 @@ _logger = structlog.get_logger("traffic")
 
 
 class DailySalt:
-    """The secret of one day, which goes forward only: that of the next day is the HMAC of it, and replaces it.
+    """The secret of one day: that of the next day is the HMAC of it, and replaces it.
 
     So nobody can compute the pseudonyms of earlier days, not even with the file; and all processes whose files come
     from one original have the same salt on each day, without asking each other.
+
+    A salt of more than :data:`MAX_DAYS_AHEAD` days ahead was made under a wrong clock. It would be the same until that
+    day, so it is replaced by one of today, an HMAC of it, too: processes that went ahead together come back together.
+    Those that did not go ahead have another salt then, until each takes that of the file at the next change of the day.
 
     Args:
         secret: the salt of ``day``.
@@ -47,30 +54,40 @@ class DailySalt:
         Raises:
             BadKeyFile: it is unreadable, another user's, readable by others, or not a key.
         """
-        match = _DATED.fullmatch(read_private(path, MAX_CHARACTERS).strip())
-        try:
-            day = (date.fromisoformat(match[1].decode()) - _EPOCH).days if match is not None else 0
-        except ValueError:
-            match, day = None, 0
-        secret = SharedKey.load(path).digest(_FIRST) if match is None else bytes.fromhex(match[2].decode())
-        salt = cls(secret, day, path)
+        dated = _read_dated(path)
+        salt = cls(SharedKey.load(path).digest(_FIRST), 0, path) if dated is None else cls(*dated, path)
         salt.advance(now_ms)
         return salt
 
     def advance(self, now_ms: int) -> bool:
         """Go on to the day of ``now_ms`` (Unix milliseconds); return whether the salt has changed."""
-        days = now_ms // DAY_MS - self.day
-        if days <= 0:
+        today = now_ms // DAY_MS
+        if today <= self.day <= today + MAX_DAYS_AHEAD:
             return False
-        for _ in range(days):
+        if self.day > today:
+            _logger.warning("the salt was made under a clock that was ahead and is replaced", days=self.day - today)
+        found = self._read()
+        if found is not None and found[1] == today:
+            self._secret, self.day = found
+            return True
+        if self.day > today:
+            self._secret = hmac.digest(self._secret, _REPLACED + str(today).encode(), "sha256")
+        for _ in range(today - self.day):
             self._secret = hmac.digest(self._secret, _NEXT, "sha256")
-        self.day += days
+        self.day = today
         self._write()
         return True
 
     def pseudonym(self, identity: bytes) -> bytes:
         """Return the pseudonym of an identity on this day: 8 bytes."""
         return hmac.digest(self._secret, identity, "sha256")[:PSEUDONYM_BYTES]
+
+    def _read(self) -> tuple[bytes, int] | None:
+        """Return the secret and day of the file, which another process may have written; None if it has none."""
+        try:
+            return _read_dated(self._path) if self._path is not None else None
+        except BadKeyFile:
+            return None
 
     def _write(self) -> None:
         """Replace the file; processes that do so at the same time write the same."""
@@ -84,3 +101,14 @@ class DailySalt:
         except OSError as error:
             # A read-only file of a deployment: its secret makes all pseudonyms since the day that it is of.
             _logger.warning("the salt of earlier days stays in its file", path=str(self._path), error=str(error))
+
+
+def _read_dated(path: Path) -> tuple[bytes, int] | None:
+    """Return the secret and day of a file ``<date>.<salt>``; None if it has any other content."""
+    match = _DATED.fullmatch(read_private(path, MAX_CHARACTERS).strip())
+    if match is None:
+        return None
+    try:
+        return bytes.fromhex(match[2].decode()), (date.fromisoformat(match[1].decode()) - _EPOCH).days
+    except ValueError:
+        return None

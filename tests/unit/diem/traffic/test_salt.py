@@ -40,15 +40,51 @@ def test_the_file_has_the_salt_of_today_alone(tmp_path: Path) -> None:
     SharedKey.create(path)
 
 
-def test_the_salt_never_goes_back(tmp_path: Path) -> None:
+def test_a_clock_that_is_a_day_behind_keeps_the_salt(tmp_path: Path) -> None:
     path = tmp_path / "traffic.salt"
     SharedKey.create(path)
     salt = DailySalt.load(path, NOW + DAY_MS)
     later, file = salt.pseudonym(b"client"), path.read_bytes()
-    for clock in (NOW, 0, NOW + DAY_MS):
+    for clock in (NOW, NOW + DAY_MS):
         assert not salt.advance(clock)
         assert DailySalt.load(path, clock).pseudonym(b"client") == later
     assert path.read_bytes() == file
+
+
+def test_a_salt_of_a_clock_that_was_far_ahead_is_replaced_and_changes_daily_again(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.salt"
+    SharedKey.create(path)
+    salt, other = DailySalt.load(path, NOW), DailySalt.load(path, NOW)
+    first = salt.pseudonym(b"client")
+    for each in (salt, other):
+        each.advance(NOW + 400 * DAY_MS)
+    ahead, ahead_file = salt.pseudonym(b"client"), path.read_bytes()
+    # Two running processes and one that starts from the file of that time agree, on this day and on the next one.
+    (tmp_path / "copy").write_bytes(ahead_file)
+    (tmp_path / "copy").chmod(0o600)
+    assert salt.advance(NOW)
+    assert other.advance(NOW)
+    started = DailySalt.load(tmp_path / "copy", NOW)
+    today = salt.pseudonym(b"client")
+    assert today == other.pseudonym(b"client") == started.pseudonym(b"client")
+    assert today not in {first, ahead}
+    assert path.read_text(encoding="ascii").startswith("2023-11-14.")
+    assert salt.advance(NOW + DAY_MS)
+    assert started.advance(NOW + DAY_MS)
+    assert salt.pseudonym(b"client") == started.pseudonym(b"client") not in {today, ahead}
+
+
+def test_a_process_that_did_not_see_the_wrong_clock_agrees_again_on_the_next_day(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.salt"
+    SharedKey.create(path)
+    salt, other = DailySalt.load(path, NOW), DailySalt.load(path, NOW)
+    salt.advance(NOW + 400 * DAY_MS)
+    salt.advance(NOW)
+    assert not other.advance(NOW)
+    assert other.pseudonym(b"client") != salt.pseudonym(b"client")
+    assert salt.advance(NOW + DAY_MS)
+    assert other.advance(NOW + DAY_MS)
+    assert other.pseudonym(b"client") == salt.pseudonym(b"client")
 
 
 def test_a_salt_that_cannot_be_written_is_used_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from diem.kafka.client import silence_library_log
 from diem.kafka.map_reader import MapReader
 from diem.links.client_auth import ClientAuth
 from diem.links.connection_limits import ConnectionLimits, address_bound
+from diem.links.handshakes import HandshakeLimits
 from diem.links.http_server import AsgiFallback, HttpServer, make_server
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.clock import SystemClock
@@ -138,4 +139,7 @@ def _server(settings: Settings, api: LocateApi, tls: ServerTls | None) -> HttpSe
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=settings.trusted_proxies,
         tls=tls,
+        handshakes=HandshakeLimits(
+            settings.connections_per_address, settings.connections, trusted=settings.trusted_proxies
+        ),
     )

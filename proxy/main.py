@@ -42,7 +42,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         )
     pool = UpstreamPool(dialer, service)
     auth = ClientAuth.of(settings, clock)
-    edge = Edge(fanout, Admission(admission_rules(settings)), _edge_rules(settings), service, auth)
+    admission = Admission(admission_rules(settings))
+    edge = Edge(fanout, admission, _edge_rules(settings), service, auth)
     proxy = Proxy(edge=edge, router=router, pool=pool, service=service, clock=clock)
     snapshots = SnapshotClient(
         settings.metadata_urls, key, proxy.apply_snapshot, sockets=settings.internal_sockets, tls=link_tls
@@ -55,6 +56,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         lambda: ProxyClientConnection(edge, service),
         send_buffer=SEND_BUFFER_BYTES,
         tls=server_tls(settings, life.on_reload),
+        handshakes=admission.handshakes(),
     )
 
     async def drain() -> None:

@@ -14,6 +14,7 @@ from diem.fanout.fanout import Fanout
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.session import ClientTrace, Session
 from diem.links.client_auth import ClientAuth, may_be_anonymous
+from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.keepalive import TimerWheel
 from diem.links.listener import Reply, ServerConnection
 from diem.process import metrics
@@ -144,6 +145,12 @@ class Admission:
     def open_of(self, address: str) -> int:
         """Return the admitted connections of one address."""
         return self._quota.open_of(address)
+
+    def handshakes(self) -> HandshakeLimiter:
+        """Return what decides on TLS handshakes, by the limits of these rules."""
+        rules = self._rules
+        limits = HandshakeLimits.of_clients(rules.address_limits, rules.trusted_proxies, self.open_of)
+        return HandshakeLimiter("public", limits)
 
     def admit(self, peer: str, headers: Headers, now: float) -> tuple[str, Admitted | Reply]:
         """Return the client's address with its admission, or with the refusal (403, 429 or 503)."""

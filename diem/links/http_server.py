@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from diem.links.connection_limits import ConnectionLimiter, ConnectionLimits, RequestTurns, turns_of_loop
+from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
 from diem.links.rest import ClientAddressMiddleware, problem
 from diem.process import security_log
@@ -259,6 +260,7 @@ class HttpServer(uvicorn.Server):
 
     limiter: "ConnectionLimiter[TimedProtocol]"
     tls: ServerTls | None = None
+    handshakes: HandshakeLimiter | None = None
     _acceptors: Sequence[BatchAcceptor] = ()
 
     @contextlib.contextmanager
@@ -269,7 +271,9 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, with acceptors of our own."""
         await super().startup([])
-        self._acceptors = [BatchAcceptor(listener, self._make_protocol, self.tls) for listener in sockets or []]
+        self._acceptors = [
+            BatchAcceptor(listener, self._make_protocol, self.tls, self.handshakes) for listener in sockets or []
+        ]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, and answer requests that have begun."""
@@ -304,6 +308,7 @@ def make_server(
     trusted_proxies: Sequence[Network] = (),
     privileged: Callable[[Scope], bool] | None = None,
     tls: ServerTls | None = None,
+    handshakes: HandshakeLimits | None = None,
 ) -> HttpServer:
     """Return the server of a public listener.
 
@@ -314,6 +319,7 @@ def make_server(
         trusted_proxies: networks whose ``X-Forwarded-For`` is trusted.
         privileged: returns whether connections are reserved for a request.
         tls: the certificate of the listener; None: requests are not encrypted.
+        handshakes: of TLS, of one address; None: the usual ones.
     """
     # The process logs start and end; uvicorn's warnings are about malformed requests, which could fill a disk.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -339,6 +345,7 @@ def make_server(
     server = HttpServer(config)
     server.limiter = limiter
     server.tls = tls
+    server.handshakes = HandshakeLimiter("public", handshakes)
     return server
 
 

@@ -11,6 +11,7 @@ from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
 from diem.links import mutual_auth, unix_sockets
+from diem.links.handshakes import HandshakeLimiter
 from diem.links.listener import MAX_HEAD_BYTES, Listener, Reply, ServerConnection
 from diem.links.mutual_auth import HEAD_END, ChallengeRefused, ListenerAuth, address_of
 from diem.process import metrics, security_log
@@ -227,7 +228,7 @@ class InternalListener:
         # Bound by start(): only the owner of the port may replace the socket that is named after it.
         self._sockets = sockets if tcp.getsockname()[0] in unix_sockets.BOUND else None
         self._unix: tuple[socket.socket, Listener] | None = None
-        self._listener = Listener(tcp, self._connection, tls=tls)
+        self._listener = Listener(tcp, self._connection, tls=tls, handshakes=HandshakeLimiter("internal"))
 
     @property
     def port(self) -> int:

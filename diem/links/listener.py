@@ -10,6 +10,7 @@ import errno
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -20,7 +21,10 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from diem.links.connection import CLOSE_TIMEOUT_S, SILENT_LOGGER, Connection
+from diem.links.handshakes import HandshakeLimiter, Outcome
+from diem.process import metrics, security_log
 from diem.process.listeners import BACKLOG
+from diem.process.security_log import SecurityEvent
 from diem.process.tls import ServerTls
 
 MAX_HEAD_BYTES: Final = 16 * 1024
@@ -138,6 +142,7 @@ class Listener:
         send_buffer: bytes of kernel send buffer per connection (the kernel doubles it), a bound on the data held there
             for a client that does not read; None for the kernel's default.
         tls: the certificate of the listener; None: connections are not encrypted.
+        handshakes: which connections may begin a TLS handshake; None: the usual limits of a public listener.
     """
 
     def __init__(
@@ -147,12 +152,14 @@ class Listener:
         *,
         send_buffer: int | None = None,
         tls: ServerTls | None = None,
+        handshakes: HandshakeLimiter | None = None,
     ) -> None:
         if send_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         self._socket = sock
         self._factory = factory
         self._tls = tls
+        self._handshakes = handshakes
         self._server: asyncio.Server | None = None
         self._acceptor: BatchAcceptor | None = None
 
@@ -166,7 +173,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         if self._tls is not None:
             # The event loop's own server would neither bound the handshakes nor replace the certificate.
-            self._acceptor = BatchAcceptor(self._socket, self._factory, self._tls)
+            self._acceptor = BatchAcceptor(self._socket, self._factory, self._tls, self._handshakes)
         elif self._socket.family is socket.AF_UNIX:
             self._server = await loop.create_unix_server(self._factory, sock=self._socket, backlog=BACKLOG)
         else:
@@ -197,26 +204,36 @@ _logger = structlog.get_logger(__name__)
 class BatchAcceptor:
     """Accepts connections on ``listener``, a listening non-blocking socket, until :meth:`stop`; it stays open.
 
-    With ``tls``, a protocol is made at once and gets its connection after the TLS handshake.
+    With ``tls``, a protocol is made at once and gets its connection after the TLS handshake. A connection that
+    ``handshakes`` refuses is closed unread.
     """
 
     def __init__(
-        self, listener: socket.socket, make_protocol: Callable[[], asyncio.Protocol], tls: ServerTls | None = None
+        self,
+        listener: socket.socket,
+        make_protocol: Callable[[], asyncio.Protocol],
+        tls: ServerTls | None = None,
+        handshakes: HandshakeLimiter | None = None,
     ) -> None:
         self._listener = listener
         self._make_protocol = make_protocol
         self._tls = tls
+        self._handshakes = handshakes or HandshakeLimiter("public")
         self._loop = asyncio.get_running_loop()
-        self._opening: dict[asyncio.Task[None], None] = {}
+        self._opening: dict[asyncio.Task[bool], None] = {}
         """Connections that are being opened, the oldest first."""
         self._pause: asyncio.TimerHandle | None = None
+        self._unregister = None if tls is None else metrics.register(self._handshakes.samples)
         self._start()
 
     def stop(self) -> None:
-        """Stop accepting; accepted connections continue."""
+        """Stop accepting; accepted connections continue. A repeat does nothing."""
         self._loop.remove_reader(self._listener)
         if self._pause is not None:
             self._pause.cancel()
+        if self._unregister is not None:
+            self._unregister()
+            self._unregister = None
 
     def _start(self) -> None:
         self._pause = None
@@ -225,7 +242,7 @@ class BatchAcceptor:
     def _accept(self) -> None:
         for _ in range(ACCEPT_BATCH):
             try:
-                connection, _address = self._listener.accept()
+                connection, name = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -235,18 +252,31 @@ class BatchAcceptor:
                 self._loop.remove_reader(self._listener)
                 self._pause = self._loop.call_later(EXHAUSTED_PAUSE_S, self._start)
                 return
+            address = str(name[0]) if isinstance(name, tuple) else ""
+            if self._tls is not None and not self._may_begin(address):
+                connection.close()
+                continue
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None and len(self._opening) >= MAX_TLS_HANDSHAKES:
-                # A real client continues its handshake at once.
-                oldest = next(iter(self._opening))
-                del self._opening[oldest]
-                oldest.cancel()
             opening = self._loop.create_task(self._open(connection))
             self._opening[opening] = None
-            opening.add_done_callback(lambda done: self._opening.pop(done, None))
+            opening.add_done_callback(partial(self._opened, connection, address))
 
-    async def _open(self, connection: socket.socket) -> None:
+    def _may_begin(self, address: str) -> bool:
+        """Return whether a TLS handshake may begin, and make room for it."""
+        refusal = self._handshakes.begin(address, self._loop.time())
+        if refusal is not None:
+            _record_refusal(address, refusal.reason)
+            return False
+        if len(self._opening) >= MAX_TLS_HANDSHAKES:
+            # A real client continues its handshake at once.
+            oldest = next(iter(self._opening))
+            del self._opening[oldest]
+            oldest.cancel()
+        return True
+
+    async def _open(self, connection: socket.socket) -> bool:
+        """Open a connection; return False if its client has gone already, or its TLS handshake failed."""
         try:
             if self._tls is None:
                 await self._loop.connect_accepted_socket(self._make_protocol, connection)
@@ -258,5 +288,23 @@ class BatchAcceptor:
                     ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
                     ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
                 )
-        except (OSError, asyncio.CancelledError):  # the client has gone already, or its TLS handshake failed
+        except OSError:
+            return False
+        return True
+
+    def _opened(self, connection: socket.socket, address: str, opening: "asyncio.Task[bool]") -> None:
+        # Not in the task, which may be cancelled before it begins.
+        self._opening.pop(opening, None)
+        outcome = Outcome.EVICTED
+        if not opening.cancelled():
+            outcome = Outcome.COMPLETED if opening.result() else Outcome.FAILED
+        if outcome is not Outcome.COMPLETED:
             connection.close()
+        if self._tls is not None:
+            self._handshakes.end(address, outcome)
+            if outcome is Outcome.EVICTED:
+                _record_refusal(address, "handshake not finished, and too many others wait")
+
+
+def _record_refusal(address: str, reason: str) -> None:
+    security_log.record(SecurityEvent.HANDSHAKE_REFUSED, address=address, code=0, detail=f"TLS: {reason}")

@@ -59,6 +59,9 @@ MESSAGES: Final = _counter("messages", "Messages received from clients.", "type"
 ERRORS: Final = _counter("errors", "Error replies sent to clients.", "code")
 CLOSES: Final = _counter("closes", "Client connections closed.", "code")
 REFUSED: Final = _counter("handshakes_refused", "Client handshakes refused.", "status")
+TLS_HANDSHAKES: Final = _counter(
+    "tls_handshakes", "TLS handshakes: completed, failed, evicted, or refused before they began.", "listener", "outcome"
+)
 
 # The way of an update through a process: received = fanned out + not subscribed + stale (invariant I14).
 ENDPOINTS: Final = _gauge("endpoints_retained", "Endpoints whose latest update is held.")

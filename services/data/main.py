@@ -10,6 +10,7 @@ import structlog
 
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.feed_server import FeedServer
+from diem.links.handshakes import HandshakeLimits
 from diem.links.http_server import AsgiFallback, make_server
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.auth import SharedKey
@@ -78,6 +79,11 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=settings.trusted_proxies,
         tls=tls,
+        handshakes=HandshakeLimits(
+            settings.connections_per_address,
+            settings.connections_per_address_loopback,
+            trusted=settings.trusted_proxies,
+        ),
     )
     keys = AsgiFallback(keys_api.keys_app(access), keys_api.PREFIX)
     async with store.serving(), recording_accesses(settings, access.usage.drain), AsyncExitStack() as closing:

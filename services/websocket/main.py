@@ -50,7 +50,11 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     tls = server_tls(settings, life.on_reload)
     public = Listener(
-        bind(settings.host, settings.port), lambda: EdgeConnection(edge), send_buffer=SEND_BUFFER_BYTES, tls=tls
+        bind(settings.host, settings.port),
+        lambda: EdgeConnection(edge),
+        send_buffer=SEND_BUFFER_BYTES,
+        tls=tls,
+        handshakes=admission.handshakes(),
     )
 
     async def drain() -> None:

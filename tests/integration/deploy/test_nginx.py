@@ -13,6 +13,7 @@ import pytest
 
 from deploy import nginx
 from deploy.nginx import NginxPlan, NoNginx, render
+from tests.support.certificates import Authority
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
@@ -318,6 +319,18 @@ async def test_address_with_too_many_new_connections_gets_429(tmp_path: Path) ->
         answers = Counter([status(await front.get("/ws", UPGRADE)) for _ in range(10)])
         assert answers[101] >= 3
         assert answers[429] >= 4
+
+
+@pytest.mark.takes(12)
+async def test_tls_handshakes_that_do_not_end_are_cut(tmp_path: Path) -> None:
+    issued = Authority(tmp_path).issue()
+    tls = {"certificate": issued.certificate, "key": issued.key}
+    async with running_nginx(tmp_path, 1, 1, **tls) as front, front.connected() as (silent, _):
+        async with front.connected() as (begun, writer):
+            # The first bytes of a ClientHello.
+            writer.write(bytes.fromhex("16030102000100"))
+            assert await begun.read() == b""
+        assert await silent.read() == b""
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,16 @@ from websockets.http11 import Request
 
 from diem.links import listener as module
 from diem.links.connection_limits import ConnectionLimits
+from diem.links.handshakes import HandshakeLimiter, HandshakeLimits, Outcome
 from diem.links.http_server import make_server
 from diem.links.listener import Listener, Reply, ServerConnection
+from diem.process import metrics
+from diem.process.limits import RateLimit
 from diem.process.listeners import bind
 from diem.process.tls import HSTS, ServerTls, client_context
 from tests.support.certificates import Authority, serial_of
 from tests.support.patience import PATIENCE_S
+from tests.support.security_events import recorded_events
 
 
 class Echo(ServerConnection):
@@ -61,14 +65,16 @@ def tls(authority: Authority) -> ServerTls:
 
 
 @contextlib.asynccontextmanager
-async def echoing(tls: ServerTls, made: list[Echo] | None = None) -> AsyncIterator[str]:
+async def echoing(
+    tls: ServerTls, made: list[Echo] | None = None, handshakes: HandshakeLimiter | None = None
+) -> AsyncIterator[str]:
     def make() -> Echo:
         echo = Echo()
         if made is not None:
             made.append(echo)
         return echo
 
-    served = Listener(bind("127.0.0.1", 0), make, send_buffer=65536, tls=tls)
+    served = Listener(bind("127.0.0.1", 0), make, send_buffer=65536, tls=tls, handshakes=handshakes)
     await served.start()
     try:
         yield f"wss://localhost:{served.port}/"
@@ -155,6 +161,79 @@ async def test_silent_tls_handshake_ends_in_time(tls: ServerTls, monkeypatch: py
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
         assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
         writer.close()
+
+
+NO_LIMIT = RateLimit(1000, 1000)
+
+
+def limited(connections: int, rate: RateLimit = NO_LIMIT) -> HandshakeLimiter:
+    """Return a limiter whose limits hold for addresses of this machine, too."""
+    return HandshakeLimiter("public", HandshakeLimits(connections, connections, rate=lambda _: rate))
+
+
+async def refused(url: str, context: ssl.SSLContext) -> bool:
+    """Return whether a connection ends before its TLS handshake."""
+    try:
+        await connect(url, ssl=context, proxy=None)
+    except (OSError, EOFError):
+        return True
+    return False
+
+
+async def test_unfinished_handshakes_of_an_address_are_refused_unread_and_others_are_served(
+    authority: Authority, tls: ServerTls
+) -> None:
+    handshakes = limited(3)
+    with recorded_events() as recorded:
+        async with echoing(tls, handshakes=handshakes) as url:
+            silent = [await asyncio.open_connection("127.0.0.1", port_of(url)) for _ in range(3)]
+            async with asyncio.timeout(PATIENCE_S):
+                while handshakes.pending < 3:
+                    await asyncio.sleep(0.01)
+                for _ in range(2):
+                    assert await refused(url, client_context(authority.file))
+            here = ("127.0.0.2", 0)
+            async with connect(url, ssl=client_context(authority.file), proxy=None, local_addr=here) as other:
+                await other.send("a")
+                assert await other.recv() == "a"
+            assert (handshakes.outcomes[Outcome.REFUSED], handshakes.outcomes[Outcome.COMPLETED]) == (2, 1)
+            for _, writer in silent:
+                writer.close()
+            async with asyncio.timeout(PATIENCE_S):
+                while handshakes.pending:
+                    await asyncio.sleep(0.01)
+            assert handshakes.outcomes[Outcome.FAILED] == 3
+            async with connect(url, ssl=client_context(authority.file), proxy=None):
+                pass
+    (line,) = recorded.of("handshake_refused")
+    assert (line["address"], line["code"]) == ("127.0.0.1", 0)
+    assert line["detail"] == "TLS: too many connections from this address"
+
+
+async def test_address_that_makes_handshakes_at_a_high_rate_is_refused_before_they_begin(
+    authority: Authority, tls: ServerTls
+) -> None:
+    handshakes = limited(1, RateLimit(1e-3, 2))
+    context = client_context(authority.file)
+    with recorded_events() as recorded:
+        async with echoing(tls, handshakes=handshakes) as url:
+            for _ in range(2):
+                async with connect(url, ssl=context, proxy=None):
+                    pass
+            assert await refused(url, context)
+            async with connect(url, ssl=context, proxy=None, local_addr=("127.0.0.2", 0)):
+                pass
+    assert (handshakes.outcomes[Outcome.REFUSED], handshakes.outcomes[Outcome.COMPLETED]) == (1, 3)
+    (line,) = recorded.of("handshake_refused")
+    assert line["detail"] == "TLS: too many new connections from this address"
+
+
+async def test_handshakes_of_a_listener_are_metrics_while_it_listens(authority: Authority, tls: ServerTls) -> None:
+    async with echoing(tls) as url:
+        async with connect(url, ssl=client_context(authority.file), proxy=None):
+            pass
+        assert b'diem_tls_handshakes_total{listener="public",outcome="completed"} 1.0' in metrics.render()[0]
+    assert b"diem_tls_handshakes" not in metrics.render()[0]
 
 
 async def test_http_server_answers_over_tls_and_asks_browsers_to_stay_with_it(

@@ -1,0 +1,123 @@
+"""TLS handshakes of a listener: which connections may begin one, and how handshakes ended; pure.
+
+A handshake costs 1 to 3 ms of CPU, before the client has sent a byte that any other limit could judge. So it is the
+address that decides: a connection beyond its limits is closed before its handshake begins (docs/reliability.md S1).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from diem.process import metrics
+from diem.process.limits import (
+    CONNECTIONS_PER_ADDRESS,
+    AddressLimits,
+    AddressRateLimiter,
+    AdmissionResult,
+    RateLimit,
+    address_key,
+)
+from diem.process.listeners import Network, is_in, is_loopback
+from diem.process.metrics import Sample
+
+HANDSHAKES_PER_S: Final = 20.0
+HANDSHAKE_BURST: Final = 100.0
+"""Handshakes of an address: twice its new WebSocket clients, so that those beyond these still get a 429."""
+LOOPBACK_CONNECTIONS: Final = 1000
+
+
+class Outcome(StrEnum):
+    """End of a handshake; label of a metric."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """The client broke it off, spoke something else, or did not finish it in time."""
+    EVICTED = "evicted"
+    """It was the oldest of too many."""
+    REFUSED = "refused"
+    """Its address had reached a limit: the connection was closed before the handshake."""
+
+
+def usual_rate(connections: int) -> RateLimit:
+    """Return the rate of handshakes of an address that may have so many connections."""
+    return RateLimit(max(HANDSHAKES_PER_S, connections * 2 / 5), max(HANDSHAKE_BURST, 2.0 * connections))
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeLimits:
+    """Limits of one address (IPv6: of one /64); trusted proxies have none, because their clients share them."""
+
+    connections: int = CONNECTIONS_PER_ADDRESS
+    """Handshakes in progress and, where ``open_of`` counts them, open connections."""
+    loopback: int = LOOPBACK_CONNECTIONS
+    """The same for an address of this machine."""
+    trusted: Sequence[Network] = ()
+    rate: Callable[[int], RateLimit] = usual_rate
+    """Returns the rate of handshakes by the number of connections that an address may have."""
+    open_of: Callable[[str], int] = lambda _address: 0
+    """Returns the open connections of an address, where none of them may be evicted for a new one."""
+
+    @classmethod
+    def of_clients(
+        cls, limits: AddressLimits, trusted: Sequence[Network], open_of: Callable[[str], int]
+    ) -> "HandshakeLimits":
+        """Return the limits of a listener for WebSocket clients, of which an address may have ``limits``."""
+        rate = RateLimit(
+            max(HANDSHAKES_PER_S, 2 * limits.connect_rate_per_s), max(HANDSHAKE_BURST, 2 * limits.connect_burst)
+        )
+        return cls(limits.connections, limits.connections, trusted, lambda _connections: rate, open_of)
+
+
+class HandshakeLimiter:
+    """Decides on the handshakes of one listener, and counts them.
+
+    Handshakes in progress are bounded by the listener; rates are remembered for 10,000 addresses.
+
+    Args:
+        listener: its name in metrics.
+        limits: of one address.
+    """
+
+    def __init__(self, listener: str, limits: HandshakeLimits | None = None) -> None:
+        self._listener = listener
+        self._limits = limits = HandshakeLimits() if limits is None else limits
+        self._rates = AddressRateLimiter(limits.rate(limits.connections), limits.rate(limits.loopback))
+        self._pending: Counter[str] = Counter()
+        """Handshakes in progress by address, without zeros."""
+        self.outcomes: Counter[Outcome] = Counter()
+
+    def begin(self, address: str, now: float) -> AdmissionResult | None:
+        """Count the beginning of a handshake, which must be followed by :meth:`end`, or return why it is refused."""
+        limits, key = self._limits, address_key(address)
+        if not (limits.trusted and is_in(address, limits.trusted)):
+            refusal = None
+            bound = limits.loopback if is_loopback(address) else limits.connections
+            if self._pending[key] + limits.open_of(address) >= bound:
+                refusal = AdmissionResult.ADDRESS_LIMIT
+            elif self._rates.take(address, now):
+                refusal = AdmissionResult.ADDRESS_TOO_FAST
+            if refusal is not None:
+                self.outcomes[Outcome.REFUSED] += 1
+                return refusal
+        self._pending[key] += 1
+        return None
+
+    def end(self, address: str, outcome: Outcome) -> None:
+        """Count the end of a handshake."""
+        self.outcomes[outcome] += 1
+        key = address_key(address)
+        self._pending[key] -= 1
+        if not self._pending[key]:
+            del self._pending[key]
+
+    @property
+    def pending(self) -> int:
+        """Number of handshakes in progress."""
+        return self._pending.total()
+
+    def samples(self) -> Iterable[Sample]:
+        """Sample the handshakes by outcome."""
+        for outcome in Outcome:
+            yield metrics.TLS_HANDSHAKES.sample(self.outcomes[outcome], self._listener, outcome)

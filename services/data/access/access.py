@@ -189,7 +189,10 @@ class Access:
             reason = _allowed(plan, request)
             if claims is not None and request.endpoint is not None and not claims.allows(request.endpoint):
                 reason = QuotaReason.PREFIX
-        return self._count(self._decision(reason, plan, self._accounts.quota(key, plan), key), request)
+        decision = self._decision(reason, plan, self._accounts.quota(key, plan), key)
+        if claims is not None and not claims.everything:
+            decision = decision._replace(granted=(*decision.granted, claims.prefixes))
+        return self._count(decision, request)
 
     def admit_anonymous(self, plan: AccessPlan, address: str, request: QuotaRequest) -> QuotaDecision:
         """Admit or refuse a request without a key, under the configured anonymous plan.
@@ -205,7 +208,7 @@ class Access:
         limits = tuple(quota.limits(self._clock.monotonic(), self._clock.wall_ms()))
         waits = {limit.name: limit.reset_s for limit in limits}
         wait_s = 2 if reason is QuotaReason.UNAVAILABLE else waits.get(reason.value, 0)
-        return QuotaDecision(reason, plan.name, limits, wait_s, key)
+        return QuotaDecision(reason, plan.name, limits, wait_s, key, (plan.prefixes,) if plan.prefixes else ())
 
     def _count(self, decision: QuotaDecision, request: QuotaRequest) -> QuotaDecision:
         if not request.free:

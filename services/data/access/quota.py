@@ -229,6 +229,8 @@ class QuotaDecision(NamedTuple):
     wait_s: int = 0
     """Seconds after which to try again; 0 when waiting does not help."""
     key: Key | None = None
+    granted: tuple[tuple[str, ...], ...] = ()
+    """Lists of prefixes, of plan and token, of which each must cover what the reader sees; none: everything."""
 
 
 class QuotaRequest(NamedTuple):

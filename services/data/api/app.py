@@ -31,7 +31,7 @@ from services.data.api.history import PREFIX as HISTORY
 from services.data.api.history import HistoryApi
 from services.data.api.page import Page
 from services.data.api.status import PATH as SOURCES
-from services.data.api.status import SourcesApi, SourcesStatus, UsageApi
+from services.data.api.status import SourcesApi, SourcesStatus, UsageApi, no_sources
 from services.data.api.tokens import TokensApi
 from services.data.limits import CONCURRENT_READS, READ_RATE, READ_RATE_LOOPBACK
 from services.data.store import Store
@@ -71,7 +71,7 @@ def make_api(
     clock: Clock | None = None,
     *,
     access: Access | None = None,
-    sources: SourcesStatus = list,
+    sources: SourcesStatus = no_sources,
 ) -> Guard:
     """Return the ASGI application of the public listener: the routes behind their guard."""
     clock = clock or SystemClock()

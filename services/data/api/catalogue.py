@@ -1,10 +1,14 @@
-"""The catalogue in parts, each built at most once a second, however many requests and changes there are."""
+"""The catalogue in parts, each built at most once a second, however many requests and changes there are.
+
+Readers with rights to some endpoints have parts of their own, which list those only and cost nothing for the others.
+"""
 
 import asyncio
 import gzip
+import math
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -12,13 +16,17 @@ import orjson
 
 from diem.process.clock import Clock
 from diem.protocol.update import iso
+from services.data.access.rights import ReadRights
 from services.data.store import EndpointHead, Store
 
 MAX_ENTRIES: Final = 5_000
 """Most entries of a part, and the default (about 1.1 MB, compressed a tenth)."""
 MAX_AGE_S: Final = 1.0
 MAX_PARTS: Final = 16
-"""Most cached parts; the least recently used is evicted."""
+"""Most cached parts of those who see everything; the least recently used is evicted."""
+MAX_NARROW_PARTS: Final = 256
+MAX_NARROW_BYTES: Final = 16 * 1024 * 1024
+"""Most cached parts of all others, and their bytes, without their compressed form."""
 ENTRIES_PER_REQUEST: Final = 500
 """Building so many entries costs the reader one more request."""
 _ENTRIES_PER_STEP: Final = 250
@@ -34,6 +42,8 @@ class CataloguePage(NamedTuple):
     after: str = ""
     """The part begins after this name."""
     limit: int = MAX_ENTRIES
+    rights: ReadRights | None = None
+    """The listed endpoints; None: all."""
 
 
 class Part:
@@ -59,14 +69,45 @@ class Part:
         return self._compressed
 
 
+class _PartCache:
+    """Cached parts, at most ``max_parts`` and ``max_bytes``, of which one at a time is built."""
+
+    def __init__(self, max_parts: int, max_bytes: float = math.inf) -> None:
+        self._max_parts = max_parts
+        self._max_bytes = max_bytes
+        self._parts: OrderedDict[CataloguePage, Part] = OrderedDict()
+        self._bytes = 0
+        self.making = asyncio.Lock()
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def get(self, wanted: CataloguePage) -> Part | None:
+        """Return a part, however old."""
+        found = self._parts.get(wanted)
+        if found is not None:
+            self._parts.move_to_end(wanted)
+        return found
+
+    def put(self, wanted: CataloguePage, part: Part) -> None:
+        """Replace a part, and evict those that were not used for longest beyond the bounds."""
+        before = self._parts.pop(wanted, None)
+        self._bytes += len(part.body) - (0 if before is None else len(before.body))
+        self._parts[wanted] = part
+        while len(self._parts) > self._max_parts or (self._bytes > self._max_bytes and len(self._parts) > 1):
+            _, oldest = self._parts.popitem(last=False)
+            self._bytes -= len(oldest.body)
+
+
 class Catalogue:
     """Builds and caches parts, which may be a second old unless a fresh one is requested."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._parts: OrderedDict[CataloguePage, Part] = OrderedDict()
-        self._making = asyncio.Lock()
+        # Readers with any number of different rights neither evict the parts of all others nor delay them.
+        self._whole = _PartCache(MAX_PARTS)
+        self._narrow = _PartCache(MAX_NARROW_PARTS, MAX_NARROW_BYTES)
 
     async def part(self, wanted: CataloguePage, *, fresh: bool = False, compressed: bool = False) -> tuple[Part, int]:
         """Return a part, and the number of entries built for this request.
@@ -77,24 +118,23 @@ class Catalogue:
             compressed: gzip the part before returning it.
         """
         made = 0
-        found = self._cached(wanted, fresh=fresh)
+        cache = self._whole if wanted.rights is None else self._narrow
+        found = self._current(cache.get(wanted), fresh=fresh)
         if found is None or (compressed and found._compressed is None):  # noqa: SLF001
-            async with self._making:
+            async with cache.making:
                 # The request before may have built it meanwhile.
-                found = self._cached(wanted, fresh=fresh)
+                found = self._current(cache.get(wanted), fresh=fresh)
                 if found is None:
                     found = await self._make(wanted)
+                    cache.put(wanted, found)
                     made = found.entries
                 if compressed:
                     await found.compressed()
         return found, made
 
-    def _cached(self, wanted: CataloguePage, *, fresh: bool) -> Part | None:
-        found = self._parts.get(wanted)
-        if found is None:
-            return None
-        self._parts.move_to_end(wanted)
-        if found.revision == self._store.index.revision:
+    def _current(self, found: Part | None, *, fresh: bool) -> Part | None:
+        """Return a cached part if it is recent enough."""
+        if found is None or found.revision == self._store.index.revision:
             return found
         return found if not fresh and self._clock.monotonic() - found.made_at < MAX_AGE_S else None
 
@@ -102,27 +142,43 @@ class Catalogue:
         revision, made_at, names = self._store.index.revision, self._clock.monotonic(), self._store.index.names
         pieces: list[bytes] = []
         entries, more, last = 0, False, ""
-        at = bisect_right(names, wanted.after)
-        while at < len(names) and not more:
-            heads = self._listed(names[at : at + _ENTRIES_PER_STEP], gone=wanted.gone)
-            at += _ENTRIES_PER_STEP
+        for step in _steps(names, _spans(wanted, names)):
+            heads = self._listed(step, gone=wanted.gone)
             room = wanted.limit - entries
             more, heads = len(heads) > room, heads[:room]
             if heads:
                 pieces.append(orjson.dumps([_entry(head) for head in heads])[1:-1])
                 entries, last = entries + len(heads), heads[-1].endpoint
+            if more:
+                break
             await asyncio.sleep(0)
         after = b',"next":' + orjson.dumps(last) if more else b""
         body = b'{"endpoints":[' + b",".join(pieces) + b"]" + after + b"}"
-        self._parts[wanted] = made = Part(revision, made_at, body, entries)
-        self._parts.move_to_end(wanted)
-        if len(self._parts) > MAX_PARTS:
-            self._parts.popitem(last=False)
-        return made
+        return Part(revision, made_at, body, entries)
 
     def _listed(self, names: Sequence[str], *, gone: bool) -> list[EndpointHead]:
         heads = [head for name in names if (head := self._store.index.heads.get(name)) is not None]
         return heads if gone else [head for head in heads if not head.gone]
+
+
+def _spans(wanted: CataloguePage, names: Sequence[str]) -> Iterator[range]:
+    """Yield the positions of the names after the part's beginning that its reader may see."""
+    first = bisect_right(names, wanted.after)
+    spans = [range(len(names))] if wanted.rights is None else wanted.rights.spans(names)
+    return (range(max(first, span.start), span.stop) for span in spans if span.stop > first)
+
+
+def _steps(names: Sequence[str], spans: Iterable[range]) -> Iterator[list[str]]:
+    """Yield the names at some positions, in lists of one to two times :data:`_ENTRIES_PER_STEP`, the last shorter."""
+    step: list[str] = []
+    for span in spans:
+        for at in range(span.start, span.stop, _ENTRIES_PER_STEP):
+            step += names[at : min(at + _ENTRIES_PER_STEP, span.stop)]
+            if len(step) >= _ENTRIES_PER_STEP:
+                yield step
+                step = []
+    if step:
+        yield step
 
 
 def _entry(head: EndpointHead) -> dict[str, Any]:

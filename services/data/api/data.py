@@ -15,7 +15,7 @@ from services.data import datasets
 from services.data.access.write_access import WriteAccess, Writer, WriteRefusal
 from services.data.api import cost
 from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
-from services.data.api.guard import unauthorised, writer_of
+from services.data.api.guard import rights_of, unauthorised, writer_of
 from services.data.api.history import wanted_version
 from services.data.api.problems import write_problem
 from services.data.api.requests import accepts_gzip, choose, has_etag, idempotency_key, media_type
@@ -41,10 +41,11 @@ class DataApi:
         self._catalogue = catalogue
 
     async def catalogue(self, request: Request) -> Response:
-        """``GET /v1/endpoints``: the catalogue in parts; with ``?gone=true`` deleted endpoints, too."""
+        """``GET /v1/endpoints``: what the reader may see, in parts; with ``?gone=true`` deleted endpoints, too."""
         wanted = _wanted_part(request)
         if isinstance(wanted, str):
             return problem(400, "bad_query", wanted)
+        wanted = wanted._replace(rights=rights_of(request.scope))
         compress = accepts_gzip(request.headers.get("accept-encoding"))
         # Writers see their writes; all others may get a part up to a second old.
         fresh = writer_of(request.scope) is not None
@@ -53,7 +54,7 @@ class DataApi:
         body = (await part.compressed() if compress else b"") or part.body
         coded = body is not part.body
         etags = {True: f'"{part.etag}-gzip"', False: f'"{part.etag}"'}
-        headers = {"ETag": etags[coded], "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        headers = {"ETag": etags[coded], "Cache-Control": "no-cache", "Vary": "Accept-Encoding, Authorization"}
         condition = request.headers.get("if-none-match")
         if any(has_etag(condition, etag) for etag in etags.values()):
             return Response(status_code=304, headers=headers)

@@ -14,8 +14,9 @@ from diem.process.clock import Clock
 from diem.process.limits import AddressRateLimiter
 from diem.process.security_log import SecurityEvent
 from services.data.access.access import INVALID, Access
-from services.data.access.keys import Key, bearer_key
+from services.data.access.keys import bearer_key
 from services.data.access.quota import QuotaDecision, QuotaReason, QuotaRequest, rate_limit_fields
+from services.data.access.rights import ReadRights, common_rights
 from services.data.access.tokens import client_token
 from services.data.access.write_access import WriteAccess, Writer
 from services.data.api import cost
@@ -81,7 +82,7 @@ def _busy() -> Response:
 _WRITER: Final = "diem.writer"
 """Entry of the scope: the :class:`Writer` of a request, identified once."""
 _READER: Final = "diem.reader"
-"""Entry of the scope: the API key of a request that was admitted with one."""
+"""Entry of the scope: the decision on a request by an API key, a token or the anonymous plan."""
 _READS: Final = frozenset({"GET", "HEAD"})
 _WRITES: Final = frozenset({"PUT", "DELETE", "POST", "PATCH"})
 _OF_ENDPOINTS: Final = ("/v1/data", "/v1/history")
@@ -182,7 +183,7 @@ class Guard(RestMiddleware):
             decision = await self._access.admit_token(token, quota_request)
         else:
             return self._without_key(scope, headers, quota_request)
-        scope[_READER] = decision.key
+        scope[_READER] = decision
         if decision.reason is not QuotaReason.ADMITTED:
             _record_refusal(scope, headers, decision)
         if decision.reason in _UNCOUNTED or quota_request.free:
@@ -202,6 +203,7 @@ class Guard(RestMiddleware):
         anonymous = versioned and self._anonymous(client_address(scope))
         if anonymous and plan is not None and not preflight and not quota_request.free:
             decision = self._access.admit_anonymous(plan, client_address(scope), quota_request._replace(writes=False))
+            scope[_READER] = decision
             if decision.reason is not QuotaReason.ADMITTED:
                 _record_refusal(scope, headers, decision)
             return _Admission(quota_problem(decision) or self._slots, rate_limit_fields(decision.limits))
@@ -232,7 +234,8 @@ class Guard(RestMiddleware):
         return too_many_requests(wait_s, self._rate_limiter.rate(address).policy)
 
     def _invalid_meanwhile(self, scope: Scope) -> Response | None:
-        key: Key | None = scope.get(_READER)
+        decision: QuotaDecision | None = scope.get(_READER)
+        key = None if decision is None else decision.key
         reason = None if key is None else self._access.refusal(key)
         return None if reason is None else quota_problem(QuotaDecision(reason))
 
@@ -302,6 +305,12 @@ def writer_of(scope: Scope) -> Writer | None:
     """Return who writes, as the guard has identified it; None without a valid write key."""
     writer: Writer | None = scope.get(_WRITER)
     return writer
+
+
+def rights_of(scope: Scope) -> ReadRights | None:
+    """Return the endpoints that a reader may see, names included; None: all."""
+    decision: QuotaDecision | None = scope.get(_READER)
+    return None if decision is None else common_rights(decision.granted)
 
 
 def unauthorised(detail: str) -> Response:

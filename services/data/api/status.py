@@ -15,13 +15,19 @@ from services.data.access.access import Access
 from services.data.access.keys import bearer_key
 from services.data.access.plans import DAY_S
 from services.data.access.quota import Limit, day_of, rate_limit_fields
-from services.data.api.guard import unauthorised
+from services.data.access.rights import ReadRights
+from services.data.api.guard import rights_of, unauthorised
 from services.data.api.requests import has_etag
 
 PATH: Final = "/v1/sources"
 
-SourcesStatus = Callable[[], Sequence[dict[str, Any]]]
-"""Returns each source's public status, with general descriptions of faults: every reader may read it."""
+SourcesStatus = Callable[[ReadRights | None], Sequence[dict[str, Any]]]
+"""Returns the public status, with general descriptions of faults, of the sources that a reader may see (None: all)."""
+
+
+def no_sources(_rights: ReadRights | None) -> Sequence[dict[str, Any]]:
+    """Return the status of a service without sources."""
+    return ()
 
 
 class SourcesApi:
@@ -31,10 +37,10 @@ class SourcesApi:
         self._status = status
 
     async def sources(self, request: Request) -> Response:
-        """``GET /v1/sources``: every source, in the order of the configuration."""
-        body = orjson.dumps({"sources": self._status()})
+        """``GET /v1/sources``: the sources of what the reader may see, in the order of the configuration."""
+        body = orjson.dumps({"sources": self._status(rights_of(request.scope))})
         etag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
-        headers = {"ETag": etag, "Cache-Control": "no-cache"}
+        headers = {"ETag": etag, "Cache-Control": "no-cache", "Vary": "Authorization"}
         if has_etag(request.headers.get("if-none-match"), etag):
             return Response(status_code=304, headers=headers)
         return Response(body, headers=headers, media_type="application/json")

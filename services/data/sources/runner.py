@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import structlog
@@ -12,6 +13,7 @@ from diem.errors import ConfigurationError
 from diem.process import metrics
 from diem.process.clock import Clock
 from diem.protocol import endpoints
+from services.data.access.rights import ReadRights
 from services.data.datasets import Dataset
 from services.data.errors import InvalidDataset
 from services.data.sources import plugins
@@ -90,7 +92,7 @@ class SourceRunner:
     def __init__(self, sources: Sequence[Source], types: Mapping[str, str] | None = None) -> None:
         self._sources = sources
         self._types = types or {}
-        self._endpoints_of: dict[str, set[str]] = {source.name: set() for source in sources}
+        self._endpoints_of = {source.name: _SortedNames() for source in sources}
         self.claims = Claims(sources)
 
     @classmethod
@@ -126,12 +128,19 @@ class SourceRunner:
         """Return each source's health for operators; ``endpoints`` counts those it has written since the start."""
         return [self._entry(source, source.health.status()) for source in self._sources]
 
-    def public_status(self) -> list[dict[str, Any]]:
-        """Return each source's health for readers: faults in general words."""
-        return [self._entry(source, source.health.public_status()) for source in self._sources]
+    def public_status(self, rights: ReadRights | None = None) -> list[dict[str, Any]]:
+        """Return each source's health for readers: faults in general words.
 
-    def _entry(self, source: Source, health: dict[str, Any]) -> dict[str, Any]:
-        kept = len(self._endpoints_of[source.name])
+        A reader with ``rights`` to some endpoints sees the sources that may write any of these, and counts of these.
+        """
+        return [
+            self._entry(source, source.health.public_status(), rights)
+            for source in self._sources
+            if rights is None or any(_may_see(rights, claim) for claim in source.claims)
+        ]
+
+    def _entry(self, source: Source, health: dict[str, Any], rights: ReadRights | None = None) -> dict[str, Any]:
+        kept = self._endpoints_of[source.name].count(rights)
         return {"name": source.name, "type": self._types.get(source.name, ""), **health, "endpoints": kept}
 
     def samples(self) -> Iterable[metrics.Sample]:
@@ -139,6 +148,31 @@ class SourceRunner:
         for source in self._sources:
             yield metrics.SOURCE_POLLS.sample(source.health.successes, source.name)
             yield metrics.SOURCE_FAILURES.sample(source.health.failures, source.name)
+
+
+class _SortedNames:
+    """The endpoints that a source has written; bounded as the store's endpoints are."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+        self._sorted: list[str] = []
+
+    def update(self, names: Iterable[str]) -> None:
+        """Add names."""
+        self._names.update(dict.fromkeys(names))
+
+    def count(self, rights: ReadRights | None) -> int:
+        """Return the number of names that a reader may see; None: all."""
+        if rights is None:
+            return len(self._names)
+        if len(self._sorted) < len(self._names):
+            # New names are last: sorting two sorted runs is cheap.
+            self._sorted = sorted([*self._sorted, *sorted(islice(self._names, len(self._sorted), None))])
+        return sum(map(len, rights.spans(self._sorted)))
+
+
+def _may_see(rights: ReadRights, claim: Claim) -> bool:
+    return rights.overlaps(claim.endpoint) if claim.below else rights.allows(claim.endpoint)
 
 
 def check_storable(dataset: Dataset) -> None:

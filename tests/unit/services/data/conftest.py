@@ -10,6 +10,7 @@ import pytest
 
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
+from services.data.access.access import Access
 from services.data.api import ApiOptions, make_api
 from services.data.store import Store
 
@@ -60,8 +61,11 @@ async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
     def owner_of(endpoint: str) -> str | None:
         return "market" if endpoint == "/owned" else None
 
-    def make(*, client: str = "127.0.0.1", options: dict[str, Any] | None = None, **more: Any) -> httpx.AsyncClient:
-        api = make_api(store, SharedKey(WRITE_KEY), owner_of, replace(base, **(options or {})), clock)
+    def make(
+        *, client: str = "127.0.0.1", options: dict[str, Any] | None = None, access: Access | None = None, **more: Any
+    ) -> httpx.AsyncClient:
+        chosen = replace(base, **(options or {}))
+        api = make_api(store, SharedKey(WRITE_KEY), owner_of, chosen, clock, access=access)
         transport = httpx.ASGITransport(api, raise_app_exceptions=False, client=(client, 50000))
         return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080", **more)
 

@@ -1,5 +1,6 @@
 """GET /v1/sources: public state of the sources, and conditional requests."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,16 @@ import pytest
 
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
+from services.data.access.access import Access
+from services.data.access.plans import AccessPlan, AccessPlans
+from services.data.access.rights import common_rights
 from services.data.api import ApiOptions, make_api
+from services.data.datasets import parse_single
 from services.data.errors import InvalidDataset, StoreUnavailable
 from services.data.sources.config import load
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import Fault, Health, fault_of
-from tests.unit.services.data.conftest import Rest
+from tests.unit.services.data.conftest import BODY, Rest
 
 CONFIG = """\
 [[source]]
@@ -69,6 +74,49 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
         assert "secret" not in changed.text
         assert "nowhere" not in changed.text
         assert (await http.put("/v1/sources")).status_code == 405
+
+
+async def test_a_reader_sees_the_sources_of_what_it_may_read_and_counts_of_these(rest: Rest, tmp_path: Path) -> None:
+    file = tmp_path / "diem.toml"
+    file.write_text(CONFIG)
+    runner = SourceRunner.configured(load(file), ManualClock())
+    put = runner._sink_of("files", rest.store.writer.put)
+    names = ["/files/GR/a", "/files/GR-old", "/files/GR/b", "/files/IT", "/files/GR"]
+    await put([parse_single(name, json.dumps(BODY).encode()) for name in names], source="files")
+    plans = [
+        AccessPlan("open"),
+        AccessPlan("part", prefixes=("/files/GR",)),
+        AccessPlan("prices", prefixes=("/prices", "/load")),
+        AccessPlan("none", prefixes=("/price", "/prices/x", "/load")),
+    ]
+    access = await Access.open(AccessPlans(plans), rest.store, rest.clock)
+    api = make_api(
+        rest.store,
+        SharedKey("k" * 32),
+        lambda _: None,
+        ApiOptions(tmp_path),
+        rest.clock,
+        access=access,
+        sources=runner.public_status,
+    )
+    transport = httpx.ASGITransport(api, client=("127.0.0.1", 5000))
+    etags = set()
+    for plan, expected in (
+        ("open", {"prices": 0, "files": 5}),
+        ("part", {"files": 3}),
+        ("prices", {"prices": 0}),
+        ("none", {}),
+    ):
+        _, text = await access.create("a test", plan)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            answer = await http.get("/v1/sources", headers={"Authorization": f"Bearer {text}"})
+        assert {each["name"]: each["endpoints"] for each in answer.json()["sources"]} == expected
+        assert answer.headers["vary"] == "Authorization"
+        etags.add(answer.headers["etag"])
+    assert len(etags) == 4
+    # Names that come later are counted, too.
+    await put([parse_single("/files/GR/c", json.dumps(BODY).encode())], source="files")
+    assert runner.public_status(common_rights((("/files/GR",),)))[0]["endpoints"] == 4
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Final
 
 from playwright.async_api import Browser, async_playwright, expect
@@ -37,12 +38,18 @@ class NoChromium(Exception):
 
 
 @contextlib.asynccontextmanager
-async def chromium() -> AsyncIterator[Browser]:
-    """Start a browser; without one the test is skipped, or fails where it is required."""
+async def chromium(home: Path | None = None) -> AsyncIterator[Browser]:
+    """Start a browser; without one the test is skipped, or fails where it is required.
+
+    ``home`` is its home directory, with the authorities that it trusts (``tests.support.nss``).
+    """
     if PATH is None:
         unavailable("Chromium", NoChromium())
     async with async_playwright() as playwright:
         flags = [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS
-        browser = await playwright.chromium.launch(executable_path=PATH, args=flags, timeout=PATIENCE_S * 1000)
+        environment = None if home is None else {**os.environ, "HOME": str(home)}
+        browser = await playwright.chromium.launch(
+            executable_path=PATH, args=flags, env=environment, timeout=PATIENCE_S * 1000
+        )
         yield browser
         await browser.close()

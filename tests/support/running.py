@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
@@ -137,8 +138,12 @@ async def running(
     config: str = "",
     servers: int | None = None,
     options: tuple[str, ...] = (),
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Running]:
-    """Start the system with the given ``diem.toml`` (by default without sources) and wait until it is up."""
+    """Start the system with the given ``diem.toml`` (by default without sources) and wait until it is up.
+
+    ``tls`` verifies its certificate, if ``options`` name one.
+    """
     state_dir = directory / "state"
     file = directory / "diem.toml"
     file.write_text(config)
@@ -160,7 +165,7 @@ async def running(
         sys.executable, "-m", "deploy", *argv, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL, stderr=None
     )
     try:
-        async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
+        async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False, verify=tls or True) as http:
             system = Running(state_dir, up, http)
             await until(lambda: _is_up(system, up))
             yield system

@@ -130,7 +130,8 @@ class LoadClient(Subscriber):
         self._dialing = asyncio.get_running_loop().create_task(self._connect())
 
     async def _connect(self) -> None:
-        link = self._dialed = Link(self, replace(self._server, path=self.named(self._server.path)))
+        server = replace(self._server, path=self.named(self._server.path))
+        link = self._dialed = Link(self, server, tokens=self.tokens)
         await link.dial(self.address, CONNECT_SECONDS)
 
     def _subscribe(self, endpoints: set[bytes]) -> None:

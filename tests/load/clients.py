@@ -21,6 +21,7 @@ import uvloop
 from pydantic import BaseModel
 
 from tests.load.client import LoadClient
+from tests.load.credentials import Credentials
 from tests.load.interests import Interests
 from tests.load.link import Server
 from tests.load.locator import Locator
@@ -61,6 +62,10 @@ class Plan(BaseModel, frozen=True):
     start_seconds: float = 2.0
     """The first connections are spread over this time."""
     seed: int = 0
+    api_key: str = ""
+    """With this API key the clients request tokens; without it they are anonymous."""
+    token_seconds: int | None = None
+    """Life of a token; None: that of the key's plan."""
 
 
 class ClientPool:
@@ -72,9 +77,14 @@ class ClientPool:
         self.expected: dict[bytes, int] = {}
         self.churn_seconds = plan.churn_seconds
         self.locator = locator
+        self.credentials = Credentials(http, plan.api_key, plan.token_seconds) if plan.api_key else None
         self.interests = Interests(plan.endpoints, plan.communities, plan.seed)
         servers = [Server(*server) for server in plan.servers]
         self.clients = [self._client(number, servers, http) for number in range(plan.clients)]
+        if self.credentials is not None:
+            locator.tokens = self.credentials.source("locator")
+            for client in self.clients:
+                client.tokens = self.credentials.source(client.name)
 
     def _client(self, number: int, servers: list[Server], http: httpx.AsyncClient) -> Subscriber:
         name, address = f"{number:05}", f"127.0.0.{1 + number % self.plan.addresses}"
@@ -134,6 +144,9 @@ class ClientPool:
             "unexpected": len(unexpected),
             "unexpected_first": unexpected[:3],
             "behind": self.behind() if self.expected else None,
+            "tokens": self.credentials.issued if self.credentials else 0,
+            "refreshed": sum(client.refreshed for client in self.clients),
+            "not_refreshed": sum(not client.refreshed for client in self.clients) if self.credentials else 0,
             "cpu": round(process_time(), 3),
         }
 

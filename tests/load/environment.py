@@ -1,7 +1,7 @@
 """The environment of a run: the system with its relays, the writer, the client process."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
@@ -11,11 +11,14 @@ from tests.load.brokers import Brokers
 from tests.load.client_process import ClientProcess
 from tests.load.clients import Plan
 from tests.load.injection import CUTS, UPSTREAM_CUTS, Scene, traffic_plan
-from tests.load.injection.repartition import quiet_of, settings_of
+from tests.load.injection.repartition import quiet_of, settings_of, variables_of
+from tests.load.outsiders import watching
 from tests.load.relay import Relay
 from tests.load.scenario import Scenario
 from tests.load.system import NotUp, System
 from tests.load.writes import Writer
+
+EDGES = ("WEBSOCKET", "PROXY", "COMPOSITE", "METADATA")
 
 
 @asynccontextmanager
@@ -34,16 +37,23 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
         names = [f"/load-test/{number:03}" for number in range(scenario.endpoints)]
         more = [*_relay_settings(scenario, relay, upstream), *settings_of(scenario.faults, names)]
         more += traffic_plan.settings_of(scenario.faults)
-        system = System(scenario.mode, folder, [*scenario.options, *more])
-        async with system:
+        variables = variables_of(scenario.faults)
+        if scenario.tokens:
+            variables |= {f"DIEM_{edge}_ANONYMOUS": scenario.anonymous for edge in EDGES}
+        system = System(scenario.mode, folder, [*scenario.options, *more], variables)
+        async with system, AsyncExitStack() as stack:
+            key = await system.create_api_key() if scenario.tokens else ""
+            outsiders = await stack.enter_async_context(watching(system, names, key)) if key else None
             writer = Writer(system.rest, system.write_key, names, Random(scenario.seed), rate=scenario.rate)
             writer.quiet = quiet_of(scenario.faults, names)
-            async with ClientProcess(_plan(scenario, system, names)) as clients:
+            async with ClientProcess(_plan(scenario, system, names, key)) as clients:
                 brokers = Brokers(system, scenario.kafka)
                 yield Scene(
                     system, writer, brokers, clients, relay, upstream, scenario.seed, scenario.quick, goals=goals
                 )
             await writer.close()
+            if outsiders is not None:
+                goals += outsiders.goals()
 
 
 def _internal(system: System, name: str) -> tuple[str, int]:
@@ -71,7 +81,7 @@ def _relay_settings(scenario: Scenario, relay: Relay, upstream: Relay) -> list[s
     return [word for setting in settings for word in ("--set", setting)]
 
 
-def _plan(scenario: Scenario, system: System, names: list[str]) -> Plan:
+def _plan(scenario: Scenario, system: System, names: list[str], key: str) -> Plan:
     return Plan(
         servers=system.servers,
         rest=system.rest,
@@ -84,4 +94,6 @@ def _plan(scenario: Scenario, system: System, names: list[str]) -> Plan:
         churn_seconds=scenario.churn_seconds,
         filtered=scenario.mode == "all-to-all",
         seed=scenario.seed,
+        api_key=key,
+        token_seconds=scenario.token_seconds,
     )

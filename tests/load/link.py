@@ -1,4 +1,7 @@
-"""One connection of a load client: a WebSocket over an asyncio transport, without a task or a queue."""
+"""One connection of a load client: a WebSocket over an asyncio transport, without a queue.
+
+Only a client with tokens has a task for each connection: it presents every new token.
+"""
 
 import asyncio
 from dataclasses import dataclass
@@ -7,6 +10,7 @@ from typing import Any, Protocol, cast
 
 import orjson
 
+from diem.links.client.tokens import AUTH_ID, NoToken, TokenSource
 from tests.load import wire
 
 
@@ -39,9 +43,12 @@ class LinkOwner(Protocol):
 
 
 class Link(asyncio.Protocol):
-    """One connection of a client: forwards frames in the order of the wire, and answers pings and closes."""
+    """One connection of a client: forwards frames in the order of the wire, and answers pings and closes.
 
-    def __init__(self, owner: LinkOwner, server: Server, number: int = 0) -> None:
+    ``tokens`` are presented in the handshake, and whenever there is a new one.
+    """
+
+    def __init__(self, owner: LinkOwner, server: Server, number: int = 0, *, tokens: TokenSource | None = None) -> None:
         self.number = number
         """Number of the connection of its client; always 0 for clients with one at a time."""
         self.opened = 0.0
@@ -54,7 +61,10 @@ class Link(asyncio.Protocol):
         self._owner = owner
         self._server = server
         self._requests = 0
-        self._handshake: wire.Handshake | None = wire.Handshake(server.host, server.port, server.path)
+        self._handshake: wire.Handshake | None = None
+        self._tokens = tokens
+        self._presented = ""
+        self._refreshing: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._tail = b""
         self._code, self._reason = 1006, ""
@@ -63,10 +73,14 @@ class Link(asyncio.Protocol):
         """Connect from a local address; a failure is reported as lost."""
         try:
             async with asyncio.timeout(within):
+                if self._tokens is not None:
+                    self._presented = await self._tokens.ready()
+                host, port, path = self._server.host, self._server.port, self._server.path
+                self._handshake = wire.Handshake(host, port, path, self._presented)
                 await asyncio.get_running_loop().create_connection(
                     lambda: self, self._server.host, self._server.port, local_addr=(address, 0)
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, NoToken) as error:
             self._owner.lost(self, 1006, str(error))
 
     def request(self, kind: str, endpoints: list[str] | dict[str, int | None]) -> None:
@@ -95,6 +109,10 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        if self._tokens is not None:
+            self._tokens.closed("", self._presented, self._code)
         self._owner.lost(self, self._code, self._reason)
 
     def data_received(self, data: bytes) -> None:
@@ -142,6 +160,8 @@ class Link(asyncio.Protocol):
             self._owner.message(message, time)
             if message["type"] == "welcome":
                 self.welcomed = True
+                if self._tokens is not None:
+                    self._refreshing = asyncio.get_running_loop().create_task(self._refresh(self._tokens))
                 self._owner.welcomed()
         elif special.opcode == wire.PING:
             self._write(wire.frame(special.payload, wire.PONG))
@@ -151,6 +171,13 @@ class Link(asyncio.Protocol):
             self._write(wire.frame(special.payload[:2], wire.CLOSE))
             if self._transport:
                 self._transport.close()
+
+    async def _refresh(self, tokens: TokenSource) -> None:
+        """Present every new token."""
+        while True:
+            self._presented = await tokens.replaced(self._presented)
+            message = {"type": "auth", "id": AUTH_ID, "token": self._presented}
+            self._write(wire.frame(orjson.dumps(message)))
 
     def _write(self, data: bytes) -> None:
         if self._transport and not self._transport.is_closing():

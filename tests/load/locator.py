@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from diem.links.client.tokens import NoToken, TokenSource
 from tests.load.link import Server
 
 NAMES = 1000
@@ -31,6 +32,8 @@ class Locator:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.asked = 0
         self.failed = 0
+        self.tokens: TokenSource | None = None
+        """Where its tokens come from; None: it is anonymous."""
         self._http = http
         # Not the pool's own queue: it looks at everybody who waits, for each who waits.
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -41,10 +44,11 @@ class Locator:
         question = {"endpoints": [endpoint.decode() for endpoint in endpoints]}
         try:
             async with self._slots:
+                bearer = {} if self.tokens is None else {"Authorization": f"Bearer {await self.tokens.ready()}"}
                 answer = await self._http.post(
-                    "locate", json=question if clone is None else {**question, "clone": clone}
+                    "locate", json=question if clone is None else {**question, "clone": clone}, headers=bearer
                 )
-        except httpx.HTTPError:
+        except (httpx.HTTPError, NoToken):
             self.failed += 1
             return None
         if answer.status_code != 200:

@@ -48,6 +48,12 @@ class Scenario:
     label: str = ""
     """Name of the run, instead of its faults."""
     quick: bool = False
+    tokens: bool = False
+    """Every client needs a token, and outsiders try to see what theirs do not cover."""
+    token_seconds: int | None = None
+    """Life of the clients' tokens; None: half an hour."""
+    anonymous: str = "off"
+    """With tokens: who needs none (``DIEM_*_ANONYMOUS``). Another value is for trying that outsiders detect it."""
 
     @property
     def name(self) -> str:

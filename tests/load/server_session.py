@@ -164,7 +164,8 @@ class ServerSession:
             if not self.names:
                 self.over = True
                 return
-        link = self._dialed = Link(self, server_at(self._client.named(self.url)), self._number())
+        server = server_at(self._client.named(self.url))
+        link = self._dialed = Link(self, server, self._number(), tokens=self._client.tokens)
         await link.dial(self._client.address, CONNECT_SECONDS)
 
     def _check_liveness(self, now: float) -> None:

@@ -6,6 +6,7 @@ from random import Random
 from time import monotonic
 from typing import Any
 
+from diem.links.client.tokens import TokenSource
 from tests.load.link import Link
 from tests.oracle.history import Event, Kind
 
@@ -43,6 +44,10 @@ class Subscriber(ABC):
         """Messages that servers must never send to this client."""
         self.random = random
         self.leaving = False
+        self.tokens: TokenSource | None = None
+        """Where its tokens come from; None: it is anonymous."""
+        self.refreshed = 0
+        """Number of tokens that servers have accepted on open connections."""
 
     def named(self, url: str) -> str:
         """Return the URL, or path, with the client's name, which identifies all its connections as one client's.
@@ -145,15 +150,15 @@ class Subscriber(ABC):
                 self.record(Kind.SUBSCRIBED, name.encode(), version or 0, time=time, link=number)
             for name in message.get("rejected", ()):
                 self.record(Kind.REJECTED, name.encode(), time=time, link=number)
-        elif kind == "unsubscribed":
+        elif kind in ("unsubscribed", "resync"):
             for name in message["endpoints"]:
-                self.record(Kind.UNSUBSCRIBED, name.encode(), time=time, link=number)
-        elif kind == "resync":
-            for name in message["endpoints"]:
-                self.record(Kind.RESYNC, name.encode(), time=time, link=number)
-                self.changed(name.encode())
+                self.record(Kind(kind), name.encode(), time=time, link=number)
+                if kind == "resync":
+                    self.changed(name.encode())
         elif kind == "status":
             self._status(message, time, link)
+        elif kind == "authenticated":
+            self.refreshed += 1
         elif kind not in _ANSWERED:
             self.unexpected.append(f"{message}"[:300])
 

@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -26,6 +26,8 @@ from tests.oracle.history import Snapshot
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.02
+PLAN = "load"
+"""A plan without limits."""
 ANSWER_SECONDS = 5.0
 _SAMPLE = re.compile(r"^diem_updates_(\w+?)_total (\S+)$", re.MULTILINE)
 
@@ -37,12 +39,16 @@ class NotUp(Exception):
 class System:
     """A running ``diem up`` without sources, as an asynchronous context manager.
 
-    ``options`` are those of ``diem up``, besides the mode and where it keeps its state.
+    ``options`` are those of ``diem up``, besides the mode and where it keeps its state; ``settings`` are variables of
+    all processes.
     """
 
-    def __init__(self, mode: str, folder: Path, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, mode: str, folder: Path, options: Sequence[str] = (), settings: Mapping[str, str] | None = None
+    ) -> None:
         self.mode = mode
         self._options = tuple(options)
+        self._settings = dict(settings or {})
         self.state = folder / "state"
         self._log = folder / "up.log"
         self._config = folder / "diem.toml"
@@ -54,7 +60,7 @@ class System:
 
     async def __aenter__(self) -> Self:
         self.state.parent.mkdir(parents=True, exist_ok=True)
-        self._config.write_text("source = []\n", encoding="utf-8")
+        self._config.write_text(f'source = []\n[[plan]]\nname = "{PLAN}"\n', encoding="utf-8")
         options = ["--mode", self.mode, "--state-dir", str(self.state), "--config", str(self._config), *self._options]
         with self._log.open("wb") as log:
             self._up = await asyncio.create_subprocess_exec(
@@ -62,6 +68,7 @@ class System:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self._settings},
             )
         try:
             await self._until_up()
@@ -166,9 +173,15 @@ class System:
 
     async def ask(self, name: str, method: str, path: str, body: bytes | None = None) -> httpx.Response:
         """Return a response of a process's internal listener. Raises ``NotUp`` if there is no such process."""
-        url = f"{self.process(name).internal_url}{path}"
+        url = f"{(await self.find(name)).internal_url}{path}"
         async with internal_client(SharedKey.load(self.state / "internal.key"), ANSWER_SECONDS) as http:
             return await http.request(method, url, content=body)
+
+    async def create_api_key(self) -> str:
+        """Create an API key for all endpoints, without limits."""
+        answer = await self.ask("data", "POST", "/v1/keys", orjson.dumps({"name": "load", "plan": PLAN}))
+        answer.raise_for_status()
+        return str(answer.json()["key"])
 
     async def scale(self, servers: int) -> None:
         """Scale to a number of servers; return when they are ready and the others are gone."""

@@ -88,15 +88,16 @@ def frame(payload: bytes, opcode: int = TEXT) -> bytes:
 
 
 class Handshake:
-    """The opening handshake of one connection."""
+    """The opening handshake of one connection, with a token if there is one."""
 
-    def __init__(self, host: str, port: int, path: str) -> None:
+    def __init__(self, host: str, port: int, path: str, bearer: str = "") -> None:
         key = base64.b64encode(os.urandom(16))
+        protocols = f"{SUBPROTOCOL}, bearer.{bearer}" if bearer else SUBPROTOCOL
         self._accept = base64.b64encode(hashlib.sha1(key + _GUID).digest())  # noqa: S324 - RFC 6455 section 4.2.2
         self.request = (
             f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key.decode()}\r\nSec-WebSocket-Version: 13\r\n"
-            f"Sec-WebSocket-Protocol: {SUBPROTOCOL}\r\n\r\n"
+            f"Sec-WebSocket-Protocol: {protocols}\r\n\r\n"
         ).encode()
 
     def answer(self, data: bytes) -> bytes | None:

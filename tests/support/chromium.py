@@ -47,7 +47,7 @@ async def chromium(home: Path | None = None) -> AsyncIterator[Browser]:
         unavailable("Chromium", NoChromium())
     async with async_playwright() as playwright:
         flags = [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS
-        environment = None if home is None else {**os.environ, "HOME": str(home)}
+        environment: dict[str, str | float | bool] | None = None if home is None else {**os.environ, "HOME": str(home)}
         browser = await playwright.chromium.launch(
             executable_path=PATH, args=flags, env=environment, timeout=PATIENCE_S * 1000
         )

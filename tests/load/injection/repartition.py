@@ -137,8 +137,12 @@ def settings_of(names: Sequence[str], endpoints: Sequence[str]) -> list[str]:
     """Return the options of ``diem up`` if there are moves among ``names``."""
     if not REPARTITIONS.keys() & set(names):
         return []
-    hot = [word for name in endpoints[:HOT_FIRST] for word in ("--hot", name)]
-    return ["--set", f"metadata:DIEM_METADATA_MOVE_SECONDS={MOVE_SECONDS}", *hot]
+    return [word for name in endpoints[:HOT_FIRST] for word in ("--hot", name)]
+
+
+def variables_of(names: Sequence[str]) -> dict[str, str]:
+    """Return the variables of all processes, also in composites, if there are moves among ``names``."""
+    return {"DIEM_METADATA_MOVE_SECONDS": str(MOVE_SECONDS)} if REPARTITIONS.keys() & set(names) else {}
 
 
 def quiet_of(names: Sequence[str], endpoints: Sequence[str]) -> frozenset[str]:

@@ -1,0 +1,48 @@
+"""Tokens of load clients, requested from the Data Service with one API key, each for a user of its own."""
+
+import asyncio
+
+import httpx
+
+from diem.links.client.backoff import Timing
+from diem.links.client.tokens import NoToken, TokenSource
+
+AT_ONCE = 8
+"""Most pending requests of all clients."""
+
+
+class Credentials:
+    """Holder of an API key.
+
+    Args:
+        http: client of the Data Service.
+        key: the API key.
+        seconds: life of a token; None: that of the key's plan.
+    """
+
+    def __init__(self, http: httpx.AsyncClient, key: str, seconds: int | None = None) -> None:
+        self.issued = 0
+        self._http = http
+        self._headers = {"Authorization": f"Bearer {key}"}
+        self._seconds = {} if seconds is None else {"seconds": seconds}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def source(self, user: str) -> TokenSource:
+        """Return the tokens of a user, for all of its connections."""
+
+        async def request() -> str:
+            return await self.token(subject=user)
+
+        return TokenSource(request, Timing())
+
+    async def token(self, **wanted: str | list[str]) -> str:
+        """Return a new token. Raises ``NoToken`` if the Data Service refuses or does not answer."""
+        try:
+            async with self._slots:
+                answer = await self._http.post("/v1/tokens", json={**wanted, **self._seconds}, headers=self._headers)
+        except httpx.HTTPError as error:
+            raise NoToken(type(error).__name__) from error
+        if answer.status_code != httpx.codes.OK:
+            raise NoToken(f"{answer.status_code} {answer.text[:300]}")
+        self.issued += 1
+        return str(answer.json()["token"])

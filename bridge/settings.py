@@ -3,7 +3,6 @@
 from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
-from pydantic_settings import SettingsConfigDict
 
 from diem.kafka.config import KafkaSettings
 from diem.protocol.assignment import Owner, member_id
@@ -12,7 +11,6 @@ from diem.protocol.assignment import Owner, member_id
 class Settings(KafkaSettings):
     """Settings of a bridge, from ``DIEM_BRIDGE_*`` and ``DIEM_KAFKA_*``."""
 
-    model_config = SettingsConfigDict(env_prefix="DIEM_BRIDGE_")
     process: ClassVar[str] = "bridge"
 
     number: int = Field(default=1, ge=1, le=999, description="Number of this bridge and of its server, from 1.")

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field, field_validator
-from pydantic_settings import SettingsConfigDict
 
 from diem.kafka.config import KafkaSettings
 from diem.process.address_rules import check_rules
@@ -14,7 +13,6 @@ from diem.process.edge_settings import PublicSettings
 class Settings(PublicSettings, KafkaSettings):
     """Settings of the metadata service, from ``DIEM_METADATA_*``."""
 
-    model_config = SettingsConfigDict(env_prefix="DIEM_METADATA_")
     process: ClassVar[str] = "metadata"
 
     port: int = Field(default=8400, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")

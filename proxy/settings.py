@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
-from pydantic_settings import SettingsConfigDict
 
 from diem.process.address_rules import check_rules, parse_rule
 from diem.process.edge_settings import EdgeSettings
@@ -35,7 +34,6 @@ class AllowList:
 class Settings(EdgeSettings, TrafficSettings):
     """Settings of one proxy, from ``DIEM_PROXY_*``, ``DIEM_TRAFFIC_*`` and ``DIEM_KAFKA_*``."""
 
-    model_config = SettingsConfigDict(env_prefix="DIEM_PROXY_")
     process: ClassVar[str] = "proxy"
 
     number: int = Field(default=1, ge=1, description="Which of the proxies this is; part of its name.")

@@ -7,14 +7,14 @@ order: ``commands`` (entry and error handling), ``options``, then any command.
 import sys
 from typing import NoReturn
 
-from diem.process.imports import without_colours
+from diem.process.imports import prepare_imports
 
 
 def app() -> NoReturn:
     """Run the command in ``sys.argv`` and exit with its code."""
     match sys.argv[1:]:
         case ["run", name] if not name.startswith("-"):
-            without_colours()
+            prepare_imports()
             from diem.process.program import start  # noqa: PLC0415  # see above
 
             sys.exit(start(name))

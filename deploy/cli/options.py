@@ -16,7 +16,7 @@ from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.process import lifecycle
 from diem.process.lifecycle import Lifecycle
-from diem.process.settings import BadSettings, variable
+from diem.process.settings import BadSettings, from_environment, variable
 from metadata.statistics.window import Window, parse_span, parse_time
 
 EXIT_NOTHING: Final = 3
@@ -140,7 +140,7 @@ def kafka_settings(given: Mapping[str, object]) -> KafkaSettings:
         BadSettings: with a line for each fault.
     """
     try:
-        return KafkaSettings(**given)  # type: ignore[arg-type]  # validated here
+        return KafkaSettings.model_validate({**from_environment(KafkaSettings), **given})
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         raise BadSettings(_line(fault["loc"], fault["msg"]) for fault in faults) from None

@@ -4,6 +4,7 @@
 way.
 """
 
+import gc
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from diem.errors import ConfigurationError, DiemError
-from diem.process.imports import without_colours
+from diem.process.imports import prepare_imports
 from diem.process.settings import PROCESSES, ProcessSettings
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def program(name: str) -> ProcessProgram:
 
 def start(name: str) -> int:
     """Run a process until it ends; return its exit code. Each fault of its configuration is one line of output."""
-    from diem.process import lifecycle, log  # noqa: PLC0415  # after without_colours(): they import structlog
+    from diem.process import lifecycle, log  # noqa: PLC0415  # after prepare_imports(): they import structlog
 
     try:
         chosen = program(name)
@@ -64,6 +65,7 @@ def start(name: str) -> int:
         for line in str(error).splitlines():
             log.fail(line)
         return lifecycle.EXIT_CONFIGURATION
+    gc.enable()  # see prepare_imports
     return lifecycle.run(settings, chosen.main)
 
 
@@ -73,5 +75,5 @@ def _package(name: str) -> str:
 
 
 if __name__ == "__main__":
-    without_colours()
+    prepare_imports()
     sys.exit(start(sys.argv[1]))

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from diem.errors import ConfigurationError, did_you_mean
 
@@ -34,20 +33,18 @@ class BadSettings(ConfigurationError):
         return "\n".join(self.lines)
 
 
-class ProcessSettings(BaseSettings):
+class ProcessSettings(BaseModel):
     """Base of every process's settings; read them with :meth:`load`.
 
-    Subclasses set ``model_config = SettingsConfigDict(env_prefix="DIEM_<PROCESS>_")`` and ``process = "<process>"``.
-    Their own fields are read from ``DIEM_<PROCESS>_<FIELD>``, the fields below from ``DIEM_<FIELD>``; lists and
-    mappings are JSON.
+    Subclasses set ``process = "<process>"``. Their own fields are read from ``DIEM_<PROCESS>_<FIELD>``, the fields
+    below from ``DIEM_<FIELD>``; lists and mappings are JSON.
     """
 
-    model_config = SettingsConfigDict(
+    model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        env_ignore_empty=True,
-        # Lists and mappings are decoded below, so that bad JSON is reported like any other bad value.
-        enable_decoding=False,
+        # A process uses one model: the validators of its bases are never built (docs/performance.md section 9).
+        defer_build=True,
         # A shared field has its variable as alias; code that constructs settings uses the field's name.
         validate_by_name=True,
         validate_by_alias=True,
@@ -129,17 +126,6 @@ class ProcessSettings(BaseSettings):
         description="Set by the supervisor: the end of standard input means that it is gone.",
     )
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _decode_json(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401  # any input may come
-        field = cls.model_fields.get(info.field_name or "")
-        if isinstance(value, str) and field is not None and is_collection(field.annotation):
-            try:
-                return json.loads(value)
-            except ValueError:
-                raise ValueError("Input should be JSON") from None
-        return value
-
     @property
     def process_name(self) -> str:
         """Name of this process in logs, metrics and ``diem status``; numbered processes override it."""
@@ -164,8 +150,14 @@ def load(model: type[_S]) -> _S:
         BadSettings: has one line for every fault.
     """
     lines = _unknown(model, os.environ)
+    values: dict[str, Any] = {}
+    for name, text in from_environment(model).items():
+        try:
+            values[name] = json.loads(text) if is_collection(model.model_fields[name].annotation) else text
+        except ValueError:
+            lines.append(f"{variable(model, name)}: input should be JSON{_given(model, name)}")
     try:
-        settings = model()
+        settings = model.model_validate(values)
     except ValidationError as error:
         lines += _lines(model, error)
     if lines:
@@ -173,18 +165,27 @@ def load(model: type[_S]) -> _S:
     return settings
 
 
+def from_environment(model: type[ProcessSettings]) -> dict[str, str]:
+    """Return the texts of the variables that are set, by field; an empty variable counts as absent."""
+    given = {name.upper(): value for name, value in os.environ.items() if value}
+    return {name: given[where] for name in model.model_fields if (where := variable(model, name)) in given}
+
+
 def variable(model: type[ProcessSettings], name: str) -> str:
     """Return the environment variable of the field ``name``."""
     alias = model.model_fields[name].validation_alias
-    return alias if isinstance(alias, str) else f"{model.model_config['env_prefix']}{name}".upper()
+    return alias if isinstance(alias, str) else f"{_prefix(model)}{name.upper()}"
+
+
+def _prefix(model: type[ProcessSettings]) -> str:
+    return f"{SHARED_PREFIX}{model.process.upper()}_"
 
 
 def _unknown(model: type[ProcessSettings], environ: Mapping[str, str]) -> list[str]:
     known = {variable(model, name) for name in model.model_fields}
-    own = str(model.model_config["env_prefix"]).upper()
     prefixes = (f"{SHARED_PREFIX}{name.upper()}_" for name in (*PROCESSES, *GROUPS))
     # A group belongs to the model if any setting of it does.
-    foreign = tuple(p for p in prefixes if p != own and not any(name.startswith(p) for name in known))
+    foreign = tuple(p for p in prefixes if p != _prefix(model) and not any(name.startswith(p) for name in known))
     lines = []
     for name in sorted(environ):
         upper = name.upper()
@@ -202,20 +203,20 @@ def _lines(model: type[ProcessSettings], error: ValidationError) -> list[str]:
         if fault["type"] == "default_factory_not_called":
             continue  # the consequence of another fault that has its own line
         head, *path = fault["loc"] or ("",)
-        field = str(head)
-        where = names.get(field, field) + "".join(f"[{part!r}]" for part in path)
+        name = next((name for name, where in names.items() if head in {name, where}), str(head))
+        where = names.get(name, name) + "".join(f"[{part!r}]" for part in path)
         text = fault["msg"].removeprefix("Value error, ")
         # Faults of several settings name them in their text.
-        lines.append(f"{where}: {text[:1].lower()}{text[1:]}{_given(model, names, field)}" if where else text)
+        lines.append(f"{where}: {text[:1].lower()}{text[1:]}{_given(model, name)}" if where else text)
     return lines
 
 
-def _given(model: type[ProcessSettings], names: Mapping[str, str], head: str) -> str:
-    field = next((name for name, var in names.items() if head in {name, var}), None)
-    value = next((v for k, v in os.environ.items() if k.upper() == names.get(field or "")), None)
-    if field is None or value is None or _holds_secret(model.model_fields[field].annotation):
+def _given(model: type[ProcessSettings], name: str) -> str:
+    if name not in model.model_fields or _holds_secret(model.model_fields[name].annotation):
         return ""
-    return f" (is {value[:80]!r})"
+    where = variable(model, name)
+    value = next((value for given, value in os.environ.items() if given.upper() == where), None)
+    return "" if value is None else f" (is {value[:80]!r})"
 
 
 def members(annotation: Any) -> tuple[Any, ...]:  # noqa: ANN401  # annotations have no common type

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 from pydantic import Field
-from pydantic_settings import SettingsConfigDict
 
 from diem.process.settings import LinkUrl, ProcessSettings
 
@@ -11,7 +10,6 @@ from diem.process.settings import LinkUrl, ProcessSettings
 class Settings(ProcessSettings):
     """Settings of the Broadcast node, from ``DIEM_BROADCAST_*``."""
 
-    model_config = SettingsConfigDict(env_prefix="DIEM_BROADCAST_")
     process: ClassVar[str] = "broadcast"
 
     internal_host: str = Field(default="127.0.0.1", description="Address of the internal listener.")

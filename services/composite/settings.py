@@ -3,7 +3,6 @@
 from typing import ClassVar, Literal
 
 from pydantic import Field
-from pydantic_settings import SettingsConfigDict
 
 from diem.kafka.config import KafkaSettings
 from diem.process.edge_settings import EdgeSettings
@@ -17,7 +16,6 @@ class Settings(EdgeSettings, KafkaSettings):
     inherited by all children of that kind.
     """
 
-    model_config = SettingsConfigDict(env_prefix="DIEM_COMPOSITE_")
     process: ClassVar[str] = "composite"
 
     number: int = Field(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
-from pydantic_settings import SettingsConfigDict
 
 from diem.process.listeners import canonical_origin
 from diem.process.tls import TlsSettings
@@ -20,7 +19,6 @@ _HISTORY: Final = _STORE.writer.history
 class Settings(TlsSettings, TrafficSettings):
     """Settings of the Data Service, from ``DIEM_DATA_*``."""
 
-    model_config = SettingsConfigDict(env_prefix="DIEM_DATA_")
     process: ClassVar[str] = "data"
 
     host: str = Field(default="127.0.0.1", description="Address of the public listener.")

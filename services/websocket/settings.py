@@ -3,7 +3,6 @@
 from typing import ClassVar, Final, Literal
 
 from pydantic import Field
-from pydantic_settings import SettingsConfigDict
 
 from diem.process.edge_settings import EdgeSettings
 from diem.process.settings import LinkUrl
@@ -20,7 +19,6 @@ to one server, which must not refuse them: no other server has them (docs/protoc
 class Settings(EdgeSettings, TrafficSettings):
     """Settings of one WebSocket server, from ``DIEM_WEBSOCKET_*``, ``DIEM_TRAFFIC_*`` and ``DIEM_KAFKA_*``."""
 
-    model_config = SettingsConfigDict(env_prefix="DIEM_WEBSOCKET_")
     process: ClassVar[str] = "websocket"
 
     number: int = Field(default=1, ge=1, description="Which of the servers this is; part of its name.")

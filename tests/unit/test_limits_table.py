@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from pydantic_settings import BaseSettings
 
+from diem.process.settings import ProcessSettings
 from metadata.settings import Settings as MetadataSettings
 from proxy.settings import Settings as ProxySettings
 from services.composite.settings import Settings as CompositeSettings
@@ -14,8 +14,13 @@ from services.data.settings import Settings as DataSettings
 from services.websocket.settings import Settings as WebSocketSettings
 
 ROOT: Final = Path(__file__).parents[2]
-ENTRIES: Final[tuple[type[BaseSettings], ...]] = (WebSocketSettings, ProxySettings, CompositeSettings, MetadataSettings)
-PROCESSES: Final[dict[str, tuple[type[BaseSettings], ...]]] = {
+ENTRIES: Final[tuple[type[ProcessSettings], ...]] = (
+    WebSocketSettings,
+    ProxySettings,
+    CompositeSettings,
+    MetadataSettings,
+)
+PROCESSES: Final[dict[str, tuple[type[ProcessSettings], ...]]] = {
     "*": ENTRIES,
     "DATA": (DataSettings,),
     "METADATA": (MetadataSettings,),
@@ -49,7 +54,7 @@ DEFINED: Final = frozenset(
 _VARIABLE: Final = re.compile(r"`(DIEM_(?:\*|DATA|METADATA|WEBSOCKET|PROXY|COMPOSITE)_[A-Z_]+|_[A-Z_]+)`")
 
 
-def fields(settings: type[BaseSettings]) -> set[str]:
+def fields(settings: type[ProcessSettings]) -> set[str]:
     return {name.upper() for name in settings.model_fields}
 
 

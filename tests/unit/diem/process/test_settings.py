@@ -4,13 +4,11 @@ from typing import ClassVar
 
 import pytest
 from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import SettingsConfigDict
 
 from diem.process.settings import BadSettings, ProcessSettings, load, reference
 
 
 class Settings(ProcessSettings):
-    model_config = SettingsConfigDict(env_prefix="DIEM_DATA_")
     process: ClassVar[str] = "data"
 
     port: int = Field(default=8080, ge=0, le=65535, description="Public port.")

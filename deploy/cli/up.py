@@ -17,6 +17,7 @@ from deploy.terminal import DEFAULT_STATE_DIR, Terminal
 from deploy.topology import ports
 from diem.kafka.config import KafkaSettings
 from diem.process import lifecycle, log
+from diem.process.edge_settings import Anonymous
 from diem.process.environment import HOST
 from diem.process.lifecycle import Lifecycle
 from diem.process.ports import PortReservations
@@ -89,6 +90,12 @@ def up(
             metavar="CIDR", help="Proxy or TLS terminator in front, whose X-Forwarded-For is believed; repeatable."
         ),
     ] = None,
+    anonymous: Annotated[
+        Anonymous | None,
+        typer.Option(
+            help="Clients that need no token: auto = those of this machine, with --front-proxy none; on; off."
+        ),
+    ] = None,
     clients_per_address: Annotated[
         int | None,
         typer.Option(
@@ -142,6 +149,7 @@ def up(
         clients_per_address=clients_per_address,
         public=public,
         front_proxies=plan.parse_networks(front_proxy or [], "--front-proxy"),
+        access=plan.client_access(os.environ, anonymous),
         traffic=traffic,
         kafka=_kafka(brokers or 1, kafka),
         settings=plan.parse_settings(settings or []),
@@ -209,11 +217,22 @@ def _up(
         if not free_ports and not fixed:
             for moved in plan.moved_ports(slots, chosen, topology.servers):
                 terminal.info(moved)
+        _show_closed(options, terminal)
         for variable in plan.overridden(topology, os.environ):
             terminal.warn(f"{variable} has no effect here: diem up decides it (see diem up --help)")
         # Each stage has a deadline of its own; that of the life cycle only guards against a hanging supervisor.
         life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options))
         return lifecycle.serve(life, lambda: Up(options, topology, state, terminal, reservations).run(life))
+
+
+def _show_closed(options: plan.Options, terminal: Terminal) -> None:
+    """Say what ``auto`` means behind a front proxy, which may not say who its clients are."""
+    closed = {
+        "clients need a token (--anonymous on)": options.access.anonymous,
+        "readers need a key (DIEM_DATA_ANONYMOUS_READS=on)": options.access.anonymous_reads,
+    }
+    if options.front_proxies and (who := [each for each, rule in closed.items() if rule == "auto"]):
+        terminal.info(f"behind --front-proxy, all {' and all '.join(who)}, even on this machine")
 
 
 def _absolute(path: Path | None) -> Path | None:

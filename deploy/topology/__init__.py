@@ -1,9 +1,10 @@
 """Processes of a scaling mode and the settings of each; pure (docs/protocol.md section 7).
 
-Reading order: ``model``, ``options`` (the request) with ``public_address``, ``slots`` (which processes), ``ports``,
-``compose`` (settings of each process). The other rooms import these names from here.
+Reading order: ``model``, ``options`` (the request) with ``public_address`` and ``access`` (who clients are), ``slots``
+(which processes), ``ports``, ``compose`` (settings of each process). The other rooms import these names from here.
 """
 
+from deploy.topology.access import ClientAccess, client_access
 from deploy.topology.compose import Programs, compose, overridden
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, StopStage, Topology
 from deploy.topology.options import (
@@ -23,6 +24,7 @@ __all__ = [
     "HOST",
     "MAX_SERVERS",
     "BadTopology",
+    "ClientAccess",
     "KafkaTopology",
     "Mode",
     "Options",
@@ -39,6 +41,7 @@ __all__ = [
     "Traffic",
     "assign_ports",
     "check_settings",
+    "client_access",
     "compose",
     "fixed_ports",
     "moved_ports",

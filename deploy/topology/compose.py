@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from deploy.topology.access import READS
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, Topology
 from deploy.topology.options import Mode, Options, ProxyMode, Traffic, check_settings
 from deploy.topology.public_address import PublicAddress
@@ -60,6 +61,8 @@ def overridden(topology: Topology, environ: Mapping[str, str]) -> list[str]:
     """
     planned = {name: value for process in topology.processes for name, value in process.env.items()}
     own = {"DIEM_STATE_DIR", "DIEM_LOG_LEVEL", "DIEM_DRAIN_SECONDS", "DIEM_TIME_FACTOR"}
+    # Keys are added to those of the Data Service.
+    own |= {name for name in planned if name.endswith("_TOKEN_KEYS")}
     ignored = {name for name in planned if name not in own and environ.get(name, planned[name]) != planned[name]}
     if not topology.mode.uses_kafka:
         ignored |= {name for name in environ if name.startswith("DIEM_KAFKA_")}
@@ -173,6 +176,8 @@ def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
     if options.config is not None:
         env["DIEM_DATA_CONFIG"] = str(options.config)
     env |= _trusted_proxies("DATA", options)
+    if options.front_proxies and options.access.anonymous_reads == "auto":
+        env[READS] = "off"
     if hosts := options.public.hosts:
         env["DIEM_DATA_HOSTS"] = json.dumps(hosts)
     if options.hot:
@@ -260,11 +265,10 @@ def _kafka(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
 def _edge(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
     """Return the settings that decide which clients a process admits."""
     prefix = f"DIEM_{process}_"
-    env = {
-        f"{prefix}PAGE_PORT": str(ports["data"].public),
-        # A file, because anybody on this machine could answer at the Data Service's port while it is down.
-        f"{prefix}TOKEN_KEYS": json.dumps([str(options.state_dir / "token-keys.json")]),
-    }
+    # A file, because anybody on this machine could answer at the Data Service's port while it is down.
+    own_keys = str(options.state_dir / "token-keys.json")
+    access = options.access.values(own_keys, trusts_loopback=options.trusts_loopback)
+    env = {f"{prefix}PAGE_PORT": str(ports["data"].public), **environment.access(process, access)}
     if options.clients_per_address is not None:
         env[f"{prefix}CONNECTIONS_PER_ADDRESS"] = str(options.clients_per_address)
     if options.mode.behind_nginx or options.public != PublicAddress():

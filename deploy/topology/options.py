@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 
+from deploy.topology.access import VARIABLES, ClientAccess
 from deploy.topology.public_address import BadTopology, PublicAddress
+from diem.process.listeners import is_loopback
 
 
 class Mode(StrEnum):
@@ -111,6 +113,7 @@ class Options:
     public: PublicAddress = field(default_factory=PublicAddress)
     front_proxies: tuple[str, ...] = ()
     """Networks of proxies in front of DIEM, whose X-Forwarded-For is believed."""
+    access: ClientAccess = field(default_factory=ClientAccess)
     traffic: Traffic | None = None
     """None = Kafka in the modes that use it, else files."""
     kafka: KafkaTopology = field(default_factory=KafkaTopology)
@@ -122,6 +125,15 @@ class Options:
         """Where traffic is recorded."""
         return self.traffic or (Traffic.KAFKA if self.mode.uses_kafka else Traffic.FILES)
 
+    @property
+    def trusts_loopback(self) -> bool:
+        """Whether clients with an address of this machine may need no token.
+
+        Not behind a front proxy: one that adds no header field would give its own address to all clients. And not where
+        edges listen on a public address: their ``auto`` means ``off``, which must hold for the processes behind them.
+        """
+        return not self.front_proxies and (self.mode.behind_nginx or is_loopback(self.public.listen))
+
 
 _FORM = re.compile(r"([a-z0-9-]+):([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
@@ -130,7 +142,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the variables by process; of several with one name the last one counts.
 
     Raises:
-        BadTopology: a text is not NAME:VARIABLE=VALUE.
+        BadTopology: a text is not NAME:VARIABLE=VALUE, or the variable is a setting of all processes.
     """
     parsed: dict[str, dict[str, str]] = {}
     for text in texts:
@@ -138,6 +150,8 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, str]]:
         if match is None or "\0" in text:
             raise BadTopology(f"--set takes NAME:VARIABLE=VALUE (websocket-1:DIEM_LOG_LEVEL=debug), not {text!r}")
         name, variable, value = match.groups()
+        if variable.upper() in VARIABLES:
+            raise BadTopology(f"--set: {variable} is the same for all processes: set it in the environment")
         parsed.setdefault(name, {})[variable] = value
     return parsed
 

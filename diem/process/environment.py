@@ -4,11 +4,13 @@
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 HOST: Final = "127.0.0.1"
+ACCESS: Final = ("ANONYMOUS", "TOKEN_KEYS", "TOKEN_AUDIENCE", "TOKEN_ISSUERS")
+"""Settings by which a process decides who its clients are: the same in all processes of a system."""
 
 
 class StopStage(IntEnum):
@@ -49,6 +51,11 @@ def listeners(process: str, own: Ports, host: str = HOST) -> dict[str, str]:
     if own.public is not None:
         env |= {f"{prefix}HOST": host, f"{prefix}PORT": str(own.public)}
     return env
+
+
+def access(process: str, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which a process decides who its clients are; ``values`` by name as in :data:`ACCESS`."""
+    return {f"DIEM_{process.upper()}_{name}": values[name] for name in ACCESS if name in values}
 
 
 def websocket(number: str, mode: str, feed: Ports) -> dict[str, str]:

@@ -7,10 +7,9 @@ from typing import Final, NamedTuple
 
 from diem.process import environment
 from diem.process.environment import HOST, Ports, StopStage
+from diem.process.listeners import is_loopback
 
 MAX_PAIRS: Final = 64
-_ACCESS: Final = ("ANONYMOUS", "TOKEN_KEYS", "TOKEN_AUDIENCE", "TOKEN_ISSUERS")
-"""Settings of the proxy that servers and the metadata service have as well: they listen for clients, too."""
 
 
 class Child(NamedTuple):
@@ -76,10 +75,16 @@ def children(plan: CompositePlan, pairs: int, ports: Callable[[str], Ports]) -> 
 
 
 def _access(plan: CompositePlan, process: str) -> dict[str, str]:
-    """Return the settings by which a child decides who its clients are."""
+    """Return the settings by which a child decides who its clients are: those of the proxy.
+
+    Servers and the metadata service listen on loopback. Where the proxy does not, ``auto`` gives nobody the rights of
+    this machine there, so it must not give them here.
+    """
     if process not in {"websocket", "metadata"}:
         return {}
-    return {f"DIEM_{process.upper()}_{name}": plan.edge[name] for name in _ACCESS if name in plan.edge}
+    auto = plan.edge.get("ANONYMOUS") == "auto"
+    closed = {"ANONYMOUS": "off"} if auto and not is_loopback(plan.host) else {}
+    return environment.access(process, {**plan.edge, **closed})
 
 
 def _drain_seconds(plan: CompositePlan, process: str) -> float:

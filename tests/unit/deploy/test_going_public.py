@@ -30,14 +30,14 @@ def options(command: Any) -> set[str]:
 def test_options_of_diem_exist() -> None:
     lines = [line for line in PAGE.splitlines() if re.search(r"UP_OPTIONS|(^|`)d [a-z]|`--", line)]
     named = {option for line in lines for option in re.findall(r"--[a-z][a-z-]+", line)}
-    assert {"--mode", "--listen", "--tls-key", "--front-proxy", "--expires", "--encrypt"} <= named
+    assert {"--mode", "--listen", "--tls-key", "--anonymous", "--front-proxy", "--expires", "--encrypt"} <= named
     assert named <= options(typer.main.get_command(cli))
 
 
 def test_settings_exist() -> None:
     settings = {line.split(" ")[0] for line in config_lines(PROCESSES) if line.startswith("DIEM_")}
     named = set(re.findall(r"\bDIEM_[A-Z_]*[A-Z]\b", PAGE))
-    assert "DIEM_WEBSOCKET_ANONYMOUS" in named
+    assert "DIEM_DATA_ANONYMOUS_READS" in named
     assert named <= settings
 
 

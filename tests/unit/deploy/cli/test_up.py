@@ -1,10 +1,222 @@
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
+from deploy.system import launch
+from deploy.topology import Mode, Planned, Programs, Topology
+from diem.links.client_auth import may_be_anonymous
+from diem.process.environment import Ports
+from diem.process.listeners import is_loopback
 from diem.process.ports import PortReservations
+from diem.process.settings import ProcessSettings
+from metadata.settings import Settings as MetadataSettings
+from proxy.settings import Settings as ProxySettings
+from services.composite.main import _plan
+from services.composite.plan import children
+from services.composite.settings import Settings as CompositeSettings
+from services.data.main import _anonymous_readers
+from services.data.settings import Settings as DataSettings
+from services.websocket.settings import Settings as WebSocketSettings
+from tests.support.certificates import Authority
+
+COMPOSED = pytest.mark.parametrize(
+    ("mode", "proxy"),
+    [(mode, proxy) for mode in Mode for proxy in ([] if mode.edge == "websocket" else ["passthrough"]) + ["shared"]],
+)
+HERE = "127.0.0.1"
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[Topology]:
+    """Have ``diem up`` start nothing; return the topologies that it would run."""
+    found: list[Topology] = []
+
+    class Up:
+        def __init__(self, _options: object, topology: Topology, *_others: object) -> None:
+            found.append(topology)
+
+        def run(self, _life: object) -> None:
+            pass
+
+    def serve(_life: object, main: Callable[[], Awaitable[None]]) -> int:
+        main()
+        return 0
+
+    monkeypatch.setattr("deploy.cli.up.Up", Up)
+    monkeypatch.setattr("diem.process.lifecycle.serve", serve)
+    monkeypatch.setattr(launch, "check_prerequisites", lambda _options: None)
+    monkeypatch.setattr(launch, "prepare", lambda *_: Programs(("diem",), {"nginx": ("nginx",), "kafka-1": ("java",)}))
+    return found
+
+
+@pytest.fixture
+def composed(diem: Callable[..., int], found: list[Topology]) -> Callable[..., Topology]:
+    """Return a function that calls ``diem up`` and returns what it would run."""
+
+    def call(mode: Mode, proxy: str, *options: str) -> Topology:
+        proxies = [] if mode.edge == "websocket" else ["--proxy", proxy]
+        most = [] if mode is Mode.SINGLE else ["--max-servers", "2"]
+        assert diem("up", "--free-ports", "--mode", mode, *most, *proxies, *options) == 0
+        return found.pop()
+
+    return call
+
+
+class Answer(NamedTuple):
+    """Who needs a token at one process, and which tokens it accepts."""
+
+    program_here: bool
+    """A program of this machine is served without a token."""
+    page_elsewhere: bool
+    """So is a page in a browser of another machine."""
+    keys: tuple[str, ...]
+    issuers: tuple[str, ...]
+    audience: str
+
+
+SETTINGS: dict[str, Any] = {
+    "websocket": WebSocketSettings,
+    "proxy": ProxySettings,
+    "composite": CompositeSettings,
+    "metadata": MetadataSettings,
+}
+
+
+S = TypeVar("S", bound=ProcessSettings)
+
+
+def load(settings: type[S], env: dict[str, str]) -> S:
+    """Return the settings of a process with exactly this environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("DIEM_")]:
+            patch.delenv(name)
+        for name, value in env.items():
+            patch.setenv(name, value)
+        return settings.load()
+
+
+def own_environment(process: Planned) -> dict[str, str]:
+    return launch.child_environment(os.environ) | dict(process.env)
+
+
+def answers(of: Topology) -> dict[str, Answer]:
+    """Return the answer of each process with clients, those within composites among them."""
+    found = {}
+    for process in of.processes:
+        env = own_environment(process)
+        if process.process == "composite":
+            plan = _plan(load(CompositeSettings, env), 8601)
+            for child in children(plan, 1, lambda _name: Ports(1, 2)):
+                if child.process in SETTINGS:
+                    found[f"{process.name}/{child.name}"] = answer(child.process, env | dict(child.env))
+        elif process.process in SETTINGS:
+            found[process.name] = answer(process.process, env)
+    return found
+
+
+def answer(process: str, env: dict[str, str]) -> Answer:
+    settings = load(SETTINGS[process], env)
+    loopback = is_loopback(settings.host)
+    return Answer(
+        may_be_anonymous(settings.anonymous, HERE, loopback_bind=loopback, has_origin=False),
+        may_be_anonymous(settings.anonymous, "192.0.2.7", loopback_bind=loopback, has_origin=True),
+        tuple(settings.token_keys),
+        tuple(settings.token_issuers),
+        settings.token_audience,
+    )
+
+
+def reads_without_a_key(of: Topology) -> bool:
+    (data,) = [process for process in of.processes if process.process == "data"]
+    return _anonymous_readers(load(DataSettings, own_environment(data)))(HERE)
+
+
+def roles(of: Topology) -> set[str]:
+    return {name.rpartition("/")[2].partition("-")[0] for name in answers(of)}
+
+
+Composed = Callable[..., Topology]
+
+
+@COMPOSED
+@pytest.mark.parametrize("named", ["websocket", "proxy"])
+def test_all_who_have_clients_decide_alike_whichever_variable_says_how(
+    mode: Mode, proxy: str, named: str, *, composed: Composed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(f"DIEM_{named.upper()}_ANONYMOUS", "off")
+    monkeypatch.setenv(f"DIEM_{named.upper()}_TOKEN_KEYS", '["/acme.json"]')
+    monkeypatch.setenv(f"DIEM_{named.upper()}_TOKEN_ISSUERS", '["acme", "diem"]')
+    monkeypatch.setenv(f"DIEM_{named.upper()}_TOKEN_AUDIENCE", "market")
+    up = composed(mode, proxy)
+    expected = Answer(
+        program_here=False,
+        page_elsewhere=False,
+        keys=(str(tmp_path / ".diem" / "token-keys.json"), "/acme.json"),
+        issuers=("acme", "diem"),
+        audience="market",
+    )
+    assert {name: each for name, each in answers(up).items() if each != expected} == {}
+    assert roles(up) == {"websocket"} | (
+        set() if not mode.partitioned else {"metadata"} if mode is Mode.Z_CLIENT else {"metadata", "proxy"}
+    )
+
+
+@COMPOSED
+def test_by_default_all_serve_programs_of_this_machine_without_a_token(
+    mode: Mode, proxy: str, composed: Composed
+) -> None:
+    up = composed(mode, proxy)
+    assert {(each.program_here, each.page_elsewhere) for each in answers(up).values()} == {(True, False)}
+    assert reads_without_a_key(up)
+
+
+@COMPOSED
+def test_on_a_public_address_nobody_is_more_open_than_the_edge(
+    mode: Mode, proxy: str, composed: Composed, tmp_path: Path
+) -> None:
+    made = Authority(tmp_path).issue(["diem.example"])
+    tls = ("--listen", "0.0.0.0", "--tls-certificate", str(made.certificate), "--tls-key", str(made.key))
+    up = composed(mode, proxy, *tls)
+    assert {(each.program_here, each.page_elsewhere) for each in answers(up).values()} == {(mode.behind_nginx, False)}
+
+
+@COMPOSED
+@pytest.mark.parametrize("auto", [(), ("--anonymous", "auto")])
+def test_behind_a_front_proxy_everybody_needs_a_token_or_a_key(
+    mode: Mode, proxy: str, auto: tuple[str, ...], composed: Composed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    up = composed(mode, proxy, "--front-proxy", "127.0.0.1/32", *auto)
+    assert not any(each.program_here or each.page_elsewhere for each in answers(up).values())
+    assert not reads_without_a_key(up)
+    assert "behind --front-proxy, all clients need a token" in capsys.readouterr().out
+
+
+@COMPOSED
+def test_anonymous_of_the_command_line_is_that_of_all_even_behind_a_front_proxy(
+    mode: Mode, proxy: str, composed: Composed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIEM_PROXY_ANONYMOUS", "off")
+    monkeypatch.setenv("DIEM_WEBSOCKET_ANONYMOUS", "auto")
+    monkeypatch.setenv("DIEM_DATA_ANONYMOUS_READS", "on")
+    up = composed(mode, proxy, "--front-proxy", "127.0.0.1/32", "--anonymous", "on")
+    assert {(each.program_here, each.page_elsewhere) for each in answers(up).values()} == {(True, True)}
+    assert reads_without_a_key(up)
+
+
+def test_rules_that_differ_are_refused(
+    diem: Callable[..., int],
+    found: list[Topology],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("DIEM_PROXY_ANONYMOUS", "off")
+    monkeypatch.setenv("DIEM_WEBSOCKET_ANONYMOUS", "on")
+    assert diem("up", "--free-ports") == 2
+    assert not found
+    assert "DIEM_WEBSOCKET_ANONYMOUS and DIEM_PROXY_ANONYMOUS differ" in capsys.readouterr().err
 
 
 def test_ports_stay_reserved_and_files_private_until_it_ends(

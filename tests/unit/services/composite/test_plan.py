@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from diem.process.environment import Ports, StopStage
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.partition_map import Head, PartitionMap
@@ -110,6 +112,13 @@ def test_all_children_with_a_public_listener_ask_for_the_same_tokens() -> None:
     for child in made:
         given = {name: value for name, value in own(child).items() if name in access}
         assert given == ({} if child.process == "bridge" else access), child.name
+
+
+@pytest.mark.parametrize(("host", "rule"), [("0.0.0.0", "off"), ("127.0.0.1", "auto")])
+def test_servers_behind_a_proxy_on_a_public_address_serve_nobody_whom_it_would_not(host: str, rule: str) -> None:
+    made = children(replace(PLAN, host=host, edge={"ANONYMOUS": "auto"}), 1, PORTS.__getitem__)
+    rules = {child.process: own(child).get("ANONYMOUS") for child in made}
+    assert rules == {"websocket": rule, "metadata": rule, "proxy": "auto", "bridge": None}
 
 
 def test_settings_of_tokens_reach_the_children_as_they_were_given() -> None:

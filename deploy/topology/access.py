@@ -1,0 +1,78 @@
+"""Which clients need a token, and which tokens count: one answer for all processes of a system; pure.
+
+Servers behind a proxy and the metadata service listen on this machine, too: one with a weaker rule than the proxy would
+be a way around it. So the variable of any of these processes is a setting of all.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from deploy.topology.public_address import BadTopology
+from diem.process.environment import ACCESS
+
+PROCESSES: Final = ("websocket", "proxy", "composite", "metadata")
+"""Processes with clients, whether or not a mode has them."""
+READS: Final = "DIEM_DATA_ANONYMOUS_READS"
+VARIABLES: Final = {f"DIEM_{process.upper()}_{name}": name for process in PROCESSES for name in ACCESS}
+"""Setting by variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAccess:
+    """What the operator decided about clients."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Values of variables by their names in ``ACCESS``, without the keys."""
+    token_keys: tuple[str, ...] = ()
+    """Files and URLs of keys, besides those of the Data Service."""
+    anonymous_reads: str = "auto"
+    """Whether readers of the Data Service need no key."""
+
+    @property
+    def anonymous(self) -> str:
+        """Which clients need no token."""
+        return self.settings.get("ANONYMOUS", "auto")
+
+    def values(self, own_keys: str, *, trusts_loopback: bool) -> dict[str, str]:
+        """Return the values of the settings for a process.
+
+        Args:
+            own_keys: file with the keys of the Data Service.
+            trusts_loopback: clients with an address of this machine need no token, unless something else is set.
+        """
+        closed = {"ANONYMOUS": "off"} if self.anonymous == "auto" and not trusts_loopback else {}
+        return {**self.settings, **closed, "TOKEN_KEYS": json.dumps([own_keys, *self.token_keys])}
+
+
+def client_access(environ: Mapping[str, str], anonymous: str | None = None) -> ClientAccess:
+    """Return what the environment of ``diem up`` says; ``anonymous`` is that of the command line, which has priority.
+
+    Raises:
+        BadTopology: variables of two processes differ, or keys are not a list.
+    """
+    given: dict[str, tuple[str, str]] = {}
+    found = {name.upper(): value for name, value in environ.items()}
+    for variable, name in VARIABLES.items():
+        value = found.get(variable)
+        if not value or (name == "ANONYMOUS" and anonymous is not None):
+            continue
+        first, before = given.setdefault(name, (variable, value))
+        if before != value:
+            raise BadTopology(f"{first} and {variable} differ: they are settings of all processes together")
+    keys = _locations(*given.pop("TOKEN_KEYS", ("", "[]")))
+    settings = {name: value for name, (_, value) in given.items()}
+    if anonymous is not None:
+        settings["ANONYMOUS"] = anonymous
+    return ClientAccess(settings, keys, found.get(READS) or "auto")
+
+
+def _locations(variable: str, text: str) -> tuple[str, ...]:
+    try:
+        keys = json.loads(text)
+    except ValueError:
+        keys = None
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise BadTopology(f"{variable}: a JSON list of files and URLs is needed")
+    return tuple(keys)

@@ -1,0 +1,68 @@
+import json
+
+import pytest
+
+from deploy.topology import BadTopology, ClientAccess, Mode, client_access, overridden, parse_settings
+from tests.unit.deploy.topology.topologies import topology
+
+
+def values(access: ClientAccess, *, trusts_loopback: bool = True) -> dict[str, str]:
+    return access.values("/keys", trusts_loopback=trusts_loopback)
+
+
+def test_nothing_is_decided_without_variables() -> None:
+    access = client_access({"DIEM_WEBSOCKET_ANONYMOUS": "", "DIEM_WEBSOCKET_PORT": "1", "ANONYMOUS": "on"})
+    assert values(access) == {"TOKEN_KEYS": '["/keys"]'}
+    assert access.anonymous_reads == "auto"
+
+
+def test_any_variable_counts_in_upper_or_lower_case_and_keys_are_added() -> None:
+    access = client_access(
+        {
+            "diem_metadata_anonymous": "off",
+            "DIEM_COMPOSITE_TOKEN_KEYS": '["https://a/keys", "b.json"]',
+            "DIEM_PROXY_TOKEN_AUDIENCE": "market",
+            "DIEM_WEBSOCKET_TOKEN_ISSUERS": '["acme"]',
+            "DIEM_PROXY_TOKEN_ISSUERS": '["acme"]',
+            "DIEM_DATA_ANONYMOUS_READS": "on",
+        }
+    )
+    assert values(access) == {
+        "ANONYMOUS": "off",
+        "TOKEN_KEYS": json.dumps(["/keys", "https://a/keys", "b.json"]),
+        "TOKEN_AUDIENCE": "market",
+        "TOKEN_ISSUERS": '["acme"]',
+    }
+    assert access.anonymous_reads == "on"
+
+
+@pytest.mark.parametrize(("rule", "closed"), [(None, "off"), ("auto", "off"), ("off", "off"), ("on", "on")])
+def test_auto_is_off_where_addresses_of_this_machine_prove_nothing(rule: str | None, closed: str) -> None:
+    access = client_access({} if rule is None else {"DIEM_PROXY_ANONYMOUS": rule})
+    assert values(access, trusts_loopback=False)["ANONYMOUS"] == closed
+    assert values(access).get("ANONYMOUS") == rule
+
+
+def test_variables_that_differ_are_refused_unless_the_command_line_decides() -> None:
+    environ = {"DIEM_PROXY_ANONYMOUS": "off", "DIEM_METADATA_ANONYMOUS": "on"}
+    text = "DIEM_PROXY_ANONYMOUS and DIEM_METADATA_ANONYMOUS differ: they are settings of all processes together"
+    with pytest.raises(BadTopology, match=text):
+        client_access(environ)
+    assert values(client_access(environ, "auto"))["ANONYMOUS"] == "auto"
+    assert overridden(topology(Mode.Z_PROXY, access=client_access(environ, "auto")), environ) == sorted(environ)
+
+
+@pytest.mark.parametrize("keys", ["keys.json", '"keys.json"', "[1]"])
+def test_keys_are_a_list(keys: str) -> None:
+    with pytest.raises(BadTopology, match="DIEM_PROXY_TOKEN_KEYS: a JSON list of files and URLs is needed"):
+        client_access({"DIEM_PROXY_TOKEN_KEYS": keys})
+
+
+def test_keys_that_are_added_are_not_said_to_have_no_effect() -> None:
+    environ = {"DIEM_WEBSOCKET_TOKEN_KEYS": '["/acme"]'}
+    assert overridden(topology(Mode.SINGLE, access=client_access(environ)), environ) == []
+
+
+def test_one_process_alone_gets_no_other_rule() -> None:
+    with pytest.raises(BadTopology, match="--set: diem_Proxy_ANONYMOUS is the same for all processes"):
+        parse_settings(["proxy-1:diem_Proxy_ANONYMOUS=on"])

@@ -15,7 +15,7 @@ from services.data import datasets
 from services.data.access.write_access import WriteAccess, Writer, WriteRefusal
 from services.data.api import cost
 from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
-from services.data.api.guard import rights_of, unauthorised, writer_of
+from services.data.api.guard import rights_of, unauthorised_write, writer_of
 from services.data.api.history import wanted_version
 from services.data.api.problems import write_problem
 from services.data.api.requests import accepts_gzip, choose, has_etag, idempotency_key, media_type
@@ -99,7 +99,7 @@ class DataApi:
         """``PUT /v1/data/{endpoint}``: one dataset, JSON or CSV."""
         writer = writer_of(request.scope)
         if writer is None:
-            return _unauthorised(request)
+            return unauthorised_write(request.scope)
         endpoint = _endpoint(request)
         refusal = self._write_access.begin(writer, [endpoint])
         if refusal is not None:
@@ -121,7 +121,7 @@ class DataApi:
         """``PUT /v1/data``: up to 50 datasets, all or none."""
         writer = writer_of(request.scope)
         if writer is None:
-            return _unauthorised(request)
+            return unauthorised_write(request.scope)
         refusal = self._write_access.begin(writer)
         if refusal is not None:
             return _refuse(request, writer, refusal)
@@ -142,7 +142,7 @@ class DataApi:
         """``DELETE /v1/data/{endpoint}``: delete the endpoint; a later PUT creates it again."""
         writer = writer_of(request.scope)
         if writer is None:
-            return _unauthorised(request)
+            return unauthorised_write(request.scope)
         endpoint = _endpoint(request)
         refusal = self._write_access.begin(writer, [endpoint])
         if refusal is not None:
@@ -167,12 +167,6 @@ class DataApi:
             resolution=request.query_params.get("resolution") or known[1],
         )
         return dataset
-
-
-def _unauthorised(request: Request) -> Response:
-    address, origin = client_address(request.scope), request.headers.get("origin", "")
-    security_log.record(SecurityEvent.WRONG_WRITE_KEY, address=address, origin=origin, code=401)
-    return unauthorised("a write needs a write key of this server as a bearer token")
 
 
 def _refuse(request: Request, writer: Writer, refusal: WriteRefusal) -> Response:

@@ -214,6 +214,8 @@ class Guard(RestMiddleware):
         if preflight and versioned:
             return _Admission(self._preflight(scope, headers))
         if versioned and not anonymous and scope["path"] != KEY_SET:
+            if scope["method"] in _WRITES and not _is_read(scope):
+                return _Admission(unauthorised_write(scope))
             return _Admission(unauthorised("reading needs an API key here"))
         return _Admission(self._slots if versioned else self._app, pays=True)
 
@@ -316,3 +318,10 @@ def rights_of(scope: Scope) -> ReadRights | None:
 def unauthorised(detail: str) -> Response:
     """Return the answer to a request without the required key."""
     return problem(401, "unauthorised", detail, headers={"WWW-Authenticate": 'Bearer realm="DIEM"'})
+
+
+def unauthorised_write(scope: Scope) -> Response:
+    """Return the answer to a write without a valid write key, and record it."""
+    origin = Headers(scope=scope).get("origin", "")
+    security_log.record(SecurityEvent.WRONG_WRITE_KEY, address=client_address(scope), origin=origin, code=401)
+    return unauthorised("a write needs a write key of this server as a bearer token")

@@ -15,6 +15,7 @@ from diem.process.listeners import is_loopback
 from services.data.api import guard
 from services.data.api.guard import Slots
 from tests.support.patience import PATIENCE_S
+from tests.support.security_events import recorded_events
 from tests.unit.services.data.conftest import BODY, Rest, assert_problem
 
 
@@ -241,6 +242,15 @@ async def test_anonymous_reads_can_be_switched_off(rest: Rest) -> None:
     assert_problem(await rest.make(options=closed).get("/v1/endpoints"), 401, "unauthorised")
     key = rest.writer.headers["authorization"]
     assert (await rest.make(options=closed, headers={"Authorization": key}).get("/v1/endpoints")).status_code == 200
+
+
+async def test_a_wrong_write_key_is_recorded_also_where_nobody_reads_without_a_key(rest: Rest) -> None:
+    closed = rest.make(client="192.0.2.7", options={"anonymous": is_loopback})
+    with recorded_events() as events:
+        answer = await closed.put("/v1/data/a", json={}, headers={"Authorization": "Bearer guessed"})
+    assert answer.status_code == 401
+    assert "write key" in answer.json()["detail"]
+    assert [(line["address"], line["code"]) for line in events.of("wrong_write_key")] == [("192.0.2.7", 401)]
 
 
 async def test_anonymous_reads_may_be_for_some_addresses_only(rest: Rest) -> None:

@@ -4,6 +4,7 @@ A plain ``run PROCESS`` bypasses ``commands``: imports cost memory, and a server
 order: ``commands`` (entry and error handling), ``options``, then any command.
 """
 
+import gc
 import sys
 from typing import NoReturn
 
@@ -19,6 +20,7 @@ def app() -> NoReturn:
 
             sys.exit(start(name))
         case _:
+            gc.disable()  # as prepare_imports does; ``main`` enables it
             from deploy.cli.commands import main  # noqa: PLC0415
 
             sys.exit(main())

@@ -1,11 +1,13 @@
-"""Entry of the command line: registers all commands; every error is one line and an exit code."""
+"""Entry of the command line: registers the commands; every error is one line and an exit code."""
 
-from collections.abc import Iterable, Iterator
+import gc
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Annotated, Any, Final, cast
 
 import typer
 
-from deploy.cli import apply, autoplan, backup, check, data, keys, pipeline, plan, status, up
 from deploy.cli.options import EXIT_INTERRUPTED
 from diem import __version__
 from diem.errors import DiemError
@@ -16,13 +18,45 @@ from diem.process.settings import PROCESSES, ProcessSettings, Setting, reference
 # The base class of every usage error of the command line parser.
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)
 
-cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "up": ("up",),
+    "status": ("scale", "status"),
+    "data": ("watch", "get", "put", "delete"),
+    "backup": ("backup", "restore"),
+    "keys": ("keys",),
+    "check": ("check", "topics"),
+    "pipeline": ("pipeline",),
+    "plan": ("plan",),
+    "apply": ("apply", "rollback", "plans"),
+    "autoplan": ("autoplan",),
+}
+"""The commands of each module of ``deploy.cli``, in the order of the help; ``run`` and ``config`` are here."""
+
+
+def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
+    """Return the parser of all commands; if the first argument is one of them, of that module's alone.
+
+    Importing all modules takes longer than most commands do.
+    """
+    first = arguments[0] if arguments else ""
+    wanted = [module for module, names in COMMANDS.items() if first in names]
+    if not wanted and first not in {"run", "config"}:
+        wanted = list(COMMANDS)
+    cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+    cli.callback()(root)
+    for module in wanted:
+        import_module(f"deploy.cli.{module}").register(cli)
+    cli.command()(run)
+    cli.command()(config)
+    return cli
 
 
 def main() -> int:
     """Run the command in ``sys.argv``; returns the exit code."""
     log.configure("error", "console")  # processes and ``diem up`` have settings of their own
     try:
+        cli = command_line(sys.argv[1:])
+        gc.enable()  # see deploy.cli.app
         result = cli(standalone_mode=False, prog_name="diem")
     except _USAGE_ERROR as error:
         # Without arguments the help has been printed, and the message is empty.
@@ -42,7 +76,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@cli.callback()
 def root(
     *,
     version: Annotated[  # handled by the callback
@@ -52,11 +85,6 @@ def root(
     """DIEM notifies browsers within milliseconds when a dataset that they display has changed."""
 
 
-up.register(cli)
-status.register(cli)
-
-
-@cli.command()
 def run(
     process: Annotated[str, typer.Argument(metavar="PROCESS", help=f"{', '.join(PROCESSES[:-1])} or {PROCESSES[-1]}.")],
 ) -> int:
@@ -64,17 +92,6 @@ def run(
     return start(process)
 
 
-data.register(cli)
-backup.register(cli)
-keys.register(cli)
-check.register(cli)
-pipeline.register(cli)
-plan.register(cli)
-apply.register(cli)
-autoplan.register(cli)
-
-
-@cli.command()
 def config(
     process: Annotated[str | None, typer.Argument(metavar="[PROCESS]", help="One process; default: all.")] = None,
 ) -> None:

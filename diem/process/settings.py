@@ -43,7 +43,7 @@ class ProcessSettings(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        # A process uses one model: the validators of its bases are never built (docs/performance.md section 9).
+        # A process uses one model: the validators of its bases are never built (docs/performance.md, Start-up).
         defer_build=True,
         # A shared field has its variable as alias; code that constructs settings uses the field's name.
         validate_by_name=True,

@@ -19,7 +19,6 @@ from services.data.errors import InvalidDataset
 from services.data.sources import plugins
 from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
-from services.data.sources.http import HttpSource
 from services.data.sources.market import Simulation
 from services.data.sources.source import Claim, Fault, Sink, Source
 from services.data.sources.tables import DirectoryConfig, HttpConfig, SimulationConfig, SourceTable
@@ -201,6 +200,9 @@ def _make(table: SourceTable, clock: Clock) -> Source:
         case DirectoryConfig():
             return DirectorySource(table, clock)
         case HttpConfig():
+            # Only a process that polls URLs loads the HTTP client.
+            from services.data.sources.http import HttpSource  # noqa: PLC0415
+
             return HttpSource(table, clock)
         case SimulationConfig():
             return Simulation(table, clock)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from deploy.cli.commands import cli, config_lines
+from deploy.cli.commands import command_line, config_lines
 from diem.process.settings import PROCESSES
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +31,7 @@ def test_options_of_diem_exist() -> None:
     lines = [line for line in PAGE.splitlines() if re.search(r"UP_OPTIONS|(^|`)d [a-z]|`--", line)]
     named = {option for line in lines for option in re.findall(r"--[a-z][a-z-]+", line)}
     assert {"--mode", "--listen", "--tls-key", "--anonymous", "--front-proxy", "--expires", "--encrypt"} <= named
-    assert named <= options(typer.main.get_command(cli))
+    assert named <= options(typer.main.get_command(command_line()))
 
 
 def test_settings_exist() -> None:

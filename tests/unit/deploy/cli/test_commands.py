@@ -1,9 +1,13 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
+import typer.core
+import typer.main
 
-from deploy.cli.commands import config_lines
+from deploy.cli.commands import COMMANDS as BY_MODULE
+from deploy.cli.commands import command_line, config_lines
 from deploy.system.state_dir import StateDir
 from diem.process import program
 from diem.process.program import UnknownProcess
@@ -178,3 +182,23 @@ def test_every_process_has_settings_of_its_own(name: str) -> None:
 def test_unknown_process_is_refused_before_anything_is_imported() -> None:
     with pytest.raises(UnknownProcess):
         program.program("os.path")
+
+
+def commands(*arguments: str) -> set[str]:
+    return set(cast("typer.core.TyperGroup", typer.main.get_command(command_line(arguments))).commands)
+
+
+def test_help_has_every_command() -> None:
+    assert commands() == {"run", "config"}.union(*BY_MODULE.values())
+    assert commands("--help") == commands("no-such-command") == commands()
+
+
+@pytest.mark.parametrize("names", BY_MODULE.values(), ids=BY_MODULE)
+def test_a_command_is_registered_without_the_other_modules(names: tuple[str, ...]) -> None:
+    for name in names:
+        assert commands(name, "--help") == {*names, "run", "config"}
+
+
+@pytest.mark.parametrize("name", ["run", "config"])
+def test_commands_about_processes_need_no_other_module(name: str) -> None:
+    assert commands(name) == {"run", "config"}

@@ -120,6 +120,10 @@ class Connection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
+    def unsent(self) -> int:
+        """Return the bytes that wait in user space because the peer does not read."""
+        return self.transport.get_write_buffer_size()
+
     def on_closing(self) -> None:
         """Called before a close frame is sent, and when the connection is lost: no data may follow. May come twice."""
 

@@ -419,7 +419,7 @@ class EdgeConnection(ServerConnection):
                 self._edge.service.unblocked(self)
 
     def _check_stall(self) -> None:
-        waiting = self.transport.get_write_buffer_size()
+        waiting = self.unsent()
         if self._unsent is None or waiting < self._unsent:
             # Slow, but reading: conflation bounds its cost.
             self._unsent = waiting

@@ -68,6 +68,8 @@ class TimedProtocol(H11Protocol):
         self._privileged = privileged
         self._application = cast("ASGIApp", self.app)
         self.app = cast("Any", self._answer)
+        self.lower: asyncio.Transport | None = None
+        """The transport below TLS."""
         self._address = ""
         self._request_deadline: asyncio.TimerHandle | None = None
         self._answer_deadline: asyncio.TimerHandle | None = None
@@ -185,7 +187,10 @@ class TimedProtocol(H11Protocol):
     @property
     def drained(self) -> bool:
         """The client has read everything that was sent to it, and has sent no further request."""
-        return self._received is None and not self._answering and not self.transport.get_write_buffer_size()
+        waiting = self.transport.get_write_buffer_size()
+        if self.lower is not None:
+            waiting += self.lower.get_write_buffer_size()
+        return self._received is None and not self._answering and not waiting
 
     def evict(self) -> None:
         """Close the connection at once."""

@@ -8,11 +8,12 @@ them, wait in the kernel's queue for seconds.
 import asyncio
 import errno
 import socket
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol, cast, runtime_checkable
 
 import structlog
 from websockets.http11 import Request, Response
@@ -20,7 +21,7 @@ from websockets.protocol import CONNECTING
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from diem.links.connection import CLOSE_TIMEOUT_S, SILENT_LOGGER, Connection
+from diem.links.connection import CLOSE_TIMEOUT_S, HIGH_WATER_BYTES, SILENT_LOGGER, Connection
 from diem.links.handshakes import HandshakeLimiter, Outcome
 from diem.process import metrics, security_log
 from diem.process.listeners import BACKLOG
@@ -46,10 +47,11 @@ class Reply:
 class ServerConnection(Connection):
     """A connection opened by a client. :meth:`on_request` must answer with :meth:`upgrade` or :meth:`reply`."""
 
-    __slots__ = ("_deadline", "_head")
+    __slots__ = ("_deadline", "_head", "lower")
 
     def __init__(self, *, subprotocols: Sequence[Subprotocol], max_size: int) -> None:
         super().__init__(_protocol(subprotocols, max_size))
+        self.lower: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._head = 0
 
@@ -67,8 +69,11 @@ class ServerConnection(Connection):
         return str(peername[0]) if peername else ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the handshake timeout."""
+        """Start the handshake timeout; with TLS, divide the bound of the write buffer among both layers."""
         super().connection_made(transport)
+        if self.lower is not None:
+            for layer in (self.lower, self.transport):
+                layer.set_write_buffer_limits(high=HIGH_WATER_BYTES // 2)
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._on_deadline)
 
     def data_received(self, data: bytes) -> None:
@@ -84,6 +89,11 @@ class ServerConnection(Connection):
         """Stop the handshake timeout."""
         self._cancel_deadline()
         super().connection_lost(exc)
+
+    def unsent(self) -> int:
+        """Return the bytes that wait in user space because the peer does not read, in both layers with TLS."""
+        waiting = super().unsent()
+        return waiting if self.lower is None else waiting + self.lower.get_write_buffer_size()
 
     def upgrade(self, request: Request) -> bool:
         """Answer a valid opening handshake with 101 and return True, an invalid one with its error and False."""
@@ -201,11 +211,58 @@ _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _logger = structlog.get_logger(__name__)
 
 
+@runtime_checkable
+class LayeredProtocol(Protocol):
+    """A protocol that is given the TCP transport below a TLS transport, before :meth:`connection_made`."""
+
+    lower: asyncio.Transport | None
+    """It buffers encrypted data, beside what the TLS transport buffers; None without TLS."""
+
+
+class _Collector(asyncio.Protocol):
+    """Keeps what arrives until another protocol takes over: as much as is read in a turn of the loop or two."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+
+async def _start_tls(
+    lower: asyncio.Transport, encrypted: _Collector, decrypted: _Collector, context: ssl.SSLContext
+) -> asyncio.Transport:
+    """Do the handshake on ``lower``, of which ``encrypted`` has read the beginning; return the TLS transport."""
+    loop = asyncio.get_running_loop()
+    starting = loop.create_task(
+        loop.start_tls(
+            lower,
+            decrypted,
+            context,
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+            ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
+        )
+    )
+
+    def feed() -> None:
+        if encrypted.data and not lower.is_closing():
+            layer = cast("asyncio.BufferedProtocol", lower.get_protocol())
+            memoryview(layer.get_buffer(len(encrypted.data)))[: len(encrypted.data)] = encrypted.data
+            layer.buffer_updated(len(encrypted.data))
+
+    # After the calls that the task schedules in its first turn: the TLS layer has its transport, and has read nothing.
+    loop.call_soon(loop.call_soon, feed)
+    upper = await starting
+    assert upper is not None  # noqa: S101 - only of a closing transport, which raises
+    return upper
+
+
 class BatchAcceptor:
     """Accepts connections on ``listener``, a listening non-blocking socket, until :meth:`stop`; it stays open.
 
-    With ``tls``, a protocol is made at once and gets its connection after the TLS handshake. A connection that
-    ``handshakes`` refuses is closed unread.
+    With ``tls``, a protocol is made once the TLS handshake is over. A connection that ``handshakes`` refuses is closed
+    unread.
     """
 
     def __init__(
@@ -281,16 +338,27 @@ class BatchAcceptor:
             if self._tls is None:
                 await self._loop.connect_accepted_socket(self._make_protocol, connection)
             else:
-                await self._loop.connect_accepted_socket(
-                    self._make_protocol,
-                    connection,
-                    ssl=self._tls.context,
-                    ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
-                    ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
-                )
+                await self._open_tls(connection, self._tls.context)
         except OSError:
             return False
         return True
+
+    async def _open_tls(self, connection: socket.socket, context: ssl.SSLContext) -> None:
+        # In two steps, because a TLS transport does not show the transport below it, and its buffer.
+        encrypted, decrypted = _Collector(), _Collector()
+        lower, _ = await self._loop.connect_accepted_socket(lambda: encrypted, connection)
+        try:
+            upper = await _start_tls(lower, encrypted, decrypted, context)
+        except BaseException:
+            lower.abort()
+            raise
+        protocol = self._make_protocol()
+        if isinstance(protocol, LayeredProtocol):
+            protocol.lower = lower
+        upper.set_protocol(protocol)
+        protocol.connection_made(upper)
+        if decrypted.data:
+            protocol.data_received(decrypted.data)
 
     def _opened(self, connection: socket.socket, address: str, opening: "asyncio.Task[bool]") -> None:
         # Not in the task, which may be cancelled before it begins.

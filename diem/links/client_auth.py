@@ -22,7 +22,7 @@ from diem.protocol.codes import Close
 from diem.tokens.claims import Claims
 from diem.tokens.errors import TokenExpired, TokenInvalid, TokenRevoked
 from diem.tokens.key_source import KeySource, Location
-from diem.tokens.verifier import Verifier
+from diem.tokens.verifier import Verifier, preload
 
 AUTH_TIMEOUT_S: Final = 10.0
 """Seconds in which a client that needs a token must present it (docs/reliability.md S4)."""
@@ -148,6 +148,9 @@ class ClientAuth:
         """
         if not settings.token_keys:
             return cls(clock)
+        if settings.anonymous == "off" or not is_loopback(settings.host):
+            # Clients will present tokens. Elsewhere, as under a local `diem up`, most have none.
+            preload()
         verifier = Verifier(audience=settings.token_audience, issuers=settings.token_issuers)
         auth = cls(clock, verifier, settings.token_keys)
         # A file that does not exist yet is awaited: `diem up` starts the Data Service, which writes it, as well.

@@ -1,6 +1,8 @@
 """Deadlines of connections, and the attempts to authenticate that are counted."""
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -228,3 +230,25 @@ async def test_before_the_keys_are_read_a_client_is_told_to_come_again() -> None
 def test_tokens_are_found_among_the_offered_subprotocols() -> None:
     assert bearer_tokens(["diem.v1.json, bearer.a.b.c", "bearer.d"]) == ["a.b.c", "d"]
     assert bearer_tokens(["diem.v1.json", "Bearer.a", "xbearer.a"]) == []
+
+
+_LOADED = """
+import sys
+from diem.links.client_auth import ClientAuth
+from diem.process.clock import SystemClock
+from diem.process.edge_settings import PublicSettings
+
+keys = ["/nonexistent/keys.json"]
+for settings in (
+    dict(host="127.0.0.1", token_keys=keys),
+    dict(host="0.0.0.0", anonymous="on"),
+    dict(host="127.0.0.1", token_keys=keys, anonymous="off"),
+):
+    ClientAuth.of(PublicSettings(**settings), SystemClock())
+    print("jwt" in sys.modules)
+"""
+
+
+def test_the_library_of_tokens_is_loaded_at_the_start_only_where_clients_need_tokens() -> None:
+    ran = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "False", "True"]

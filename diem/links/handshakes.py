@@ -26,6 +26,8 @@ HANDSHAKES_PER_S: Final = 20.0
 HANDSHAKE_BURST: Final = 100.0
 """Handshakes of an address: twice its new WebSocket clients, so that those beyond these still get a 429."""
 LOOPBACK_CONNECTIONS: Final = 1000
+LINK_RATE: Final = RateLimit(200.0, 1000.0)
+"""Handshakes of an address with an internal listener: as many as a process has new clients, as each may need one."""
 
 
 class Outcome(StrEnum):
@@ -58,6 +60,15 @@ class HandshakeLimits:
     """Returns the rate of handshakes by the number of connections that an address may have."""
     open_of: Callable[[str], int] = lambda _address: 0
     """Returns the open connections of an address, where none of them may be evicted for a new one."""
+
+    @classmethod
+    def of_links(cls, connections: int) -> "HandshakeLimits":
+        """Return the limits of an internal listener, to which one address may redial a link for each of its clients.
+
+        Args:
+            connections: of an address, that have not proved a key.
+        """
+        return cls(connections, connections, rate=lambda _connections: LINK_RATE)
 
     @classmethod
     def of_clients(

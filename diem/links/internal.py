@@ -1,5 +1,6 @@
 """Internal listener of every process: health; behind keys metrics, status, and channels such as the feed."""
 
+import asyncio
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
 from diem.links import mutual_auth, unix_sockets
-from diem.links.handshakes import HandshakeLimiter
+from diem.links.connection_limits import GRACE_S, Pool
+from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.listener import MAX_HEAD_BYTES, Listener, Reply, ServerConnection
 from diem.links.mutual_auth import HEAD_END, ChallengeRefused, ListenerAuth, address_of
 from diem.process import metrics, security_log
@@ -37,6 +39,10 @@ ROLES: Final = {
     "/status": {KeyRole.METRICS, KeyRole.METADATA},
 }
 """Roles that open a path, besides the role admin, which opens all."""
+MAX_UNPROVED: Final = 1024
+"""TCP connections that have not proved a key; links that have do not count."""
+MAX_UNPROVED_PER_ADDRESS: Final = 256
+"""A passthrough proxy dials 64 links to a server at once, and several proxies may share an address."""
 BEARER_PATHS: Final = frozenset({"/metrics", "/status"})
 """Paths for which a key may be sent as a bearer token, because monitoring systems know no other scheme."""
 
@@ -91,8 +97,34 @@ class InternalConnection(ServerConnection):
         self.paused = False
         """The write buffer is full: write nothing until it has drained."""
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection until it has proved a key, or refuse it with 503."""
+        super().connection_made(transport)
+        refusal = self._listener.admit_unproved(self)
+        if refusal is not None:
+            self.reply(refusal)
+            # Without waiting for the client, as a reply otherwise does.
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Uncount the connection."""
+        self._listener.unproved.leave(self)
+        super().connection_lost(exc)
+
+    @property
+    def drained(self) -> bool:
+        """Whether the connection may be evicted: always, as it has proved no key."""
+        return True
+
+    def evict(self) -> None:
+        """Abort the connection: it has not proved a key in its first second, and another one needs its place."""
+        self._listener.record_unproved(self, "no proof of a key in time")
+        self.abort()
+
     def data_received(self, data: bytes) -> None:
         """Handle data, or hand the connection to the fallback."""
+        if self.transport.is_closing():
+            return  # refused
         fallback = self._listener.fallback
         if self._early is None or fallback is None:
             super().data_received(data)
@@ -110,6 +142,7 @@ class InternalConnection(ServerConnection):
         refusal = self._listener.refusal(method, target, given, self._auth)
         if refusal is None:
             self._cancel_deadline()
+            self._listener.unproved.leave(self)
             fallback.adopt(self.transport, early)
         else:
             self._refuse(refusal, target.partition("?")[0])
@@ -123,9 +156,11 @@ class InternalConnection(ServerConnection):
             return
         listener = self._listener
         auth, self._auth = self._auth, None
-        if not listener.is_public(path) and (refusal := listener.refusal("GET", request.path, given, auth)):
-            self._refuse(refusal, path)
-            return
+        if not listener.is_public(path):
+            if refusal := listener.refusal("GET", request.path, given, auth):
+                self._refuse(refusal, path)
+                return
+            listener.unproved.leave(self)
         channel = listener.channels.get(path)
         if channel is None:
             self.reply(listener.answer(path))
@@ -224,11 +259,16 @@ class InternalListener:
         self._bearer = bearer
         self._ready = ready
         self._status = status
+        self.unproved = Pool[InternalConnection](
+            MAX_UNPROVED, lambda _address: MAX_UNPROVED_PER_ADDRESS, grace_s=GRACE_S
+        )
+        """TCP connections that have not proved a key. Unix sockets are open to this user alone."""
         tcp = bind(host, port)
         # Bound by start(): only the owner of the port may replace the socket that is named after it.
         self._sockets = sockets if tcp.getsockname()[0] in unix_sockets.BOUND else None
         self._unix: tuple[socket.socket, Listener] | None = None
-        self._listener = Listener(tcp, self._connection, tls=tls, handshakes=HandshakeLimiter("internal"))
+        handshakes = HandshakeLimiter("internal", HandshakeLimits.of_links(MAX_UNPROVED_PER_ADDRESS))
+        self._listener = Listener(tcp, self._connection, tls=tls, handshakes=handshakes)
 
     @property
     def port(self) -> int:
@@ -257,6 +297,22 @@ class InternalListener:
             unix_sockets.remove(sock)
             listener.stop()
         self._listener.stop()
+
+    def admit_unproved(self, connection: InternalConnection) -> Reply | None:
+        """Count a new connection; return its refusal if too many others have not proved a key for less than 1 s."""
+        if not connection.peer:
+            return None
+        now = asyncio.get_running_loop().time()
+        refusal = self.unproved.join(connection, connection.peer, now)
+        if refusal is None:
+            self.unproved.set_idle(connection, now)
+            return None
+        self.record_unproved(connection, "connections without a proof of a key")
+        return Reply(503, b"too many connections without a proof of the key\n", headers={"Retry-After": "1"})
+
+    def record_unproved(self, connection: InternalConnection, detail: str) -> None:
+        """Record that a connection was closed in favour of others."""
+        security_log.record(SecurityEvent.RATE_EXCEEDED, address=connection.peer, code=503, detail=detail)
 
     def is_public(self, path: str) -> bool:
         """Return whether a path needs no key."""

@@ -72,6 +72,14 @@ def test_all_clients_that_an_address_may_have_can_come_back_at_once(connections:
         handshakes.end("192.0.2.1", Outcome.COMPLETED)
 
 
+def test_a_proxy_can_redial_a_link_for_each_of_a_thousand_clients() -> None:
+    handshakes = limiter(HandshakeLimits.of_links(64))
+    for _ in range(1000):
+        assert handshakes.begin("192.0.2.1", 0) is None
+        handshakes.end("192.0.2.1", Outcome.COMPLETED)
+    assert [handshakes.begin("192.0.2.1", 1) for _ in range(65)][-1] is AdmissionResult.ADDRESS_LIMIT
+
+
 def test_nothing_is_kept_of_handshakes_that_have_ended_and_each_is_counted() -> None:
     handshakes = limiter(HandshakeLimits(connections=int(HANDSHAKE_BURST)))
     ends = [Outcome.COMPLETED, Outcome.COMPLETED, Outcome.FAILED, Outcome.EVICTED]

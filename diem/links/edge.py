@@ -33,7 +33,7 @@ from diem.process.limits import (
     ConnectionQuota,
     MessageAllowance,
     TokenBucket,
-    UserConnections,
+    UserTable,
     address_key,
     message_burst,
     messages_for,
@@ -134,7 +134,7 @@ class Admission:
         rate = TokenBucket(rules.rate, rules.rate * 5)
         self._quota = ConnectionQuota(AddressTable(rules.address_limits), rules.capacity, rate)
         self._violations: dict[str, tuple[int, float]] = {}
-        self.users: Final = UserConnections(rules.per_user)
+        self.users: Final = UserTable(rules.per_user, rules.address_limits)
         """Connections with tokens."""
 
     @property

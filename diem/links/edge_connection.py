@@ -4,6 +4,7 @@ docs/protocol.md section 1 has the close code of every limit, docs/reliability.m
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from secrets import token_bytes
 from typing import Final
@@ -17,7 +18,7 @@ from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, bearer_tokens
 from diem.links.edge import Edge
 from diem.links.listener import Reply, ServerConnection
 from diem.process import security_log
-from diem.process.limits import ErrorWindow, MessageAllowance
+from diem.process.limits import AdmissionResult, ErrorWindow, MessageAllowance
 from diem.process.security_log import SecurityEvent
 from diem.protocol import endpoints, messages
 from diem.protocol.codes import Close, ErrorCode
@@ -51,6 +52,7 @@ class EdgeConnection(ServerConnection):
         "_stall",
         "_unsent",
         "_user",
+        "_user_allowance",
         "auth_due",
         "claims",
         "session",
@@ -71,6 +73,8 @@ class EdgeConnection(ServerConnection):
         """Bytes in the write buffer at the last check of a blocked connection."""
         self._user: str | None = None
         """User to whose connections it counts, from the first token to its end."""
+        self._user_allowance: MessageAllowance
+        """Message allowance of that user, held for the same time."""
         self.claims: Claims | None = None
         self.auth_due = 0
         self.session: Session
@@ -118,9 +122,10 @@ class EdgeConnection(ServerConnection):
                 self._edge.refused[reply.status] += 1
                 self.reply(reply)
                 return
-            if not self._count_user(claims):
-                headers = {"Retry-After": str(USER_RETRY_AFTER_S)}
-                self._refuse(request, address, Reply(429, b"too many connections of this user\n", headers=headers))
+            if refused := self._count_user(claims):
+                reason, seconds = refused
+                headers = {"Retry-After": str(seconds)}
+                self._refuse(request, address, Reply(429, f"{reason}\n".encode(), headers=headers))
                 return
         if not self.upgrade(request):
             edge.refused[400] += 1
@@ -264,9 +269,10 @@ class EdgeConnection(ServerConnection):
                 self._record_token(error, int(error.code))
                 self.close(error.code, error.close_reason)
             return
-        if not self._count_user(claims):
-            self._record_rate(Close.RATE, "connections of a user")
-            self.close(Close.RATE, f"retry={USER_RETRY_AFTER_S * 1000}")
+        if refused := self._count_user(claims):
+            reason, seconds = refused
+            self._record_rate(Close.RATE, reason)
+            self.close(Close.RATE, f"retry={seconds * 1000}")
             return
         edge.auth.accept(self, claims)
         edge.fanout.restrict(self.session, restricted=not claims.everything)
@@ -276,18 +282,26 @@ class EdgeConnection(ServerConnection):
             self.respond(messages.subscribed(request.id, {}, rejected))
         self.respond(messages.authenticated(request.id, int(claims.expires_at)))
 
-    def _count_user(self, claims: Claims) -> bool:
-        """Count the connection for the user of a token, once; return False beyond the user's limit."""
+    def _count_user(self, claims: Claims) -> tuple[str, int] | None:
+        """Count the connection for the user of a token, once; beyond the user's limits return why not, and seconds."""
         user = claims.user
         if user == self._user:
-            return True
-        users = self._edge.admission.users
-        if user is not None and not users.admit(user):
-            return False
+            return None
+        users, now = self._edge.admission.users, asyncio.get_running_loop().time()
+        lent = None if user is None else users.admit(user, now)
+        if user is not None and isinstance(lent, AdmissionResult):
+            used_up = lent is AdmissionResult.USER_USED_UP
+            return lent.reason, max(1, math.ceil(users.retry_after(user, now))) if used_up else USER_RETRY_AFTER_S
+        self._release_user(now)
+        if isinstance(lent, MessageAllowance):
+            self._user, self._user_allowance = user, lent
+            self._allowance.drain_to(lent)
+        return None
+
+    def _release_user(self, now: float) -> None:
         if self._user is not None:
-            users.release(self._user)
-        self._user = user
-        return True
+            self._edge.admission.users.release(self._user, self._user_allowance, self._allowance, now)
+            self._user = None
 
     def respond(self, reply: bytes, replay: Sequence[bytes] = ()) -> None:
         """Send the reply to a request and the frames that follow from it, unless the connection is closing."""
@@ -384,13 +398,12 @@ class EdgeConnection(ServerConnection):
             self._stall = None
 
     def on_closed(self) -> None:
-        """Release the address's allowance, and uncount the user's connection."""
+        """Release the allowances of address and user."""
         self._edge.pending_handshakes.pop(self, None)
-        if self._user is not None:
-            self._edge.admission.users.release(self._user)
-            self._user = None
+        now = asyncio.get_running_loop().time()
+        self._release_user(now)
         if self._address is not None:
-            self._edge.admission.release(self._address, self._allowance, asyncio.get_running_loop().time())
+            self._edge.admission.release(self._address, self._allowance, now)
             self._address = None
 
     # Flow control: conflation instead of a queue

@@ -3,7 +3,8 @@
 import math
 from array import array
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
 from heapq import heappop, heappush
 from ipaddress import IPv6Address
@@ -73,6 +74,10 @@ class TokenBucket:
         """Time at which the bucket is full again; in the past if it is full now."""
         return self._full_at
 
+    def drain_to(self, full_at: float) -> None:
+        """Leave no more in the bucket than one of the same rate and burst has that is full again at ``full_at``."""
+        self._full_at = max(self._full_at, full_at)
+
     def retry_after(self, now: float, tokens: float = 1.0) -> float:
         """Return the seconds until so many tokens are available."""
         return max(0.0, max(self._full_at, now) + (tokens - self._burst) / self._rate - now)
@@ -129,14 +134,26 @@ class MessageAllowance:
     @property
     def full_at(self) -> float:
         """Time at which the allowance is full again (monotonic seconds)."""
-        frames = 0.0 if self._frames is None else self._frames.full_at
-        return max(self.messages.full_at, frames)
+        return max(self.messages.full_at, self.frames_full_at)
+
+    @property
+    def frames_full_at(self) -> float:
+        """The same for frames alone; 0 before the first one."""
+        return 0.0 if self._frames is None else self._frames.full_at
 
     def admit_frame(self, now: float) -> bool:
         """Count a ping, pong or fragment; return False beyond the limit. Allocates nothing before the first."""
         if self._frames is None:
             self._frames = TokenBucket(FRAME_RATE_PER_S, FRAME_BURST)
         return self._frames.take(now)
+
+    def drain_to(self, other: "MessageAllowance") -> None:
+        """Leave no more than ``other``, of the same limits, has left."""
+        self.messages.drain_to(other.messages.full_at)
+        if other.frames_full_at:
+            if self._frames is None:
+                self._frames = TokenBucket(FRAME_RATE_PER_S, FRAME_BURST)
+            self._frames.drain_to(other.frames_full_at)
 
     def charge_names(self, now: float, names: int) -> None:
         """Charge an admitted message for the names in it."""
@@ -150,6 +167,8 @@ class AdmissionResult(Enum):
     ADDRESS_LIMIT = ("too many connections from this address", 429)
     ADDRESS_TOO_FAST = ("too many new connections from this address", 429)
     ADDRESS_USED_UP = ("too many messages from this address", 429)
+    USER_LIMIT = ("too many connections of this user", 429)
+    USER_USED_UP = ("too many messages of this user", 429)
     PROCESS_FULL = ("this server is full", 503)
     TOO_FAST = ("too many new connections", 503)
 
@@ -203,11 +222,22 @@ class AddressTable:
 
     With ``max_addresses`` addresses in the table, a new one replaces that which has been without connections for
     longest, or is refused if all have connections.
+
+    Args:
+        limits: of one address.
+        max_addresses: bound of the table.
+        key: returns what an address is counted under.
     """
 
-    __slots__ = ("_addresses", "_idle", "_limits", "_max_addresses")
+    __slots__ = ("_addresses", "_idle", "_key", "_limits", "_max_addresses")
 
-    def __init__(self, limits: AddressLimits, max_addresses: int = MAX_ADDRESSES) -> None:
+    def __init__(
+        self,
+        limits: AddressLimits,
+        max_addresses: int = MAX_ADDRESSES,
+        key: Callable[[str], str] | None = None,
+    ) -> None:
+        self._key = address_key if key is None else key
         self._limits = limits
         self._max_addresses = max_addresses
         self._addresses: dict[str, _Address] = {}
@@ -219,13 +249,13 @@ class AddressTable:
 
     def open(self, address: str) -> int:
         """Return the number of open connections of an address."""
-        found = self._addresses.get(address_key(address))
+        found = self._addresses.get(self._key(address))
         return 0 if found is None else found.open
 
     def refusal(self, address: str, now: float) -> AdmissionResult | None:
         """Return the reason to refuse another connection of ``address`` at ``now`` (monotonic seconds), or None."""
         self._forget_unused(now)
-        found = self._addresses.get(address_key(address))
+        found = self._addresses.get(self._key(address))
         if found is None:
             full = len(self._addresses) >= self._max_addresses and not self._idle
             return AdmissionResult.ADDRESS_LIMIT if full else None
@@ -237,12 +267,12 @@ class AddressTable:
 
     def retry_after(self, address: str, now: float) -> float:
         """Return the seconds until ``address`` may connect again, apart from its limit of open connections."""
-        found = self._addresses.get(address_key(address))
+        found = self._addresses.get(self._key(address))
         return 0.0 if found is None else max(found.arrivals.retry_after(now), self._wait_for_messages(found, now))
 
     def admit(self, address: str, now: float) -> MessageAllowance:
         """Count a connection of ``address``, for which :meth:`refusal` is None, and lend it an allowance."""
-        key = address_key(address)
+        key = self._key(address)
         found = self._addresses.get(key)
         if found is None:
             if len(self._addresses) >= self._max_addresses:
@@ -255,7 +285,7 @@ class AddressTable:
 
     def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
         """Uncount a connection, and reclaim its allowance; exactly once after each :meth:`admit`."""
-        key = address_key(address)
+        key = self._key(address)
         found = self._addresses[key]
         found.open -= 1
         found.reclaim(allowance, now)
@@ -324,33 +354,55 @@ class ConnectionQuota:
         self._open -= 1
 
 
-class UserConnections:
-    """Counts the open connections of each user, whatever their addresses; bounded by the connections of the process."""
+class UserTable:
+    """The open connections and message allowances of every user, whatever their addresses.
 
-    __slots__ = ("_limit", "_open")
+    Users are counted as addresses are, without a rate of new connections. A connection has an allowance of its address
+    already, which its messages are taken from: it is reduced to that of the user when the token comes, and what is left
+    of it returns to both. So a message costs no more than without users, and no change of the address brings more.
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._open: dict[str, int] = {}
+    Args:
+        connections: limit of open connections of a user.
+        limits: of an address, of which those of messages apply.
+    """
+
+    def __init__(self, connections: int, limits: AddressLimits) -> None:
+        limits = replace(limits, connections=connections, connect_rate_per_s=_NO_RATE, connect_burst=_NO_RATE)
+        self._table = AddressTable(limits, key=str)
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._table)
 
-    def admit(self, user: str) -> bool:
-        """Count a connection of a user, to be released once; return False, and count nothing, beyond the limit."""
-        count = self._open.get(user, 0)
-        if count >= self._limit:
-            return False
-        self._open[user] = count + 1
-        return True
+    def open(self, user: str) -> int:
+        """Return the number of open connections of a user."""
+        return self._table.open(user)
 
-    def release(self, user: str) -> None:
-        """Uncount a connection, exactly once after each successful :meth:`admit`."""
-        count = self._open[user] - 1
-        if count:
-            self._open[user] = count
-        else:
-            del self._open[user]
+    def admit(self, user: str, now: float) -> MessageAllowance | AdmissionResult:
+        """Count a connection of a user, to be released once, and lend it an allowance, or return why it is refused."""
+        refusal = self._table.refusal(user, now)
+        if refusal is AdmissionResult.ADDRESS_USED_UP:
+            return AdmissionResult.USER_USED_UP
+        return self._table.admit(user, now) if refusal is None else AdmissionResult.USER_LIMIT
+
+    def retry_after(self, user: str, now: float) -> float:
+        """Return the seconds until ``user`` may connect again, apart from the limit of open connections."""
+        return self._table.retry_after(user, now)
+
+    def release(self, user: str, lent: MessageAllowance, used: MessageAllowance, now: float) -> None:
+        """Uncount a connection, exactly once after each :meth:`admit` that lent it an allowance.
+
+        Args:
+            user: the user.
+            lent: what :meth:`admit` returned.
+            used: the allowance that the connection's messages were taken from.
+            now: monotonic seconds.
+        """
+        lent.drain_to(used)
+        self._table.release(user, lent, now)
+
+
+_NO_RATE: Final = 1e9
+"""Connections a second, and at once."""
 
 
 def address_key(address: str) -> str:

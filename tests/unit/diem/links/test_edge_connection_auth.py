@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from diem.links.edge_connection import EdgeConnection
 from diem.links.listener import Listener
 from diem.process.clock import ManualClock
 from diem.process.edge_settings import Anonymous
+from diem.process.limits import AddressLimits
 from diem.process.listeners import bind
 from diem.protocol.feed import Batch
 from diem.protocol.update import Change, encode
@@ -56,10 +58,11 @@ class Server:
             self.hub.batch(Batch("store", self.changes + 1, iter([change])))
 
     @contextlib.asynccontextmanager
-    async def client(self, token: str | None = None) -> AsyncIterator[Client]:
+    async def client(self, token: str | None = None, address: str = "127.0.0.1") -> AsyncIterator[Client]:
         protocols = ["diem.v1.json", *([] if token is None else [f"bearer.{token}"])]
         url = f"ws://127.0.0.1:{self.listener.port}/ws"
-        async with connect(url, proxy=None, compression=None, subprotocols=list(map(Subprotocol, protocols))) as link:
+        options = {"subprotocols": list(map(Subprotocol, protocols)), "local_addr": (address, 0)}
+        async with connect(url, proxy=None, compression=None, **options) as link:  # type: ignore[arg-type]
             client = Client(link)
             welcome = await client.receive()
             assert welcome["authenticated"] is (token is not None)
@@ -310,7 +313,7 @@ async def test_user_has_a_number_of_connections_whatever_the_way_of_the_token() 
                     pass
                 await other.send(auth(3, alice))
                 await other.receive()
-        await until(lambda: not len(users))
+        await until(lambda: not users.open("alice") and not users.open("bob"))
 
 
 async def test_holder_of_an_api_key_is_no_user() -> None:
@@ -318,3 +321,34 @@ async def test_holder_of_an_api_key_is_no_user() -> None:
     async with serving(per_user=1) as server, server.client(token), server.client(token), server.client() as third:
         await third.ask(auth(1, token))
         assert not len(server.edge.admission.users)
+
+
+class Patient(AdmissionRules):
+    """Allowances that are not refilled during a test."""
+
+    @property
+    def address_limits(self) -> AddressLimits:
+        return replace(super().address_limits, message_rate_per_s=1e-6)
+
+
+async def test_user_who_has_sent_all_messages_is_refused_at_another_address_whatever_the_way_of_the_token() -> None:
+    alice, there = ISSUER.token(), "127.0.0.2"
+    async with serving() as server:
+        server.edge.admission = Admission(Patient(anonymous="off", tokens=True))
+        async with server.client(alice) as first:
+            with contextlib.suppress(ConnectionClosed):
+                while True:
+                    await first.ask(subscribe(1, "/dam/a"))
+        await until(lambda: not server.edge.admission.users.open("alice"))
+        with pytest.raises(InvalidStatus) as refused:
+            async with server.client(alice, there):
+                pass
+        assert refused.value.response.status_code == 429
+        assert refused.value.response.body == b"too many messages of this user\n"
+        assert int(refused.value.response.headers["Retry-After"]) > 1
+        async with server.client(None, there) as second:
+            await second.send(auth(1, alice))
+            code, reason = await closed(second)
+            assert (code, reason.partition("=")[0]) == (4003, "retry")
+        async with server.client(ISSUER.token(sub="bob"), there) as other:
+            assert (await other.ask(subscribe(1, "/dam/a")))["type"] == "subscribed"

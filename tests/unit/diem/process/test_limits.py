@@ -12,7 +12,7 @@ from diem.process.limits import (
     ErrorWindow,
     MessageAllowance,
     TokenBucket,
-    UserConnections,
+    UserTable,
     address_key,
 )
 
@@ -253,11 +253,63 @@ def test_one_address_that_opens_and_closes_leaves_the_rate_to_others() -> None:
 
 
 def test_connections_of_a_user_are_counted_and_forgotten() -> None:
-    users = UserConnections(2)
-    assert [users.admit("alice") for _ in range(3)] == [True, True, False]
-    assert users.admit("bob")
-    users.release("alice")
-    assert users.admit("alice")
-    for user in ("alice", "alice", "bob"):
-        users.release(user)
+    users, own = UserTable(2, AddressLimits()), MessageAllowance(TokenBucket())
+
+    def admit(user: str) -> MessageAllowance:
+        lent = users.admit(user, 0.0)
+        assert isinstance(lent, MessageAllowance)
+        return lent
+
+    lent = [(user, admit(user)) for user in ("::1", "::2")]
+    first = admit("::1")
+    assert users.admit("::1", 0.0) is AdmissionResult.USER_LIMIT, "a user's name is no address"
+    users.release("::1", first, own, 0.0)
+    lent.append(("::1", admit("::1")))
+    assert (users.open("::1"), users.open("::2")) == (2, 1)
+    for user, allowance in lent:
+        users.release(user, allowance, own, 1.0)
     assert not len(users)
+
+
+def test_user_who_reconnects_from_other_addresses_has_no_more_messages() -> None:
+    users = UserTable(20, AddressLimits())
+    sent, refused = 0, 0
+    for _ in range(100):
+        own = MessageAllowance(TokenBucket())  # of an address never seen before
+        lent = users.admit("alice", 0.0)
+        if isinstance(lent, AdmissionResult):
+            assert lent is AdmissionResult.USER_USED_UP
+            refused += 1
+            continue
+        own.drain_to(lent)
+        sent += sum(own.messages.take(0.0) for _ in range(7))
+        users.release("alice", lent, own, 0.0)
+    assert (sent, refused) == (20, 97)
+    assert users.retry_after("alice", 0.0) == pytest.approx(3.0)
+    assert isinstance(users.admit("bob", 0.0), MessageAllowance)
+    assert isinstance(users.admit("alice", 3.1), MessageAllowance)
+
+
+def test_frames_of_a_user_are_of_the_allowance_too() -> None:
+    users, own = UserTable(20, AddressLimits()), MessageAllowance(TokenBucket())
+    lent = users.admit("alice", 0.0)
+    assert isinstance(lent, MessageAllowance)
+    while own.admit_frame(0.0):
+        pass
+    users.release("alice", lent, own, 0.0)
+    other = MessageAllowance(TokenBucket())
+    again = users.admit("alice", 0.0)
+    assert isinstance(again, MessageAllowance)
+    other.drain_to(again)
+    assert not other.admit_frame(0.0)
+
+
+def test_users_who_have_left_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    users = UserTable(1, AddressLimits())
+    monkeypatch.setattr(users._table, "_max_addresses", 10)
+    for number in range(100):
+        own, lent = MessageAllowance(TokenBucket()), users.admit(str(number), 0.0)
+        assert isinstance(lent, MessageAllowance)
+        own.messages.take(0.0)
+        users.release(str(number), lent, own, 0.0)
+    assert len(users) == 10

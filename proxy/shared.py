@@ -150,9 +150,8 @@ class SharedProxy(Service):
 
     def restrict(self, client: EdgeConnection, allows: Callable[[str], bool]) -> list[str]:
         """Unsubscribe the client from endpoints that it may no longer see, and refuse those that it waits for."""
-        ended = [name for endpoint in client.session.endpoints if not allows(name := endpoint.decode())]
+        ended = self._fanout.unsubscribe_refused(client.session, allows)
         waiting = [name for name in self._pending.names(client) if not allows(name)]
-        self._fanout.unsubscribe(client.session, ended)
         self._pending.reject(client, waiting, messages.FORBIDDEN)
         ended = list(dict.fromkeys([*ended, *waiting]))
         self._release(ended)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from diem.fanout.session import DeliveryStats, Session
 from diem.links.dialer import ClientConnection
+from diem.links.mutual_auth import HEAD_END
 from diem.protocol import messages
 from diem.protocol.codes import Close
 from diem.protocol.frames import SHORT, START, BadFrame, ControlFrame, FrameRun, Splitter, short_run
@@ -103,8 +104,8 @@ class Upstream(ClientConnection):
     def _finish_handshake(self, data: bytes) -> None:
         """Feed the library the answer to the handshake, and none of the bytes that follow it."""
         head = self._head + data
-        end = head.find(b"\r\n\r\n") + 4
-        if end < 4:
+        end = head.find(HEAD_END) + len(HEAD_END)
+        if end < len(HEAD_END):
             self._head = head
             if len(head) > MAX_HEAD_BYTES:
                 self.abort()

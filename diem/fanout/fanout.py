@@ -1,6 +1,6 @@
 """Fan-out: the registry of subscriptions, and the delivery of frames to the sessions that subscribed."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -166,6 +166,12 @@ class Fanout:
             self.registry.discard(endpoint, session)
         session.endpoints.clear()
         session.close()
+
+    def unsubscribe_refused(self, session: Session, allows: Callable[[str], bool]) -> list[str]:
+        """Remove a session from the endpoints that ``allows`` refuses, and return them."""
+        refused = [name for endpoint in session.endpoints if not allows(name := endpoint.decode())]
+        self.unsubscribe(session, refused)
+        return refused
 
     def unsubscribe(self, session: Session, names: Iterable[str]) -> None:
         """Remove a session from endpoints; nothing follows for them, not even held frames."""

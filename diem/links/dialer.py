@@ -225,16 +225,10 @@ class LinkConnection(ClientConnection):
 
     __slots__ = ("lost",)
 
-    def __init__(
-        self,
-        url: str,
-        authorization: str,
-        *,
-        subprotocol: str = feed.SUBPROTOCOL,
-        max_size: int = feed.MAX_BATCH_BYTES,
-    ) -> None:
-        super().__init__(url, authorization, subprotocol=subprotocol, max_size=max_size)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the opening handshake, and watch for the loss of the connection."""
         self.lost = asyncio.Event()
+        super().connection_made(transport)
 
     def on_closed(self) -> None:
         """Wake the reconnector."""

@@ -268,9 +268,7 @@ class HubService(Service):
 
     def restrict(self, client: "EdgeConnection", allows: Callable[[str], bool]) -> list[str]:
         """Unsubscribe the client from endpoints that it may no longer see."""
-        ended = [name for endpoint in client.session.endpoints if not allows(name := endpoint.decode())]
-        self._hub.fanout.unsubscribe(client.session, ended)
-        return ended
+        return self._hub.fanout.unsubscribe_refused(client.session, allows)
 
 
 class Edge:

@@ -98,7 +98,7 @@ class DialerAuth:
         Raises:
             PeerNotAuthenticated: it is not the answer of a listener that has the key.
         """
-        status, *fields = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+        status, *fields = head.removesuffix(HEAD_END).decode("latin-1").split("\r\n")
         if not re.fullmatch(r"HTTP/1\.1 204 .*", status):
             code = status[:40].split(" ")[1:2]
             text = f"HTTP {code[0]}" if code and code[0].isdigit() else "not an answer to a challenge"

@@ -1,6 +1,9 @@
 """Contexts of listeners and clients, by handshakes in memory."""
 
+import platform
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,3 +170,29 @@ def test_names_of_a_certificate_are_hosts_and_addresses_without_wildcards(author
     for spoilt in (issued.key, issued.key.with_name("none")):
         with pytest.raises(BadCertificate):
             certificate_names(spoilt)
+
+
+_MAPPED = """
+import ctypes
+import sys
+from diem.process import tls
+
+if "map" in sys.argv:
+    tls.map_large_buffers()
+libc = ctypes.CDLL(None)
+libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+# Once a mapped buffer has been freed, glibc takes the next ones from the heap.
+libc.free(libc.malloc(tls.TLS_BUFFER_BYTES))
+held = [libc.malloc(tls.TLS_BUFFER_BYTES) for _ in range(8)]
+# A mapped buffer begins behind the header at the start of a page.
+print(all(address % 4096 == 16 for address in held))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc" or sys.maxsize < 2**32, reason="of glibc on 64 bits")
+@pytest.mark.parametrize("mapped", [True, False])
+def test_large_buffers_are_mapped_one_by_one_also_after_one_was_freed(mapped: bool) -> None:
+    argv = [sys.executable, "-c", _MAPPED, *(["map"] if mapped else [])]
+    ran = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == str(mapped)

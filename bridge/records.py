@@ -11,8 +11,19 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from diem.protocol import endpoints, feed, update
-from diem.protocol.update import GONE_TAIL, VERSION_DIGITS, Change
+from diem.protocol.update import (
+    DATA_FIELD,
+    GONE_TAIL,
+    MAX_BYTES,
+    MAX_RECORD_BYTES,
+    TIME_BYTES,
+    VERSION_DIGITS,
+    Change,
+    without_data,
+)
 
+_DATA_OFFSET: Final = VERSION_DIGITS + TIME_BYTES
+"""Bytes between the prefix of an update and its data."""
 LOG_BURST: Final = 20
 LOG_INTERVAL_S: Final = 60.0
 """After a burst of 20, one bad record is logged per minute (at most 6 MB a day)."""
@@ -20,7 +31,9 @@ LOGGED_BYTES: Final = 1024
 """Limit of key and of value, each logged in hex: they may contain anything."""
 
 MAX_RECORDS: Final = 1000
-"""Records in one batch: about 200 KiB, and within a reader's limit even if all are as long as allowed."""
+"""Records in one batch: about 200 KiB without data."""
+MAX_VALUE_BYTES: Final = 256 * 1024
+"""Values of one batch in bytes, unless the first alone is longer."""
 MAX_NAMES: Final = 100_000
 """Limit of the cache of valid names, about 30 MB; it is cleared when full."""
 
@@ -74,11 +87,13 @@ class Records:
         self._on_bad = on_bad
         self._prefixes: dict[bytes, bytes] = {}
 
-    def encode(self, name: str, position: int, next_: int, records: Iterable[Record]) -> Frames:
+    def encode(
+        self, name: str, position: int, next_: int, records: Iterable[Record], *, with_data: bool = False
+    ) -> Frames:
         """Return the frames for ``records`` of the stream ``name``, read from ``position`` up to ``next_``.
 
         Records before ``position`` belong to a batch of Kafka that began earlier, and are skipped. Of each endpoint
-        only the GREATEST version is kept: a log may hold versions 8, 9, 8.
+        only the GREATEST version is kept: a log may hold versions 8, 9, 8. Updates carry their data if ``with_data``.
         """
         prefixes = self._prefixes
         greatest: dict[bytes, tuple[bytes, int, bytes]] = {}
@@ -103,7 +118,10 @@ class Records:
                 and value.startswith(prefix)
                 and digits.isdigit()
                 and len(digits) == VERSION_DIGITS
-                and len(value) <= update.MAX_BYTES
+                and (
+                    len(value) <= MAX_BYTES
+                    or (len(value) <= MAX_RECORD_BYTES and value.startswith(DATA_FIELD, start + _DATA_OFFSET))
+                )
             ):
                 skipped += 1
                 if key == update.WATERMARK_KEY and value == update.WATERMARK:
@@ -119,6 +137,8 @@ class Records:
         counts.consumed += seen
         counts.forwarded += len(greatest)
         counts.conflated += seen - skipped - len(greatest)
+        if not with_data:
+            greatest = {k: (digits, offset, without_data(k, value)) for k, (digits, offset, value) in greatest.items()}
         return Frames(_resyncs(list(resync)), _batches(name, position, next_, greatest))
 
     def _prefix(self, key: bytes | None) -> bytes:
@@ -156,12 +176,9 @@ def _batches(name: str, position: int, next_: int, greatest: dict[bytes, tuple[b
         make(Change, (offset, key, int(digits), gone if value.endswith(GONE_TAIL) else alive, value))
         for key, (digits, offset, value) in greatest.items()
     ]
+    batches = [*feed.batches_of(changes, MAX_RECORDS, MAX_VALUE_BYTES)] or [[]]
     # Only the last batch advances the position: the others do not contain everything up to their last record.
-    cuts = range(0, max(1, len(changes)), MAX_RECORDS)
-    return [
-        feed.encode_batch(name, next_ if cut == cuts[-1] else position, changes[cut : cut + MAX_RECORDS])
-        for cut in cuts
-    ]
+    return [feed.encode_batch(name, next_ if batch is batches[-1] else position, batch) for batch in batches]
 
 
 class BadRecordLog:

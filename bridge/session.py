@@ -123,6 +123,7 @@ class FeedSession:
         """Empty until the first assignment."""
         self._link = link
         self._bridge = bridge
+        self._with_data = resume.data
         self._resume_positions = resume.positions if resume.source == source else {}
         self._assigned = asyncio.Event()
         self._reassigned = False
@@ -259,7 +260,9 @@ class FeedSession:
         state = self.partitions[name]
         records = self._bridge.records
         watermarks = records.counts.watermarks
-        resyncs, batches = records.encode(name, state.position, fetched.next, fetched.records)
+        resyncs, batches = records.encode(
+            name, state.position, fetched.next, fetched.records, with_data=self._with_data
+        )
         if records.counts.watermarks > watermarks:
             state.watermark_at = time.monotonic()
         await self._wait_writable()

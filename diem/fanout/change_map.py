@@ -1,8 +1,9 @@
 """The latest change of every endpoint in the store's order, from which store and Broadcast node serve their feeds."""
 
-from bisect import bisect_right
+from bisect import bisect_left
 
-from diem.protocol.update import Change
+from diem.fanout.data_budget import DataBudget
+from diem.protocol.update import Change, without_data
 
 
 class ChangeMap:
@@ -10,14 +11,16 @@ class ChangeMap:
 
     It holds each endpoint once, so a reader that was away for any time reads at most one change per endpoint: slow
     readers skip superseded changes, a new reader starts at 0, and there is no log to bound. Memory is proportional to
-    the number of endpoints: the order holds at most as many superseded changes as current ones, plus 1,024.
+    the number of endpoints: the order holds at most as many superseded changes as current ones, plus 1,024. ``budget``
+    bounds the data in the changes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: DataBudget | None = None) -> None:
         self.sequence = 0
         """The sequence of the last change, 0 before the first."""
+        self.budget = DataBudget() if budget is None else budget
         self._latest: dict[bytes, Change] = {}
-        self._order: list[Change] = []
+        self._order: list[tuple[int, bytes]] = []
 
     def __len__(self) -> int:
         return len(self._latest)
@@ -35,18 +38,25 @@ class ChangeMap:
         if change.sequence <= self.sequence:
             raise ValueError(f"sequence {change.sequence} after {self.sequence}")
         self.sequence = change.sequence
-        self._latest[change.endpoint] = change
-        self._order.append(change)
-        if len(self._order) > 2 * len(self._latest) + 1024:
-            self._order = [c for c in self._order if self._latest[c.endpoint] is c]
+        latest = self._latest
+        latest[change.endpoint] = change
+        self._order.append((change.sequence, change.endpoint))
+        self.budget.retain(change.endpoint, len(change.value))
+        for endpoint in self.budget.evict():
+            kept = latest[endpoint]
+            latest[endpoint] = kept._replace(value=without_data(endpoint, kept.value))
+        if len(self._order) > 2 * len(latest) + 1024:
+            self._order = [each for each in self._order if latest[each[1]].sequence == each[0]]
 
     def after(self, sequence: int, limit: int) -> list[Change]:
         """Return up to ``limit`` current changes after ``sequence``, in order."""
         order, latest = self._order, self._latest
         found: list[Change] = []
-        for index in range(bisect_right(order, sequence, key=lambda change: change.sequence), len(order)):
-            change = order[index]
-            if latest[change.endpoint] is change:
+        # A shorter tuple is less than a longer one that begins with it.
+        for index in range(bisect_left(order, (sequence + 1,)), len(order)):
+            place, endpoint = order[index]
+            change = latest[endpoint]
+            if change.sequence == place:
                 found.append(change)
                 if len(found) == limit:
                     break
@@ -55,5 +65,6 @@ class ChangeMap:
     def clear(self) -> None:
         """Remove all changes: the source was replaced."""
         self.sequence = 0
+        self.budget.clear()
         self._latest.clear()
         self._order.clear()

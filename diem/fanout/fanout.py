@@ -1,12 +1,13 @@
 """Fan-out: the registry of subscriptions, and the delivery of frames to the sessions that subscribed."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from diem.fanout.session import DeliveryStats, Session
 from diem.protocol import messages
-from diem.protocol.frames import text_frame
+from diem.protocol.frames import frame_without_data, text_frame
+from diem.protocol.update import has_data, without_data
 
 S = TypeVar("S")
 
@@ -46,10 +47,15 @@ class UpdateCounter:
 
 
 class _Subscribers(set[S]):
-    """The subscribers of one endpoint, and the copy of its name that they share."""
+    """The subscribers of one endpoint that want no data, the others, and the copy of its name that they share."""
 
-    __slots__ = ("endpoint",)
+    __slots__ = ("endpoint", "with_data")
     endpoint: bytes
+    with_data: "set[S] | None"
+    """None instead of an empty set."""
+
+
+_DISCARD, _ADD, _ADD_WITH_DATA = range(3)
 
 
 class Registry(Generic[S]):
@@ -62,7 +68,7 @@ class Registry(Generic[S]):
     def __init__(self) -> None:
         self._subscribers: dict[bytes, _Subscribers[S]] = {}
         self._iterating = False
-        self._deferred: list[tuple[bool, bytes, S]] = []
+        self._deferred: list[tuple[int, bytes, S]] = []
         self.entries = 0
         """Number of subscriptions: the sum of the subscribers of all endpoints."""
 
@@ -77,40 +83,67 @@ class Registry(Generic[S]):
         return endpoint in self._subscribers
 
     def subscribers(self, endpoint: bytes) -> Collection[S]:
-        """Return the subscribers of an endpoint: the set itself, to be iterated within :meth:`iterating` only."""
-        return self._subscribers.get(endpoint, ())
+        """Return the subscribers of an endpoint; it may be the set itself, to be iterated within :meth:`iterating`."""
+        found = self._subscribers.get(endpoint)
+        if found is None:
+            return ()
+        return found if found.with_data is None else [*found, *found.with_data]
+
+    def with_data(self, endpoints: Iterable[bytes]) -> list[bytes]:
+        """Return those of ``endpoints`` that have subscribers who want data."""
+        held = self._subscribers
+        return [endpoint for endpoint in endpoints if (found := held.get(endpoint)) is not None and found.with_data]
+
+    def by_data(self, endpoint: bytes) -> tuple[Collection[S], Collection[S]]:
+        """Return the subscribers that want no data, and those that do, as :meth:`subscribers` returns all."""
+        found = self._subscribers.get(endpoint)
+        return ((), ()) if found is None else (found, found.with_data or ())
 
     def subscribed(self, endpoints: Iterable[bytes]) -> list[bytes]:
         """Return those of ``endpoints`` that have subscribers, in the same order."""
         held = self._subscribers
         return [endpoint for endpoint in endpoints if endpoint in held]
 
-    def add(self, endpoint: bytes, subscriber: S) -> bytes:
-        """Subscribe; a repeat is a no-op. Return the shared copy of the name, for the subscriber to keep."""
+    def add(self, endpoint: bytes, subscriber: S, *, with_data: bool = False) -> bytes:
+        """Subscribe; a repeat only sets ``with_data``. Return the shared copy of the name, to be kept."""
         if self._iterating:
-            self._deferred.append((True, endpoint, subscriber))
+            self._deferred.append((_ADD_WITH_DATA if with_data else _ADD, endpoint, subscriber))
             return endpoint
         found = self._subscribers.get(endpoint)
         if found is None:
             found = self._subscribers[endpoint] = _Subscribers()
-            found.endpoint = endpoint
-        before = len(found)
-        found.add(subscriber)
-        self.entries += len(found) - before
+            found.endpoint, found.with_data = endpoint, None
+        self.entries += 1 - self._remove(found, subscriber)
+        if not with_data:
+            found.add(subscriber)
+        elif found.with_data is None:
+            found.with_data = {subscriber}
+        else:
+            found.with_data.add(subscriber)
         return found.endpoint
 
     def discard(self, endpoint: bytes, subscriber: S) -> None:
         """Unsubscribe; a no-op if not subscribed. The last subscriber removes the endpoint."""
         if self._iterating:
-            self._deferred.append((False, endpoint, subscriber))
+            self._deferred.append((_DISCARD, endpoint, subscriber))
             return
         found = self._subscribers.get(endpoint)
-        if found is None or subscriber not in found:
+        if found is None:
             return
-        found.discard(subscriber)
-        self.entries -= 1
-        if not found:
+        self.entries -= self._remove(found, subscriber)
+        if not found and found.with_data is None:
             del self._subscribers[endpoint]
+
+    def _remove(self, found: _Subscribers[S], subscriber: S) -> bool:
+        """Remove a subscriber from either set; return whether it was in one."""
+        if subscriber in found:
+            found.discard(subscriber)
+            return True
+        if found.with_data is None or subscriber not in found.with_data:
+            return False
+        found.with_data.discard(subscriber)
+        found.with_data = found.with_data or None
+        return True
 
     @contextmanager
     def iterating(self) -> Iterator[None]:
@@ -121,8 +154,15 @@ class Registry(Generic[S]):
         finally:
             self._iterating = False
             deferred, self._deferred = self._deferred, []
-            for is_add, endpoint, subscriber in deferred:
-                (self.add if is_add else self.discard)(endpoint, subscriber)
+            for change, endpoint, subscriber in deferred:
+                if change == _DISCARD:
+                    self.discard(endpoint, subscriber)
+                else:
+                    self.add(endpoint, subscriber, with_data=change == _ADD_WITH_DATA)
+
+
+Delivery = tuple[bytes, Collection[Session]]
+"""A frame and its receivers."""
 
 
 class Fanout:
@@ -198,23 +238,47 @@ class Fanout:
         self.not_subscribed += len(fresh) - len(wanted)
         if counter is not None:
             self._count(counter, fresh, wanted)
-        if wanted:
-            self._deliver({endpoint: text_frame(fresh[endpoint]) for endpoint in wanted})
+        if self._everyone:
+            updates = {e: text_frame(without_data(e, fresh[e])) for e in wanted}
+            with_data = {e: text_frame(fresh[e]) for e in self.registry.with_data(wanted) if has_data(e, fresh[e])}
+            self._deliver_to_all(updates, with_data)
+            return
+        deliveries: list[Delivery] = []
+        for endpoint in wanted:
+            value = fresh[endpoint]
+            others, wanting = self.registry.by_data(endpoint)
+            if others:
+                deliveries.append((text_frame(without_data(endpoint, value)), others))
+            if wanting:
+                deliveries.append((text_frame(value), wanting))
+        self._deliver(deliveries)
 
     def publish_frames(self, fresh: Mapping[bytes, bytes]) -> None:
         """Deliver endpoint -> update frame, as a proxy receives it."""
-        frames = {endpoint: fresh[endpoint] for endpoint in self.registry.subscribed(fresh)}
-        self.delivered += len(frames)
-        self.not_subscribed += len(fresh) - len(frames)
+        wanted = self.registry.subscribed(fresh)
+        self.delivered += len(wanted)
+        self.not_subscribed += len(fresh) - len(wanted)
         if self.update_counter is not None:
-            self._count(self.update_counter, fresh, frames)
-        if frames:
-            self._deliver(frames)
+            self._count(self.update_counter, fresh, wanted)
+        deliveries: list[Delivery] = []
+        for endpoint in wanted:
+            frame = fresh[endpoint]
+            others, wanting = self.registry.by_data(endpoint)
+            if others:
+                deliveries.append((frame_without_data(endpoint, frame), others))
+            if wanting:
+                deliveries.append((frame, wanting))
+        self._deliver(deliveries)
 
     def resync(self, endpoints: Iterable[bytes]) -> None:
         """Send ``resync``: subscribers fetch these endpoints, whatever version they hold."""
         # One frame per endpoint, so that a later one of the same endpoint conflates it.
-        self._deliver({e: text_frame(messages.resync([e.decode()])) for e in endpoints if e in self.registry})
+        frames = {e: text_frame(messages.resync([e.decode()])) for e in endpoints if e in self.registry}
+        if self._everyone:
+            self._deliver_to_all(frames, {})
+            return
+        by_data = self.registry.by_data
+        self._deliver([(frame, part) for e, frame in frames.items() for part in by_data(e) if part])
 
     def _count(self, counter: UpdateCounter, fresh: Iterable[bytes], wanted: Iterable[bytes]) -> None:
         counter.receive(fresh)
@@ -227,27 +291,24 @@ class Fanout:
             return len(subscribers)
         return len(self.sessions) - sum(session not in subscribers for session in self._restricted)
 
-    def _deliver(self, frames: dict[bytes, bytes]) -> None:
-        """Send endpoint -> frame to the subscribers, in one call per session."""
-        if self._everyone:
-            self._deliver_to_all(frames)
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Send frames to their receivers, in one call per session."""
+        if not deliveries:
             return
         with self.registry.iterating():
-            if len(frames) == 1:
-                for endpoint, frame in frames.items():
-                    subscribers = self.registry.subscribers(endpoint)
-                    self.stats.offered += len(subscribers)
-                    for session in subscribers:
+            if len(deliveries) == 1:
+                for frame, receivers in deliveries:
+                    self.stats.offered += len(receivers)
+                    for session in receivers:
                         # Two steps: in one, the interpreter looks the slot up as a method, without its fast path.
                         send = session.send
                         send(frame)
                 return
             outboxes: dict[Session, list[bytes]] = {}
             find = outboxes.get
-            for endpoint, frame in frames.items():
-                subscribers = self.registry.subscribers(endpoint)
-                self.stats.offered += len(subscribers)
-                for session in subscribers:
+            for frame, receivers in deliveries:
+                self.stats.offered += len(receivers)
+                for session in receivers:
                     outbox = find(session)
                     if outbox is None:
                         outboxes[session] = [frame]
@@ -256,14 +317,20 @@ class Fanout:
             for session, outbox in outboxes.items():
                 session.send_many(outbox)
 
-    def _deliver_to_all(self, frames: dict[bytes, bytes]) -> None:
+    def _deliver_to_all(self, frames: Mapping[bytes, bytes], with_data: Mapping[bytes, bytes]) -> None:
+        """Send endpoint -> frame to every session, and the one ``with_data`` where it is subscribed to it so."""
         if not frames:
             return
         everything, restricted = list(frames.values()), self._restricted
+        wanting = {endpoint: self.registry.by_data(endpoint)[1] for endpoint in with_data}
         for session in self.sessions:
             own = everything
-            if session in restricted:
-                own = [frame for endpoint, frame in frames.items() if endpoint in session.endpoints]
+            if session in restricted or any(session in each for each in wanting.values()):
+                own = [
+                    with_data[endpoint] if session in wanting.get(endpoint, ()) else frame
+                    for endpoint, frame in frames.items()
+                    if session not in restricted or endpoint in session.endpoints
+                ]
             if own:
                 self.stats.offered += len(own)
                 session.send_many(own)

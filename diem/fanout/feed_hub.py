@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from diem.fanout.data_budget import DataBudget
 from diem.fanout.fanout import Fanout
 from diem.fanout.feed_state import FeedState
 from diem.fanout.ownership import Ownership, Reconciler
@@ -14,6 +15,7 @@ from diem.protocol.feed import Batch
 from diem.protocol.frames import text_frame
 from diem.protocol.messages import Refusal
 from diem.protocol.partition_map import Role
+from diem.protocol.update import without_data
 
 
 class Subscribed(NamedTuple):
@@ -34,16 +36,24 @@ class FeedHub:
         limit: of the subscriptions of one session.
         everyone: see :class:`Fanout`.
         ownership: the endpoints that this server of a group serves; None: all.
+        budget: bounds the data that is retained; None: updates carry none.
     """
 
-    def __init__(self, *, limit: int = 128, everyone: bool = False, ownership: Ownership | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int = 128,
+        everyone: bool = False,
+        ownership: Ownership | None = None,
+        budget: DataBudget | None = None,
+    ) -> None:
         self.fanout = fanout = Fanout(everyone=everyone)
-        self.state = FeedState()
+        self.state = FeedState(budget)
         self._limit = limit
         self._ownership = ownership
         self._reconciler = None if ownership is None else Reconciler(ownership, fanout.registry, fanout.stats)
 
-    def subscribe(self, session: Session, known: Mapping[str, int]) -> Subscribed:
+    def subscribe(self, session: Session, known: Mapping[str, int], *, with_data: bool = False) -> Subscribed:
         """Subscribe a session to endpoints, given the versions that its client holds (0 = none)."""
         answer = Subscribed({}, {}, [])
         registry = self.fanout.registry
@@ -61,11 +71,12 @@ class FeedHub:
                 owner = self._ownership.owner(endpoint)
                 answer.rejected[name] = messages.not_owner(owner)
                 continue
-            session.endpoints[registry.add(endpoint, session)] = None
+            session.endpoints[registry.add(endpoint, session, with_data=with_data)] = None
             retained = self.state.retained.get(endpoint)
             answer.endpoints[name] = retained.version if retained else None
             if retained and retained.version > version:
-                answer.replay.append(text_frame(retained.value))
+                value = retained.value
+                answer.replay.append(text_frame(value if with_data else without_data(endpoint, value)))
         self.fanout.stats.offered += len(answer.replay)
         if session.trace is not None and len(session.endpoints) > before:
             new = list(islice(session.endpoints, before, None))

@@ -3,12 +3,14 @@
 The rules are those of docs/protocol.md sections 1 and 2. They were model-checked as a whole: change them as a whole.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from diem.errors import DiemError
+from diem.fanout.data_budget import DataBudget
 from diem.protocol.feed import Batch, Resume
+from diem.protocol.update import MAX_BYTES, without_data
 
 SILENT_AFTER_S: Final = 10.0
 """Seconds without a heartbeat after which a feed counts as lost."""
@@ -55,6 +57,7 @@ class Retained(NamedTuple):
 
     version: int
     value: bytes
+    """With data, if the update carried any and there is room for it."""
 
 
 @dataclass(slots=True)
@@ -67,8 +70,8 @@ class _Log:
     unconfirmed: set[bytes] = field(default_factory=set)
     """Endpoints of an earlier source that the current one has not sent yet; dropped at ``caught_up``."""
     catching_up: bool = True
-    updated: dict[bytes, bytes] = field(default_factory=dict)
-    """Endpoints whose retained version grew during the catch-up, with their latest value."""
+    updated: dict[bytes, int] = field(default_factory=dict)
+    """Endpoints whose retained version grew during the catch-up, with their latest version."""
 
 
 class CatchUp(NamedTuple):
@@ -91,10 +94,12 @@ class FeedCounts:
 class FeedState:
     """Retained updates and positions. Applies only greater versions, so links may repeat updates.
 
-    Memory is bounded by the number of endpoints of the source.
+    Memory is bounded by the number of endpoints of the source, and for the data in their updates by ``budget``; None:
+    the feed is asked for updates without data.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: DataBudget | None = None) -> None:
+        self.budget = budget
         self.source: str | None = None
         self.retained: dict[bytes, Retained] = {}
         self.counts = FeedCounts()
@@ -114,7 +119,7 @@ class FeedState:
         """Return the first message of a new link, and start a catch-up from the known positions."""
         for log in self._logs.values():
             log.catching_up = True
-        return Resume(self.source, self.positions)
+        return Resume(self.source, self.positions, data=self.budget is not None)
 
     def hello(self, source: str, names: Sequence[str], stream_of: StreamOf | None = None) -> CatchUp:
         """Set the source and the full set of streams (``names``).
@@ -146,6 +151,17 @@ class FeedState:
             updated |= self._current(log.updated)
         return CatchUp(updated, dropped)
 
+    def _bound_data(self, budget: DataBudget, fresh: Mapping[bytes, bytes]) -> None:
+        """Take data out of retained updates as far as the budget demands, after ``fresh`` ones were applied."""
+        if not budget and max(map(len, fresh.values())) <= MAX_BYTES:
+            return
+        retained = self.retained
+        for endpoint, value in fresh.items():
+            budget.retain(endpoint, len(value))
+        for endpoint in budget.evict():
+            version, full = retained[endpoint]
+            retained[endpoint] = Retained(version, without_data(endpoint, full))
+
     def apply(self, batch: Batch) -> dict[bytes, bytes]:
         """Apply a batch; return endpoint -> value of the updates to send now (none while catching up).
 
@@ -156,8 +172,8 @@ class FeedState:
         """
         log = self._log(batch.name)
         retained, seen = self.retained, log.seen
-        catching_up = log.catching_up
-        fresh: dict[bytes, bytes] = log.updated if catching_up else {}
+        catching_up, updated = log.catching_up, log.updated
+        fresh: dict[bytes, bytes] = {}
         # What a named tuple's constructor does, without its call: this loop runs for every update of the system.
         make = tuple.__new__
         consumed = stale = 0
@@ -169,14 +185,18 @@ class FeedState:
                 if known is not None and version <= known[0]:
                     stale += 1
                     continue
-                if catching_up and endpoint in fresh:
-                    # Its predecessor is never sent, not even at the end of the catch-up.
-                    stale += 1
+                if catching_up:
+                    # A predecessor in there is never sent, not even at the end of the catch-up.
+                    stale += endpoint in updated
+                    updated[endpoint] = version
                 retained[endpoint] = make(Retained, (version, value))
                 fresh[endpoint] = value
         except DiemError:
-            log.updated |= fresh
+            updated.update((endpoint, retained[endpoint].version) for endpoint in fresh)
             raise
+        finally:
+            if self.budget is not None and fresh:
+                self._bound_data(self.budget, fresh)
         self.counts.consumed += consumed
         self.counts.stale += stale
         log.position = batch.next
@@ -203,14 +223,14 @@ class FeedState:
         updated, log.updated = self._current(log.updated), {}
         return CatchUp(updated, dropped)
 
-    def _current(self, updated: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    def _current(self, updated: dict[bytes, int]) -> dict[bytes, bytes]:
         """Return the part of ``updated`` that is still retained; the rest counts as stale.
 
         Each version is announced by the stream that delivered it. If another stream has superseded a version, that
         stream announces the newer one; announced afterwards, the older version would replace it in blocked sessions.
         """
         retained = self.retained
-        current = {e: value for e, value in updated.items() if e in retained and retained[e].value == value}
+        current = {e: retained[e].value for e, v in updated.items() if e in retained and retained[e].version == v}
         self.counts.stale += len(updated) - len(current)
         return current
 
@@ -220,6 +240,9 @@ class FeedState:
             return []
         for log in self._logs.values():
             endpoints = endpoints - log.seen - log.unconfirmed
+        if self.budget is not None:
+            for endpoint in endpoints:
+                self.budget.release(endpoint)
         return [endpoint for endpoint in endpoints if self.retained.pop(endpoint, None) is not None]
 
     def _log(self, name: str) -> _Log:

@@ -9,9 +9,12 @@ from diem.links.internal import InternalConnection
 from diem.links.keepalive import LinkMonitor
 from diem.protocol import feed
 from diem.protocol.codes import Close
+from diem.protocol.update import without_data
 
 MAX_RECORDS: Final = 1000
-"""Records in one batch: about 150 KiB."""
+"""Records in one batch: about 150 KiB without data."""
+MAX_VALUE_BYTES: Final = 256 * 1024
+"""Values of one batch in bytes, unless the first alone is longer."""
 HEARTBEAT_EVERY_S: Final = 1.0
 
 
@@ -49,6 +52,7 @@ def read_resume(connection: InternalConnection, data: bytes, *, first: bool) -> 
 @dataclass(slots=True)
 class _Reader:
     cursor: int = 0
+    with_data: bool = False
     resumed: bool = False
     caught_up: bool = False
 
@@ -92,9 +96,12 @@ class FeedServer:
                     if not reader.caught_up:
                         self._finish_catch_up(connection, reader)
                     break
-                reader.cursor = found[-1].sequence
-                self.sent += len(found)
-                connection.send_binary(feed.encode_batch(feed.STORE, reader.cursor + 1, found))
+                if not reader.with_data:
+                    found = [each._replace(value=without_data(each.endpoint, each.value)) for each in found]
+                batch = next(feed.batches_of(found, MAX_RECORDS, MAX_VALUE_BYTES))
+                reader.cursor = batch[-1].sequence
+                self.sent += len(batch)
+                connection.send_binary(feed.encode_batch(feed.STORE, reader.cursor + 1, batch))
 
     def _finish_catch_up(self, connection: InternalConnection, reader: _Reader) -> None:
         reader.caught_up = True
@@ -152,7 +159,7 @@ class FeedServer:
                 self._source.went_back(reader.cursor)
                 connection.close(Close.OVERLOAD, "the store went back")
                 return
-        reader.resumed = True
+        reader.resumed, reader.with_data = True, message.data
         connection.send_text(feed.encode(feed.Hello(source, [feed.STORE])))
         self.changed()
 

@@ -7,6 +7,8 @@ of the metrics below.
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from diem.fanout.data_budget import DataBudget
+
 
 class Definition(NamedTuple):
     """A metric's name, kind, meaning and labels."""
@@ -61,6 +63,10 @@ TLS_HANDSHAKES: Final = _counter(
 
 # The way of an update through a process: received = fanned out + not subscribed + stale (invariant I14).
 ENDPOINTS: Final = _gauge("endpoints_retained", "Endpoints whose latest update is held.")
+RETAINED_DATA_BYTES: Final = _gauge("retained_data_bytes", "Bytes of updates that are retained with their data.")
+RETAINED_DATA_EVICTED: Final = _counter(
+    "retained_data_evicted", "Updates whose data was dropped for others: clients that subscribe fetch it."
+)
 UPDATES_RECEIVED: Final = _counter("updates_received", "Updates received from the feed.")
 UPDATES_FANNED_OUT: Final = _counter("updates_fanned_out", "Updates with at least one subscriber here.")
 UPDATES_NOT_SUBSCRIBED: Final = _counter("updates_not_subscribed", "Updates without a subscriber here.")
@@ -173,6 +179,12 @@ def collect() -> Iterable[Sample]:
     """Return the samples of all registered functions."""
     for each in tuple(_collects):
         yield from each()
+
+
+def retained_data(budget: DataBudget) -> Iterable[Sample]:
+    """Sample the data that a process retains with updates."""
+    yield RETAINED_DATA_BYTES.sample(budget.bytes)
+    yield RETAINED_DATA_EVICTED.sample(budget.evicted)
 
 
 def render() -> tuple[bytes, str]:

@@ -60,6 +60,8 @@ class Resume:
 
     source: str | None
     positions: Mapping[str, int]
+    data: bool = False
+    """Updates shall carry their data, where there is any; readers of earlier releases cannot take it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,9 @@ HEARTBEAT: Final = b'{"type":"beat"}'
 def encode(message: Control) -> bytes:
     """Encode a control message as JSON."""
     match message:
-        case Resume(source, positions):
-            return orjson.dumps({"type": "resume", "source": source, "positions": dict(positions)})
+        case Resume(source, positions, data):
+            resume = {"type": "resume", "source": source, "positions": dict(positions)}
+            return orjson.dumps({**resume, "data": True} if data else resume)
         case Hello(source, names):
             return orjson.dumps({"type": "hello", "source": source, "names": list(names)})
         case CaughtUp(name):
@@ -149,7 +152,7 @@ def decode(data: bytes) -> Control:
             case "resume":
                 source = message["source"]
                 positions = {_text(name): _count(next_) for name, next_ in message["positions"].items()}
-                return Resume(None if source is None else _text(source), positions)
+                return Resume(None if source is None else _text(source), positions, message.get("data") is True)
             case other:
                 raise FeedError(f"unknown feed message {str(other)[:40]!r}")
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
@@ -164,6 +167,19 @@ def encode_batch(name: str, next_: int, changes: Iterable[Change]) -> bytes:
     for sequence, endpoint, version, kind, value in changes:
         parts += (pack(sequence, len(endpoint), version, kind, len(value)), endpoint, value)
     return b"".join(parts)
+
+
+def batches_of(changes: Sequence[Change], max_records: int, max_bytes: int) -> Iterator[Sequence[Change]]:
+    """Divide changes into runs of at most ``max_records``, and ``max_bytes`` of values unless one alone is longer."""
+    start = size = 0
+    for index, change in enumerate(changes):
+        length = len(change.value)
+        if index > start and (index - start == max_records or size + length > max_bytes):
+            yield changes[start:index]
+            start, size = index, 0
+        size += length
+    if start < len(changes):
+        yield changes[start:]
 
 
 def decode_batch(data: bytes) -> Batch:

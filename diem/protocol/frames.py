@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from diem.errors import DiemError
-from diem.protocol.update import HEAD, VERSION_DIGITS, VERSION_FIELD
+from diem.protocol.update import AFTER_NAME, DATA_FIELD, HEAD, VERSION_DIGITS, VERSION_FIELD
 
 MAX_PAYLOAD: Final = 1 << 20
 """Longest payload of a frame in bytes: the reply to a subscription of 1,000 names has 300 KiB."""
@@ -170,6 +170,19 @@ def text_frame(payload: bytes) -> bytes:
     if length < 1 << 16:
         return bytes((_TEXT, 126)) + length.to_bytes(2, "big") + payload
     return bytes((_TEXT, 127)) + length.to_bytes(8, "big") + payload
+
+
+def payload_offset(frame: bytes) -> int:
+    """Return the length of the header of a whole frame of a server."""
+    length = frame[1]
+    return 2 if length < 126 else 4 if length == 126 else MAX_HEADER_BYTES
+
+
+def frame_without_data(endpoint: bytes, frame: bytes) -> bytes:
+    """Return an update frame without its data; ``frame`` itself if it carries none."""
+    payload = payload_offset(frame)
+    end = payload + len(HEAD) + len(endpoint) + AFTER_NAME
+    return text_frame(frame[payload:end] + b"}") if frame.startswith(DATA_FIELD, end) else frame
 
 
 def conflation_key(frame: bytes) -> bytes:

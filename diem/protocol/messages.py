@@ -66,6 +66,8 @@ class Subscribe:
     rejected: Mapping[str, Refusal] = field(default_factory=dict)
     client: str | None = None
     """The client's random id, with its first request, where ``welcome`` says that traffic is recorded (section 8)."""
+    data: bool = False
+    """Updates of these endpoints shall carry their data, where ``welcome`` says that this can be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +111,18 @@ def _auth(request_id: int, message: dict[str, Any], _limit: int | None) -> Auth:
 def _subscribe(request_id: int, message: dict[str, Any], limit: int | None) -> Subscribe:
     endpoints = message["endpoints"]
     client = message.pop("client", None)
+    data = message.pop("data", False)
     _only(message, {"type", "id", "endpoints"}, request_id)
     if client is not None and not (isinstance(client, str) and CLIENT_ID.fullmatch(client)):
         raise MessageError(ErrorCode.BAD_MESSAGE, '"client" has 8 to 64 letters, digits, "-" and "_"', request_id)
+    if not isinstance(data, bool):
+        raise MessageError(ErrorCode.BAD_MESSAGE, '"data" must be true or false', request_id)
     if not isinstance(endpoints, dict):
         raise MessageError(ErrorCode.BAD_MESSAGE, '"endpoints" must be an object of known versions', request_id)
     _bounded(endpoints, limit, request_id)
     if not all(known is None or _is_count(known) for known in endpoints.values()):
         raise MessageError(ErrorCode.BAD_MESSAGE, "a known version is a whole number or null", request_id)
-    return Subscribe(request_id, {name: known or 0 for name, known in endpoints.items()}, client=client)
+    return Subscribe(request_id, {name: known or 0 for name, known in endpoints.items()}, client=client, data=data)
 
 
 def _unsubscribe(request_id: int, message: dict[str, Any], limit: int | None) -> Unsubscribe:
@@ -163,9 +168,19 @@ def not_owner(owner: str | None) -> Refusal:
 
 
 def welcome(
-    *, session: str, server: str, mode: str, authenticated: bool, subscriptions: int, traffic: bool = False
+    *,
+    session: str,
+    server: str,
+    mode: str,
+    authenticated: bool,
+    subscriptions: int,
+    traffic: bool = False,
+    data: bool = False,
 ) -> bytes:
-    """Encode ``welcome``, the first message of every connection; ``traffic``: clients may send their id."""
+    """Encode ``welcome``, the first message of every connection.
+
+    ``traffic``: clients may send their id; ``data``: they may ask for the data of updates.
+    """
     message: dict[str, Any] = {
         "type": "welcome",
         "session": session,
@@ -176,6 +191,8 @@ def welcome(
     }
     if traffic:
         message["traffic"] = True
+    if data:
+        message["data"] = True
     return orjson.dumps(message)
 
 
@@ -237,9 +254,10 @@ def error(code: ErrorCode, message: str, request_id: int | None = None) -> bytes
 # The other direction: requests of a proxy to a server, and a server's messages except updates
 
 
-def subscribe(request_id: int, known: Mapping[str, int | None]) -> bytes:
-    """Encode a request to subscribe, with the versions that the proxy holds."""
-    return orjson.dumps({"type": "subscribe", "id": request_id, "endpoints": known})
+def subscribe(request_id: int, known: Mapping[str, int | None], *, data: bool = False) -> bytes:
+    """Encode a request to subscribe, with the versions that the proxy holds; ``data``: updates shall carry theirs."""
+    request = {"type": "subscribe", "id": request_id, "endpoints": known}
+    return orjson.dumps({**request, "data": True} if data else request)
 
 
 def unsubscribe(request_id: int, names: Sequence[str]) -> bytes:

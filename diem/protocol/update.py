@@ -1,7 +1,8 @@
 """The update record: the bytes that the Data Service writes once and that every browser receives unchanged.
 
-This module owns their layout, ``HEAD, endpoint, VERSION_FIELD, 13 digits, rest``: nothing on the way of an update
-parses JSON. Loops that run for every update slice it themselves, with these constants.
+This module owns their layout, ``HEAD, endpoint, VERSION_FIELD, 13 digits, time, rest``: nothing on the way of an update
+parses JSON. Loops that run for every update slice it themselves, with these constants. The rest of an update with data
+is ``DATA_FIELD, dataset, }``: cut off and closed with a brace, what is before it is the same update without data.
 """
 
 from datetime import UTC, datetime
@@ -35,8 +36,17 @@ VERSION_DIGITS: Final = 13
 """Of every version between the years 2001 and 2286: their order as bytes is their order as numbers."""
 GONE_TAIL: Final = b',"gone":true}'
 """End of an update whose endpoint was deleted."""
+TIME_BYTES: Final = len(',"time":"2026-01-01T00:00:00.456Z"')
+"""Follow the version."""
+AFTER_NAME: Final = len(VERSION_FIELD) + VERSION_DIGITS + TIME_BYTES
+DATA_FIELD: Final = b',"data":'
+"""Precedes the dataset in an update that carries it."""
 MAX_BYTES: Final = 512
-"""Longest update: the endpoint has at most 256 bytes, the rest about 100."""
+"""Longest update without data: the endpoint has at most 256 bytes, the rest about 100."""
+MAX_DATA_BYTES: Final = 32 * 1024
+"""Longest dataset in an update. A request to Kafka and a batch of a feed hold several of these."""
+MAX_RECORD_BYTES: Final = MAX_BYTES + MAX_DATA_BYTES
+"""Longest update."""
 WATERMARK_KEY: Final = b"diem"
 """Key of a watermark, which is no valid endpoint: the publisher had nothing left to write to this partition."""
 WATERMARK: Final = b'{"type":"mark"}'
@@ -52,10 +62,10 @@ class Change(NamedTuple):
     kind: int
     """:data:`UPDATE` or :data:`GONE`."""
     value: bytes
-    """The payload of the client's ``update`` frame."""
+    """The payload of the client's ``update`` frame, with data or without."""
 
 
-def encode(endpoint: str, version: int, time_ms: int, *, gone: bool = False) -> bytes:
+def encode(endpoint: str, version: int, time_ms: int, *, gone: bool = False, data: bytes | None = None) -> bytes:
     """Encode the payload of the client's ``update`` frame (docs/protocol.md section 1).
 
     Args:
@@ -63,10 +73,23 @@ def encode(endpoint: str, version: int, time_ms: int, *, gone: bool = False) -> 
         version: a number of :data:`VERSION_DIGITS`.
         time_ms: Unix milliseconds at which the change was accepted.
         gone: the endpoint was deleted.
+        data: the dataset of this version, as JSON of at most :data:`MAX_DATA_BYTES`; None: the update carries none.
     """
     tail = ',"gone":true}' if gone else "}"
     # One literal, because putting the constants together takes half as long again; a test compares them.
-    return f'{{"type":"update","endpoint":"{endpoint}","version":{version},"time":"{iso(time_ms)}"{tail}'.encode()
+    update = f'{{"type":"update","endpoint":"{endpoint}","version":{version},"time":"{iso(time_ms)}"{tail}'.encode()
+    return update if data is None else b"%b%b%b}" % (update[:-1], DATA_FIELD, data)
+
+
+def has_data(endpoint: bytes, value: bytes) -> bool:
+    """Return whether an update ``value`` of ``endpoint`` carries data."""
+    return value.startswith(DATA_FIELD, len(HEAD) + len(endpoint) + AFTER_NAME)
+
+
+def without_data(endpoint: bytes, value: bytes) -> bytes:
+    """Return the update ``value`` of ``endpoint`` without its data; ``value`` itself if it carries none."""
+    end = len(HEAD) + len(endpoint) + AFTER_NAME
+    return value[:end] + b"}" if value.startswith(DATA_FIELD, end) else value
 
 
 def prefix_of(endpoint: bytes) -> bytes:
@@ -80,7 +103,7 @@ def version_of(endpoint: bytes, value: bytes) -> int | None:
     What follows the version is trusted (docs/protocol.md section 3).
     """
     prefix = prefix_of(endpoint)
-    if len(value) > MAX_BYTES or not value.startswith(prefix):
+    if not value.startswith(prefix) or len(value) > (MAX_RECORD_BYTES if has_data(endpoint, value) else MAX_BYTES):
         return None
     digits = value[len(prefix) : len(prefix) + VERSION_DIGITS]
     if len(digits) != VERSION_DIGITS or not digits.isdigit():

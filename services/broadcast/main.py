@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from diem.fanout.data_budget import DataBudget
 from diem.links.feed_reader import FeedReader
 from diem.links.feed_server import FeedServer
 from diem.links.service import internal_service, run_until
@@ -19,7 +20,7 @@ from services.broadcast.settings import Settings
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Serve the store's changes until the process is stopped."""
     key = KeyRing.load(settings.internal_key_file)
-    node = Node()
+    node = Node(DataBudget(settings.retained_data_bytes))
     server = FeedServer(node, heartbeats=False)
     node.on_changed, node.on_heartbeat, node.on_new_source = server.changed, server.heartbeat, server.drop_readers
     link_tls = LinkTls(settings.internal_ca_file)
@@ -41,6 +42,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
     def samples() -> Iterable[Sample]:
         yield metrics.ENDPOINTS.sample(len(node.changes))
+        yield from metrics.retained_data(node.changes.budget)
         yield metrics.UPDATES_RECEIVED.sample(node.received)
         yield metrics.UPDATES_STALE.sample(node.stale)
         yield metrics.FEED_CONNECTED.sample(reader.connected)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import structlog
 
 from diem.fanout.change_map import ChangeMap
+from diem.fanout.data_budget import DataBudget
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
@@ -17,8 +18,9 @@ class Node:
     accepted again once the node has caught up: otherwise positions in the old store would be applied to the new one.
     """
 
-    def __init__(self) -> None:
-        self.changes = ChangeMap()
+    def __init__(self, budget: DataBudget | None = None) -> None:
+        self._with_data = budget is None or budget.max_bytes > 0
+        self.changes = ChangeMap(budget)
         self.source: str | None = None
         """The store's id once this node has caught up with it; None: readers are not accepted."""
         self.received = 0
@@ -37,7 +39,8 @@ class Node:
     def resume(self) -> feed.Resume:
         """Return the position from which a newly opened link to the store resumes: after the last applied change."""
         self._caught_up = False
-        return feed.Resume(self._upstream, {feed.STORE: self.changes.sequence + 1} if self._upstream else {})
+        positions = {feed.STORE: self.changes.sequence + 1} if self._upstream else {}
+        return feed.Resume(self._upstream, positions, data=self._with_data)
 
     def hello(self, message: feed.Hello) -> None:
         """Set the store's id; a new id drops all readers and clears the map."""

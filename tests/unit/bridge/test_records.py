@@ -208,3 +208,33 @@ def test_a_million_bad_records_are_a_few_lines_with_the_number_of_suppressed_one
         log(BadRecord("t/0", 2, b"/a", b"x"))
     assert len(lines) == LOG_BURST + 1
     assert lines[-1]["not_logged_before"] == 10_000 - LOG_BURST
+
+
+def full(offset: int, name: str, version: int, size: int) -> Kafka:
+    data = b'{"version":%d,"x":"%b"}' % (version, b"x" * size)
+    return Kafka(offset, name.encode(), update.encode(name, version, V, data=data))
+
+
+@pytest.mark.parametrize("with_data", [True, False])
+def test_updates_carry_their_data_to_a_reader_that_asks_for_it(with_data: bool) -> None:
+    record = full(0, "/a", V, 4000)
+    frames = Records(lambda _: None).encode(NAME, 0, 1, [record], with_data=with_data)
+    (change,) = decoded(frames)
+    assert change.value == (record.value if with_data else update.encode("/a", V, V))
+    assert change.version == V
+
+
+def test_batches_with_data_are_bounded_in_bytes_and_only_the_last_moves_the_position() -> None:
+    records = [full(number, f"/{number}", V, 30_000) for number in range(20)]
+    frames = Records(lambda _: None).encode(NAME, 0, 20, records, with_data=True)
+    assert max(map(len, frames.batches)) < feed.MAX_BATCH_BYTES / 2
+    assert [feed.decode_batch(batch).next for batch in frames.batches] == [0, 0, 20]
+    assert [change.endpoint for change in decoded(frames)] == [record.key for record in records]
+
+
+def test_data_that_is_longer_than_allowed_or_no_data_is_a_bad_record() -> None:
+    longer = full(0, "/a", V, update.MAX_RECORD_BYTES)
+    rest = Kafka(1, b"/b", update.encode("/b", V, V)[:-1] + b',"other":"' + b"x" * 600 + b'"}')
+    _, heart, bad = taking(longer, rest)
+    assert [each.offset for each in bad] == [0, 1]
+    assert heart.counts.bad == 2

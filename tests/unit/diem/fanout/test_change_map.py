@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diem.fanout.change_map import ChangeMap
-from diem.protocol.update import Change
+from diem.fanout.data_budget import DataBudget
+from diem.protocol.update import Change, encode
 
 
 def change(sequence: int, endpoint: int) -> Change:
@@ -35,3 +36,34 @@ def test_a_sequence_that_does_not_grow_is_refused() -> None:
     changes.apply(change(7, 1))
     with pytest.raises(ValueError, match="sequence 7 after 7"):
         changes.apply(change(7, 2))
+
+
+def with_data(sequence: int, name: str) -> Change:
+    version = 1_700_000_000_000 + sequence
+    data = b'{"version":%d,"x":"%b"}' % (version, b"x" * 1000)
+    return Change(sequence, name.encode(), version, 0, encode(name, version, version, data=data))
+
+
+def test_beyond_the_budget_the_oldest_change_loses_its_data_and_nothing_else() -> None:
+    changes = ChangeMap(DataBudget(3000))
+    for sequence, name in enumerate(["/a", "/b", "/c"], 1):
+        changes.apply(with_data(sequence, name))
+    found = changes.after(0, 9)
+    plain = encode("/a", 1_700_000_000_001, 1_700_000_000_001)
+    assert found == [with_data(1, "/a")._replace(value=plain), with_data(2, "/b"), with_data(3, "/c")]
+    assert changes.budget.bytes == len(with_data(2, "/b").value) * 2
+
+
+def test_superseded_changes_keep_no_data() -> None:
+    changes = ChangeMap()
+    for sequence in range(1, 2000):
+        changes.apply(with_data(sequence, "/a"))
+    assert changes.budget.bytes == len(with_data(1, "/a").value)
+    assert all(type(entry) is tuple and len(entry) == 2 for entry in changes._order), "positions and names only"
+
+
+def test_a_cleared_map_has_all_of_its_budget() -> None:
+    changes = ChangeMap()
+    changes.apply(with_data(1, "/a"))
+    changes.clear()
+    assert changes.budget.bytes == 0

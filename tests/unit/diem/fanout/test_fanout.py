@@ -1,12 +1,22 @@
 """The registry of subscriptions as a state machine, and the counts by endpoint."""
 
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from diem.fanout.fanout import Registry, UpdateCounter
+from diem.fanout.fanout import Fanout, Registry, UpdateCounter
+from diem.fanout.session import Session
+from diem.protocol.frames import payload_offset, text_frame
+from diem.protocol.update import encode
 
 ENDPOINTS = st.sampled_from([b"/a", b"/b", b"/c"])
 SUBSCRIBERS = st.integers(0, 4)
+CHANGES = st.sampled_from([None, False, True])
+"""None: unsubscribe; else subscribe, for data or not."""
 
 
 class RegistryMachine(RuleBasedStateMachine):
@@ -15,29 +25,31 @@ class RegistryMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.registry: Registry[int] = Registry()
-        self.model: set[tuple[bytes, int]] = set()
+        self.model: dict[tuple[bytes, int], bool] = {}
+        """Subscriptions, and whether they are for data."""
 
-    def change(self, add: bool, endpoint: bytes, subscriber: int) -> None:
-        if add:
-            self.registry.add(endpoint, subscriber)
-            self.model.add((endpoint, subscriber))
-        else:
+    def change(self, add: bool | None, endpoint: bytes, subscriber: int) -> None:
+        if add is None:
             self.registry.discard(endpoint, subscriber)
-            self.model.discard((endpoint, subscriber))
+            self.model.pop((endpoint, subscriber), None)
+        else:
+            self.registry.add(endpoint, subscriber, with_data=add)
+            self.model[endpoint, subscriber] = add
 
-    @rule(add=st.booleans(), endpoint=ENDPOINTS, subscriber=SUBSCRIBERS)
-    def subscribe_or_unsubscribe(self, add: bool, endpoint: bytes, subscriber: int) -> None:
+    @rule(add=CHANGES, endpoint=ENDPOINTS, subscriber=SUBSCRIBERS)
+    def subscribe_or_unsubscribe(self, add: bool | None, endpoint: bytes, subscriber: int) -> None:
         self.change(add, endpoint, subscriber)
 
     @rule(
         endpoint=ENDPOINTS,
-        changes=st.lists(st.tuples(st.booleans(), ENDPOINTS, SUBSCRIBERS), min_size=1, max_size=5),
+        changes=st.lists(st.tuples(CHANGES, ENDPOINTS, SUBSCRIBERS), min_size=1, max_size=5),
     )
-    def change_while_iterating(self, endpoint: bytes, changes: list[tuple[bool, bytes, int]]) -> None:
+    def change_while_iterating(self, endpoint: bytes, changes: list[tuple[bool | None, bytes, int]]) -> None:
         before = {subscriber for of, subscriber in self.model if of == endpoint}
         with self.registry.iterating():
             visited = []
-            for subscriber in self.registry.subscribers(endpoint):
+            others, wanting = self.registry.by_data(endpoint)
+            for subscriber in itertools.chain(others, wanting):
                 visited.append(subscriber)
                 for add, other, who in changes:
                     self.change(add, other, who)
@@ -47,7 +59,10 @@ class RegistryMachine(RuleBasedStateMachine):
     def agrees_with_the_model(self) -> None:
         for endpoint in (b"/a", b"/b", b"/c"):
             expected = {subscriber for of, subscriber in self.model if of == endpoint}
-            assert set(self.registry.subscribers(endpoint)) == expected
+            assert sorted(self.registry.subscribers(endpoint)) == sorted(expected)
+            others, wanting = self.registry.by_data(endpoint)
+            assert set(wanting) == {who for (of, who), data in self.model.items() if of == endpoint and data}
+            assert set(others) | set(wanting) == expected
             assert (endpoint in self.registry) == bool(expected), (
                 "an endpoint without subscribers leaves nothing behind"
             )
@@ -74,3 +89,79 @@ def test_swapped_counts_start_again_at_zero() -> None:
     counter.receive([b"/b"])
     assert (list(done), list(counter)) == ([(b"/a", 1, 1)], [(b"/b", 1, 0)])
     assert (len(done), len(counter)) == (1, 1)
+
+
+class Receiver:
+    """A session with the messages that it was sent."""
+
+    def __init__(self, fanout: Fanout, *names: str, data: bool = False) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.session = Session(self._read, self._read_many, fanout.stats)
+        fanout.join(self.session)
+        for name in names:
+            endpoint = fanout.registry.add(name.encode(), self.session, with_data=data)
+            self.session.endpoints[endpoint] = None
+
+    def _read(self, frame: bytes) -> None:
+        self.messages.append(orjson.loads(frame[payload_offset(frame) :]))
+
+    def _read_many(self, frames: Iterable[bytes]) -> None:
+        for frame in frames:
+            self._read(frame)
+
+    @property
+    def seen(self) -> list[tuple[str, bool]]:
+        """The endpoint of each update, and whether it had data."""
+        return [(message["endpoint"], "data" in message) for message in self.messages]
+
+
+def full(name: str) -> bytes:
+    return encode(name, 1_700_000_000_000, 0, data=b'{"points":[]}')
+
+
+def test_each_subscriber_is_sent_the_update_that_it_asked_for() -> None:
+    fanout = Fanout()
+    plain, data, both = Receiver(fanout, "/a"), Receiver(fanout, "/a", data=True), Receiver(fanout, "/a")
+    fanout.registry.add(b"/b", both.session, with_data=True)
+    fanout.publish({b"/a": full("/a"), b"/b": full("/b"), b"/c": full("/c")})
+    assert (plain.seen, data.seen) == ([("/a", False)], [("/a", True)])
+    assert sorted(both.seen) == [("/a", False), ("/b", True)]
+    assert (fanout.delivered, fanout.not_subscribed, fanout.stats.offered) == (2, 1, 4)
+
+
+def test_an_update_that_carries_no_data_is_the_same_for_all() -> None:
+    fanout = Fanout()
+    receivers = [Receiver(fanout, "/a", data=data) for data in (True, False)]
+    fanout.publish({b"/a": encode("/a", 1_700_000_000_000, 0)})
+    fanout.resync([b"/a"])
+    for receiver in receivers:
+        assert [message["type"] for message in receiver.messages] == ["update", "resync"]
+        assert "data" not in receiver.messages[0]
+
+
+def test_frames_of_a_server_are_passed_on_with_or_without_their_data() -> None:
+    fanout = Fanout()
+    plain, data = Receiver(fanout, "/a"), Receiver(fanout, "/a", data=True)
+    fanout.publish_frames({b"/a": text_frame(full("/a"))})
+    assert (plain.seen, data.seen) == ([("/a", False)], [("/a", True)])
+
+
+def test_where_everyone_is_sent_everything_data_goes_to_those_who_asked() -> None:
+    fanout = Fanout(everyone=True)
+    nothing, data = Receiver(fanout), Receiver(fanout, "/a", data=True)
+    narrow, narrow_data = Receiver(fanout, "/a"), Receiver(fanout, "/a", data=True)
+    for receiver in (narrow, narrow_data):
+        fanout.restrict(receiver.session, restricted=True)
+    fanout.publish({b"/a": full("/a"), b"/b": full("/b")})
+    assert nothing.seen == [("/a", False), ("/b", False)]
+    assert data.seen == [("/a", True), ("/b", False)]
+    assert (narrow.seen, narrow_data.seen) == ([("/a", False)], [("/a", True)])
+
+
+def test_a_repeated_subscription_changes_what_is_sent() -> None:
+    fanout = Fanout()
+    receiver = Receiver(fanout, "/a", data=True)
+    fanout.registry.add(b"/a", receiver.session)
+    assert fanout.registry.entries == 1
+    fanout.publish({b"/a": full("/a")})
+    assert receiver.seen == [("/a", False)]

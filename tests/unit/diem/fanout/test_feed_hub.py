@@ -7,11 +7,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from diem.fanout.data_budget import DataBudget
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.session import DeliveryStats, Session
 from diem.protocol.feed import Batch, Resume
-from diem.protocol.frames import text_frame
-from diem.protocol.update import Change, encode
+from diem.protocol.frames import payload_offset, text_frame
+from diem.protocol.update import MAX_BYTES, Change, encode
 
 START = 1_700_000_000_000
 NAMES = ["/a", "/b", "/c"]
@@ -25,28 +26,36 @@ class Client:
         self.announced: dict[str, int] = {}
         self.resynced: set[str] = set()
         self.subscribed: set[str] = set()
+        self.wants_data: set[str] = set()
+        self.with_data = 0
         self.frames = 0
         self.session = Session(self.receive, self.receive_many, hub.fanout.stats)
         hub.fanout.join(self.session)
 
     def receive(self, frame: bytes) -> None:
         self.frames += 1
-        message = orjson.loads(frame[2:] if frame[1] < 126 else frame[4:])
+        message = orjson.loads(frame[payload_offset(frame) :])
         if message["type"] == "resync":
             assert set(message["endpoints"]) <= self.subscribed
             self.resynced |= set(message["endpoints"])
             return
         name = message["endpoint"]
         assert name in self.subscribed, "an update of an endpoint without a subscription"
+        if "data" in message:
+            assert name in self.wants_data, "data that nobody asked for"
+            assert message["data"]["version"] == message["version"], "the data of another version"
+            self.with_data += 1
         self.announced[name] = max(self.announced.get(name, 0), message["version"])
 
     def receive_many(self, frames: Iterable[bytes]) -> None:
         for frame in frames:
             self.receive(frame)
 
-    def subscribe(self, name: str) -> None:
+    def subscribe(self, name: str, *, data: bool = False) -> None:
         self.subscribed.add(name)
-        self.receive_many(self.hub.subscribe(self.session, {name: self.announced.get(name, 0)}).replay)
+        (self.wants_data.add if data else self.wants_data.discard)(name)
+        known = {name: self.announced.get(name, 0)}
+        self.receive_many(self.hub.subscribe(self.session, known, with_data=data).replay)
 
 
 class Store:
@@ -61,7 +70,11 @@ class Store:
     def put(self, name: str) -> None:
         self.clock += 1
         self.sequence += 1
-        self.latest[name] = Change(self.sequence, name.encode(), self.clock, 0, encode(name, self.clock, self.clock))
+        # None, short enough not to count for the budget, and twice longer.
+        size = [None, 10, 700, 700][self.clock % 4]
+        data = None if size is None else b'{"version":%d,"rest":"%b"}' % (self.clock, b"x" * size)
+        value = encode(name, self.clock, self.clock, data=data)
+        self.latest[name] = Change(self.sequence, name.encode(), self.clock, 0, value)
 
     def after(self, sequence: int) -> list[Change]:
         return sorted(change for change in self.latest.values() if change.sequence > sequence)
@@ -70,7 +83,8 @@ class Store:
 class HubMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.hub = FeedHub(limit=3)
+        self.budget = DataBudget(1500)
+        self.hub = FeedHub(limit=3, budget=self.budget)
         self.clients: list[Client] = []
         self.stores = 1
         self.store = Store(1, START)
@@ -145,7 +159,7 @@ class HubMachine(RuleBasedStateMachine):
     def subscribe(self, data: st.DataObject, name: str) -> None:
         client = data.draw(st.sampled_from(self.clients))
         if not client.session.blocked:
-            client.subscribe(name)
+            client.subscribe(name, data=data.draw(st.booleans()))
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), name=st.sampled_from(NAMES))
@@ -180,6 +194,12 @@ class HubMachine(RuleBasedStateMachine):
                 change = self.store.latest.get(name)
                 if change is not None:
                     assert client.announced.get(name, 0) >= change.version, (name, client.announced)
+
+    @invariant()
+    def retained_data_is_within_the_budget(self) -> None:
+        retained = self.hub.state.retained.values()
+        longest = [len(each.value) for each in retained if len(each.value) > MAX_BYTES]
+        assert sum(longest) == self.budget.bytes <= self.budget.max_bytes
 
     @invariant()
     def every_frame_is_accounted_for(self) -> None:

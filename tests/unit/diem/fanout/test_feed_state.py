@@ -2,9 +2,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from diem.fanout.data_budget import DataBudget
 from diem.fanout.feed_state import FeedState, Liveness, UnknownStream
 from diem.protocol.feed import Batch, FeedError
-from diem.protocol.update import Change
+from diem.protocol.update import Change, encode
+
+V = 1_700_000_000_000
 
 
 def batch(name: str, next_: int, **versions: int) -> Batch:
@@ -141,3 +144,45 @@ def test_records_before_the_truncation_of_a_batch_are_sent_after_the_next_catch_
     state.hello("s", ["store"])
     state.apply(batch("store", 2, a=7))
     assert state.finish_catch_up("store").updated == {b"/a": b"7"}
+
+
+def with_data(name: str, version: int, size: int) -> Change:
+    data = b'{"version":%d,"x":"%b"}' % (version, b"x" * size)
+    return Change(version, name.encode(), version, 0, encode(name, version, version, data=data))
+
+
+def test_beyond_the_budget_the_update_retained_for_longest_loses_its_data() -> None:
+    state = FeedState(DataBudget(2000))
+    assert state.resume().data, "it is asked for"
+    state.hello("s", ["store"])
+    changes = [with_data(name, V + number, 700) for number, name in enumerate(("/a", "/b", "/c"))]
+    state.apply(Batch("store", 4, iter(changes)))
+    plain = encode("/a", V, V)
+    assert [each.value for each in state.retained.values()] == [plain, changes[1].value, changes[2].value]
+    assert state.finish_catch_up("store").updated == {b"/a": plain, b"/b": changes[1].value, b"/c": changes[2].value}
+    assert state.budget is not None
+    assert state.budget.evicted == 1
+
+
+def test_a_newer_update_of_the_same_batch_is_not_the_one_that_loses_its_data() -> None:
+    state = FeedState(DataBudget(2000))
+    state.hello("s", ["store"])
+    state.apply(Batch("store", 2, iter([with_data("/a", V, 900)])))
+    newer = with_data("/a", V + 2, 900)
+    state.apply(Batch("store", 4, iter([with_data("/b", V + 1, 900), newer])))
+    assert state.retained[b"/a"].value == newer.value
+
+
+def test_a_dropped_endpoint_frees_its_place() -> None:
+    state = FeedState(DataBudget(2000))
+    state.hello("s", ["store"])
+    state.apply(Batch("store", 2, iter([with_data("/a", V, 900)])))
+    state.finish_catch_up("store")
+    state.hello("other", ["store"])
+    assert state.finish_catch_up("store").dropped == [b"/a"]
+    assert state.budget is not None
+    assert state.budget.bytes == 0
+
+
+def test_without_a_budget_no_data_is_asked_for() -> None:
+    assert not FeedState().resume().data

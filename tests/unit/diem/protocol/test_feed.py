@@ -43,3 +43,31 @@ def test_a_batch_survives_the_wire_and_a_cut_one_is_one_error() -> None:
         except feed.FeedError:
             continue
         assert records == changes[: len(records)], "a prefix that is a batch must hold whole records only"
+
+
+def change_of(size: int) -> update.Change:
+    return update.Change(1, b"/a", 1, update.UPDATE, b"x" * size)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "runs"),
+    [
+        ([], []),
+        ([1, 1, 1, 1, 1], [3, 2]),
+        ([60, 60, 60], [1, 1, 1]),
+        ([500, 1, 500], [1, 1, 1]),
+        ([40, 60, 1, 1, 1, 1], [2, 3, 1]),
+    ],
+)
+def test_changes_are_divided_by_number_and_by_bytes(sizes: list[int], runs: list[int]) -> None:
+    changes = [change_of(size) for size in sizes]
+    divided = list(feed.batches_of(changes, 3, 100))
+    assert [len(run) for run in divided] == runs
+    assert [change for run in divided for change in run] == changes
+
+
+def test_a_reader_that_asks_for_data_says_so_and_an_old_one_does_not() -> None:
+    asking = feed.Resume("s", {"store": 1}, data=True)
+    assert feed.decode(feed.encode(asking)) == asking
+    assert b"data" not in feed.encode(feed.Resume("s", {"store": 1}))
+    assert feed.decode(b'{"type":"resume","source":null,"positions":{}}') == feed.Resume(None, {}, data=False)

@@ -14,12 +14,13 @@ from diem.protocol.frames import (
     Piece,
     Splitter,
     Text,
+    frame_without_data,
     frames_of,
     read_update,
     short_run,
     text_frame,
 )
-from diem.protocol.update import encode
+from diem.protocol.update import encode, has_data
 
 VERSION = 1_700_000_000_000
 updates = st.integers(1, 250).map(lambda length: text_frame(encode("/" + "n" * length, VERSION, VERSION)))
@@ -120,3 +121,18 @@ def test_an_update_is_read_from_its_fixed_places(name: str, gone: bool) -> None:
 def test_an_update_without_a_version_is_refused(rest: bytes) -> None:
     with pytest.raises(BadFrame):
         read_update(text_frame(b'{"type":"update","endpoint":"' + rest))
+
+
+@pytest.mark.parametrize("name", ["/a", "/" + "n" * 255])
+@pytest.mark.parametrize("size", [2, 30, 100, 4096, 70_000])
+def test_a_frame_without_data_is_the_frame_of_the_update_without_data(name: str, size: int) -> None:
+    plain = text_frame(encode(name, 1_700_000_000_000, 0))
+    full = encode(name, 1_700_000_000_000, 0, data=b'"%b"' % (b"x" * (size - 2)))
+    assert has_data(name.encode(), full)
+    assert frame_without_data(name.encode(), text_frame(full)) == plain
+    assert frame_without_data(name.encode(), plain) is plain
+
+
+def test_a_deletion_has_no_data_to_lose() -> None:
+    gone = text_frame(encode("/a", 1_700_000_000_000, 0, gone=True))
+    assert frame_without_data(b"/a", gone) is gone

@@ -31,9 +31,9 @@ class Harness:
 
 def test_node_resumes_after_the_last_applied_change() -> None:
     harness = Harness()
-    assert harness.open("store") == feed.Resume(None, {})
+    assert harness.open("store") == feed.Resume(None, {}, data=True)
     harness.update("/a", 4)
-    assert harness.open("store") == feed.Resume("store", {STORE: 5})
+    assert harness.open("store") == feed.Resume("store", {STORE: 5}, data=True)
     assert len(harness.node.changes) == 1
 
 

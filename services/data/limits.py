@@ -1,13 +1,17 @@
 """Limits of store and readers, with their defaults: ``settings`` takes from here what operators may change."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from diem.fanout.data_budget import MAX_RETAINED_BYTES
 from diem.process.limits import RateLimit
 
 DAY_MS: Final = 24 * 3600 * 1000
 MAX_KEYS: Final = 20_000
 """Idempotency keys that are remembered."""
+INLINE_BYTES: Final = 4096
+"""Longest dataset that is sent with its update."""
 CONCURRENT_READS: Final = 64
 """Requests of readers that are worked on at once."""
 READ_RATE: Final = RateLimit(20.0, 100.0)
@@ -47,9 +51,39 @@ class WriterLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class InlineLimits:
+    """Which datasets are sent with their updates, so that browsers need not fetch them.
+
+    Attributes:
+        max_bytes: longest dataset, in bytes of the JSON that GET answers, of endpoints below none of the prefixes.
+        by_prefix: of those below a prefix, in whole segments; the longest one counts. 0: none is sent.
+        retained_bytes: of all updates with data that the Data Service retains for its feed and for Kafka.
+    """
+
+    max_bytes: int = INLINE_BYTES
+    by_prefix: Mapping[str, int] = field(default_factory=dict)
+    retained_bytes: int = MAX_RETAINED_BYTES
+
+    def limit(self, endpoint: str) -> int:
+        """Return the bound of an endpoint."""
+        prefix = endpoint if self.by_prefix else ""
+        while prefix:
+            if (found := self.by_prefix.get(prefix)) is not None:
+                return found
+            prefix = prefix.rpartition("/")[0]
+        return self.max_bytes
+
+    @property
+    def greatest(self) -> int:
+        """The greatest of all bounds."""
+        return max(self.max_bytes, *self.by_prefix.values()) if self.by_prefix else self.max_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Time that a commit waits for a lock, bytes of datasets cached for readers, and the writer's limits."""
+    """Time that a commit waits for a lock, bytes of datasets cached for readers, and limits of writer and feed."""
 
     busy_timeout_s: float = 5.0
     cache_bytes: int = 32 * 1024 * 1024
     writer: WriterLimits = field(default_factory=WriterLimits)
+    inline: InlineLimits = field(default_factory=InlineLimits)

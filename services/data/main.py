@@ -29,7 +29,7 @@ from services.data.api import ApiOptions, make_api
 from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
 from services.data.errors import StoreInUse, StoreUnavailable
-from services.data.limits import HistoryLimits, StoreLimits, WriterLimits
+from services.data.limits import HistoryLimits, InlineLimits, StoreLimits, WriterLimits
 from services.data.report import DataReport
 from services.data.settings import Settings
 from services.data.sources import config
@@ -59,7 +59,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     check_bind(settings.host, authenticated=True, what="public listener")
     tls = server_tls(settings, life.on_reload)
     public = bind(settings.host, settings.port)
-    store = await _open_store(settings, life, clock)
+    store = await _open_store(settings, _store_limits(settings, configured), life, clock)
     if store is None:
         return
     signing = SigningKeys(settings.token_key_dir, clock)
@@ -119,14 +119,14 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             await run_until(life.stopping, works, drain)
 
 
-async def _open_store(settings: Settings, life: Lifecycle, clock: Clock) -> Store | None:
+async def _open_store(settings: Settings, limits: StoreLimits, life: Lifecycle, clock: Clock) -> Store | None:
     """Open the store; a stand-by waits while another process has it. None when asked to stop meanwhile."""
     waiting = False
     while not life.stopping.is_set():
         try:
             url = settings.database_url.get_secret_value()
             mark = settings.state_dir / MARK_FILE
-            return await Store.open(url, clock=clock, limits=_store_limits(settings), mark=mark)
+            return await Store.open(url, clock=clock, limits=limits, mark=mark)
         except (StoreInUse, StoreUnavailable) as error:
             # A stand-by that is already waiting also waits for an unreachable database.
             if not settings.standby or (isinstance(error, StoreUnavailable) and not waiting):
@@ -146,13 +146,18 @@ def _publisher(settings: Settings, store: Store) -> "Publisher | None":
     return Publisher(store, settings.kafka(), settings.hot)
 
 
-def _store_limits(settings: Settings) -> StoreLimits:
+def _store_limits(settings: Settings, configured: config.Config) -> StoreLimits:
     return StoreLimits(
         busy_timeout_s=settings.busy_timeout,
         cache_bytes=settings.cache_bytes,
         writer=WriterLimits(
             max_endpoints=settings.max_endpoints,
             history=HistoryLimits(settings.history_versions, settings.history_days),
+        ),
+        inline=InlineLimits(
+            settings.inline_bytes,
+            {each.prefix: each.max_bytes for each in configured.inline},
+            settings.retained_data_bytes,
         ),
     )
 

@@ -51,6 +51,7 @@ class DataReport:
         """Return the process's metrics."""
         store = self._store
         yield metrics.ENDPOINTS.sample(len(store.changes))
+        yield from metrics.retained_data(store.changes.budget)
         yield metrics.STORE_SEQUENCE.sample(store.changes.sequence)
         yield metrics.STORE_COMMITS.sample(store.writer.counts.commits)
         yield metrics.STORE_CHANGES.sample(store.writer.counts.changes)

@@ -6,11 +6,13 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from diem.fanout.data_budget import MAX_RETAINED_BYTES
 from diem.process.listeners import canonical_origin
 from diem.process.tls import TlsSettings
 from diem.protocol.endpoints import is_valid
+from diem.protocol.update import MAX_DATA_BYTES
 from diem.traffic.settings import TrafficSettings
-from services.data.limits import CONCURRENT_READS, READ_RATE, READ_RATE_LOOPBACK, StoreLimits
+from services.data.limits import CONCURRENT_READS, INLINE_BYTES, READ_RATE, READ_RATE_LOOPBACK, StoreLimits
 
 _STORE: Final = StoreLimits()
 _HISTORY: Final = _STORE.writer.history
@@ -121,6 +123,18 @@ class Settings(TlsSettings, TrafficSettings):
         description="Versions of an endpoint that are kept, the current one among them.",
     )
     history_days: float = Field(default=_HISTORY.days, gt=0, le=3650, description="Days that a version is kept.")
+    inline_bytes: int = Field(
+        default=INLINE_BYTES,
+        ge=0,
+        le=MAX_DATA_BYTES,
+        description="Longest dataset that is sent with its update, in bytes of JSON; longer ones are fetched. A table "
+        "[[inline]] of diem.toml sets it for the endpoints below a prefix.",
+    )
+    retained_data_bytes: int = Field(
+        default=MAX_RETAINED_BYTES,
+        ge=0,
+        description="Bytes of updates retained with their data, those of the latest changes; 0 = updates carry none.",
+    )
     cache_bytes: int = Field(default=_STORE.cache_bytes, ge=0, description="Bytes of datasets kept for readers.")
 
     @field_validator("hot")

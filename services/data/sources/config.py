@@ -16,6 +16,7 @@ from services.data.sources.tables import (
     DirectoryConfig,
     EndpointTable,
     HttpConfig,
+    InlineConfig,
     SimulationConfig,
     SourceTable,
     Table,
@@ -29,7 +30,7 @@ TABLES: Final[Mapping[str, type[SourceTable]]] = {
     "simulation": SimulationConfig,
 }
 """The built-in types of sources."""
-_KINDS: Final = ("source", "plan")
+_KINDS: Final = ("source", "plan", "inline")
 """The tables of the file."""
 
 
@@ -80,6 +81,7 @@ class Config(Table):
 
     source: list[SourceConfig] = Field(default=[], max_length=1000)
     plan: list[PlanConfig] = Field(default=[], max_length=100)
+    inline: list[InlineConfig] = Field(default=[], max_length=1000)
 
 
 def load(path: Path) -> Config:
@@ -112,19 +114,20 @@ def _names_given_twice(text: str, document: dict[str, Any]) -> list[str]:
     for kind in _KINDS:
         names: set[str] = set()
         for index, table in enumerate(_tables(document, kind)):
-            name = table.get("name", _default_name(kind, table)) if isinstance(table, dict) else None
+            field = "prefix" if kind == "inline" else "name"
+            name = table.get(field, _default_name(kind, table)) if isinstance(table, dict) else None
             if not isinstance(name, str):
                 continue  # reported as a fault of its own
             if name in names:
-                where = _where(text, document, (kind, index, "name"))
-                faults.append(f"{where}: another {kind} has the name {name!r}")
+                where = _where(text, document, (kind, index, field))
+                faults.append(f"{where}: another {kind} has the {field} {name!r}")
             names.add(name)
     return faults
 
 
 def _default_name(kind: str, table: dict[str, Any]) -> object:
     model = _model(kind, table)
-    return model.model_fields["name"].default if model is not None else None
+    return model.model_fields["name"].default if model is not None and "name" in model.model_fields else None
 
 
 def _fault(text: str, document: dict[str, Any], fault: Any) -> str:  # noqa: ANN401  # pydantic's error details
@@ -156,7 +159,9 @@ def _fields(model: type[BaseModel] | None) -> Collection[str]:
 
 def _model(kind: str, table: dict[str, Any]) -> type[BaseModel] | None:
     """Return the model of a table; None where its type is unknown."""
-    return PlanConfig if kind == "plan" else TABLES.get(str(table.get("type"))) or _plugged_in_or_not(table)
+    if kind != "source":
+        return PlanConfig if kind == "plan" else InlineConfig
+    return TABLES.get(str(table.get("type"))) or _plugged_in_or_not(table)
 
 
 def _plugged_in_or_not(table: dict[str, Any]) -> type[SourceTable] | None:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from diem.protocol import endpoints
+from diem.protocol.update import MAX_DATA_BYTES
 from services.data.datasets import Declared, EndpointDeclaration, LocalClock, parse_resolution
 from services.data.datasets import zone as time_zone
 from services.data.datasets.units import conversion, quantity, source_unit
@@ -55,6 +56,13 @@ class Table(BaseModel):
     """A table that refuses unknown fields and converts no types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class InlineConfig(Table):
+    """A table ``[[inline]]``: the longest dataset that is sent with its update, of the endpoints below a prefix."""
+
+    prefix: Endpoint = Field(description="The endpoint of this name, and those below it.")
+    max_bytes: int = Field(ge=0, le=MAX_DATA_BYTES, description="In bytes of JSON; 0 = none is sent.")
 
 
 class SourceTable(Table):

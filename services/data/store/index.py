@@ -1,14 +1,18 @@
 """In-memory index of the store: every endpoint's head, and the change log that the feed serves."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import structlog
 
 from diem.fanout.change_map import ChangeMap
+from diem.fanout.data_budget import DataBudget
 from diem.protocol import update
 from diem.protocol.update import Change
+from services.data.datasets.form import body as json_body
+from services.data.limits import InlineLimits
 
 _logger = structlog.get_logger(__name__)
 
@@ -38,9 +42,10 @@ class EndpointHead(NamedTuple):
 class StoreIndex:
     """Heads and changes in commit order. Bounded by the number of endpoints that the store may hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, inline: InlineLimits | None = None) -> None:
+        self._inline = InlineLimits() if inline is None else inline
         self.heads: dict[str, EndpointHead] = {}
-        self.changes = ChangeMap()
+        self.changes = ChangeMap(DataBudget(self._inline.retained_bytes))
         self.revision = 0
         """Incremented with every change of a head, even one that is no change for the feed."""
         self.version = 0
@@ -61,10 +66,11 @@ class StoreIndex:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def apply(self, heads: Iterable[EndpointHead]) -> int:
+    def apply(self, heads: Iterable[EndpointHead], contents: Mapping[str, bytes] = MappingProxyType({})) -> int:
         """Apply committed heads, in ascending order of sequence; return the number of changes for the feed.
 
-        A head whose sequence was applied before, as with a new title only, is no change for the feed.
+        A head whose sequence was applied before, as with a new title only, is no change for the feed. ``contents`` has
+        the canonical bytes of datasets, as far as known: the updates of those within the limits carry their data.
         """
         count = 0
         self.revision += 1
@@ -73,7 +79,8 @@ class StoreIndex:
             self.version = max(self.version, head.version)
             if head.sequence > self.changes.sequence:
                 gone = head.kind == update.GONE
-                value = update.encode(head.endpoint, head.version, head.changed_ms, gone=gone)
+                data = None if gone else self._data(head, contents.get(head.endpoint))
+                value = update.encode(head.endpoint, head.version, head.changed_ms, gone=gone, data=data)
                 change = Change(head.sequence, head.endpoint.encode(), head.version, head.kind, value)
                 self.changes.apply(change)
                 count += 1
@@ -85,3 +92,11 @@ class StoreIndex:
                     # The write is committed and must be answered so, even if a listener fails.
                     _logger.exception("a listener to changes failed")
         return count
+
+    def _data(self, head: EndpointHead, content: bytes | None) -> bytes | None:
+        """Return the data that an update carries; None: readers fetch it."""
+        limit = self._inline.limit(head.endpoint)
+        if content is None or len(content) > limit:
+            return None
+        body = json_body(head.endpoint, head.version, head.changed_ms, content)
+        return body if len(body) <= limit else None

@@ -14,14 +14,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diem.fanout.change_map import ChangeMap
 from diem.process.clock import Clock, SystemClock
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
-from services.data.limits import StoreLimits
+from services.data.limits import InlineLimits, StoreLimits
 from services.data.store.database import ERRORS, Database, database_at, reason
 from services.data.store.index import StoreIndex
 from services.data.store.reader import Reader
 from services.data.store.retention import Retention, count_old
 from services.data.store.rollback_guard import MarkFile, RollbackGuard
 from services.data.store.tables import STORE, Cursor, read_cursor, upgrade
-from services.data.store.transaction import changed_since
+from services.data.store.transaction import changed_since, latest_contents
 from services.data.store.writer import RETRY_AFTER_S, Writer
 
 
@@ -37,7 +37,7 @@ class Loaded:
     """Number of old versions by endpoint."""
 
 
-async def load(database: Database) -> Loaded:
+async def load(database: Database, inline: InlineLimits | None = None) -> Loaded:
     """Lock a database, create or migrate its tables, and read every endpoint's head. The caller closes the database.
 
     Raises:
@@ -45,7 +45,8 @@ async def load(database: Database) -> Loaded:
         StoreUnavailable: the disk is full or the database is locked.
         DataError: the database cannot be used.
     """
-    index = StoreIndex()
+    inline = inline or InlineLimits()
+    index = StoreIndex(inline)
     try:
         await database.lock()
         async with database.writing(long_running=True) as connection:
@@ -54,7 +55,8 @@ async def load(database: Database) -> Loaded:
             if store is None:
                 store = str(uuid.uuid4())
                 await connection.execute(insert(STORE), {"id": 1, "store_id": store, "sequence": 0})
-            index.apply(await changed_since(connection, 0))
+            contents = await latest_contents(connection, longest=inline.greatest, total=inline.retained_bytes)
+            index.apply(await changed_since(connection, 0), contents)
             cursor = await read_cursor(connection)
             old_versions = await count_old(connection)
             await connection.commit()
@@ -108,7 +110,7 @@ class Store:
         limits = limits or StoreLimits()
         database = database_at(url, limits.busy_timeout_s)
         try:
-            loaded = await load(database)
+            loaded = await load(database, limits.inline)
         except DataError:
             await database.close()
             raise

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from diem.protocol.update import UPDATE
 from services.data.errors import StoreReplaced
 from services.data.store.index import EndpointHead
 from services.data.store.tables import ENDPOINTS, HISTORY, REQUESTS, STORE
@@ -17,6 +18,11 @@ _COUNTER: Final = select(STORE.c.sequence).with_for_update()
 _TOUCHED: Final = select(*_HEADS).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True)))
 _CHANGED_SINCE: Final = (
     select(*_HEADS).where(ENDPOINTS.c.sequence > bindparam("position")).order_by(ENDPOINTS.c.sequence)
+)
+_LATEST_CONTENTS: Final = (
+    select(ENDPOINTS.c.endpoint, ENDPOINTS.c.content)
+    .where(ENDPOINTS.c.kind == UPDATE, func.length(ENDPOINTS.c.content) <= bindparam("longest"))
+    .order_by(ENDPOINTS.c.sequence.desc())
 )
 _REPLIES: Final = select(REQUESTS.c.key, REQUESTS.c.digest, REQUESTS.c.answer).where(
     REQUESTS.c.key.in_(bindparam("keys", expanding=True))
@@ -41,6 +47,22 @@ _COUNT: Final = update(STORE).values(sequence=bindparam("reached"))
 async def changed_since(connection: AsyncConnection, position: int) -> list[EndpointHead]:
     """Return the heads with a sequence greater than ``position``, in order."""
     return [EndpointHead(*row) for row in await connection.execute(_CHANGED_SINCE, {"position": position})]
+
+
+async def latest_contents(connection: AsyncConnection, *, longest: int, total: int) -> dict[str, bytes]:
+    """Return the contents of at most ``longest`` bytes each of the endpoints changed last, up to ``total`` bytes."""
+    contents: dict[str, bytes] = {}
+    if not longest or not total:
+        return contents
+    size = 0
+    rows = await connection.stream(_LATEST_CONTENTS, {"longest": longest})
+    async for endpoint, content in rows:
+        size += len(content)
+        if size > total:
+            break
+        contents[endpoint] = content
+    await rows.close()
+    return contents
 
 
 async def execute(

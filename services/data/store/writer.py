@@ -266,7 +266,7 @@ class Writer:
         if planned.heads or planned.requests:
             self._recover()
         heads = sorted(planned.heads.values(), key=lambda head: head.sequence)
-        self.counts.changes += self._index.apply([*planned.missed, *heads])
+        self.counts.changes += self._index.apply([*planned.missed, *heads], planned.contents)
         self.counts.unchanged += planned.unchanged
         for observer in self._observers:
             observer.committed(planned)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from diem.process.clock import ManualClock
+from services.data.limits import InlineLimits
 from services.data.main import DEFAULT_CONFIG
 from services.data.sources.config import BadConfig, DirectoryConfig, HttpConfig, SimulationConfig, load
 from services.data.sources.runner import ClaimedTwice, Claims, SourceRunner
@@ -308,3 +309,34 @@ def test_owners_are_found_by_endpoint_and_by_prefix() -> None:
         "/a/c/d": None,
         "/z": None,
     }
+
+
+def test_the_longest_dataset_in_updates_is_set_by_prefix(tmp_path: Path) -> None:
+    config = load(write(tmp_path, '[[inline]]\nprefix = "/load"\nmax_bytes = 8192\n'))
+    assert [(each.prefix, each.max_bytes) for each in config.inline] == [("/load", 8192)]
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ('prefix = "/load"', "line 1, [[inline]] 1, max_bytes: field required"),
+        ('prefix = "load"\nmax_bytes = 1', "line 2, [[inline]] 1, prefix: "),
+        ('prefix = "/load"\nmax_bytes = 40000', "line 3, [[inline]] 1, max_bytes: input should be less than or equal"),
+        ('prefix = "/load"\nmaxbytes = 1', "line 3, [[inline]] 1, maxbytes: no such field: did you mean max_bytes?"),
+        (
+            'prefix = "/load"\nmax_bytes = 1\n[[inline]]\nprefix = "/load"\nmax_bytes = 2',
+            "line 5, [[inline]] 2, prefix: another inline has the prefix '/load'",
+        ),
+    ],
+)
+def test_a_fault_of_an_inline_table_is_named_with_its_place(tmp_path: Path, table: str, expected: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        load(write(tmp_path, f"[[inline]]\n{table}\n"))
+    assert expected in str(caught.value)
+
+
+def test_the_longest_prefix_decides_in_whole_segments() -> None:
+    limits = InlineLimits(100, {"/a": 1, "/a/b": 2})
+    names = ["/a", "/a/x", "/a/b", "/a/b/c", "/ab", "/c"]
+    assert [limits.limit(name) for name in names] == [1, 1, 2, 2, 100, 100]
+    assert limits.greatest == 100

@@ -2,14 +2,18 @@
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from diem.process.clock import ManualClock
 from diem.protocol import update
 from services.data.datasets import Dataset, Point, build
+from services.data.datasets.form import body as json_body
 from services.data.errors import DataError, EndpointDeleted, StoreInUse, StoreUnavailable, UnknownEndpoint
+from services.data.limits import InlineLimits, StoreLimits
 from services.data.store import Store
 from services.data.store.database import database_at
 from services.data.store.reader import Cache
@@ -185,3 +189,54 @@ def test_postgresql_without_its_driver_is_refused_naming_the_extra(monkeypatch: 
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(DataError, match=r"the extra `postgres`: pip install 'diem\[postgres\]'"):
         database_at("postgresql://me@host/db", 5)
+
+
+def long(endpoint: str, points: int) -> Dataset:
+    return build(endpoint, "MW", "PT1H", [Point(3600 * hour, hour) for hour in range(points)])
+
+
+def carries(store: Store, endpoint: str) -> bool:
+    change = store.changes.get(endpoint.encode())
+    assert change is not None
+    return update.has_data(change.endpoint, change.value)
+
+
+async def test_an_update_carries_the_dataset_that_get_answers_if_it_is_short_enough(databases: Databases) -> None:
+    limits = StoreLimits(inline=InlineLimits(500, {"/big": 3000, "/big/none": 0}))
+    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=1_700_000_000_000), limits=limits)
+    async with store.serving():
+        await store.writer.put([long("/a", 2), long("/b", 20), long("/big/a", 20), long("/big/none/a", 2)])
+        expected = {"/a": True, "/b": False, "/big/a": True, "/big/none/a": False}
+        assert {name: carries(store, name) for name in expected} == expected
+        change, stored = store.changes.get(b"/a"), await store.reader.current("/a")
+        assert change is not None
+        body = json_body("/a", stored.version, stored.changed_ms, stored.content)
+        assert orjson.loads(change.value)["data"] == orjson.loads(body)
+        await store.writer.delete("/a")
+        assert not carries(store, "/a")
+    again = await Store.open(databases.url(), clock=ManualClock(), limits=limits)
+    async with again.serving():
+        assert again.changes.after(0, 9) == store.changes.after(0, 9), "a restarted feed has the same updates"
+
+
+async def test_of_the_retained_data_that_of_the_latest_changes_is_kept_over_a_restart(databases: Databases) -> None:
+    limits = StoreLimits(inline=InlineLimits(4096, {}, 4000))
+    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=1_700_000_000_000), limits=limits)
+    async with store.serving():
+        for name in ("/a", "/b", "/c"):
+            await store.writer.put([long(name, 30)])
+        kept = {name: carries(store, name) for name in ("/a", "/b", "/c")}
+        assert kept == {"/a": False, "/b": True, "/c": True}
+        assert store.changes.budget.evicted == 1
+    again = await Store.open(databases.url(), clock=ManualClock(), limits=limits)
+    async with again.serving():
+        assert {name: carries(again, name) for name in kept} == kept
+        assert again.changes.budget.bytes <= 4000
+
+
+async def test_a_write_that_only_changes_a_title_keeps_the_data_of_the_update(databases: Databases) -> None:
+    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=1_700_000_000_000))
+    async with store.serving():
+        await store.writer.put([long("/a", 2)])
+        await store.writer.put([replace(long("/a", 2), title="A title")])
+        assert carries(store, "/a")

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from diem.fanout.data_budget import DataBudget
 from diem.fanout.fanout import Fanout
 from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, Edge, EdgeRules, admission_rules
@@ -35,7 +36,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     router = Router(settings.clone, AllowList(settings.allowed))
     service: SharedProxy | PassthroughProxy
     if settings.mode == "shared":
-        service = SharedProxy(fanout, router, clock, later, limit=settings.subscriptions)
+        budget = DataBudget(settings.retained_data_bytes) if settings.retained_data_bytes else None
+        service = SharedProxy(fanout, router, clock, later, limit=settings.subscriptions, budget=budget)
     else:
         service = PassthroughProxy(
             fanout.stats, router, dialer, clock, later, upstreams=settings.upstreams, limit=settings.subscriptions
@@ -93,4 +95,5 @@ def _edge_rules(settings: Settings) -> EdgeRules:
         mode=settings.scaling,
         subscriptions=settings.subscriptions,
         drain_seconds=settings.drain_seconds,
+        data=settings.retained_data_bytes > 0,
     )

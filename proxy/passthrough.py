@@ -75,7 +75,9 @@ class PassthroughProxy(Service):
         if of_client.pending >= MAX_PENDING:
             refuse_pending(client, request.id)
             return
-        pending = PendingSubscribe(client, request.id, request.endpoints, rejected=dict(request.rejected))
+        pending = PendingSubscribe(
+            client, request.id, request.endpoints, rejected=dict(request.rejected), data=request.data
+        )
         held = set(of_client.wanted)
         for name in request.endpoints:
             if not endpoints.is_valid(name):
@@ -190,6 +192,8 @@ class PassthroughClient:
         """Server -> link, open or being dialled."""
         self.wanted: dict[str, int] = {}
         """Endpoint -> version that the client held when it subscribed."""
+        self._data = False
+        """Servers are asked for data, of all endpoints: the client has asked for that of some."""
         self._client = client
         self._session = client.session
         self._proxy = proxy
@@ -211,6 +215,7 @@ class PassthroughClient:
     def subscribe(self, request: PendingSubscribe) -> None:
         """Subscribe to the waiting endpoints of the request."""
         self.wanted.update({name: request.known[name] for name in request.waiting})
+        self._data |= request.data
         for name in request.waiting & self._withheld.keys():
             del self._withheld[name]
         self._subscribes.add(request)
@@ -359,7 +364,7 @@ class PassthroughClient:
                 case SendSubscribe(url, request_id, names):
                     # The version from the client's subscribe: an update that it was sent since is a harmless repeat.
                     known = {name: self.wanted.get(name) or None for name in names}
-                    self._open[url].send_text(messages.subscribe(request_id, known))
+                    self._open[url].send_text(messages.subscribe(request_id, known, data=self._data))
                 case SendUnsubscribe(url, request_id, names):
                     self._open[url].send_text(messages.unsubscribe(request_id, names))
                     self._unsubscribes.sent(url, request_id, names)

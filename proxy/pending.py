@@ -47,6 +47,8 @@ class PendingSubscribe:
     ready: dict[str, int | None] = field(default_factory=dict)
     """Answered endpoint -> version, None when there is none yet."""
     rejected: dict[str, Refusal] = field(default_factory=dict)
+    data: bool = False
+    """The client wants updates with data."""
     resync: set[str] = field(default_factory=set)
     """Endpoints that the client must fetch again, whatever version is in its answer."""
     coalescing: bool = False

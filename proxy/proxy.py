@@ -147,6 +147,8 @@ def samples(proxy: Proxy) -> Iterable[Sample]:
     if isinstance(proxy.service, SharedProxy):
         relay, fanout = proxy.service.relay, proxy.edge.fanout
         yield metrics.ENDPOINTS.sample(len(relay.retained))
+        if relay.budget is not None:
+            yield from metrics.retained_data(relay.budget)
         yield metrics.UPDATES_RECEIVED.sample(relay.counts.consumed)
         yield metrics.UPDATES_STALE.sample(relay.counts.stale)
         yield metrics.UPDATES_FANNED_OUT.sample(fanout.delivered)

@@ -3,9 +3,10 @@
 The rules are those of docs/protocol.md section 4. They were model-checked together: change none of them alone.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
+from diem.fanout.data_budget import DataBudget
 from diem.fanout.fanout import Fanout
 from diem.fanout.feed_state import FeedCounts, Retained
 from diem.fanout.session import Session
@@ -13,7 +14,7 @@ from diem.links.edge import Service
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import Clock
 from diem.protocol import endpoints, messages
-from diem.protocol.frames import frames_of, read_update, text_frame
+from diem.protocol.frames import frame_without_data, frames_of, read_update, text_frame
 from proxy.pending import (
     MAX_PENDING,
     CallLater,
@@ -34,7 +35,9 @@ class Relay:
     Only a greater version is applied, as everywhere, so it does no harm when two servers send the same endpoint.
     """
 
-    def __init__(self, fanout: Fanout) -> None:
+    def __init__(self, fanout: Fanout, budget: DataBudget | None = None) -> None:
+        self.budget = budget
+        """Bounds the data that is retained; None: servers are asked for updates without data."""
         self.retained: dict[bytes, Retained] = {}
         self.wanted: set[bytes] = set()
         """The endpoints to retain; the owner of the relay adds to it."""
@@ -52,6 +55,8 @@ class Relay:
             self.wanted.discard(endpoint)
             self.announced.discard(endpoint)
             self.retained.pop(endpoint, None)
+            if self.budget is not None:
+                self.budget.release(endpoint)
 
     def has_version(self, endpoint: bytes) -> bool:
         """Return whether there is an update of an endpoint, retained or announced by its server."""
@@ -79,7 +84,18 @@ class Relay:
                 else:
                     self._fanout.not_subscribed += 1
         finally:
+            if self.budget is not None:
+                self._bound_data(self.budget, fresh)
             self._fanout.publish_frames(fresh)
+
+    def _bound_data(self, budget: DataBudget, fresh: Mapping[bytes, bytes]) -> None:
+        """Take data out of retained frames as far as the budget demands, after ``fresh`` ones were applied."""
+        retained = self.retained
+        for endpoint, frame in fresh.items():
+            budget.retain(endpoint, len(frame))
+        for endpoint in budget.evict():
+            version, full = retained[endpoint]
+            retained[endpoint] = Retained(version, frame_without_data(endpoint, full))
 
 
 class SharedProxy(Service):
@@ -90,10 +106,20 @@ class SharedProxy(Service):
 
     Args:
         limit: subscriptions that one client may hold.
+        budget: bounds the data that is retained; None: updates carry none.
     """
 
-    def __init__(self, fanout: Fanout, router: Router, clock: Clock, later: CallLater, *, limit: int = 128) -> None:
-        self.relay = Relay(fanout)
+    def __init__(
+        self,
+        fanout: Fanout,
+        router: Router,
+        clock: Clock,
+        later: CallLater,
+        *,
+        limit: int = 128,
+        budget: DataBudget | None = None,
+    ) -> None:
+        self.relay = Relay(fanout, budget)
         self._fanout = fanout
         self._clock = clock
         self._later = later
@@ -118,7 +144,9 @@ class SharedProxy(Service):
         if len(self._pending.by_client.get(client, ())) >= MAX_PENDING:
             refuse_pending(client, request.id)
             return
-        pending = PendingSubscribe(client, request.id, request.endpoints, rejected=dict(request.rejected))
+        pending = PendingSubscribe(
+            client, request.id, request.endpoints, rejected=dict(request.rejected), data=request.data
+        )
         held = {endpoint.decode() for endpoint in client.session.endpoints} | self._pending.names(client)
         new = []
         for name in request.endpoints:
@@ -190,12 +218,12 @@ class SharedProxy(Service):
         frames: list[bytes] = []
         for name, version in ready.items():
             endpoint = name.encode()
-            session.endpoints[registry.add(endpoint, session)] = None
+            session.endpoints[registry.add(endpoint, session, with_data=request.data)] = None
             versions[name] = version
             if (held := retained.get(endpoint)) is not None:
                 versions[name] = max(held.version, version or 0)
                 if held.version > request.known[name]:
-                    frames.append(held.value)
+                    frames.append(held.value if request.data else frame_without_data(endpoint, held.value))
         frames += [text_frame(messages.resync([name])) for name in ready if name in request.resync]
         stats.offered += len(frames)
         if session.trace is not None and len(session.endpoints) > before:
@@ -263,7 +291,8 @@ class SharedProxy(Service):
                 case SendSubscribe(url, request_id, names):
                     # Never with the versions that a client holds: another client may hold older ones.
                     known = {name: each.version if (each := retained.get(name.encode())) else None for name in names}
-                    self._links[url].send_text(messages.subscribe(request_id, known))
+                    data = self.relay.budget is not None
+                    self._links[url].send_text(messages.subscribe(request_id, known, data=data))
                 case SendUnsubscribe(url, request_id, names):
                     self._links[url].send_text(messages.unsubscribe(request_id, names))
                 case BecameStale(names):

@@ -149,7 +149,7 @@ def up(
         clients_per_address=clients_per_address,
         public=public,
         front_proxies=plan.parse_networks(front_proxy or [], "--front-proxy"),
-        access=plan.client_access(os.environ, anonymous),
+        access=plan.client_access(os.environ, anonymous, anonymous_plan=plan.has_anonymous_plan(_config_file(config))),
         traffic=traffic,
         kafka=_kafka(brokers or 1, kafka),
         settings=plan.parse_settings(settings or []),
@@ -171,6 +171,12 @@ def _public(
         names = certificate_names(certificate)
     public = plan.PublicAddress(address, _absolute(certificate), _absolute(key), plan.parse_origins(origins), names)
     return public, port if given is None else given
+
+
+def _config_file(config: Path | None) -> Path | None:
+    """Return the configuration that the Data Service will read; None: the built-in one."""
+    variable = os.environ.get("DIEM_DATA_CONFIG")
+    return config if config is not None or not variable else Path(variable)
 
 
 def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, object]) -> None:

@@ -4,7 +4,7 @@ Reading order: ``model``, ``options`` (the request) with ``public_address`` and 
 (which processes), ``ports``, ``compose`` (settings of each process). The other rooms import these names from here.
 """
 
-from deploy.topology.access import ClientAccess, client_access
+from deploy.topology.access import ClientAccess, client_access, has_anonymous_plan
 from deploy.topology.compose import Programs, compose, overridden
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, StopStage, Topology
 from deploy.topology.options import (
@@ -44,6 +44,7 @@ __all__ = [
     "client_access",
     "compose",
     "fixed_ports",
+    "has_anonymous_plan",
     "moved_ports",
     "overridden",
     "parse_listen",

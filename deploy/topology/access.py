@@ -5,8 +5,10 @@ be a way around it. So the variable of any of these processes is a setting of al
 """
 
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from deploy.topology.public_address import BadTopology
@@ -14,6 +16,8 @@ from diem.process.environment import ACCESS
 
 PROCESSES: Final = ("websocket", "proxy", "composite", "metadata")
 """Processes with clients, whether or not a mode has them."""
+ANONYMOUS: Final = "anonymous"
+"""Name of the plan of readers without a key."""
 READS: Final = "DIEM_DATA_ANONYMOUS_READS"
 VARIABLES: Final = {f"DIEM_{process.upper()}_{name}": name for process in PROCESSES for name in ACCESS}
 """Setting by variable."""
@@ -29,11 +33,19 @@ class ClientAccess:
     """Files and URLs of keys, besides those of the Data Service."""
     anonymous_reads: str = "auto"
     """Whether readers of the Data Service need no key."""
+    anonymous_plan: bool = False
+    """Readers without a key have a plan: endpoints and quotas that only the Data Service knows."""
 
     @property
     def anonymous(self) -> str:
         """Which clients need no token."""
         return self.settings.get("ANONYMOUS", "auto")
+
+    def anonymous_data(self, *, trusts_loopback: bool) -> str:
+        """Return which clients may be sent data without a token: those that may read it without a key."""
+        if self.anonymous_plan or (self.anonymous_reads == "auto" and not trusts_loopback):
+            return "off"
+        return self.anonymous_reads
 
     def values(self, own_keys: str, *, trusts_loopback: bool) -> dict[str, str]:
         """Return the values of the settings for a process.
@@ -46,7 +58,9 @@ class ClientAccess:
         return {**self.settings, **closed, "TOKEN_KEYS": json.dumps([own_keys, *self.token_keys])}
 
 
-def client_access(environ: Mapping[str, str], anonymous: str | None = None) -> ClientAccess:
+def client_access(
+    environ: Mapping[str, str], anonymous: str | None = None, *, anonymous_plan: bool = False
+) -> ClientAccess:
     """Return what the environment of ``diem up`` says; ``anonymous`` is that of the command line, which has priority.
 
     Raises:
@@ -65,7 +79,16 @@ def client_access(environ: Mapping[str, str], anonymous: str | None = None) -> C
     settings = {name: value for name, (_, value) in given.items()}
     if anonymous is not None:
         settings["ANONYMOUS"] = anonymous
-    return ClientAccess(settings, keys, found.get(READS) or "auto")
+    return ClientAccess(settings, keys, found.get(READS) or "auto", anonymous_plan)
+
+
+def has_anonymous_plan(config: Path | None) -> bool:
+    """Return whether a diem.toml has a plan for readers without a key; faults are for the Data Service to report."""
+    try:
+        plans = tomllib.loads(config.read_text(encoding="utf-8")).get("plan", []) if config is not None else []
+    except (OSError, ValueError):
+        return False
+    return any(isinstance(plan, dict) and plan.get("name") == ANONYMOUS for plan in plans)
 
 
 def _locations(variable: str, text: str) -> tuple[str, ...]:

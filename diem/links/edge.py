@@ -62,6 +62,8 @@ class AdmissionRules:
     anonymous: Anonymous = "auto"
     """Clients that need no token: all but programs (no Origin) of other machines, none, or those of this machine where
     ``loopback_bind``."""
+    anonymous_data: Anonymous = "auto"
+    """Clients that may be sent data without a token: all, none, or those of this machine where ``loopback_bind``."""
     tokens: bool = False
     """Clients can authenticate with tokens."""
     origins: frozenset[str] = frozenset()
@@ -103,6 +105,7 @@ def admission_rules(settings: EdgeSettings) -> AdmissionRules:
     """Return the rules that a process was configured with."""
     return AdmissionRules(
         anonymous=settings.anonymous,
+        anonymous_data=settings.anonymous_data,
         tokens=bool(settings.token_keys),
         origins=frozenset(settings.origins),
         page_port=settings.page_port,
@@ -123,6 +126,8 @@ class Admitted(NamedTuple):
     allowance: MessageAllowance
     anonymous: bool
     """It needs no token."""
+    anonymous_data: bool
+    """It may be sent data without one."""
 
 
 class Admission:
@@ -173,7 +178,10 @@ class Admission:
             return address, Reply(403, b"a token is needed, and none is accepted here\n")
         outcome = self._quota.admit(address, now)
         if not isinstance(outcome, AdmissionResult):
-            return address, Admitted(outcome, anonymous)
+            anonymous_data = may_be_anonymous(
+                rules.anonymous_data, address, loopback_bind=rules.loopback_bind, has_origin=True
+            )
+            return address, Admitted(outcome, anonymous, anonymous and anonymous_data)
         wait = max(1, math.ceil(self._quota.retry_after(address, now)))
         return address, Reply(outcome.status, f"{outcome.reason}\n".encode(), headers={"Retry-After": str(wait)})
 
@@ -204,6 +212,8 @@ class EdgeRules:
     mode: str
     subscriptions: int = 128
     drain_seconds: float = 30.0
+    data: bool = False
+    """Clients may ask for the data of updates."""
 
 
 class Service:
@@ -257,7 +267,7 @@ class HubService(Service):
 
     def subscribe(self, client: "EdgeConnection", request: messages.Subscribe) -> None:
         """Subscribe the client, and send retained versions newer than its own."""
-        answer = self._hub.subscribe(client.session, request.endpoints)
+        answer = self._hub.subscribe(client.session, request.endpoints, with_data=request.data)
         answer.rejected.update(request.rejected)
         client.respond(messages.subscribed(request.id, answer.endpoints, answer.rejected), answer.replay)
 

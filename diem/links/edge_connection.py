@@ -6,6 +6,7 @@ docs/protocol.md section 1 has the close code of every limit, docs/reliability.m
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from secrets import token_bytes
 from typing import Final
 
@@ -45,6 +46,7 @@ class EdgeConnection(ServerConnection):
     __slots__ = (
         "_address",
         "_allowance",
+        "_anonymous_data",
         "_edge",
         "_errors",
         "_flooded",
@@ -61,6 +63,8 @@ class EdgeConnection(ServerConnection):
     def __init__(self, edge: Edge) -> None:
         super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES)
         self._edge = edge
+        self._anonymous_data = False
+        """It may be sent data without a token."""
         self._address: str | None = None
         """Address to whose limits the connection counts, from its admission to its end."""
         self._allowance: MessageAllowance
@@ -111,6 +115,7 @@ class EdgeConnection(ServerConnection):
             self._refuse(request, address, outcome)
             return
         self._address, self._allowance = address, outcome.allowance
+        self._anonymous_data = outcome.anonymous_data
         claims: Claims | None = None
         # After the limits of the address, because a signature costs more than all else here.
         if tokens := bearer_tokens(request.headers.get_all("Sec-WebSocket-Protocol")):
@@ -156,6 +161,7 @@ class EdgeConnection(ServerConnection):
             authenticated=claims is not None,
             subscriptions=rules.subscriptions,
             traffic=edge.trace_sink is not None,
+            data=rules.data,
         )
         transport.writelines([text_frame(hello), edge.status_frame])
         edge.service.joined(self)
@@ -234,7 +240,12 @@ class EdgeConnection(ServerConnection):
     def _subscribe(self, request: messages.Subscribe) -> None:
         if request.client is not None and self.session.trace is not None:
             self.session.trace.identified(request.client)
-        self._edge.service.subscribe(self, request if self.claims is None else self._permit(request, self.claims))
+        if self.claims is not None:
+            request = self._permit(request, self.claims)
+        elif request.data and not self._anonymous_data:
+            # Still subscribed, to updates without data, which the client fetches by the rules of the Data Service.
+            request = replace(request, data=False)
+        self._edge.service.subscribe(self, request)
 
     def _permit(self, request: messages.Subscribe, claims: Claims) -> messages.Subscribe:
         """Return the request with the names that the token covers; the others are rejected, existing or not."""
@@ -256,7 +267,7 @@ class EdgeConnection(ServerConnection):
                 code=ErrorCode.FORBIDDEN,
                 detail="subscribe",
             )
-        return messages.Subscribe(request.id, covered, rejected)
+        return replace(request, endpoints=covered, rejected=rejected)
 
     def _authenticate(self, request: messages.Auth) -> None:
         """Take over the rights of a token: end the subscriptions that it does not cover, then confirm."""

@@ -70,7 +70,12 @@ class ProxyPort:
         edge.fanout.join(session)
         rules = edge.rules
         hello = messages.welcome(
-            session=token_hex(8), server=rules.server, mode=rules.mode, authenticated=True, subscriptions=0
+            session=token_hex(8),
+            server=rules.server,
+            mode=rules.mode,
+            authenticated=True,
+            subscriptions=0,
+            data=rules.data,
         )
         transport.writelines([text_frame(hello), edge.status_frame])
 
@@ -87,7 +92,7 @@ class ProxyPort:
         hub = self._hub
         match request:
             case messages.Subscribe():
-                answer = hub.subscribe(session, request.endpoints)
+                answer = hub.subscribe(session, request.endpoints, with_data=request.data)
                 connection.send_text(messages.subscribed(request.id, answer.endpoints, answer.rejected))
                 session.send_many(answer.replay)
             case messages.Unsubscribe():

@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from diem.fanout.data_budget import MAX_RETAINED_BYTES
 from diem.process.limits import CONNECTIONS_PER_USER
 from diem.process.listeners import canonical_origin
 from diem.process.tls import TlsSettings
@@ -72,6 +73,16 @@ class EdgeSettings(PublicSettings):
         default=CONNECTIONS_PER_USER,
         ge=1,
         description="Clients of one user, as tokens name them (sub), in this process.",
+    )
+    anonymous_data: Anonymous = Field(
+        default="auto",
+        description="Clients that may be sent data with updates without a token: on = all that need none; auto = those "
+        "of this machine, as the Data Service decides for reads; off = none, they fetch.",
+    )
+    retained_data_bytes: int = Field(
+        default=MAX_RETAINED_BYTES,
+        ge=0,
+        description="Bytes of updates retained with their data, for clients that ask for it; 0 = updates carry none.",
     )
     capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
     connection_rate: float = Field(default=200.0, gt=0, description="New clients a second in the long run.")

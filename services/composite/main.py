@@ -92,6 +92,8 @@ def _plan(settings: Settings, port: int) -> CompositePlan:
         "TOKEN_AUDIENCE": settings.token_audience,
         "TOKEN_ISSUERS": settings.token_issuers,
         "ANONYMOUS": settings.anonymous,
+        "ANONYMOUS_DATA": settings.anonymous_data,
+        "RETAINED_DATA_BYTES": settings.retained_data_bytes,
         "ORIGINS": settings.origins,
         "TRUSTED_PROXIES": list(map(str, settings.trusted_proxies)),
         "PAGE_PORT": settings.page_port,

@@ -74,6 +74,10 @@ def children(plan: CompositePlan, pairs: int, ports: Callable[[str], Ports]) -> 
     return tuple(planned)
 
 
+_DATA: Final = ("ANONYMOUS_DATA", "RETAINED_DATA_BYTES")
+"""Settings of the data in updates, which servers have in common with their proxy."""
+
+
 def _access(plan: CompositePlan, process: str) -> dict[str, str]:
     """Return the settings by which a child decides who its clients are: those of the proxy.
 
@@ -100,7 +104,8 @@ def _environment(plan: CompositePlan, process: str, number: str, ports: Callable
         # Servers redirect to this URL, and the proxy of the composite is the only client that they redirect.
         return environment.paired_bridge(number, plan.number, server, server.link_url)
     if process == "websocket":
-        return environment.websocket(number, plan.mode, ports(f"bridge-{number}"))
+        data = {f"DIEM_WEBSOCKET_{name}": plan.edge[name] for name in _DATA if name in plan.edge}
+        return environment.websocket(number, plan.mode, ports(f"bridge-{number}")) | data
     return {
         **{f"DIEM_PROXY_{name}": value for name, value in plan.edge.items()},
         **environment.proxy(plan.number, plan.proxy, ports("metadata"), [f"{HOST}/32"]),

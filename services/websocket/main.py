@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from diem.fanout.data_budget import DataBudget
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.links.client_auth import ClientAuth
@@ -36,7 +37,12 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     name = settings.process_name
     key = KeyRing.load(settings.internal_key_file)
     ownership = Ownership() if settings.partitioned else None
-    hub = FeedHub(limit=settings.connection_subscriptions, everyone=settings.mode == "all-to-all", ownership=ownership)
+    hub = FeedHub(
+        limit=settings.connection_subscriptions,
+        everyone=settings.mode == "all-to-all",
+        ownership=ownership,
+        budget=DataBudget(settings.retained_data_bytes) if settings.retained_data_bytes else None,
+    )
     clock = SystemClock()
     auth = ClientAuth.of(settings, clock)
     admission = Admission(admission_rules(settings))
@@ -90,6 +96,7 @@ def _edge_rules(settings: Settings, name: str) -> EdgeRules:
         mode=settings.mode,
         subscriptions=settings.connection_subscriptions,
         drain_seconds=settings.drain_seconds,
+        data=settings.retained_data_bytes > 0,
     )
 
 
@@ -100,6 +107,8 @@ def _samples(server: WebSocketServer, reader: FeedReader, proxies: ProxyPort) ->
     yield metrics.PROXY_LINKS.sample(len(proxies))
     yield metrics.SUBSCRIPTIONS.sample(hub.fanout.registry.entries)
     yield metrics.ENDPOINTS.sample(len(hub.state.retained))
+    if hub.state.budget is not None:
+        yield from metrics.retained_data(hub.state.budget)
     yield metrics.UPDATES_RECEIVED.sample(counts.consumed)
     yield metrics.UPDATES_STALE.sample(counts.stale)
     yield metrics.UPDATES_FANNED_OUT.sample(hub.fanout.delivered)

@@ -50,7 +50,7 @@ async def closed(client: Client) -> int:
 async def test_the_first_frame_is_a_welcome_and_then_the_status(system: System) -> None:
     async with system.client(welcome=False) as client:
         welcome = await client.receive(status=True)
-        assert list(welcome) == ["type", "session", "server", "mode", "authenticated", "limits"]
+        assert list(welcome) == ["type", "session", "server", "mode", "authenticated", "limits", "data"]
         assert welcome["limits"] == {"subscriptions": 128, "message_bytes": 32768}
         assert (await client.receive(status=True))["type"] == "status"
 
@@ -130,6 +130,42 @@ async def test_subscribe_unsubscribe_subscribe_in_one_packet_ends_subscribed(sys
         assert [(r["type"], r["id"]) for r in replies] == [("subscribed", 1), ("unsubscribed", 2), ("subscribed", 3)]
         later = system.feed.put("/a")
         assert (await client.receive())["version"] == later
+
+
+async def test_a_client_that_asks_for_data_is_sent_it_and_no_other_is(system: System) -> None:
+    version = system.feed.put("/a", size=1000)
+    async with system.client() as wanting, system.client() as other:
+        await wanting.ask({**subscribe(1, a=None), "data": True})
+        await other.ask(subscribe(1, a=None))
+        for _ in range(3):
+            sent, plain = await wanting.receive(), await other.receive()
+            assert (sent["version"], sent["data"]["version"]) == (version, version)
+            assert sent == {**plain, "data": sent["data"]}
+            version = system.feed.put("/a", size=2000)
+        system.feed.put("/a")
+        assert "data" not in [await wanting.receive(), await wanting.receive()][-1]
+
+
+async def test_a_subscription_is_changed_by_another_one(system: System) -> None:
+    system.feed.put("/a", size=10)
+    async with system.client() as client:
+        seen = []
+        for request_id, data in enumerate((True, False, True), 1):
+            await client.ask({**subscribe(request_id, a=None), "data": data})
+            seen.append("data" in await client.receive())
+            system.feed.put("/a", size=10)
+            seen.append("data" in await client.receive())
+        assert seen == [True, True, False, False, True, True]
+
+
+async def test_a_server_that_retains_no_data_asks_for_none_and_offers_none(tmp_path: Path) -> None:
+    async with small_system(tmp_path, retained_data_bytes=0) as system:
+        system.feed.put("/a", size=1000)
+        async with system.client(welcome=False) as client:
+            assert "data" not in await client.receive(status=True)
+            await client.receive(status=True)
+            await client.ask({**subscribe(1, a=None), "data": True})
+            assert "data" not in await client.receive()
 
 
 async def test_bad_names_are_rejected_one_by_one_and_the_rest_registered(system: System) -> None:

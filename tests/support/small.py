@@ -62,15 +62,19 @@ class MemoryFeed:
             self._listener.stop()
         await asyncio.sleep(0)
 
-    def put(self, *names: str, gone: bool = False) -> int:
-        """Change endpoints, in one batch for the readers; return the last version."""
+    def put(self, *names: str, gone: bool = False, size: int | None = None) -> int:
+        """Change endpoints, in one batch for the readers; return the last version.
+
+        With ``size``, the updates carry data with the version and a text of so many bytes.
+        """
         version = 0
         for name in names:
             held = self.changes.get(name.encode())
             # Time goes on when the store is wiped, as the wall clock does.
             self.clock += 1
             version = next_version(held.version if held else 0, self.clock)
-            value = encode(name, version, version, gone=gone)
+            data = None if size is None else b'{"version":%d,"text":"%b"}' % (version, b"x" * size)
+            value = encode(name, version, version, gone=gone, data=data)
             self.changes.apply(Change(self.changes.sequence + 1, name.encode(), version, int(gone), value))
         self.server.changed()
         return version

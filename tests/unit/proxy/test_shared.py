@@ -2,6 +2,7 @@
 
 import pytest
 
+from diem.fanout.data_budget import DataBudget
 from diem.protocol import messages
 from diem.protocol.frames import text_frame
 from diem.protocol.messages import BAD_NAME
@@ -445,3 +446,65 @@ def test_names_refused_at_the_edge_are_in_the_answer(world: World) -> None:
     run(world.server_of(A))
     (answer,) = client.received
     assert (answer["endpoints"], set(answer["rejected"])) == ({A: None}, {"/secret"})
+
+
+def updates_of(client: Client) -> list[tuple[int, bool]]:
+    """The version of each update that a client was sent, and whether it had data."""
+    return [(message["version"], "data" in message) for message in client.of_type("update")]
+
+
+def test_clients_are_sent_data_as_they_asked_over_one_subscription_with_data() -> None:
+    world = World(budget=DataBudget()).start()
+    world.put(A)
+    plain, wanting = world.client(), world.client()
+    plain.subscribe(A)
+    run(world.server_of(A))
+    wanting.subscribe(A, data=True)
+    first = world.latest[A]
+    assert (updates_of(plain), updates_of(wanting)) == ([(first, False)], [(first, True)])
+    world.put(A)
+    run(world.server_of(A))
+    assert updates_of(plain)[1:] == [(world.latest[A], False)]
+    assert updates_of(wanting)[1:] == [(world.latest[A], True)]
+    assert wanting.of_type("update")[-1]["data"]["version"] == world.latest[A]
+
+
+def test_data_beyond_the_budget_is_passed_on_but_not_retained() -> None:
+    world = World(budget=DataBudget(0)).start()
+    first, second = world.client(), world.client()
+    first.subscribe(A, data=True)
+    run(world.server_of(A))
+    server = world.server_of(A)
+    world.put(A)
+    version = world.latest[A]
+    long = encode(A, version, version, data=b'{"version":%d,"rest":"%b"}' % (version, b"x" * 1000))
+    server.sent.clear()
+    server.sent.append(text_frame(long))
+    run(server)
+    second.subscribe(A, data=True)
+    assert (updates_of(first), updates_of(second)) == ([(version, True)], [(version, False)])
+
+
+def test_without_a_budget_servers_are_asked_for_no_data() -> None:
+    world = World().start()
+    world.client().subscribe(A, data=True)
+    run(world.server_of(A))
+    link = world.server_of(A).link
+    assert link is not None
+    assert not link.data
+
+
+def test_an_endpoint_that_nobody_wants_frees_its_place_in_the_budget() -> None:
+    budget = DataBudget()
+    world = World(budget=budget).start()
+    client, server = world.client(), world.server_of(A)
+    client.subscribe(A, data=True)
+    run(server)
+    world.version += 1
+    world.latest[A] = version = world.version
+    server.sent.append(text_frame(encode(A, version, version, data=b'"%b"' % (b"x" * 1000))))
+    run(server)
+    assert budget.bytes
+    client.unsubscribe(A)
+    run(server)
+    assert not budget.bytes

@@ -6,6 +6,7 @@ from typing import Any, Protocol, cast
 
 import orjson
 
+from diem.fanout.data_budget import DataBudget
 from diem.fanout.fanout import Fanout
 from diem.fanout.session import Session
 from diem.links.edge_connection import EdgeConnection
@@ -60,6 +61,8 @@ class FakeUpstream:
         self.url = url
         self.transport = FakeTransport()
         self.requests: deque[tuple[str, int, dict[str, int | None]]] = deque()
+        self.data = False
+        """Updates with data were asked for."""
         self.inspected = False
 
     @property
@@ -77,6 +80,7 @@ class FakeUpstream:
         message = orjson.loads(payload)
         names = message["endpoints"]
         known = names if isinstance(names, dict) else dict.fromkeys(names)
+        self.data |= message.get("data", False)
         self.requests.append((message["type"], message["id"], known))
 
 
@@ -225,12 +229,12 @@ class Client:
         self._write(text_frame(reply))
         self.session.send_many(replay)
 
-    def subscribe(self, *names: str) -> int:
+    def subscribe(self, *names: str, data: bool = False) -> int:
         self.ids += 1
         self.wanted |= set(names)
         self.unanswered[self.ids] = set(names)
         known = {name: self.held.get(name, 0) for name in names}
-        self.world.shared.subscribe(self.edge, Subscribe(self.ids, known))
+        self.world.shared.subscribe(self.edge, Subscribe(self.ids, known, data=data))
         return self.ids
 
     def unsubscribe(self, *names: str) -> None:
@@ -322,7 +326,11 @@ class Server:
         if self.owns(name) and version > self.retained.get(name, 0):
             self.retained[name] = version
             if name in self.subscribed:
-                self.sent.append(text_frame(encode(name, version, version)))
+                self.sent.append(self._frame(name, version))
+
+    def _frame(self, name: str, version: int) -> bytes:
+        data = b'{"version":%d,"points":[]}' % version if self.link is not None and self.link.data else None
+        return text_frame(encode(name, version, version, data=data))
 
     def answer_next(self) -> None:
         """Answer the oldest request."""
@@ -339,7 +347,7 @@ class Server:
         self.sent.append(text_frame(messages.subscribed(request_id, mine, refused)))
         for name, version in mine.items():
             if (version or 0) > (known[name] or 0):
-                self.sent.append(text_frame(encode(name, version or 0, version or 0)))
+                self.sent.append(self._frame(name, version or 0))
 
     def revoke(self, partition: int) -> None:
         """Lose a partition to another server of the group."""
@@ -364,7 +372,7 @@ class Server:
 class World:
     """Two servers of one group, a proxy, and the versions at the source."""
 
-    def __init__(self, *, limit: int = 128) -> None:
+    def __init__(self, *, limit: int = 128, budget: DataBudget | None = None) -> None:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
         self.fanout = Fanout()
@@ -373,7 +381,7 @@ class World:
         self.latest: dict[str, int] = {}
         self.version = START
         self.router = Router(1, AllowList(["127.0.0.0/8"]))
-        self.shared = SharedProxy(self.fanout, self.router, self.clock, self.timers.later, limit=limit)
+        self.shared = SharedProxy(self.fanout, self.router, self.clock, self.timers.later, limit=limit, budget=budget)
         self.assigned = dict(enumerate(self.servers))
         for partition, url in self.assigned.items():
             self.servers[url].partitions.add(partition)

@@ -1,8 +1,17 @@
 import json
+from pathlib import Path
 
 import pytest
 
-from deploy.topology import BadTopology, ClientAccess, Mode, client_access, overridden, parse_settings
+from deploy.topology import (
+    BadTopology,
+    ClientAccess,
+    Mode,
+    client_access,
+    has_anonymous_plan,
+    overridden,
+    parse_settings,
+)
 from tests.unit.deploy.topology.topologies import topology
 
 
@@ -66,3 +75,31 @@ def test_keys_that_are_added_are_not_said_to_have_no_effect() -> None:
 def test_one_process_alone_gets_no_other_rule() -> None:
     with pytest.raises(BadTopology, match="--set: diem_Proxy_ANONYMOUS is the same for all processes"):
         parse_settings(["proxy-1:diem_Proxy_ANONYMOUS=on"])
+
+
+@pytest.mark.parametrize(
+    ("reads", "plan", "trusted", "expected"),
+    [
+        ("auto", False, True, "auto"),
+        ("auto", False, False, "off"),
+        ("on", False, False, "on"),
+        ("off", False, True, "off"),
+        ("on", True, True, "off"),
+    ],
+)
+def test_data_goes_without_a_token_to_those_who_may_read_it_without_a_key(
+    reads: str, plan: bool, trusted: bool, expected: str
+) -> None:
+    access = client_access({"DIEM_DATA_ANONYMOUS_READS": reads}, anonymous_plan=plan)
+    assert access.anonymous_data(trusts_loopback=trusted) == expected
+
+
+def test_a_plan_for_readers_without_a_key_is_found_in_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "diem.toml"
+    file.write_text('[[plan]]\nname = "standard"\n[[plan]]\nname = "anonymous"\nper_minute = 60\n')
+    assert has_anonymous_plan(file)
+    file.write_text('[[plan]]\nname = "standard"\n')
+    assert not has_anonymous_plan(file)
+    file.write_text("not toml")
+    assert not has_anonymous_plan(file)
+    assert not has_anonymous_plan(None)

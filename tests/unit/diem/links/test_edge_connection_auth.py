@@ -35,12 +35,21 @@ FORBIDDEN = {"code": "forbidden", "message": "not covered by the token"}
 class Server:
     """A server whose clients need tokens, unless ``anonymous`` says otherwise, on a manual clock."""
 
-    def __init__(self, *, anonymous: Anonymous = "off", everyone: bool = False, per_user: int = 20) -> None:
+    def __init__(
+        self,
+        *,
+        anonymous: Anonymous = "off",
+        anonymous_data: Anonymous = "auto",
+        everyone: bool = False,
+        per_user: int = 20,
+    ) -> None:
         self.clock = ManualClock(0.0, int(NOW * 1000))
         self.verifier = Verifier([ISSUER.key])
         self.hub = FeedHub(everyone=everyone)
         self.auth = ClientAuth(self.clock, self.verifier)
-        admission = Admission(AdmissionRules(anonymous=anonymous, tokens=True, per_user=per_user))
+        admission = Admission(
+            AdmissionRules(anonymous=anonymous, anonymous_data=anonymous_data, tokens=True, per_user=per_user)
+        )
         self.edge = Edge(self.hub.fanout, admission, EdgeRules("s", "single"), HubService(self.hub), self.auth)
         self.edge.publish_status(live=True, since="-")
         self.edge.ready = True
@@ -53,7 +62,11 @@ class Server:
         for name in names:
             self.changes += 1
             change = Change(
-                self.changes, name.encode(), START + self.changes, 0, encode(name, START + self.changes, START)
+                self.changes,
+                name.encode(),
+                START + self.changes,
+                0,
+                encode(name, START + self.changes, START, data=b'{"points":[]}'),
             )
             self.hub.batch(Batch("store", self.changes + 1, iter([change])))
 
@@ -352,3 +365,41 @@ async def test_user_who_has_sent_all_messages_is_refused_at_another_address_what
             assert (code, reason.partition("=")[0]) == (4003, "retry")
         async with server.client(ISSUER.token(sub="bob"), there) as other:
             assert (await other.ask(subscribe(1, "/dam/a")))["type"] == "subscribed"
+
+
+def asking(request_id: int, *names: str) -> dict[str, Any]:
+    return {**subscribe(request_id, *names), "data": True}
+
+
+@pytest.mark.parametrize("rule", ["auto", "on", "off"])
+async def test_data_is_sent_without_a_token_only_as_the_setting_says(rule: Anonymous) -> None:
+    async with serving(anonymous="auto", anonymous_data=rule) as server:
+        server.put("/dam/a")
+        async with server.client() as client:
+            await client.ask(asking(1, "/dam/a"))
+            assert ("data" in await client.receive()) is (rule != "off")
+            server.put("/dam/a")
+            assert ("data" in await client.receive()) is (rule != "off")
+
+
+async def test_a_token_gives_data_of_what_it_covers() -> None:
+    async with serving(anonymous="auto", anonymous_data="off") as server:
+        server.put("/dam/a", "/load/a")
+        async with server.client(ISSUER.token()) as client:
+            answer = await client.ask(asking(1, "/dam/a", "/load/a"))
+            assert answer["rejected"] == {"/load/a": FORBIDDEN}
+            update = await client.receive()
+            assert (update["endpoint"], update["data"]) == ("/dam/a", {"points": []})
+            server.put("/load/a")
+            assert await client.receives_nothing()
+
+
+async def test_a_token_that_comes_later_gives_data_to_later_subscriptions() -> None:
+    async with serving(anonymous="auto", anonymous_data="off") as server:
+        server.put("/dam/a")
+        async with server.client() as client:
+            await client.ask(asking(1, "/dam/a"))
+            assert "data" not in await client.receive()
+            await client.ask(auth(2, ISSUER.token()))
+            await client.ask(asking(3, "/dam/a"))
+            assert "data" in await client.receive()

@@ -6,6 +6,7 @@ DiemError
 │   └── TokenRevoked
 ├── BadKeySet
 └── KeysUnavailable
+    └── KeysMissing
 """
 
 from dataclasses import dataclass
@@ -53,6 +54,16 @@ class BadKeySet(DiemError):
 @dataclass(eq=False)
 class KeysUnavailable(DiemError):
     """A JWK Set cannot be read now."""
+
+    template = "{reason}"
+    retriable = True
+
+    reason: str
+
+
+@dataclass(eq=False)
+class KeysMissing(KeysUnavailable):
+    """A file with a JWK Set does not exist, perhaps not yet."""
 
     template = "{reason}"
     retriable = True

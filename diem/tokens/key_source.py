@@ -17,7 +17,7 @@ from diem.process.auth import foreign_owner
 from diem.process.backoff import Backoff
 from diem.process.clock import Clock, SystemClock
 from diem.process.listeners import is_loopback
-from diem.tokens.errors import BadKeySet, KeysUnavailable
+from diem.tokens.errors import BadKeySet, KeysMissing, KeysUnavailable
 from diem.tokens.key_set import MAX_DOCUMENT_BYTES, KeySet, parse_key_set
 from diem.tokens.verifier import Verifier
 
@@ -31,6 +31,8 @@ POLL_FILE_S: Final = 5.0
 TIMEOUT_S: Final = 10.0
 """Time limit of one request."""
 RETRY_BASE_S: Final = 0.5
+FILE_GRACE_S: Final = 10.0
+"""Time for a file to come into being: at the start of a system, that of the Data Service is not there yet."""
 _MAX_ETAG: Final = 256
 
 OnRevoked = Callable[[frozenset[str]], None]
@@ -87,6 +89,8 @@ class KeyFile:
                 if status.st_mode & 0o022:
                     raise KeysUnavailable("others may write it: run chmod go-w")
                 content = file.read(MAX_DOCUMENT_BYTES + 1)
+        except FileNotFoundError as error:
+            raise KeysMissing(error.strerror or str(error)) from error
         except OSError as error:
             raise KeysUnavailable(error.strerror or str(error)) from error
         found = parse_key_set(content, secrets=not status.st_mode & 0o077)
@@ -269,13 +273,19 @@ class KeySource:
 
     async def _poll(self, each: "_PolledLocation") -> None:
         backoff = Backoff(RETRY_BASE_S, POLL_URL_S)
+        awaited_until = self._clock.monotonic() + FILE_GRACE_S
         while True:
             try:
                 self._update(each, await each.location.poll())
             except (BadKeySet, KeysUnavailable) as error:
                 each.failures += 1
-                if each.error != str(error):
-                    each.error = str(error)
+                each.error = str(error)
+                grace_s = awaited_until - self._clock.monotonic()
+                if isinstance(error, KeysMissing) and each.content is None and grace_s > 0:
+                    await self._pause(min(backoff.next_delay(), grace_s))
+                    continue
+                if each.reported != each.error:
+                    each.reported = each.error
                     _logger.warning("keys of client tokens not read", location=each.location.name, error=each.error)
                 await self._pause(backoff.next_delay())
             else:
@@ -285,8 +295,9 @@ class KeySource:
     def _update(self, each: "_PolledLocation", found: KeySet | None) -> None:
         """Record a successful poll; None: the content has not changed."""
         each.checked_at = self._clock.monotonic()
-        if each.error is not None:
-            each.error = None
+        each.error = None
+        if each.reported is not None:
+            each.reported = None
             _logger.info("keys of client tokens read again", location=each.location.name)
         if found is None or found == each.content:
             return
@@ -307,7 +318,7 @@ class KeySource:
 class _PolledLocation:
     """A location and what is known of it."""
 
-    __slots__ = ("checked_at", "content", "error", "failures", "location")
+    __slots__ = ("checked_at", "content", "error", "failures", "location", "reported")
 
     def __init__(self, location: Location) -> None:
         self.location = location
@@ -317,6 +328,8 @@ class _PolledLocation:
         """Monotonic time of the last successful poll."""
         self.error: str | None = None
         """Of the last poll, if it failed."""
+        self.reported: str | None = None
+        """The error that the log has, until a poll succeeds."""
         self.failures = 0
 
 

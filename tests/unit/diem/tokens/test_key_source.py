@@ -5,11 +5,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from diem.errors import ConfigurationError
 from diem.process.clock import ManualClock
 from diem.process.metrics import Sample
-from diem.tokens.errors import BadKeySet, KeysUnavailable, TokenInvalid
+from diem.tokens.errors import BadKeySet, KeysMissing, KeysUnavailable, TokenInvalid
 from diem.tokens.key_set import MAX_DOCUMENT_BYTES, KeySet
 from diem.tokens.key_source import POLL_FILE_S, POLL_URL_S, KeyFile, KeySource, KeyUrl, location_of
 from diem.tokens.verifier import Verifier
@@ -65,8 +66,9 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_a_directory_and_a_pipe_are_reported(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("missing", ".", "pipe"):
-        with pytest.raises(KeysUnavailable):
+        with pytest.raises(KeysUnavailable) as caught:
             KeyFile(tmp_path / name).read()
+        assert isinstance(caught.value, KeysMissing) == (name == "missing")
 
 
 class Server:
@@ -283,6 +285,31 @@ async def test_a_recovered_location_has_no_error() -> None:
         "revoked": 0,
         "locations": [{"location": "place", "age_seconds": 20.0, "error": None}],
     }
+
+
+async def test_a_file_has_ten_seconds_to_come_into_being_before_one_line_says_that_it_is_missing() -> None:
+    with capture_logs() as lines:
+        bench = Bench(Place(KeysMissing("no such file"), KeysMissing("no such file"), KeySet((A.key,))))
+        await bench.run()
+        assert bench.accepts(A)
+    assert sum(bench.pauses[:2]) < 10.0
+    assert [line["log_level"] for line in lines] == ["info"]
+
+    with capture_logs() as lines:
+        bench = Bench(Place(*[KeysMissing("no such file")] * 60, KeySet((A.key,))))
+        await bench.run()
+    assert [line["event"] for line in lines] == [
+        "keys of client tokens not read",
+        "keys of client tokens read again",
+        "keys of client tokens",
+    ]
+    assert any(sum(bench.pauses[:count]) == pytest.approx(10.0) for count in range(60)), "not at the next poll only"
+
+
+async def test_a_file_that_vanishes_is_reported_at_once() -> None:
+    with capture_logs() as lines:
+        await Bench(Place(KeySet((A.key,)), KeysMissing("no such file"))).run()
+    assert [line["log_level"] for line in lines] == ["info", "warning"]
 
 
 async def test_a_location_that_fails_does_not_delay_another() -> None:

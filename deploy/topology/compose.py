@@ -229,6 +229,10 @@ def _composite(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict
     return {
         "DIEM_COMPOSITE_NUMBER": str(slot.number),
         "DIEM_COMPOSITE_PAIRS": str(options.servers),
+        # In mode xz, composites are scaled, not the pairs of each.
+        "DIEM_COMPOSITE_MAX_PAIRS": str(
+            sizes_of(options).max_servers if options.mode is Mode.Z_COMPOSITE else options.servers
+        ),
         "DIEM_COMPOSITE_MODE": str(options.mode),
         "DIEM_COMPOSITE_PROXY": options.proxy or ProxyMode.SHARED,
         **_edge("COMPOSITE", options, ports),

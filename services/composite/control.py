@@ -9,7 +9,6 @@ from diem.links.internal import InternalConnection
 from diem.process import security_log
 from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.protocol.codes import Close
-from services.composite.plan import MAX_PAIRS
 
 SUBPROTOCOL: Final = "diem.control.v1"
 PATH: Final = "/control"
@@ -19,15 +18,17 @@ MAX_LINKS: Final = 8
 class ControlChannel:
     """Handler of the control channel.
 
-    ``{"pairs": N}`` sets the number of pairs, ``{}`` queries it; both are answered with ``{"pairs": N}``. Anything else
-    is answered with ``{"error": "..."}`` and changes nothing. At most :data:`MAX_LINKS` links are open at once.
+    ``{"pairs": N}`` sets the number of pairs, at most ``most``, ``{}`` queries it; both are answered with
+    ``{"pairs": N}``. Anything else is answered with ``{"error": "..."}`` and changes nothing. At most
+    :data:`MAX_LINKS` links are open at once.
     """
 
     subprotocol = SUBPROTOCOL
 
-    def __init__(self, pairs: Callable[[], int], scale: Callable[[int], None]) -> None:
+    def __init__(self, pairs: Callable[[], int], scale: Callable[[int], None], most: int) -> None:
         self._pairs = pairs
         self._scale = scale
+        self._most = most
         self._links: set[InternalConnection] = set()
 
     @property
@@ -67,7 +68,7 @@ class ControlChannel:
         if request == {}:
             return None
         pairs = request.get("pairs") if isinstance(request, dict) and len(request) == 1 else None
-        if type(pairs) is not int or not 1 <= pairs <= MAX_PAIRS:
-            return f'expected {{"pairs": N}} with N from 1 to {MAX_PAIRS}, or {{}}'
+        if type(pairs) is not int or not 1 <= pairs <= self._most:
+            return f'expected {{"pairs": N}} with N from 1 to {self._most}, or {{}}'
         self._scale(pairs)
         return None

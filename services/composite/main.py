@@ -59,7 +59,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             "url": f"ws://{plan.host}:{plan.port}/ws",
             **composite.status(),
         },
-        channels={PATH: ControlChannel(lambda: composite.pairs, composite.scale)},
+        channels={PATH: ControlChannel(lambda: composite.pairs, composite.scale, settings.most_pairs)},
         sockets=settings.internal_sockets,
         tls=internal_tls(settings, settings.internal_host, life.on_reload),
         addresses=settings.internal_addresses,
@@ -111,6 +111,7 @@ def _plan(settings: Settings, port: int) -> CompositePlan:
         proxy=settings.proxy,
         host=settings.host,
         port=port,
+        max_pairs=settings.most_pairs,
         drain_seconds=settings.drain_seconds,
         edge={
             name: value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -1,5 +1,6 @@
 """The children of a composite, and the settings of each. Pure."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,8 @@ class CompositePlan:
     drain_seconds: float = 3.0
     edge: Mapping[str, str] = field(default_factory=dict)
     sockets: Path | None = None
+    max_pairs: int = 1
+    """Pairs that it may ever have: the metadata service and the proxy dial their servers and nothing else."""
 
 
 def child_names(pairs: int) -> tuple[str, ...]:
@@ -54,6 +57,9 @@ def child_names(pairs: int) -> tuple[str, ...]:
 def children(plan: CompositePlan, pairs: int, ports: Callable[[str], Ports]) -> tuple[Child, ...]:
     """Return the children of a composite of ``pairs`` pairs; ``ports`` must always return the same ports for a name."""
     planned = []
+    # Also those of pairs that do not run now: a child keeps its settings when the number of pairs changes.
+    most = range(1, max(pairs, plan.max_pairs) + 1)
+    servers = [f"{HOST}/32:{ports(f'websocket-{number}').internal}" for number in most]
     for name in child_names(pairs):
         process, _, number = name.partition("-")
         own = ports(name)
@@ -68,6 +74,7 @@ def children(plan: CompositePlan, pairs: int, ports: Callable[[str], Ports]) -> 
             **environment.listeners(process, own),
             **_access(plan, process),
             **_environment(plan, process, number, ports),
+            **_allowed(process, servers),
         }
         stage = StopStage.EDGE if process == "proxy" else StopStage[process.upper()]
         planned.append(Child(name, process, stage, own.internal or 0, env))
@@ -91,6 +98,13 @@ def _access(plan: CompositePlan, process: str) -> dict[str, str]:
     return environment.access(process, {**plan.edge, **closed})
 
 
+def _allowed(process: str, servers: list[str]) -> dict[str, str]:
+    """Return the rules for what a child may dial: the internal listeners of ``servers``."""
+    if process not in {"metadata", "proxy"}:
+        return {}
+    return {f"DIEM_{process.upper()}_ALLOWED": json.dumps(servers)}
+
+
 def _drain_seconds(plan: CompositePlan, process: str) -> float:
     # The other children stop after the proxy, within the same time; without clients they need little of it.
     return plan.drain_seconds / 2 if process == "proxy" else plan.drain_seconds
@@ -108,7 +122,7 @@ def _environment(plan: CompositePlan, process: str, number: str, ports: Callable
         return environment.websocket(number, plan.mode, ports(f"bridge-{number}")) | data
     return {
         **{f"DIEM_PROXY_{name}": value for name, value in plan.edge.items()},
-        **environment.proxy(plan.number, plan.proxy, ports("metadata"), [f"{HOST}/32"]),
+        **environment.proxy(plan.number, plan.proxy, ports("metadata"), []),
         "DIEM_PROXY_CLONE": str(plan.number),
         "DIEM_PROXY_SCALING": plan.mode,
         "DIEM_PROXY_HOST": plan.host,

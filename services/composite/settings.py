@@ -24,6 +24,9 @@ class Settings(EdgeSettings, KafkaSettings):
     pairs: int = Field(
         default=2, ge=1, le=MAX_PAIRS, description="Pairs of bridge and server at the start; they share the partitions."
     )
+    max_pairs: int = Field(
+        default=8, ge=1, le=MAX_PAIRS, description="Most pairs that it can be scaled to; at least those at the start."
+    )
     mode: Literal["z-composite", "xz"] = Field(default="z-composite", description="Scaling mode reported to clients.")
     proxy: Literal["shared", "passthrough"] = Field(
         default="shared",
@@ -31,6 +34,11 @@ class Settings(EdgeSettings, KafkaSettings):
     )
     port: int = Field(default=8601, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
     internal_port: int = Field(default=9601, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
+
+    @property
+    def most_pairs(self) -> int:
+        """Pairs for whose servers ports are reserved from the start."""
+        return max(self.pairs, self.max_pairs)
 
     @property
     def process_name(self) -> str:

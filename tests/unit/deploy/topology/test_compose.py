@@ -338,6 +338,7 @@ def test_composite_gets_its_number_its_pairs_and_kafka() -> None:
     assert (variables["DIEM_COMPOSITE_PORT"], variables["DIEM_COMPOSITE_INTERNAL_PORT"]) == ("8601", "9601")
     assert variables["DIEM_KAFKA_BOOTSTRAP_SERVERS"] == "h:1"
     xz = topology(Mode.XZ, 3, clones=2, kafka=CLUSTER)
+    assert (variables["DIEM_COMPOSITE_MAX_PAIRS"], env(xz, "composite-1")["DIEM_COMPOSITE_MAX_PAIRS"]) == ("8", "3")
     assert [env(xz, f"composite-{n}")["DIEM_COMPOSITE_PAIRS"] for n in (1, 2, 8)] == ["3", "3", "3"]
     assert env(xz, "composite-2")["DIEM_COMPOSITE_MODE"] == "xz"
     assert xz.client_urls(2) == ("ws://127.0.0.1:8000/ws",)

@@ -24,7 +24,7 @@ Dial = Callable[..., Any]
 @asynccontextmanager
 async def served(tmp_path: Path, pairs: list[int]) -> AsyncIterator[tuple[ControlChannel, Dial, InternalListener]]:
     key = SharedKey.create(tmp_path / "key")
-    control = ControlChannel(lambda: pairs[-1], pairs.append)
+    control = ControlChannel(lambda: pairs[-1], pairs.append, 64)
     listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, channels={PATH: control})
     await listener.start()
 

@@ -88,6 +88,21 @@ def test_metadata_service_watches_the_group_of_its_composite_only() -> None:
     assert (settings["HOST"], settings["PORT"]) == ("127.0.0.1", str(PORTS["metadata"].public))
 
 
+@pytest.mark.parametrize("pairs", [1, 3])
+def test_metadata_service_and_proxy_dial_the_servers_that_there_may_ever_be_and_nothing_else(pairs: int) -> None:
+    made = {child.name: own(child) for child in children(replace(PLAN, max_pairs=3), pairs, PORTS.__getitem__)}
+    servers = [f"127.0.0.1/32:{PORTS[f'websocket-{number}'].internal}" for number in (1, 2, 3)]
+    assert json.loads(made["metadata"]["ALLOWED"]) == json.loads(made["proxy"]["ALLOWED"]) == servers
+    rules = AllowList(servers)
+    assert rules.admits(made["bridge-1"]["SERVER_INTERNAL_URL"])
+    assert not rules.admits(f"ws://127.0.0.1:{PORTS['bridge-1'].internal}/ws")
+
+
+def test_ports_are_reserved_for_the_pairs_at_the_start_if_they_are_more() -> None:
+    assert Settings(pairs=20).most_pairs == 20
+    assert composite._plan(Settings(pairs=2, max_pairs=5), 8603).max_pairs == 5
+
+
 def test_proxy_has_the_public_port_and_the_admission_rules() -> None:
     proxy = planned(1)["proxy"]
     assert own(proxy) == {
@@ -100,7 +115,7 @@ def test_proxy_has_the_public_port_and_the_admission_rules() -> None:
         "INTERNAL_HOST": "127.0.0.1",
         "INTERNAL_PORT": str(PORTS["proxy"].internal),
         "METADATA_URLS": f'["ws://127.0.0.1:{PORTS["metadata"].internal}/watch"]',
-        "ALLOWED": '["127.0.0.1/32"]',
+        "ALLOWED": f'["127.0.0.1/32:{PORTS["websocket-1"].internal}"]',
         "ORIGINS": "[]",
         "PAGE_PORT": "8080",
     }

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 from tests.load.bench import Goal
+from tests.load.injection.attack import ATTACK, MORE_SECONDS
 from tests.load.injection.repartition import SMOOTH, SOON_SECONDS
 from tests.load.scenario import Scenario
 from tests.oracle import Bounds, Report, judge, read_history
@@ -41,6 +42,9 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
         if not fault.excuses:
             limit = SOON_SECONDS if fault.kind in SMOOTH else bounds.t_conv
         goals.append(Goal(f"time behind, {fault.kind}", "s", limit, round(behind, 2)))
+        if fault.kind == ATTACK:
+            more = round(behind - steady.get("max", 0.0), 2)
+            goals.append(Goal("attack, longest time behind, more than without it", "s", MORE_SECONDS, more))
         if fault.kind in FELT:
             least = round((fault.end - fault.start) / 2, 2)
             goals.append(Goal(f"{fault.kind} was felt, time behind", "s", least, round(behind, 2), at_least=True))

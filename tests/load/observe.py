@@ -13,7 +13,7 @@ from tests.load.bench import BUILD, Goal
 from tests.load.client_process import ClientProcess
 from tests.load.environment import running_scene
 from tests.load.goals import controls, goals_of
-from tests.load.injection import FAULTS, LEARNED, Scene
+from tests.load.injection import ATTACK, FAULTS, LEARNED, Scene
 from tests.load.logs import SAID, tracebacks
 from tests.load.progress import Display
 from tests.load.scenario import Outcome, Scenario
@@ -44,6 +44,7 @@ LONG_SECONDS = {
     "rebalance-storm": 75.0,
     "metadata-down": 38.0,
     LEARNED: 240.0,
+    ATTACK: 45.0,
 }
 
 

@@ -146,6 +146,12 @@ class System:
         return f"http://127.0.0.1:{self.process('data').public_port}"
 
     @property
+    def page(self) -> tuple[str, int]:
+        """Host and port of the address for pages: of the Data Service, or nginx."""
+        url = urlsplit(self.described()["urls"]["page"])
+        return url.hostname or "", url.port or 0
+
+    @property
     def servers(self) -> list[tuple[str, int, str]]:
         """Host, port and path of the addresses for clients: all WebSocket servers, or nginx."""
         urls = map(urlsplit, self.described()["urls"]["websocket"])

@@ -1,5 +1,15 @@
 from diem.protocol.update import version_of
-from tests.load.injection import FAULTS, LEARNED, MODES, ONE_BROKER, PARTITIONED, REPARTITIONS, THREE_BROKERS, faults_of
+from tests.load.injection import (
+    ATTACK,
+    FAULTS,
+    LEARNED,
+    MODES,
+    ONE_BROKER,
+    PARTITIONED,
+    REPARTITIONS,
+    THREE_BROKERS,
+    faults_of,
+)
 from tests.load.injection.poison import bad_records, unresynced
 from tests.oracle import Event, History, Kind
 
@@ -8,7 +18,7 @@ SINCE = 100.0
 
 def test_every_fault_of_every_mode_exists() -> None:
     named = {fault for mode in MODES for fault in faults_of(mode)} | {*ONE_BROKER, *THREE_BROKERS}
-    named |= {*REPARTITIONS, LEARNED}
+    named |= {*REPARTITIONS, LEARNED, ATTACK}
     assert named | {fault for faults in PARTITIONED.values() for fault in faults} == FAULTS.keys()
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tests.load.injection import groups, kafka, links
+from tests.load.injection.attack import ATTACK, attacked
 from tests.load.injection.links import FEED, UPSTREAM
 from tests.load.injection.poison import poison
 from tests.load.injection.processes import kill, rescale, wipe
@@ -13,6 +14,7 @@ from tests.load.injection.traffic_plan import LEARNED, learned_plan
 from tests.oracle.accounting import WIPE
 
 __all__ = [
+    "ATTACK",
     "CUTS",
     "FAULTS",
     "LEARNED",
@@ -59,6 +61,7 @@ FAULTS: Final[Mapping[str, Inject]] = {
     "all-brokers-down": kafka.all_down,
     **REPARTITIONS,
     LEARNED: learned_plan,
+    ATTACK: attacked,
 }
 """Every fault by name; each returns when the affected part is back in service."""
 

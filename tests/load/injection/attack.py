@@ -1,0 +1,210 @@
+"""Attackers at the public addresses, beside clients that must not notice, and newcomers who are served as before."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import cycle
+from time import monotonic
+from typing import Any, Final
+
+import httpx
+import orjson
+from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
+from websockets.typing import Subprotocol
+
+from diem.protocol.messages import SUBPROTOCOL
+from tests.load.attackers import Plan
+from tests.load.bench import Goal
+from tests.load.credentials import Credentials
+from tests.load.injection.repartition import lost
+from tests.load.injection.scene import Scene
+from tests.oracle.history import Fault
+from tests.oracle.judge import quantiles
+
+ATTACK: Final = "attack"
+MORE_SECONDS: Final = 1.0
+"""How much longer than without an attack an honest client may wait."""
+SECONDS, QUICK_SECONDS = 30.0, 6.0
+"""Duration of the attack."""
+CALM_SECONDS, QUICK_CALM_SECONDS = 8.0, 3.0
+"""Duration of the newcomers' visits before and after it."""
+CUT_SECONDS: Final = 10.0 + 2.0
+"""Longest life of a connection whose second request never ends, with the time to notice its end."""
+PER_ADDRESS: Final = 50
+"""Connections of an address, also of those of this machine in these runs."""
+VISIT_SECONDS: Final = 0.25
+ANSWER_SECONDS: Final = 10.0
+ADDRESSES: Final = tuple(f"127.0.2.{number}" for number in range(1, 17))
+ATTACKS: Final = ("slow_request", "churn", "burst", "forge_names", "forge_tokens")
+
+
+def variables_of(names: Sequence[str]) -> dict[str, str]:
+    """Return the variables of all processes if there is an attack among ``names``: no address has more than others."""
+    return {"DIEM_DATA_CONNECTIONS_PER_ADDRESS_LOOPBACK": str(PER_ADDRESS)} if ATTACK in names else {}
+
+
+@dataclass
+class Visits:
+    """Newcomers of a time: how long each waited until it was served, in seconds."""
+
+    subscribed: list[float] = field(default_factory=list)
+    read: list[float] = field(default_factory=list)
+    failed: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def slowest(self) -> float:
+        """The longest of all waits; 0 without any."""
+        return max([*self.subscribed, *self.read], default=0.0)
+
+    def figures(self) -> dict[str, object]:
+        """Return the distribution of the waits, and the failures."""
+        waits = {"subscribed_s": quantiles(self.subscribed), "read_s": quantiles(self.read)}
+        return {**waits, "failed": dict(self.failed)}
+
+
+class Newcomers:
+    """Honest clients that come while others attack: one subscribes and one reads, every quarter of a second."""
+
+    def __init__(self, scene: Scene, token: str) -> None:
+        host, port, path = scene.system.servers[0]
+        self._websocket = f"ws://{host}:{port}{path}"
+        self._rest = "http://{}:{}".format(*scene.system.page)
+        self._names = cycle(scene.writer.endpoints)
+        self._addresses = cycle(ADDRESSES)
+        self._token = token
+
+    async def visit(self, seconds: float) -> Visits:
+        """Send newcomers for some time; return when all have been served, or have given up."""
+        visits, end = Visits(), monotonic() + seconds
+        async with asyncio.TaskGroup() as tasks:
+            while monotonic() < end:
+                address = next(self._addresses)
+                tasks.create_task(self._timed(self._subscribe(address), visits.subscribed, visits))
+                tasks.create_task(self._timed(self._read(address), visits.read, visits))
+                await asyncio.sleep(VISIT_SECONDS)
+        return visits
+
+    async def _timed(self, visit: Coroutine[Any, Any, None], waits: list[float], visits: Visits) -> None:
+        start = monotonic()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await visit
+        except (OSError, TimeoutError, WebSocketException, httpx.HTTPError) as error:
+            visits.failed[f"{type(error).__name__}: {error}"[:100]] += 1
+        waits.append(monotonic() - start)
+
+    async def _subscribe(self, address: str) -> None:
+        protocols = [Subprotocol(SUBPROTOCOL), Subprotocol(f"bearer.{self._token}")]
+        async with connect(
+            self._websocket, proxy=None, compression=None, subprotocols=protocols, local_addr=(address, 0)
+        ) as link:
+            await link.send(
+                orjson.dumps({"type": "subscribe", "id": 1, "endpoints": {next(self._names): None}}).decode()
+            )
+            while orjson.loads(await link.recv())["type"] != "subscribed":
+                pass
+
+    async def _read(self, address: str) -> None:
+        transport = httpx.AsyncHTTPTransport(local_address=address, verify=False)
+        async with httpx.AsyncClient(transport=transport, timeout=ANSWER_SECONDS, trust_env=False) as http:
+            answer = await http.get(
+                f"{self._rest}/v1/data{next(self._names)}", headers={"Authorization": f"Bearer {self._token}"}
+            )
+            if answer.status_code not in (httpx.codes.OK, httpx.codes.GONE):
+                answer.raise_for_status()
+
+
+async def attacked(scene: Scene) -> Fault:
+    """Attack for a time. No honest client may notice, and newcomers are served before, meanwhile and afterwards."""
+    system = scene.system
+    async with httpx.AsyncClient(base_url=system.rest, trust_env=False) as http:
+        token = await Credentials(http, await system.create_api_key()).token()
+        # Users of their own: the limits of users concern no newcomer.
+        customers = Credentials(http, await system.create_api_key())
+        names = scene.writer.endpoints[:1]
+        users = [await customers.token(subject=user, prefixes=names) for user in ("first", "second")]
+    newcomers = Newcomers(scene, token)
+    seconds, calm = (QUICK_SECONDS, QUICK_CALM_SECONDS) if scene.quick else (SECONDS, CALM_SECONDS)
+    before = await newcomers.visit(calm)
+    plan = Plan(
+        websocket=system.servers[0],
+        rest=system.page,
+        token=users[0],
+        other_token=users[1],
+        endpoints=scene.writer.endpoints,
+        seed=scene.seed,
+    )
+    start = monotonic()
+    async with _attackers(plan) as counts:
+        during = await newcomers.visit(seconds)
+    end = monotonic()
+    after = await newcomers.visit(calm)
+    visits = {"before": before, "during": during, "after": after}
+    scene.figures[ATTACK] = {
+        "seconds": round(end - start, 1),
+        "counts": dict(counts),
+        "newcomers": {name: each.figures() for name, each in visits.items()},
+    }
+    scene.goals.extend(_goals(counts, visits, seconds))
+    scene.later.append(
+        lambda history: Goal("attack, connections of honest clients lost", "", 0, lost(history, start, end))
+    )
+    return Fault(ATTACK, "public addresses", start, end, excuses=False)
+
+
+def _goals(counts: Counter[str], visits: dict[str, Visits], seconds: float) -> Iterable[Goal]:
+    before, during = visits["before"], visits["during"]
+    idle = [name for name in ATTACKS if not counts[f"{name}: attempts"]]
+    failed = sum(during.failed.values()) + sum(visits["after"].failed.values())
+    yield Goal(
+        "attack, longest wait of a newcomer, more than before",
+        "s",
+        MORE_SECONDS,
+        round(during.slowest - before.slowest, 2),
+    )
+    yield Goal("attack, newcomers that were not served", "", 0, failed)
+    yield Goal("attack, forged tokens that were accepted", "", 0, counts["forge_tokens: ACCEPTED"])
+    yield Goal("attack, forged tokens that were refused", "", 1, _refused(counts, "forge_tokens"), at_least=True)
+    yield Goal("attack, bursts that were ended", "", 1, _refused(counts, "burst"), at_least=True)
+    yield Goal("attack, clients of one address at a time", "", PER_ADDRESS, counts["hold websocket: at most"])
+    yield Goal(f"attack, kinds that attempted nothing {idle or ''}".strip(), "", 0, len(idle))
+    if seconds > CUT_SECONDS:
+        longest = counts["slow_request: longest, ms"] / 1000
+        yield Goal("attack, longest life of a request that never ends", "s", CUT_SECONDS, longest)
+        ended = counts["slow_request: ended by the server"]
+        yield Goal("attack, requests that never end were ended", "", 1, ended, at_least=True)
+
+
+def _refused(counts: Counter[str], attack: str) -> int:
+    """Return how often the server refused or closed, by status and close code."""
+    return sum(counts[name] for name in counts if name.startswith(f"{attack}: ") and name.split()[-1].isdigit())
+
+
+@asynccontextmanager
+async def _attackers(plan: Plan) -> AsyncIterator[Counter[str]]:
+    """Run the attackers until the block ends; the counts are complete afterwards."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.load.attackers", stdin=pipe, stdout=pipe
+    )
+    assert process.stdin is not None
+    counts: Counter[str] = Counter()
+    try:
+        process.stdin.write(plan.model_dump_json().encode() + b"\n")
+        yield counts
+        process.stdin.close()
+        assert process.stdout is not None
+        async with asyncio.timeout(ANSWER_SECONDS * 3):
+            counts.update(orjson.loads(await process.stdout.read()))
+    finally:
+        if process.returncode is None:
+            process.stdin.close()
+            try:
+                await asyncio.wait_for(process.wait(), ANSWER_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()

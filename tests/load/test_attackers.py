@@ -1,0 +1,69 @@
+"""Attackers do what they should, against a small system that refuses it."""
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from diem.tokens.errors import TokenInvalid
+from diem.tokens.verifier import Verifier
+from tests.load.attackers import Attackers, Plan, Refused, forged_tokens
+from tests.support.patience import PATIENCE_S
+from tests.support.small import System, small_system
+from tests.support.tokens import Issuer, key_set
+
+ISSUER = Issuer()
+VALID = ISSUER.token(time.time(), prefixes=["/load-test/000"])
+OTHER = ISSUER.token(time.time(), sub="bob", prefixes=["/load-test/000"])
+FORGED = forged_tokens(VALID, ISSUER.kid, ISSUER.jwk["x"])
+
+
+def attackers_of(system: System, token: str = VALID) -> Attackers:
+    at = ("127.0.0.1", system.settings.port)
+    plan = Plan(
+        websocket=(*at, "/ws"), rest=at, token=token, other_token=OTHER, endpoints=["/load-test/000", "/load-test/001"]
+    )
+    attackers = Attackers(plan)
+    attackers.tokens = FORGED
+    return attackers
+
+
+@pytest.mark.parametrize(("kind", "token"), FORGED, ids=[kind for kind, _ in FORGED])
+def test_forged_token_is_invalid_where_the_one_that_it_is_made_of_is_valid(kind: str, token: str) -> None:
+    verifier = Verifier([ISSUER.key])
+    assert verifier.verify(VALID, time.time()).subject == "alice"
+    with pytest.raises(TokenInvalid):
+        verifier.verify(token, time.time())
+
+
+async def test_attacks_are_refused_or_ended_and_counted(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_bytes(key_set(ISSUER))
+    async with small_system(tmp_path, anonymous="off", token_keys=[str(keys)]) as system:
+        attackers = attackers_of(system)
+        counts = attackers.counts
+        await attackers.burst("127.0.4.1")
+        assert counts["burst: 4003"] == 1
+        await attackers.churn("127.0.4.2")
+        assert counts["churn: admitted"] == 1
+        async with asyncio.timeout(PATIENCE_S):
+            await attackers.forge_names("127.0.4.3")
+        for number in range(20):
+            with contextlib.suppress(Refused):
+                await attackers.forge_tokens(f"127.0.5.{1 + number}")
+        assert counts["forge_tokens: 4501"] > 0
+        assert counts["forge_tokens: ACCEPTED"] == 0
+
+
+async def test_accepted_token_is_counted(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_bytes(key_set(ISSUER))
+    async with small_system(tmp_path, anonymous="off", token_keys=[str(keys)]) as system:
+        attackers = attackers_of(system)
+        attackers.tokens = [("valid", VALID)]
+        for number in range(6):
+            with contextlib.suppress(Refused, TimeoutError):
+                await attackers.forge_tokens(f"127.0.4.{1 + number}")
+        assert attackers.counts["forge_tokens: ACCEPTED"] > 0

@@ -4,7 +4,7 @@ import json
 import ssl
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -64,6 +64,9 @@ def watch_command(
     url: UrlOption = None,
     key_file: ApiKeyOption = None,
     token_file: TokenOption = None,
+    with_data: Annotated[
+        bool, typer.Option("--data", help="With the values; they are fetched where servers do not send them.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for every event.")] = False,
 ) -> int:
     """Print the updates of endpoints as they arrive, until Ctrl-C. For an API key, tokens are requested."""
@@ -75,7 +78,15 @@ def watch_command(
         typer.echo(text, err=True)
 
     return run_interactive(
-        lambda: watch(data_service(StateDir(state_dir), url), names, typer.echo, note, credentials, as_json=as_json)
+        lambda: watch(
+            data_service(StateDir(state_dir), url),
+            names,
+            typer.echo,
+            note,
+            credentials,
+            as_json=as_json,
+            with_data=with_data,
+        )
     )
 
 
@@ -250,8 +261,9 @@ async def watch(
     credentials: Credentials = ANONYMOUS,
     *,
     as_json: bool = False,
+    with_data: bool = False,
 ) -> None:
-    """Print updates with ``write``, and other events with ``note``, until cancelled.
+    """Print updates with ``write``, with values if ``with_data``, and other events with ``note``, until cancelled.
 
     Raises:
         BadName: a name is not valid.
@@ -267,7 +279,7 @@ async def watch(
         note(f"{name} is not in the catalogue: watching it all the same")
     last: Event | None = None
     live: bool | None = None
-    async with client_of(edges, service.base, token, service.tls) as client:
+    async with client_of(edges, service.base, token, service.tls, data=with_data) as client:
         await client.subscribe(dict.fromkeys(names))
         async for event in client:
             # The server repeats an unchanged status every 25 s.
@@ -275,6 +287,8 @@ async def watch(
                 if event.live == live:
                     continue
                 live = event.live
+            if with_data:
+                event = await _with_data(service, event, credentials, note)  # noqa: PLW2901 - the same, completed
             text = describe(event)
             if as_json:
                 write(json.dumps(as_object(event)))
@@ -287,14 +301,31 @@ async def watch(
     raise DiemError(f"the server closed the connection ({code}{': ' if reason else ''}{reason})")
 
 
+async def _with_data(service: DataService, event: Event, credentials: Credentials, note: Print) -> Event:
+    """Return an update with the current dataset, which may be newer, if it has none; ``note`` why it cannot be read."""
+    if event.kind != "update" or event.gone or event.data is not None:
+        return event
+    try:
+        fetched = json.loads(await service.get(credentials.bearer(), event.endpoint or "", "json", None))
+    except DiemError as error:
+        note(f"{event.endpoint}: {error}")
+        return event
+    return replace(event, version=fetched["version"], data=fetched)
+
+
 def client_of(
-    edges: Edges, origin: str, token: TokenFunction | None = None, tls: ssl.SSLContext | None = None
+    edges: Edges,
+    origin: str,
+    token: TokenFunction | None = None,
+    tls: ssl.SSLContext | None = None,
+    *,
+    data: bool = False,
 ) -> BaseClient:
     """Return a client for the deployment; where there are metadata services, it locates the owners of endpoints."""
     if not edges.metadata:
-        return UpdatesClient(edges.servers, origin=origin, token=token, tls=tls)
+        return UpdatesClient(edges.servers, origin=origin, token=token, tls=tls, data=data)
     hosts = {urlsplit(url).hostname or "" for url in [origin, *edges.servers]}
-    return PartitionedClient(edges.metadata, hosts=hosts, origin=origin, token=token, tls=tls)
+    return PartitionedClient(edges.metadata, hosts=hosts, origin=origin, token=token, tls=tls, data=data)
 
 
 def describe(event: Event) -> str:
@@ -303,6 +334,9 @@ def describe(event: Event) -> str:
         case "update":
             version = event.version or 0
             text = f"{event.endpoint}  {'gone' if event.gone else 'version'} {version}  {iso(version)}"
+            if event.data is not None:
+                values = (point["value"] for point in event.data["points"])
+                text += f"  {event.data['unit']}: {' '.join('-' if value is None else str(value) for value in values)}"
         case "subscribed":
             held = "nothing there yet" if event.version is None else f"version {event.version} is there"
             text = f"{event.endpoint}  subscribed, {held}"
@@ -328,6 +362,7 @@ def as_object(event: Event) -> dict[str, Any]:
         "endpoint": event.endpoint,
         "version": event.version,
         "gone": event.gone or None,
+        "data": event.data,
         "live": event.live,
         "code": event.code,
         "message": event.message or None,

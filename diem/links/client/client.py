@@ -33,6 +33,8 @@ class Event:
     version: int | None = None
     """Of an update: its version. Of ``subscribed``: the retained version, None = none yet."""
     gone: bool = False
+    data: Mapping[str, Any] | None = None
+    """Of an update: the dataset of this version, as ``GET /v1/data`` answers it; None: it has to be fetched."""
     live: bool | None = None
     """Of ``status``: whether updates are current."""
     code: int | None = None
@@ -79,9 +81,13 @@ class BaseClient(ABC):
     Updates that are not newer than the last reported version, or of endpoints that are not subscribed, are dropped.
     Events wait in a queue of the latest per endpoint and kind: memory is bounded by the subscriptions. The iteration
     ends after a close code that forbids to reconnect.
+
+    With ``data``, servers that offer it are asked for the data of updates. An update with data is an event unless data
+    of its version was reported before, even if the same update came without.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, data: bool = False) -> None:
+        self._data = data
         self._known: dict[str, int] = {}
         self._announced: dict[str, int] = {}
         self._events = EventQueue()
@@ -161,7 +167,7 @@ class BaseClient(ABC):
         """Publish the events of a message that mean the same on every connection."""
         match message.get("type"):
             case "update":
-                self._publish_update(message["endpoint"], message["version"], gone=message.get("gone", False))
+                self._publish_update(message)
             case "subscribed":
                 for name, version in message["endpoints"].items():
                     self._publish(Event("subscribed", name, version))
@@ -174,15 +180,23 @@ class BaseClient(ABC):
             case "error":
                 self._publish(Event("error", message=f"{message['code']}: {message['message']}"))
 
-    def _publish_update(self, name: str, version: int, *, gone: bool) -> None:
-        if name not in self._known or version <= (self.known(name) or 0):
+    def _publish_update(self, message: dict[str, Any]) -> None:
+        name, version, data = message["endpoint"], message["version"], message.get("data")
+        if not (
+            self._data and isinstance(data, dict) and (data.get("endpoint"), data.get("version")) == (name, version)
+        ):
+            data = None  # a proxy may send data that was not asked for
+        announced = self._announced.get(name, 0)
+        if name not in self._known or version <= max(self._known[name], announced - 1 if data else announced):
             return
         if version > 1000 * (time.time() + FUTURE_S):
             # It would block all later ones: it is forged, or this clock is wrong.
             self._publish(Event("resync", name))
             return
         self._announced[name] = version
-        self._publish(Event("update", name, version, gone=gone))
+        if data:
+            self._known[name] = version
+        self._publish(Event("update", name, version, gone=message.get("gone", False), data=data))
 
     def _reject(self, name: str, rejection: Mapping[str, Any]) -> None:
         """Drop an endpoint that no server will take."""
@@ -204,6 +218,7 @@ class UpdatesClient(BaseClient):
         token: called before connecting, before the last token expires, and when that was refused, one call at a time;
             None: no token is presented.
         tls: context for ``wss`` URLs; None: the system's authorities decide.
+        data: ask for the data of updates.
     """
 
     def __init__(
@@ -214,14 +229,15 @@ class UpdatesClient(BaseClient):
         timing: Timing | None = None,
         token: TokenFunction | None = None,
         tls: ssl.SSLContext | None = None,
+        data: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(data=data)
         timing = timing or Timing()
         self._urls = [urls] if isinstance(urls, str) else list(urls)
         self._stale: dict[str, None] = {}
         """Subscribed endpoints that the server last named as not live."""
         tokens = None if token is None else TokenSource(token, timing)
-        self._link = ClientLink(self._select, self, origin, timing, tokens=tokens, tls=tls)
+        self._link = ClientLink(self._select, self, origin, timing, tokens=tokens, tls=tls, data=data)
 
     async def _run(self) -> None:
         await self._link.run()

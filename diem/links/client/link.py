@@ -202,6 +202,7 @@ class ClientLink:
         buckets: of the client, shared by its links; None: new ones.
         tokens: of the client, shared by its links; None: no token is presented.
         tls: context for ``wss`` URLs; None: the system's authorities decide.
+        data: ask for the data of updates.
     """
 
     def __init__(
@@ -215,8 +216,12 @@ class ClientLink:
         buckets: TokenBuckets | None = None,
         tokens: TokenSource | None = None,
         tls: ssl.SSLContext | None = None,
+        data: bool = False,
     ) -> None:
         self._select = select
+        self._data = data
+        self._offers_data = False
+        """Whether this server takes requests for data; others refuse the member."""
         self._tls = tls
         self._tokens = tokens
         self._presented = ""
@@ -423,8 +428,11 @@ class ClientLink:
                     self._changed.clear()
                     continue
                 self._buckets.charge(self._server, len(message["endpoints"]), now)
-                if self._identifies and message["type"] == "subscribe":
-                    message["client"], self._identifies = self._identity, False
+                if message["type"] == "subscribe":
+                    if self._data and self._offers_data:
+                        message["data"] = True
+                    if self._identifies:
+                        message["client"], self._identifies = self._identity, False
                 await connection.send(orjson.dumps(message), text=True)
 
     def _receive(self, message: dict[str, Any]) -> None:
@@ -433,6 +441,7 @@ class ClientLink:
                 self._server = str(message.get("server", ""))
                 self._limit = index(message.get("limits", {}).get("subscriptions", 0))
                 self._identifies = message.get("traffic") is True
+                self._offers_data = message.get("data") is True
                 self._welcomed.set()
                 if self._tokens is None:
                     self._ready.set()

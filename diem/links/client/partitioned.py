@@ -34,7 +34,8 @@ class PartitionedClient(BaseClient):
     It fails static: while no metadata service answers, everything stays where it is and is dialled where it was. Owners
     are dialled only on the hosts of ``bases``, and on ``hosts``. ``status`` events are about endpoints. ``token`` is as
     with :class:`~diem.links.client.client.UpdatesClient`; the metadata services are sent it, too.
-    ``tls`` is the context for ``https`` and ``wss`` URLs; None: the usual authorities decide.
+    ``tls`` is the context for ``https`` and ``wss`` URLs; None: the usual authorities decide. ``data``: ask for data of
+    updates.
     """
 
     def __init__(
@@ -46,8 +47,9 @@ class PartitionedClient(BaseClient):
         timing: Timing | None = None,
         token: TokenFunction | None = None,
         tls: ssl.SSLContext | None = None,
+        data: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(data=data)
         self._tls = tls
         # Another server has the endpoints of one that hangs, so it is not waited for longer than a status takes.
         self._timing = timing or Timing(silence_s=SILENCE_S)
@@ -173,6 +175,7 @@ class PartitionedClient(BaseClient):
             buckets=self._buckets,
             tokens=self._tokens,
             tls=self._tls,
+            data=self._data,
         )
 
     def _selector(self, url: str) -> ServerSelector:

@@ -139,11 +139,18 @@ class FakeService(DataService):
     __slots__ = ()
     servers: Sequence[Mapping[str, Any]] = ({"port": 1, "path": "/ws"},)
     more: Mapping[str, Any] = {}
+    stored: ClassVar[Mapping[str, Any] | None] = None
 
     async def json(self, path: str, key: SharedKey | None = None) -> dict[str, Any]:
         if path == "/config.json":
             return {"servers": self.servers, **self.more}
         return {"endpoints": [{"endpoint": "/known"}]}
+
+    async def get(self, _key: SharedKey | None, endpoint: str, form: str, version: int | None) -> bytes:
+        if self.stored is None:
+            raise DataServiceUnavailable(self.base, "gone for lunch")
+        assert (form, version) == ("json", None)
+        return json.dumps({**self.stored, "endpoint": endpoint}).encode()
 
 
 class FakeClient:
@@ -151,10 +158,14 @@ class FakeClient:
 
     events: Sequence[Event] = ()
     subscribed: Sequence[str] = ()
+    data: ClassVar[bool]
     tokens: ClassVar[list[TokenFunction | None]] = []
     """The functions that clients were given."""
 
-    def __init__(self, urls: Sequence[str], *, origin: str | None, token: TokenFunction | None, tls: None) -> None:
+    def __init__(
+        self, urls: Sequence[str], *, origin: str | None, token: TokenFunction | None, tls: None, data: bool
+    ) -> None:
+        type(self).data = data
         assert list(urls) == ["ws://h:1/ws"]
         type(self).tokens.append(token)
         assert (origin, tls) == ("http://h:2", None)
@@ -190,13 +201,22 @@ async def watched(
     credentials: Credentials = ANONYMOUS,
     *,
     as_json: bool = False,
+    with_data: bool = False,
 ) -> tuple[list[str], list[str]]:
     monkeypatch.setattr(module, "UpdatesClient", FakeClient)
     monkeypatch.setattr(FakeClient, "events", events)
     printed: list[str] = []
     noted: list[str] = []
     with pytest.raises(DiemError, match=r"closed the connection \(4500: bad request\)"):
-        await watch(SERVICE, ["/known", "/new"], printed.append, noted.append, credentials, as_json=as_json)
+        await watch(
+            SERVICE,
+            ["/known", "/new"],
+            printed.append,
+            noted.append,
+            credentials,
+            as_json=as_json,
+            with_data=with_data,
+        )
     return printed, noted
 
 
@@ -208,6 +228,44 @@ async def test_updates_go_to_standard_output_and_other_events_to_standard_error(
     assert noted[0] == "/new is not in the catalogue: watching it all the same"
     assert noted[1].endswith("connected to ws://h:1/ws")
     assert FakeClient.subscribed == ["/known", "/new"]
+
+
+POINTS = {"version": 5, "unit": "MW", "points": [{"time": "t", "value": 1.5}, {"time": "u", "value": None}]}
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+async def test_values_are_printed_whether_they_come_with_the_update_or_not(
+    monkeypatch: pytest.MonkeyPatch, *, as_json: bool
+) -> None:
+    monkeypatch.setattr(FakeService, "stored", {**POINTS, "version": 6})
+    events = [
+        Event("update", "/known", 5, data=POINTS),
+        Event("update", "/known", 6),
+        Event("update", "/known", 7, gone=True),
+    ]
+    printed, _ = await watched(monkeypatch, [*events, CLOSED], as_json=as_json, with_data=True)
+    assert FakeClient.data
+    if as_json:
+        objects = [json.loads(line) for line in printed]
+        assert [(each.get("version"), each.get("data", {}).get("version")) for each in objects[:3]] == [
+            (5, 5),
+            (6, 6),
+            (7, None),
+        ]
+    else:
+        assert [line.split("  ", 2)[2] for line in printed] == [
+            "version 5  1970-01-01T00:00:00.005Z  MW: 1.5 -",
+            "version 6  1970-01-01T00:00:00.006Z  MW: 1.5 -",
+            "gone 7  1970-01-01T00:00:00.007Z",
+        ]
+
+
+async def test_values_that_cannot_be_fetched_leave_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed, noted = await watched(monkeypatch, [UPDATE, CLOSED], with_data=True)
+    assert printed[0].endswith("/known  version 1700000000123  2023-11-14T22:13:20.123Z")
+    assert any(line.startswith("/known: ") and "gone for lunch" in line for line in noted)
+    await watched(monkeypatch, [CLOSED])
+    assert not FakeClient.data
 
 
 async def test_failed_attempts_are_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,10 @@ class FakeServer:
         self.refuse: dict[str, str | None] = {}
         self.requests: list[tuple[str, Any]] = []
         """Every request: type and endpoints."""
+        self.asked_for_data: list[bool | None] = []
+        """The member ``data`` of every request."""
+        self.more_welcome: dict[str, Any] = {}
+        """More members of ``welcome``."""
         self.held: set[str] = set()
         """The endpoints that are subscribed now."""
         self.live = True
@@ -96,7 +100,7 @@ class FakeServer:
         self.held.clear()
         try:
             welcome = {"type": "welcome", "session": "s", "server": f"fake-{self.port}", "mode": "z-client"}
-            await connection.send(orjson.dumps(welcome).decode())
+            await connection.send(orjson.dumps(welcome | self.more_welcome).decode())
             await connection.send(orjson.dumps({"type": "status", "live": self.live, "since": "t"}).decode())
             async for data in connection:
                 request = orjson.loads(data)
@@ -117,6 +121,7 @@ class FakeServer:
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         kind, number, names = request["type"], request["id"], request["endpoints"]
         self.requests.append((kind, names))
+        self.asked_for_data.append(request.get("data"))
         if self.errors:
             return {"type": "error", "id": number, "code": self.errors.pop(0), "message": "m"}
         if kind == "unsubscribe":

@@ -57,6 +57,53 @@ async def test_what_is_unsubscribed_and_subscribed_at_once_is_requested_with_the
         await eventually(lambda: server.subscribed_with("/a") == [8, None])
 
 
+def dataset(name: str, version: int) -> dict[str, object]:
+    return {"endpoint": name, "version": version, "unit": "MW", "points": []}
+
+
+async def test_data_is_asked_for_where_it_is_offered_only(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK, data=True)
+    async with seeing(client):
+        await client.subscribe({"/a": None})
+        await eventually(lambda: len(server.requests) == 1)
+        server.more_welcome = {"data": True}
+        await server.kick(1012, "restart retry=10")
+        await eventually(lambda: len(server.requests) == 2)
+        await client.unsubscribe(["/a"])
+        await eventually(lambda: len(server.requests) == 3)
+    assert server.asked_for_data == [None, True, None]
+
+
+@pytest.mark.parametrize("data", [True, False])
+async def test_an_update_with_data_is_an_event_unless_data_of_its_version_was(*, data: bool) -> None:
+    client = UpdatesClient("ws://127.0.0.1:1/ws", timing=QUICK, data=data)
+    await client.subscribe({"/a": 3})
+    reported = []
+    for version, sent in [
+        (3, dataset("/a", 3)),  # held
+        (4, None),
+        (4, dataset("/a", 4)),  # notified of, and not held
+        (4, dataset("/a", 4)),
+        (6, None),
+        (5, dataset("/a", 5)),  # a newer one has to be fetched anyway
+        (7, dataset("/b", 7)),  # another's
+        (8, dataset("/a", 7)),
+        (9, dataset("/a", 9)),
+        (9, None),
+        (10, None),
+    ]:
+        for message in (
+            {"type": "update", "endpoint": "/a", "version": version, "data": sent},
+            {"type": "unsubscribed", "endpoints": ["/marker"]},
+        ):
+            client.on_message(client._link, message)
+        while (event := await anext(client)).kind == "update":
+            reported.append((event.version, event.data))
+    with_data = {4: dataset("/a", 4), 9: dataset("/a", 9)} if data else {}
+    again = [(4, with_data[4])] if data else []
+    assert reported == [(4, None), *again, (6, None), (7, None), (8, None), (9, with_data.get(9)), (10, None)]
+
+
 async def test_a_rejected_name_is_not_requested_again(server: FakeServer) -> None:
     server.refuse["/a"] = None
     client = UpdatesClient(server.url, timing=QUICK)

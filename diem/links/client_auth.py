@@ -1,4 +1,4 @@
-"""Authentication of the clients of an edge: tokens, the deadlines that follow from them, and revoked API keys.
+"""Authentication of the clients of an edge: tokens, the deadlines that follow from them, and keys that are withdrawn.
 
 docs/reliability.md S3 to S6. The claims of a token decide on each name (S7); ``edge_connection`` asks them.
 """
@@ -44,6 +44,8 @@ class Outcome(StrEnum):
     REVOKED = "revoked"
     NO_KEYS = "no_keys"
     """The keys of tokens have not been read yet."""
+    WITHDRAWN = "withdrawn"
+    """The key that signed the token of an open connection is no longer trusted."""
     TIMEOUT = "timeout"
     """No token within :data:`AUTH_TIMEOUT_S`."""
 
@@ -128,8 +130,8 @@ class ClientAuth:
         self._clock = clock
         self._verifier = verifier
         self._deadlines: Deadlines[Member] = Deadlines(clock.monotonic())
-        self._revoked: set[str] = set()
-        """API keys that were revoked since the last :meth:`pop_due`."""
+        self._withdrawn = False
+        """Whether keys were revoked or withdrawn since the last :meth:`pop_due`."""
         self.outcomes: Counter[Outcome] = Counter()
         self.authenticated = 0
         """Open connections with a token."""
@@ -137,7 +139,7 @@ class ClientAuth:
         """Open connections that must present one."""
         self._keys: KeySource | None = None
         if verifier is not None and key_locations:
-            self._keys = KeySource(key_locations, verifier, on_revoked=self._revoked.update, clock=clock)
+            self._keys = KeySource(key_locations, verifier, on_withdrawn=self._on_withdrawn, clock=clock)
 
     @classmethod
     def of(cls, settings: PublicSettings, clock: Clock) -> Self:
@@ -225,13 +227,14 @@ class ClientAuth:
 
     def pop_due(self, members: Iterable[Member]) -> Sequence[tuple[Member, Close, str]]:
         """Return the connections to close now, each with code and reason; ``members`` are all that are open."""
-        now = self._clock.monotonic()
-        if self._revoked:
+        now, verifier = self._clock.monotonic(), self._verifier
+        if self._withdrawn and verifier is not None:
             for member in members:
-                if member.claims is not None and member.claims.key in self._revoked:
+                claims = member.claims
+                if claims is not None and (verifier.revoked(claims) or verifier.withdrawn(claims)):
                     self._deadlines.discard(member, member.auth_due)
                     member.auth_due = self._deadlines.add(member, math.floor(now))
-            self._revoked.clear()
+            self._withdrawn = False
         return [(member, *self._reason(member)) for member in self._deadlines.pop_due(now)]
 
     def is_due(self, member: Member) -> bool:
@@ -245,7 +248,13 @@ class ClientAuth:
         if self._verifier is not None and self._verifier.revoked(member.claims):
             self.outcomes[Outcome.REVOKED] += 1
             return Close.LOGGED_OUT, "the API key of the token was revoked"
+        if self._verifier is not None and self._verifier.withdrawn(member.claims):
+            self.outcomes[Outcome.WITHDRAWN] += 1
+            return Close.TOKEN_EXPIRED, "the key that signed the token was withdrawn"
         return Close.TOKEN_EXPIRED, "the token has expired"
+
+    def _on_withdrawn(self) -> None:
+        self._withdrawn = True
 
     # Reports
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from diem.tokens.key_set import TokenKey
+
 EVERYTHING: Final = "/"
 """The prefix that covers every endpoint."""
 MAX_PREFIXES: Final = 100
@@ -23,6 +25,10 @@ class Claims:
     """``iat``."""
     expires_at: float
     """``exp``."""
+    issuer: str = field(default="", compare=False)
+    """``iss``."""
+    signed_by: TokenKey | None = field(default=None, repr=False, compare=False)
+    """The issuer's key that verified the token: it is valid as long as that key is trusted. None: of no token."""
     _below: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -35,8 +35,8 @@ FILE_GRACE_S: Final = 10.0
 """Time for a file to come into being: at the start of a system, that of the Data Service is not there yet."""
 _MAX_ETAG: Final = 256
 
-OnRevoked = Callable[[frozenset[str]], None]
-"""Called with the ids of API keys that are newly revoked."""
+OnWithdrawn = Callable[[], None]
+"""Called when API keys were revoked, or keys of issuers are no longer trusted: tokens verified before may be void."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -198,7 +198,7 @@ class KeySource:
     Args:
         locations: paths and URLs; or locations, in tests.
         verifier: is given keys and revocations.
-        on_revoked: is called after the verifier has newly revoked API keys.
+        on_withdrawn: is called after the verifier refuses tokens that it accepted before.
         tls: authorities for https URLs; None for the usual ones.
         clock: for the age of the content.
         pause: waits between polls, for tests.
@@ -209,13 +209,13 @@ class KeySource:
         locations: Sequence[str | Location],
         verifier: Verifier,
         *,
-        on_revoked: OnRevoked | None = None,
+        on_withdrawn: OnWithdrawn | None = None,
         tls: ssl.SSLContext | None = None,
         clock: Clock | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._verifier = verifier
-        self._on_revoked = on_revoked
+        self._on_withdrawn = on_withdrawn
         self._clock = clock or SystemClock()
         self._pause = pause
         self._polled = [_PolledLocation(location_of(at, tls) if isinstance(at, str) else at) for at in locations]
@@ -301,15 +301,19 @@ class KeySource:
             _logger.info("keys of client tokens read again", location=each.location.name)
         if found is None or found == each.content:
             return
+        keys_before = {key for other in self._polled if other.content for key in other.content.keys}
+        revoked_before = self._revoked.keys()
         each.content = found
         contents = [other.content for other in self._polled if other.content is not None]
-        before = self._revoked.keys()
         self._revoked = {key: when for content in contents for key, when in content.revoked.items()}
-        self._verifier.replace_keys([key for content in contents for key in content.keys], self._revoked)
+        keys = {key for content in contents for key in content.keys}
+        self._verifier.replace_keys(keys, self._revoked)
         _logger.info("keys of client tokens", location=each.location.name, kids=[key.kid for key in found.keys])
-        added = frozenset(self._revoked.keys() - before)
-        if added and self._on_revoked is not None:
-            self._on_revoked(added)
+        withdrawn = keys_before - keys
+        if withdrawn:
+            _logger.info("keys of client tokens withdrawn", kids=sorted(key.kid for key in withdrawn))
+        if self._on_withdrawn is not None and (withdrawn or self._revoked.keys() - revoked_before):
+            self._on_withdrawn()
 
     def _age_s(self, each: "_PolledLocation") -> float | None:
         return None if each.checked_at is None else round(self._clock.monotonic() - each.checked_at, 1)

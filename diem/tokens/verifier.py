@@ -32,7 +32,9 @@ LEEWAY_S: Final = 30.0
 """How far the clocks of issuer and verifier may differ (docs/reliability.md S6)."""
 MAX_TOKEN_BYTES: Final = 4096
 MAX_AHEAD_S: Final = 86_400.0
-"""A token that is valid for longer is refused: it could not be withdrawn."""
+"""A token that is valid for longer is refused: rights that are withdrawn must end some time."""
+MAX_OWN_AHEAD_S: Final = 1800.0
+"""The same for tokens of :data:`ISSUER`, which are never issued for longer: a change of a plan is in force by then."""
 MAX_CACHED: Final = 10_000
 """Most remembered tokens (0.7 KB each); the least recently used is evicted."""
 MAX_SUBJECT: Final = 256
@@ -101,6 +103,10 @@ class Verifier:
         """Return whether the API key of verified claims was revoked since."""
         return claims.key is not None and claims.key in self._revoked
 
+    def withdrawn(self, claims: Claims) -> bool:
+        """Return whether the key that signed verified claims is no longer trusted."""
+        return claims.signed_by is not None and claims.signed_by not in self._keys
+
     def replace_keys(self, keys: Iterable[TokenKey], revoked: Mapping[str, float] | None = None) -> None:
         """Trust these keys only; tokens that others signed are no longer valid.
 
@@ -117,8 +123,8 @@ class Verifier:
         self._prepared = {}
         for key in now:
             self._by_id.setdefault((key.kid, key.algorithm), []).append(key)
-        # A remembered token may be one of a key that was removed.
-        self._cache.clear()
+        for digest in [digest for digest, claims in self._cache.items() if self.withdrawn(claims)]:
+            del self._cache[digest]
 
     @property
     def cached(self) -> int:
@@ -132,7 +138,7 @@ class Verifier:
         digest = sha256(token.encode("utf-8", "replace")).digest()
         claims = self._cache.get(digest)
         if claims is None:
-            claims, outcome = self._claims(self._signed_payload(token), now), "new"
+            claims, outcome = self._claims(*self._signed_payload(token), now), "new"
             self._cache[digest] = claims
             if len(self._cache) > self._max_cached:
                 self._cache.popitem(last=False)
@@ -147,8 +153,8 @@ class Verifier:
         self.outcomes[outcome] += 1
         return claims
 
-    def _signed_payload(self, token: str) -> dict[str, Any]:
-        """Return the payload of a token whose signature is right."""
+    def _signed_payload(self, token: str) -> tuple[dict[str, Any], TokenKey]:
+        """Return the payload of a token whose signature is right, and the key that verified it."""
         match = _COMPACT.fullmatch(token)
         if match is None or not _is_canonical(match[2]):
             raise TokenInvalid("it is not a signed token in compact form (JWS)")
@@ -171,7 +177,7 @@ class Verifier:
                 continue
             except jwt.PyJWTError:
                 raise TokenInvalid("its header is not valid, or its key is not usable") from None
-            return _object(found["payload"], "payload")
+            return _object(found["payload"], "payload"), key
         raise TokenInvalid("its signature is wrong")
 
     def _key(self, key: TokenKey) -> "Ed25519PublicKey | bytes":
@@ -180,8 +186,8 @@ class Verifier:
             prepared = self._prepared[key] = key.material if key.algorithm == "HS256" else _public_key(key.material)
         return prepared
 
-    def _claims(self, payload: Mapping[str, Any], now: float) -> Claims:
-        """Return the claims of a payload that a trusted issuer signed."""
+    def _claims(self, payload: Mapping[str, Any], key: TokenKey, now: float) -> Claims:
+        """Return the claims of a payload that a trusted issuer signed with ``key``."""
         expires_at, issued_at = _time(payload, "exp"), _time(payload, "iat")
         audience = payload.get("aud")
         if audience != self._audience and not (isinstance(audience, list) and self._audience in audience):
@@ -191,8 +197,9 @@ class Verifier:
             raise TokenInvalid("its issuer (iss) is not trusted")
         if expires_at + self._leeway_s <= now:
             raise TokenExpired
-        if expires_at > now + MAX_AHEAD_S + self._leeway_s:
-            raise TokenInvalid(f"it expires (exp) more than {MAX_AHEAD_S / 3600:g} hours ahead")
+        ahead_s = MAX_OWN_AHEAD_S if issuer == ISSUER else MAX_AHEAD_S
+        if expires_at > now + ahead_s + self._leeway_s:
+            raise TokenInvalid(f"it expires (exp) more than {ahead_s / 3600:g} hours ahead")
         if issued_at > now + self._leeway_s:
             raise TokenInvalid("it was issued (iat) in the future")
         if "nbf" in payload and _time(payload, "nbf") > now + self._leeway_s:
@@ -203,6 +210,8 @@ class Verifier:
             prefixes=_prefixes(payload.get("prefixes")),
             issued_at=issued_at,
             expires_at=expires_at,
+            issuer=issuer,
+            signed_by=key,
         )
 
 

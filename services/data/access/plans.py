@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from diem.protocol import endpoints
+from diem.tokens.verifier import MAX_OWN_AHEAD_S
 from services.data.access.keys import covers
 
 ANONYMOUS: Final = "anonymous"
@@ -15,7 +16,7 @@ ANONYMOUS: Final = "anonymous"
 PLAN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
 MINUTE_S: Final = 60
 DAY_S: Final = 86_400
-MAX_TOKEN_S: Final = 1800
+MAX_TOKEN_S: Final = int(MAX_OWN_AHEAD_S)
 """Longest life of a client token in seconds, and the default: so long it is valid after a change of its plan."""
 MIN_TOKEN_S: Final = 10
 

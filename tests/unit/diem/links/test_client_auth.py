@@ -180,6 +180,28 @@ async def test_connections_of_a_revoked_api_key_are_due_in_the_next_second() -> 
     running.cancel()
 
 
+async def test_connections_are_due_in_the_next_second_when_the_key_of_their_token_is_withdrawn() -> None:
+    keys, second = Keys(), Issuer("k2")
+    keys.content = KeySet((ISSUER.key, second.key))
+    world = World(keys)
+    running = asyncio.create_task(world.auth.run())
+    await keys.polled()
+    one, other, refreshed, anonymous = (Connection() for _ in range(4))
+    for connection in (one, refreshed):
+        world.accept(connection)
+    for connection in (other, refreshed):
+        world.auth.accept(connection, world.auth.verify(second.token(NOW)))
+    world.open |= {one, other, refreshed, anonymous}
+    keys.content = KeySet((second.key,))
+    await keys.polled()
+    world.clock.advance(1)
+    assert world.due() == [(one, Close.TOKEN_EXPIRED)]
+    assert world.auth.outcomes[Outcome.WITHDRAWN] == 1
+    world.clock.advance(1)
+    assert world.due() == []
+    running.cancel()
+
+
 def test_closed_connection_is_not_due_and_not_counted(world: World) -> None:
     pending, accepted = Connection(), Connection()
     world.auth.wait(pending)

@@ -211,10 +211,7 @@ class Bench:
         self.verifier = Verifier()
         self.clock = ManualClock()
         self.pauses: list[float] = []
-        self.revoked: list[frozenset[str]] = []
-        self.source = KeySource(
-            places, self.verifier, on_revoked=self.revoked.append, clock=self.clock, pause=self._pause
-        )
+        self.source = KeySource(places, self.verifier, clock=self.clock, pause=self._pause)
         self._places = places
 
     async def _pause(self, seconds: float) -> None:
@@ -245,7 +242,7 @@ class Bench:
         return next(each.value for each in samples if each.metric.name == f"diem_{name}" and each.labels == labels)
 
 
-A, B = Issuer("a"), Issuer("b")
+A, B, C = Issuer("a"), Issuer("b"), Issuer("c")
 
 
 async def test_a_rotation_is_followed() -> None:
@@ -329,6 +326,26 @@ async def test_locations_are_merged() -> None:
     assert bench.source.status()["keys"] == 2
 
 
+async def announced(place: Place, *keys: tuple[Issuer, str]) -> list[list[bool]]:
+    """Return, for each announcement, whether tokens of issuers and API keys are still accepted."""
+    bench = Bench()
+    found: list[list[bool]] = []
+
+    def on_withdrawn() -> None:
+        found.append([bench.accepts(issuer, key=key) for issuer, key in keys])
+
+    bench.source = KeySource(
+        [place, Place(KeySet((C.key,)))],
+        bench.verifier,
+        on_withdrawn=on_withdrawn,
+        clock=bench.clock,
+        pause=bench._pause,
+    )
+    bench._places = (place,)
+    await bench.run()
+    return found
+
+
 async def test_each_revocation_is_announced_once_after_it_is_in_force() -> None:
     place = Place(
         KeySet((A.key,)),
@@ -337,17 +354,23 @@ async def test_each_revocation_is_announced_once_after_it_is_in_force() -> None:
         None,
         KeySet((A.key,), {"key00002": NOW}),
     )
-    bench = Bench(place)
-    in_force: list[bool] = []
+    assert await announced(place, (A, "key00001"), (A, "key00002")) == [[False, True], [False, False]]
 
-    def on_revoked(ids: frozenset[str]) -> None:
-        bench.revoked.append(ids)
-        in_force.extend(not bench.accepts(A, key=key) for key in ids)
 
-    bench.source = KeySource([place], bench.verifier, on_revoked=on_revoked, clock=bench.clock, pause=bench._pause)
-    await bench.run()
-    assert bench.revoked == [frozenset({"key00001"}), frozenset({"key00002"})]
-    assert in_force == [True, True]
+async def test_keys_that_left_a_set_are_announced_after_they_are_refused_and_new_ones_are_not() -> None:
+    place = Place(
+        KeySet((A.key,)),
+        KeySet((A.key, B.key)),
+        BadKeySet("broken"),
+        KeySet((B.key,)),
+        None,
+        KeySet((B.key, C.key)),
+        # Still a key of the other location.
+        KeySet((B.key,)),
+        KeySet((Issuer("b").key,)),
+    )
+    found = await announced(place, (A, "key00001"), (B, "key00001"), (C, "key00001"))
+    assert found == [[False, True, True], [False, False, True]]
 
 
 async def test_outcomes_are_counted() -> None:

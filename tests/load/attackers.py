@@ -116,7 +116,8 @@ class Attackers:
             try:
                 while not reading.done():
                     await asyncio.wait({reading}, timeout=1.0)
-                    writer.write(b"x")
+                    if not writer.transport.is_closing():
+                        writer.write(b"x")
             finally:
                 reading.cancel()
             self._longest("slow_request", time.monotonic() - began)

@@ -14,14 +14,18 @@ from diem.errors import ConfigurationError
 from diem.process.clock import ManualClock
 from diem.protocol import endpoints
 from services.data.datasets import QUANTITIES, Dataset
+from services.data.datasets.form import body
 from services.data.errors import StoreUnavailable
-from services.data.sources.config import SimulationConfig
+from services.data.limits import InlineLimits
+from services.data.main import DEFAULT_CONFIG
+from services.data.sources.config import SimulationConfig, load
 from services.data.sources.market import Simulation
 from services.data.sources.market.model import BORDERS, ZONES, Market, MarketSnapshot, noise
 from services.data.sources.market.simulation import MarketSeries
 
 JUNE = datetime(2026, 6, 16, tzinfo=UTC).timestamp()
 JANUARY = datetime(2026, 1, 14, tzinfo=UTC).timestamp()
+CLOCK_BACK = datetime(2026, 10, 24, tzinfo=UTC).timestamp()
 
 
 @pytest.fixture(scope="module")
@@ -229,3 +233,18 @@ def test_every_series_has_quantity_unit_and_area() -> None:
     assert described["/flows/BG/GR"] == ("flow", "BG>GR")
     for one in found.values():
         assert one.unit in QUANTITIES[one.quantity]
+
+
+def test_every_dataset_of_the_market_is_sent_with_its_update() -> None:
+    configured = load(DEFAULT_CONFIG)
+    limits = InlineLimits(by_prefix={each.prefix: each.max_bytes for each in configured.inline})
+    market = MarketSeries(Market(1, ZONES), 1).all
+    longer = {
+        series.endpoint
+        # Times first: the series share what is computed for one. The clock that goes back makes the longest day.
+        for start, hour in itertools.product((JUNE, JANUARY, CLOCK_BACK), (13, 36))
+        for series in market
+        if len(body(series.endpoint, 10**12, 10**12, series.at(start + hour * 3600).content))
+        > limits.limit(series.endpoint)
+    }
+    assert not longer

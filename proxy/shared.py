@@ -58,6 +58,14 @@ class Relay:
             if self.budget is not None:
                 self.budget.release(endpoint)
 
+    def drop_data(self, endpoints: Iterable[bytes]) -> None:
+        """Drop the data of retained updates that are sent ``resync``: it may be outdated, so clients fetch."""
+        for endpoint in endpoints:
+            if (known := self.retained.get(endpoint)) is not None:
+                self.retained[endpoint] = Retained(known.version, frame_without_data(endpoint, known.value))
+                if self.budget is not None:
+                    self.budget.release(endpoint)
+
     def has_version(self, endpoint: bytes) -> bool:
         """Return whether there is an update of an endpoint, retained or announced by its server."""
         return endpoint in self.announced or endpoint in self.retained
@@ -269,7 +277,9 @@ class SharedProxy(Service):
                 self._pending.resolve(registered)
             case messages.ResyncMessage():
                 self._pending.resync(message.endpoints)
-                self._fanout.resync([name.encode() for name in message.endpoints])
+                fetched = [name.encode() for name in message.endpoints]
+                self.relay.drop_data(fetched)
+                self._fanout.resync(fetched)
                 return
             case _:
                 actions = self.relocator.handle(url, message)

@@ -98,6 +98,11 @@ class FeedHub:
         self.fanout.publish(changes.updated)
         self.fanout.resync(changes.dropped)
 
+    def resync(self, endpoints: Sequence[bytes]) -> None:
+        """Have subscribers fetch endpoints: the feed had a change of each that it could not deliver."""
+        self.state.drop_data(endpoints)
+        self.fanout.resync(endpoints)
+
     def reconcile(self) -> set[Session]:
         """Reconcile subscriptions after a change of the map or of ownership: see :meth:`Reconciler.reconcile`."""
         return set() if self._reconciler is None else self._reconciler.reconcile()

@@ -3,7 +3,7 @@
 The rules are those of docs/protocol.md sections 1 and 2. They were model-checked as a whole: change them as a whole.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -201,6 +201,17 @@ class FeedState:
         self.counts.stale += stale
         log.position = batch.next
         return {} if catching_up else fresh
+
+    def drop_data(self, endpoints: Iterable[bytes]) -> None:
+        """Drop the data of retained updates after which there were others that could not be read: it may be outdated.
+
+        Whoever subscribes then is told the retained version, and fetches the current one.
+        """
+        for endpoint in endpoints:
+            if (known := self.retained.get(endpoint)) is not None:
+                self.retained[endpoint] = Retained(known.version, without_data(endpoint, known.value))
+                if self.budget is not None:
+                    self.budget.release(endpoint)
 
     def advance(self, name: str, next_: int) -> None:
         """Advance a stream whose records are not updates, and were applied elsewhere, to ``next_``.

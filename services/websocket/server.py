@@ -79,7 +79,7 @@ class WebSocketServer:
 
     def resync(self, message: feed.Resync) -> None:
         """Have subscribers fetch endpoints again: the feed had a change of each that it could not deliver."""
-        self.hub.fanout.resync([endpoint.encode() for endpoint in message.endpoints])
+        self.hub.resync([endpoint.encode() for endpoint in message.endpoints])
 
     def owners(self, message: feed.Owners) -> None:
         """Set the URLs of the servers that clients are redirected to."""

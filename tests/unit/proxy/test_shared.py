@@ -508,3 +508,17 @@ def test_an_endpoint_that_nobody_wants_frees_its_place_in_the_budget() -> None:
     client.unsubscribe(A)
     run(server)
     assert not budget.bytes
+
+
+def test_data_before_a_resync_is_not_sent_to_later_subscribers() -> None:
+    world = World(budget=DataBudget()).start()
+    world.put(A)
+    first, second = world.client(), world.client()
+    server = world.server_of(A)
+    first.subscribe(A, data=True)
+    run(server)
+    server.sent.append(text_frame(messages.resync([A])))
+    run(server)
+    second.subscribe(A, data=True)
+    assert updates_of(first) == [(world.latest[A], True)]
+    assert updates_of(second) == [(world.latest[A], False)], "it fetches"

@@ -186,3 +186,13 @@ def test_a_dropped_endpoint_frees_its_place() -> None:
 
 def test_without_a_budget_no_data_is_asked_for() -> None:
     assert not FeedState().resume().data
+
+
+def test_an_update_before_one_that_could_not_be_read_has_its_version_but_no_data() -> None:
+    state = FeedState(DataBudget(2000))
+    state.hello("s", ["store"])
+    state.apply(Batch("store", 2, iter([with_data("/a", V, 900)])))
+    state.drop_data([b"/a", b"/unknown"])
+    assert state.retained == {b"/a": (V, encode("/a", V, V))}
+    assert state.budget is not None
+    assert state.budget.bytes == 0

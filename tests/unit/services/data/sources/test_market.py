@@ -238,7 +238,7 @@ def test_every_series_has_quantity_unit_and_area() -> None:
 def test_every_dataset_of_the_market_is_sent_with_its_update() -> None:
     configured = load(DEFAULT_CONFIG)
     limits = InlineLimits(by_prefix={each.prefix: each.max_bytes for each in configured.inline})
-    market = MarketSeries(Market(1, ZONES), 1).all
+    market = MarketSeries(Market(1), 1).all
     longer = {
         series.endpoint
         # Times first: the series share what is computed for one. The clock that goes back makes the longest day.

@@ -19,7 +19,14 @@ PROCESSES: Final = ("websocket", "proxy", "composite", "metadata")
 ANONYMOUS: Final = "anonymous"
 """Name of the plan of readers without a key."""
 READS: Final = "DIEM_DATA_ANONYMOUS_READS"
-VARIABLES: Final = {f"DIEM_{process.upper()}_{name}": name for process in PROCESSES for name in ACCESS}
+DATA: Final = "ANONYMOUS_DATA"
+"""Setting of processes that send updates."""
+VARIABLES: Final = {
+    f"DIEM_{process.upper()}_{name}": name
+    for process in PROCESSES
+    for name in (*ACCESS, DATA)
+    if name != DATA or process != "metadata"
+}
 """Setting by variable."""
 
 
@@ -33,6 +40,8 @@ class ClientAccess:
     """Files and URLs of keys, besides those of the Data Service."""
     anonymous_reads: str = "auto"
     """Whether readers of the Data Service need no key."""
+    data: str | None = None
+    """Which clients may be sent data without a token; None: those that may read it without a key."""
     anonymous_plan: bool = False
     """Readers without a key have a plan: endpoints and quotas that only the Data Service knows."""
 
@@ -42,7 +51,9 @@ class ClientAccess:
         return self.settings.get("ANONYMOUS", "auto")
 
     def anonymous_data(self, *, trusts_loopback: bool) -> str:
-        """Return which clients may be sent data without a token: those that may read it without a key."""
+        """Return which clients may be sent data without a token: as set, else those that may read it without a key."""
+        if self.data is not None:
+            return self.data
         if self.anonymous_plan or (self.anonymous_reads == "auto" and not trusts_loopback):
             return "off"
         return self.anonymous_reads
@@ -79,7 +90,7 @@ def client_access(
     settings = {name: value for name, (_, value) in given.items()}
     if anonymous is not None:
         settings["ANONYMOUS"] = anonymous
-    return ClientAccess(settings, keys, found.get(READS) or "auto", anonymous_plan)
+    return ClientAccess(settings, keys, found.get(READS) or "auto", settings.pop(DATA, None), anonymous_plan)
 
 
 def has_anonymous_plan(config: Path | None) -> bool:

@@ -77,7 +77,7 @@ async def test_a_user_logs_in_over_tls_outlives_a_token_and_is_logged_out_when_t
     trust(tmp_path / "home", authority)
     certificate = ("--tls-certificate", str(issued.certificate), "--tls-key", str(issued.key))
     # A client of this machine would need no token.
-    off = ("--set", "websocket-1:DIEM_WEBSOCKET_ANONYMOUS=off", "--set", "data:DIEM_DATA_ANONYMOUS_READS=off")
+    off = ("--anonymous", "off", "--set", "data:DIEM_DATA_ANONYMOUS_READS=off")
     options = ("--listen", "127.0.0.1", *certificate, *off)
     context = client_context(authority.file)
     async with (

@@ -51,8 +51,9 @@ REPARTITIONED = [
 def check(outcome: Outcome) -> None:
     """Check the oracle's report, and that no outsider was sent what its token does not cover."""
     assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"
-    # How long newcomers wait is for `make bench-attack`.
-    found = [goal for goal in outcome.goals if goal.name.startswith(("I12", ATTACK)) and goal.unit != "s"]
+    # How long newcomers wait, and how many attacks fit into the time, is for `make bench-attack`.
+    judged = [goal for goal in outcome.goals if goal.unit != "s" and not goal.at_least]
+    found = [goal for goal in judged if goal.name.startswith(("I12", ATTACK))]
     assert [goal for goal in found if not goal.reached] == []
 
 

@@ -94,6 +94,14 @@ def test_data_goes_without_a_token_to_those_who_may_read_it_without_a_key(
     assert access.anonymous_data(trusts_loopback=trusted) == expected
 
 
+def test_what_the_operator_set_for_data_counts_for_all_processes() -> None:
+    access = client_access({"DIEM_PROXY_ANONYMOUS_DATA": "on"}, anonymous_plan=True)
+    assert access.anonymous_data(trusts_loopback=False) == "on"
+    assert "ANONYMOUS_DATA" not in values(access)
+    with pytest.raises(BadTopology, match="differ"):
+        client_access({"DIEM_PROXY_ANONYMOUS_DATA": "on", "DIEM_WEBSOCKET_ANONYMOUS_DATA": "off"})
+
+
 def test_a_plan_for_readers_without_a_key_is_found_in_the_configuration(tmp_path: Path) -> None:
     file = tmp_path / "diem.toml"
     file.write_text('[[plan]]\nname = "standard"\n[[plan]]\nname = "anonymous"\nper_minute = 60\n')

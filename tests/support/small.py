@@ -15,6 +15,7 @@ from diem.links.feed_server import FeedServer
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
+from diem.process.settings import from_environment
 from diem.protocol.update import Change, encode, next_version
 from services.websocket import main as websocket
 from services.websocket.settings import Settings
@@ -169,6 +170,7 @@ async def small_system(directory: Path, *, start_feed: bool = True, **settings: 
             internal_port=free_port(),
             feed_url=feed.url,
             drain_seconds=2.0,
+            **from_environment(Settings),  # type: ignore[arg-type]  # texts, which the settings convert
             **settings,
         ),
     )

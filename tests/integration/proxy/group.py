@@ -17,6 +17,7 @@ from diem.links.feed_server import read_resume
 from diem.links.internal import InternalConnection, InternalListener
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
+from diem.process.settings import from_environment
 from diem.protocol import assignment, feed
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap
@@ -249,6 +250,7 @@ class Group:
             internal_port=_port(owner.internal),
             feed_url=f"ws://127.0.0.1:{self.bridges[number].port}/feed",
             drain_seconds=1.0,
+            **from_environment(ServerSettings),  # type: ignore[arg-type]  # texts, which the settings convert
         )
         self.lives[number] = Lifecycle(1.0)
         self.running[number] = self.tasks.create_task(websocket.main(settings, self.lives[number]))
@@ -335,6 +337,7 @@ async def proxied(
             internal_port=free_port(),
             metadata_urls=[f"ws://127.0.0.1:{group.watch.port}/watch"],
             drain_seconds=1.0,
+            **from_environment(ProxySettings),  # type: ignore[arg-type]  # texts, which the settings convert
             **settings,
         ),
     )

@@ -3,10 +3,10 @@
 The rules are those of docs/protocol.md section 4. They were model-checked together: change none of them alone.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
-from diem.fanout.data_budget import DataBudget
+from diem.fanout.data_budget import DataBudget, bound_data, drop_data
 from diem.fanout.fanout import Fanout
 from diem.fanout.feed_state import FeedCounts, Retained
 from diem.fanout.session import Session
@@ -58,13 +58,12 @@ class Relay:
             if self.budget is not None:
                 self.budget.release(endpoint)
 
-    def drop_data(self, endpoints: Iterable[bytes]) -> None:
+    def drop_data(self, endpoints: Collection[bytes]) -> None:
         """Drop the data of retained updates that are sent ``resync``: it may be outdated, so clients fetch."""
-        for endpoint in endpoints:
-            if (known := self.retained.get(endpoint)) is not None:
-                self.retained[endpoint] = Retained(known.version, frame_without_data(endpoint, known.value))
-                if self.budget is not None:
-                    self.budget.release(endpoint)
+        drop_data(self.retained, endpoints, frame_without_data)
+        if self.budget is not None:
+            for endpoint in endpoints:
+                self.budget.release(endpoint)
 
     def has_version(self, endpoint: bytes) -> bool:
         """Return whether there is an update of an endpoint, retained or announced by its server."""
@@ -93,17 +92,8 @@ class Relay:
                     self._fanout.not_subscribed += 1
         finally:
             if self.budget is not None:
-                self._bound_data(self.budget, fresh)
+                bound_data(self.budget, retained, fresh, frame_without_data)
             self._fanout.publish_frames(fresh)
-
-    def _bound_data(self, budget: DataBudget, fresh: Mapping[bytes, bytes]) -> None:
-        """Take data out of retained frames as far as the budget demands, after ``fresh`` ones were applied."""
-        retained = self.retained
-        for endpoint, frame in fresh.items():
-            budget.retain(endpoint, len(frame))
-        for endpoint in budget.evict():
-            version, full = retained[endpoint]
-            retained[endpoint] = Retained(version, frame_without_data(endpoint, full))
 
 
 class SharedProxy(Service):

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 
-from diem.fanout.data_budget import DataBudget
+from diem.fanout.data_budget import DataBudget, drop_data
 from diem.protocol.update import Change, without_data
 
 
@@ -42,9 +42,8 @@ class ChangeMap:
         latest[change.endpoint] = change
         self._order.append((change.sequence, change.endpoint))
         self.budget.retain(change.endpoint, len(change.value))
-        for endpoint in self.budget.evict():
-            kept = latest[endpoint]
-            latest[endpoint] = kept._replace(value=without_data(endpoint, kept.value))
+        if evicted := self.budget.evict():
+            drop_data(latest, evicted, without_data)
         if len(self._order) > 2 * len(latest) + 1024:
             self._order = [each for each in self._order if latest[each[1]].sequence == each[0]]
 

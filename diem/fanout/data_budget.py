@@ -1,6 +1,7 @@
 """Bound of the data that is retained with updates: endpoints that were not updated for longest lose theirs first."""
 
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol, Self, TypeVar
 
 from diem.protocol.update import MAX_BYTES
 
@@ -52,3 +53,35 @@ class DataBudget:
         """Stop counting everything."""
         self._sizes.clear()
         self.bytes = 0
+
+
+class Update(Protocol):
+    """A retained update: a named tuple with its value, among others."""
+
+    @property
+    def value(self) -> bytes:
+        """The update, or its frame."""
+        ...
+
+    def _replace(self, *, value: bytes) -> Self: ...
+
+
+U = TypeVar("U", bound=Update)
+WithoutData = Callable[[bytes, bytes], bytes]
+"""Returns the value of an endpoint without its data: of updates ``without_data``, of frames ``frame_without_data``."""
+
+
+def drop_data(retained: dict[bytes, U], endpoints: Iterable[bytes], without_data: WithoutData) -> None:
+    """Drop the data of retained updates."""
+    for endpoint in endpoints:
+        if (known := retained.get(endpoint)) is not None:
+            retained[endpoint] = known._replace(value=without_data(endpoint, known.value))
+
+
+def bound_data(
+    budget: DataBudget, retained: dict[bytes, U], fresh: Mapping[bytes, bytes], without_data: WithoutData
+) -> None:
+    """Drop the data of retained updates as far as the budget demands, after ``fresh`` ones were applied."""
+    for endpoint, value in fresh.items():
+        budget.retain(endpoint, len(value))
+    drop_data(retained, budget.evict(), without_data)

@@ -3,12 +3,12 @@
 The rules are those of docs/protocol.md sections 1 and 2. They were model-checked as a whole: change them as a whole.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from diem.errors import DiemError
-from diem.fanout.data_budget import DataBudget
+from diem.fanout.data_budget import DataBudget, bound_data, drop_data
 from diem.protocol.feed import Batch, Resume
 from diem.protocol.update import MAX_BYTES, without_data
 
@@ -151,17 +151,6 @@ class FeedState:
             updated |= self._current(log.updated)
         return CatchUp(updated, dropped)
 
-    def _bound_data(self, budget: DataBudget, fresh: Mapping[bytes, bytes]) -> None:
-        """Take data out of retained updates as far as the budget demands, after ``fresh`` ones were applied."""
-        if not budget and max(map(len, fresh.values())) <= MAX_BYTES:
-            return
-        retained = self.retained
-        for endpoint, value in fresh.items():
-            budget.retain(endpoint, len(value))
-        for endpoint in budget.evict():
-            version, full = retained[endpoint]
-            retained[endpoint] = Retained(version, without_data(endpoint, full))
-
     def apply(self, batch: Batch) -> dict[bytes, bytes]:
         """Apply a batch; return endpoint -> value of the updates to send now (none while catching up).
 
@@ -195,23 +184,21 @@ class FeedState:
             updated.update((endpoint, retained[endpoint].version) for endpoint in fresh)
             raise
         finally:
-            if self.budget is not None and fresh:
-                self._bound_data(self.budget, fresh)
+            # Nothing to count where no update has data, which takes little time to see.
+            if self.budget is not None and fresh and (self.budget or max(map(len, fresh.values())) > MAX_BYTES):
+                bound_data(self.budget, retained, fresh, without_data)
         self.counts.consumed += consumed
         self.counts.stale += stale
         log.position = batch.next
         return {} if catching_up else fresh
 
-    def drop_data(self, endpoints: Iterable[bytes]) -> None:
+    def drop_data(self, endpoints: Collection[bytes]) -> None:
         """Drop the data of retained updates after which there were others that could not be read: it may be outdated.
 
         Whoever subscribes then is told the retained version, and fetches the current one.
         """
-        for endpoint in endpoints:
-            if (known := self.retained.get(endpoint)) is not None:
-                self.retained[endpoint] = Retained(known.version, without_data(endpoint, known.value))
-                if self.budget is not None:
-                    self.budget.release(endpoint)
+        drop_data(self.retained, endpoints, without_data)
+        self._release(endpoints)
 
     def advance(self, name: str, next_: int) -> None:
         """Advance a stream whose records are not updates, and were applied elsewhere, to ``next_``.
@@ -251,10 +238,13 @@ class FeedState:
             return []
         for log in self._logs.values():
             endpoints = endpoints - log.seen - log.unconfirmed
+        self._release(endpoints)
+        return [endpoint for endpoint in endpoints if self.retained.pop(endpoint, None) is not None]
+
+    def _release(self, endpoints: Iterable[bytes]) -> None:
         if self.budget is not None:
             for endpoint in endpoints:
                 self.budget.release(endpoint)
-        return [endpoint for endpoint in endpoints if self.retained.pop(endpoint, None) is not None]
 
     def _log(self, name: str) -> _Log:
         try:

@@ -30,10 +30,6 @@ LOG_INTERVAL_S: Final = 60.0
 LOGGED_BYTES: Final = 1024
 """Limit of key and of value, each logged in hex: they may contain anything."""
 
-MAX_RECORDS: Final = 1000
-"""Records in one batch: about 200 KiB without data."""
-MAX_VALUE_BYTES: Final = 256 * 1024
-"""Values of one batch in bytes, unless the first alone is longer."""
 MAX_NAMES: Final = 100_000
 """Limit of the cache of valid names, about 30 MB; it is cleared when full."""
 
@@ -176,7 +172,7 @@ def _batches(name: str, position: int, next_: int, greatest: dict[bytes, tuple[b
         make(Change, (offset, key, int(digits), gone if value.endswith(GONE_TAIL) else alive, value))
         for key, (digits, offset, value) in greatest.items()
     ]
-    batches = [*feed.batches_of(changes, MAX_RECORDS, MAX_VALUE_BYTES)] or [[]]
+    batches = [*feed.batches_of(changes)] or [[]]
     # Only the last batch advances the position: the others do not contain everything up to their last record.
     return [feed.encode_batch(name, next_ if batch is batches[-1] else position, batch) for batch in batches]
 

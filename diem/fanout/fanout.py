@@ -89,11 +89,6 @@ class Registry(Generic[S]):
             return ()
         return found if found.with_data is None else [*found, *found.with_data]
 
-    def with_data(self, endpoints: Iterable[bytes]) -> list[bytes]:
-        """Return those of ``endpoints`` that have subscribers who want data."""
-        held = self._subscribers
-        return [endpoint for endpoint in endpoints if (found := held.get(endpoint)) is not None and found.with_data]
-
     def by_data(self, endpoint: bytes) -> tuple[Collection[S], Collection[S]]:
         """Return the subscribers that want no data, and those that do, as :meth:`subscribers` returns all."""
         found = self._subscribers.get(endpoint)
@@ -240,7 +235,8 @@ class Fanout:
             self._count(counter, fresh, wanted)
         if self._everyone:
             updates = {e: text_frame(without_data(e, fresh[e])) for e in wanted}
-            with_data = {e: text_frame(fresh[e]) for e in self.registry.with_data(wanted) if has_data(e, fresh[e])}
+            by_data = self.registry.by_data
+            with_data = {e: text_frame(fresh[e]) for e in wanted if by_data(e)[1] and has_data(e, fresh[e])}
             self._deliver_to_all(updates, with_data)
             return
         deliveries: list[Delivery] = []

@@ -11,10 +11,6 @@ from diem.protocol import feed
 from diem.protocol.codes import Close
 from diem.protocol.update import without_data
 
-MAX_RECORDS: Final = 1000
-"""Records in one batch: about 150 KiB without data."""
-MAX_VALUE_BYTES: Final = 256 * 1024
-"""Values of one batch in bytes, unless the first alone is longer."""
 HEARTBEAT_EVERY_S: Final = 1.0
 
 
@@ -91,14 +87,14 @@ class FeedServer:
         changes = self._source.changes
         for connection, reader in self._readers.items():
             while reader.resumed and not connection.paused and connection.is_open:
-                found = changes.after(reader.cursor, MAX_RECORDS)
+                found = changes.after(reader.cursor, feed.MAX_RECORDS)
                 if not found:
                     if not reader.caught_up:
                         self._finish_catch_up(connection, reader)
                     break
                 if not reader.with_data:
                     found = [each._replace(value=without_data(each.endpoint, each.value)) for each in found]
-                batch = next(feed.batches_of(found, MAX_RECORDS, MAX_VALUE_BYTES))
+                batch = next(feed.batches_of(found))
                 reader.cursor = batch[-1].sequence
                 self.sent += len(batch)
                 connection.send_binary(feed.encode_batch(feed.STORE, reader.cursor + 1, batch))

@@ -41,6 +41,11 @@ STORE: Final = "store"
 MAX_BATCH_BYTES: Final = 1 << 20
 """Longest frame that a reader accepts; feeds stay far below it (256 KiB)."""
 
+MAX_RECORDS: Final = 1000
+"""Records in one batch: about 200 KiB without data."""
+MAX_VALUE_BYTES: Final = 256 * 1024
+"""Values of one batch in bytes, unless the first alone is longer."""
+
 MAX_RESYNC: Final = 100
 """Limit of endpoints in one ``resync``."""
 
@@ -169,7 +174,9 @@ def encode_batch(name: str, next_: int, changes: Iterable[Change]) -> bytes:
     return b"".join(parts)
 
 
-def batches_of(changes: Sequence[Change], max_records: int, max_bytes: int) -> Iterator[Sequence[Change]]:
+def batches_of(
+    changes: Sequence[Change], max_records: int = MAX_RECORDS, max_bytes: int = MAX_VALUE_BYTES
+) -> Iterator[Sequence[Change]]:
     """Divide changes into runs of at most ``max_records``, and ``max_bytes`` of values unless one alone is longer."""
     start = size = 0
     for index, change in enumerate(changes):

@@ -70,7 +70,7 @@ def test_nothing_but_a_new_position_is_an_empty_batch() -> None:
 
 
 def test_of_several_batches_only_the_last_moves_the_position() -> None:
-    many = [valid(n, f"/{n}", V) for n in range(2 * module.MAX_RECORDS + 1)]
+    many = [valid(n, f"/{n}", V) for n in range(2 * feed.MAX_RECORDS + 1)]
     frames, _, _ = taking(*many)
     assert [feed.decode_batch(batch).next for batch in frames.batches] == [0, 0, len(many)]
     assert len(decoded(frames)) == len(many)
@@ -78,9 +78,9 @@ def test_of_several_batches_only_the_last_moves_the_position() -> None:
 
 def test_a_batch_of_the_longest_records_is_less_than_a_reader_takes() -> None:
     # A value holds its key, so these are the longest that pass.
-    many = [valid(n, f"/{n}".ljust(endpoints.MAX_NAME_BYTES, "x"), V, gone=True) for n in range(module.MAX_RECORDS)]
+    many = [valid(n, f"/{n}".ljust(endpoints.MAX_NAME_BYTES, "x"), V, gone=True) for n in range(feed.MAX_RECORDS)]
     frames, heart, _ = taking(*many)
-    assert heart.counts.forwarded == module.MAX_RECORDS
+    assert heart.counts.forwarded == feed.MAX_RECORDS
     assert max(map(len, frames.batches)) < feed.MAX_BATCH_BYTES
 
 

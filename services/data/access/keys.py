@@ -127,6 +127,8 @@ class ApiKeys:
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
         self._keys = {key.id: key for key in keys}
+        self.revision = 0
+        """Increases with every change."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -179,10 +181,12 @@ class ApiKeys:
     def add(self, key: Key) -> None:
         """Add a key."""
         self._keys[key.id] = key
+        self.revision += 1
 
     def remove(self, key_id: str) -> None:
         """Remove a key."""
         del self._keys[key_id]
+        self.revision += 1
 
     def revoke(self, key_id: str, now_ms: int) -> Key | None:
         """Revoke a key and return it; None when there is none. A repeat changes nothing."""
@@ -190,6 +194,7 @@ class ApiKeys:
         if key is None or key.revoked_ms is not None:
             return key
         self._keys[key_id] = revoked = replace(key, revoked_ms=now_ms)
+        self.revision += 1
         return revoked
 
 

@@ -8,7 +8,6 @@ its file. A rotation needs no restart, and no state but the times of the files.
 
 import re
 import secrets
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,6 +64,8 @@ class SigningKeys:
         self._seen: tuple[tuple[object, ...], ...] = ()
         self._keys: tuple[SigningKey, ...] = ()
         """The oldest first."""
+        self._published: tuple[SigningKey, ...] = ()
+        """The last answer of :meth:`published`."""
         self._failed = ""
 
     def load(self) -> None:
@@ -92,13 +93,14 @@ class SigningKeys:
         used_since = self._now_s() - PUBLISHED_BEFORE_USE_S
         return max((key for key in self._keys if key.created_s <= used_since), key=_age, default=self._keys[0])
 
-    def published(self) -> Iterable[SigningKey]:
-        """Return the keys whose tokens are valid, the oldest first."""
+    def published(self) -> tuple[SigningKey, ...]:
+        """Return the keys whose tokens are valid, the oldest first; the same object as before if they are the same."""
         self._refresh()
         retired_since = self._now_s() - RETIRED_AFTER_S - PUBLISHED_BEFORE_USE_S
-        for key, successor in zip(self._keys, (*self._keys[1:], None), strict=True):
-            if successor is None or successor.created_s > retired_since:
-                yield key
+        retired = sum(successor.created_s <= retired_since for successor in self._keys[1:])
+        if self._keys[retired:] != self._published:
+            self._published = self._keys[retired:]
+        return self._published
 
     def _refresh(self) -> None:
         """Read the files again if they changed; faulty ones are logged, and the keys before them are kept."""

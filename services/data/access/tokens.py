@@ -21,9 +21,9 @@ from diem.tokens.key_set import TokenKey
 from diem.tokens.verifier import AUDIENCE, ISSUER, MAX_TOKEN_BYTES, Verifier
 from services.data.access.keys import ApiKeys, Key
 from services.data.access.plans import AccessPlan
-from services.data.access.signing import SigningKeys
+from services.data.access.signing import SigningKey, SigningKeys
 
-REVOKED_FOR_S: Final = 3600
+REVOKED_FOR_MS: Final = 3600 * 1000
 """Revoked API keys are published for so long, twice the longest life of a token."""
 
 
@@ -67,6 +67,25 @@ class KeyDocument(NamedTuple):
     etag: str
 
 
+class _BuiltDocument(NamedTuple):
+    """A key document, and what it was built from; times are Unix milliseconds."""
+
+    document: KeyDocument
+    published: tuple[SigningKey, ...]
+    revision: int
+    """Of the API keys."""
+    since_ms: int
+    until_ms: int | None
+    """When its oldest revocation is no longer published; None without one."""
+
+    def is_current(self, published: tuple[SigningKey, ...], revision: int, now_ms: int) -> bool:
+        """Return whether a document that is built now has the same content."""
+        if published is not self.published or revision != self.revision:
+            return False
+        # A clock that was set back makes older revocations recent ones.
+        return self.since_ms <= now_ms and (self.until_ms is None or now_ms < self.until_ms)
+
+
 class Tokens:
     """Tokens of one Data Service.
 
@@ -81,6 +100,9 @@ class Tokens:
         self._signing = signing
         self._clock = clock
         self._verifier = Verifier()
+        self._trusted: tuple[SigningKey, ...] = ()
+        """The keys of the verifier."""
+        self._built: _BuiltDocument | None = None
         self._jwt: ModuleType | None = None
         self.issued = 0
 
@@ -120,7 +142,10 @@ class Tokens:
             TokenInvalid: it is not valid, or its key is gone.
         """
         await self._loaded()
-        self._verifier.replace_keys(key.public for key in self._signing.published())
+        published = self._signing.published()
+        if published is not self._trusted:
+            self._verifier.replace_keys(key.public for key in published)
+            self._trusted = published
         claims = self._verifier.verify(token, self._clock.wall_ms() / 1000)
         key = self._api_keys.get(claims.key or "")
         if key is None:
@@ -128,11 +153,23 @@ class Tokens:
         return claims, key
 
     def document(self) -> KeyDocument:
-        """Return the public keys, and the API keys that were revoked within the last hour."""
-        since_ms = self._clock.wall_ms() - REVOKED_FOR_S * 1000
-        revoked = {key_id: at_ms // 1000 for key_id, at_ms in self._api_keys.revoked_since(since_ms)}
-        body = orjson.dumps({"keys": [_jwk(key.public) for key in self._signing.published()], "revoked": revoked})
-        return KeyDocument(body, f'"{blake2b(body, digest_size=12).hexdigest()}"')
+        """Return the public keys, and the API keys that were revoked within the last hour.
+
+        It is built when either has changed; until then the same object is returned.
+        """
+        published, revision, now_ms = self._signing.published(), self._api_keys.revision, self._clock.wall_ms()
+        built = self._built
+        if built is None or not built.is_current(published, revision, now_ms):
+            built = self._built = self._build(published, revision, now_ms)
+        return built.document
+
+    def _build(self, published: tuple[SigningKey, ...], revision: int, now_ms: int) -> "_BuiltDocument":
+        revoked_ms = dict(self._api_keys.revoked_since(now_ms - REVOKED_FOR_MS))
+        revoked = {key_id: at_ms // 1000 for key_id, at_ms in revoked_ms.items()}
+        body = orjson.dumps({"keys": [_jwk(key.public) for key in published], "revoked": revoked})
+        document = KeyDocument(body, f'"{blake2b(body, digest_size=12).hexdigest()}"')
+        until_ms = min(revoked_ms.values()) + REVOKED_FOR_MS if revoked_ms else None
+        return _BuiltDocument(document, published, revision, now_ms, until_ms)
 
     async def _loaded(self) -> ModuleType:
         if self._jwt is None:

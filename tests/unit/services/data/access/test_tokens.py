@@ -142,8 +142,17 @@ def test_the_document_has_public_keys_only(bench: Bench) -> None:
     assert jwk.keys() == {"kty", "crv", "kid", "x", "alg", "use"}
 
 
-def test_an_etag_is_that_of_the_content(bench: Bench) -> None:
-    assert bench.tokens.document() == bench.tokens.document()
+def test_the_document_is_built_when_it_changes(bench: Bench) -> None:
+    first = bench.tokens.document()
+    bench.clock.advance(7200)
+    assert bench.tokens.document() is first
+    bench.api_keys.revoke(bench.key.id, bench.clock.wall_ms())
+    second = bench.tokens.document()
+    assert second.etag != first.etag
+    bench.clock.advance(3599)
+    assert bench.tokens.document() is second
+    bench.clock.advance(1)
+    assert bench.tokens.document() == first
 
 
 @pytest.mark.parametrize(

@@ -472,3 +472,7 @@ class AddressRateLimiter:
         bucket = self._buckets.get(address_key(address))
         if bucket is not None:
             bucket.charge(now, requests)
+
+    def refund(self, address: str, now: float) -> None:
+        """Uncount a request that :meth:`take` counted."""
+        self.charge(address, now, -1.0)

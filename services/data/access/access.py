@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple, Self
 
@@ -165,10 +165,15 @@ class Access:
             return QuotaDecision(QuotaReason.WRITE_ONLY, key=key)
         return await self._admit(key, request, None)
 
-    async def admit_token(self, token: str, request: QuotaRequest) -> QuotaDecision:
-        """Admit or refuse a request with a client token: by the plan of its key now, and by its own prefixes."""
+    async def admit_token(
+        self, token: str, request: QuotaRequest, before_check: Callable[[], None] | None = None
+    ) -> QuotaDecision:
+        """Admit or refuse a request with a client token: by the plan of its key now, and by its own prefixes.
+
+        ``before_check`` is called before a signature is checked; what it raises is raised here.
+        """
         try:
-            claims, key = await self.tokens.verify(token)
+            claims, key = await self.tokens.verify(token, before_check)
         except TokenInvalid:
             return QuotaDecision(QuotaReason.UNVERIFIED)
         refused = state_reason(key, self._clock.wall_ms())

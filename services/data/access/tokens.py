@@ -5,7 +5,7 @@ PyJWT is loaded in a thread, when the first token is issued or shown: that takes
 
 import asyncio
 import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -135,8 +135,10 @@ class Tokens:
         self.issued += 1
         return IssuedToken(token, expires)
 
-    async def verify(self, token: str) -> tuple[Claims, Key]:
+    async def verify(self, token: str, before_check: Callable[[], None] | None = None) -> tuple[Claims, Key]:
         """Return the claims of a token that this service issued, and its API key, valid or not.
+
+        ``before_check`` is called before a signature is checked; what it raises is raised here.
 
         Raises:
             TokenInvalid: it is not valid, or its key is gone.
@@ -146,7 +148,7 @@ class Tokens:
         if published is not self._trusted:
             self._verifier.replace_keys(key.public for key in published)
             self._trusted = published
-        claims = self._verifier.verify(token, self._clock.wall_ms() / 1000)
+        claims = self._verifier.verify(token, self._clock.wall_ms() / 1000, before_check)
         key = self._api_keys.get(claims.key or "")
         if key is None:
             raise TokenRevoked

@@ -180,9 +180,41 @@ class Guard(RestMiddleware):
         if text is not None:
             decision = await self._access.admit(text, quota_request)
         elif token is not None:
-            decision = await self._access.admit_token(token, quota_request)
+            return await self._admit_token(scope, headers, token, quota_request)
         else:
             return self._without_key(scope, headers, quota_request)
+        return self._decided(scope, headers, decision, quota_request)
+
+    async def _admit_token(
+        self, scope: Scope, headers: Headers, token: str, quota_request: QuotaRequest
+    ) -> "_Admission":
+        """Admit a request with a client token.
+
+        Checking a signature takes longer than any other decision here, so the address is charged first, and refunded
+        afterwards; a refused token is charged like a wrong key. An address beyond its rate is admitted only with tokens
+        that were verified before.
+        """
+        charged = False
+
+        def charge() -> None:
+            nonlocal charged
+            beyond = self._beyond_rate(scope)
+            if beyond is not None:
+                raise _BeyondRate(beyond)
+            charged = True
+
+        try:
+            decision = await self._access.admit_token(token, quota_request, charge)
+        except _BeyondRate as error:
+            return _Admission(error.answer, shows_key=True)
+        if charged:
+            self._rate_limiter.refund(client_address(scope), self._clock.monotonic())
+        return self._decided(scope, headers, decision, quota_request)
+
+    def _decided(
+        self, scope: Scope, headers: Headers, decision: QuotaDecision, quota_request: QuotaRequest
+    ) -> "_Admission":
+        """Return the admission of a request with a key or token that was decided on."""
         scope[_READER] = decision
         if decision.reason is not QuotaReason.ADMITTED:
             _record_refusal(scope, headers, decision)
@@ -269,6 +301,14 @@ def _record_refusal(scope: Scope, headers: Headers, decision: QuotaDecision) -> 
             code=REFUSALS[decision.reason][1],
             detail=scope["path"],
         )
+
+
+class _BeyondRate(Exception):
+    """An address has no request left that the check of a signature could be charged to."""
+
+    def __init__(self, answer: Response) -> None:
+        super().__init__()
+        self.answer = answer
 
 
 class _Admission(NamedTuple):

@@ -234,6 +234,36 @@ async def test_an_expired_or_forged_token_is_refused_and_costs_its_address(world
     assert many[-1] == 429
 
 
+async def test_a_flood_of_forged_tokens_is_verified_no_faster_than_its_address_may_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key_id, text = await world.key("open")
+    known, new = await world.token(text, subject="known"), await world.token(text, subject="new")
+    checked: list[str] = []
+    check = Verifier._signed_payload
+
+    def counting(verifier: Verifier, token: str) -> Any:
+        checked.append(token)
+        return check(verifier, token)
+
+    async def read(token: str) -> int:
+        return (await world.http.get("/v1/data/dam/a", headers=bearer(token))).status_code
+
+    monkeypatch.setattr(Verifier, "_signed_payload", counting)
+    # Valid tokens cost their address nothing, when they are new no more than later.
+    assert [await read(known) for _ in range(40)] == [200] * 40
+    assert checked == [known]
+    forger = Issuer("memory")
+    forged = [forger.token(world.now, key=key_id, sub=str(number)) for number in range(50)]
+    assert [await read(token) for token in forged] == [401] * 20 + [429] * 30
+    assert checked == [known, *forged[:20]]
+    # Who was verified before is not affected; a newcomer waits until the address may read again.
+    assert [await read(known), await read(new)] == [200, 429]
+    world.clock.advance(1)
+    assert [await read(new), await read(new), await read(forged[20])] == [200, 200, 401]
+    assert checked == [known, *forged[:20], new, forged[20]]
+
+
 async def test_a_token_writes_nothing(world: World) -> None:
     _, text = await world.key()
     token = await world.token(text)

@@ -99,7 +99,7 @@ class LoadClient(Subscriber):
 
     def updates(self, data: bytes, start: int, end: int, time: float) -> None:
         """Record the update frames between two positions of a chunk."""
-        self.record_updates(self.pattern.findall(data, start, end), time)
+        self.record_frames(data, start, end, time, pattern=self.pattern)
 
     def message(self, message: dict[str, Any], time: float) -> None:
         """Record any other message."""

@@ -57,6 +57,8 @@ class Plan(BaseModel, frozen=True):
     """Number of clients that fetch the data after each update."""
     churn_seconds: float = 0.0
     """Mean time between two endpoint swaps of one client; 0 = never."""
+    data: float = 0.0
+    """Share of the clients that ask for the data of updates."""
     filtered: bool = False
     """The clients are sent everything (all-to-all)."""
     start_seconds: float = 2.0
@@ -81,6 +83,9 @@ class ClientPool:
         self.interests = Interests(plan.endpoints, plan.communities, plan.seed)
         servers = [Server(*server) for server in plan.servers]
         self.clients = [self._client(number, servers, http) for number in range(plan.clients)]
+        for number, client in enumerate(self.clients):
+            # Spread evenly: with a half of them, every second one.
+            client.asks_data = int((number + 1) * plan.data) > int(number * plan.data)
         if self.credentials is not None:
             locator.tokens = self.credentials.source("locator")
             for client in self.clients:
@@ -141,6 +146,8 @@ class ClientPool:
             "locates": self.locator.asked,
             "locates_failed": self.locator.failed,
             "moves": sum(client.moves for client in self.clients if isinstance(client, PartitionedLoadClient)),
+            "with_data": sum(client.with_data for client in self.clients),
+            "without_data": sum(client.without_data for client in self.clients),
             "unexpected": len(unexpected),
             "unexpected_first": unexpected[:3],
             "behind": self.behind() if self.expected else None,

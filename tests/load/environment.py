@@ -91,6 +91,7 @@ def _plan(scenario: Scenario, system: System, names: list[str], key: str) -> Pla
         subscriptions=scenario.subscriptions,
         communities=scenario.communities,
         probes=scenario.probes,
+        data=scenario.data,
         churn_seconds=scenario.churn_seconds,
         filtered=scenario.mode == "all-to-all",
         seed=scenario.seed,

@@ -31,6 +31,9 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
         Goal("messages that no client should be sent", "", 0, figures["clients"]["unexpected"]),
         Goal("restarts that no fault explains", "", 0, sum(figures["unexplained_restarts"].values())),
     ]
+    if scenario.data:
+        carried = figures["clients"]["with_data"]
+        goals.append(Goal("updates that carried the data that was asked for", "", 1, carried, at_least=True))
     for part in ("clients", "writer"):
         share = figures["cpu_seconds"][part] / figures["run_seconds"]
         goals.append(Goal(f"share of one CPU, load {part}", "", HARNESS_SHARE, round(share, 2)))

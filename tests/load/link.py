@@ -57,6 +57,8 @@ class Link(asyncio.Protocol):
         self.stale: set[bytes] = set()
         """Endpoints that the server has named in a status live:false."""
         self.welcomed = False
+        self.offers_data = False
+        """Whether the server takes requests for the data of updates."""
         self.updates = 0
         self._owner = owner
         self._server = server
@@ -83,10 +85,10 @@ class Link(asyncio.Protocol):
         except (OSError, TimeoutError, NoToken) as error:
             self._owner.lost(self, 1006, str(error))
 
-    def request(self, kind: str, endpoints: list[str] | dict[str, int | None]) -> None:
-        """Send a request."""
+    def request(self, kind: str, endpoints: list[str] | dict[str, int | None], **more: Any) -> None:
+        """Send a request; ``more`` are further members of the message."""
         self._requests += 1
-        self._write(wire.frame(orjson.dumps({"type": kind, "id": self._requests, "endpoints": endpoints})))
+        self._write(wire.frame(orjson.dumps({"type": kind, "id": self._requests, "endpoints": endpoints, **more})))
 
     def close(self) -> None:
         """Close with a close frame."""
@@ -160,6 +162,7 @@ class Link(asyncio.Protocol):
             self._owner.message(message, time)
             if message["type"] == "welcome":
                 self.welcomed = True
+                self.offers_data = message.get("data") is True
                 if self._tokens is not None:
                     self._refreshing = asyncio.get_running_loop().create_task(self._refresh(self._tokens))
                 self._owner.welcomed()

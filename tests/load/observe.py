@@ -25,7 +25,7 @@ from tests.oracle.judge import quantiles
 CONNECT_SECONDS = 30.0
 FIGURES = (
     *("connected", "links", "raw", "events", "refused", "fetches", "locates", "locates_failed", "moves"),
-    *("unexpected", "unexpected_first", "tokens", "refreshed", "not_refreshed"),
+    *("with_data", "without_data", "unexpected", "unexpected_first", "tokens", "refreshed", "not_refreshed"),
 )
 QUIET_SECONDS = 1.0
 """Observation after convergence, for messages that must not come."""

@@ -1,4 +1,4 @@
-"""Load clients that fetch, like the SDK: they hold the versions that REST returned."""
+"""Load clients that fetch, like the SDK: they hold the versions that REST returned, or that came with their data."""
 
 import asyncio
 from time import monotonic
@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from tests.load.client import LoadClient
+from tests.load.datasets import stamp_of
 from tests.load.partitioned import PartitionedLoadClient
 from tests.load.subscriber import Subscriber
 from tests.oracle.history import Kind
@@ -15,11 +16,10 @@ RETRY_SECONDS, RETRY_CAP_SECONDS = 0.5, 8.0
 
 
 class Fetching(Subscriber):
-    """Fetches an endpoint after an update, one fetch per endpoint at a time, until held >= announced."""
+    """Fetches an endpoint after an update without data, one fetch per endpoint at a time, until held >= announced."""
 
     def __init__(self, *arguments: Any, http: httpx.AsyncClient, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.held: dict[bytes, int] = {}
         self.fetches = 0
         self._http = http
         self._fetching: dict[bytes, asyncio.Task[None]] = {}
@@ -49,12 +49,12 @@ class Fetching(Subscriber):
         failures = 0
         while True:
             self._stale.discard(endpoint)
-            version = await self._version(endpoint)
+            version, stamp = await self._fetched(endpoint)
             if version is not None and version > self.held.get(endpoint, 0):
                 self.held[endpoint] = version
                 # An update that REST was faster with is dropped when it comes.
                 self.announced[endpoint] = max(version, self.announced.get(endpoint, 0))
-                self.record(Kind.HELD, endpoint, version, time=monotonic())
+                self.record(Kind.HELD, endpoint, version, stamp, time=monotonic())
             if version is not None and self.held.get(endpoint, 0) >= self.announced.get(endpoint, 0):
                 if endpoint not in self._stale:
                     return
@@ -62,14 +62,17 @@ class Fetching(Subscriber):
             await asyncio.sleep(self.random.random() * min(RETRY_CAP_SECONDS, RETRY_SECONDS * 2**failures))
             failures += 1
 
-    async def _version(self, endpoint: bytes) -> int | None:
-        """Return REST's version, of data or of a deletion; None without an answer or a version."""
+    async def _fetched(self, endpoint: bytes) -> tuple[int | None, int]:
+        """Return REST's version with the stamp of its data, 0 for a deletion; None without an answer or a version."""
         self.fetches += 1
         try:
             answer = await self._http.get(f"/v1/data{endpoint.decode()}")
         except httpx.HTTPError:
-            return None
-        return int(answer.json()["version"]) if answer.status_code in (200, 410) else None
+            return None, 0
+        if answer.status_code not in (200, 410):
+            return None, 0
+        version = int(answer.json()["version"])
+        return version, stamp_of(answer.content, endpoint, version) if answer.status_code == 200 else 0
 
 
 class ProbeClient(Fetching, LoadClient):

@@ -31,7 +31,9 @@ class Scenario:
     rate: float = 1000.0
     """Updates per second."""
     churn_seconds: float = 20.0
-    probes: int = 1
+    probes: int = 2
+    data: float = 0.5
+    """Share of the clients that ask for the data of updates, every second probe among them."""
     faults: tuple[str, ...] = ()
     seed: int = 1
     controls: bool = False

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from diem.links.client.backoff import ReconnectBackoff, Timing
 from diem.protocol.codes import reconnects
-from tests.load import wire
 from tests.load.link import Link
 from tests.load.locator import server_at
 from tests.load.subscriber import (
@@ -120,7 +119,7 @@ class ServerSession:
     def updates(self, data: bytes, start: int, end: int, time: float) -> None:
         """Record the update frames between two positions of a chunk."""
         if self.link:
-            self._client.record_updates(wire.ANY_UPDATE.findall(data, start, end), time, self.link.number)
+            self._client.record_frames(data, start, end, time, link=self.link.number)
 
     def message(self, message: dict[str, Any], time: float) -> None:
         """Handle any other message."""

@@ -1,5 +1,6 @@
 """Base of all load clients: wanted endpoints, announced versions, and the recorded events for the oracle."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from random import Random
@@ -7,6 +8,9 @@ from time import monotonic
 from typing import Any
 
 from diem.links.client.tokens import TokenSource
+from diem.protocol.update import DATA_FIELD
+from tests.load import wire
+from tests.load.datasets import stamp_of
 from tests.load.link import Link
 from tests.oracle.history import Event, Kind
 
@@ -27,7 +31,8 @@ class HistoryFull(Exception):
 class Subscriber(ABC):
     """A client that holds the announced versions; subclasses may fetch.
 
-    What came on the wire is counted, and what passes the filter is recorded: a greater version than any before.
+    What came on the wire is counted, and what passes the filter is recorded: a greater version than any before. Data is
+    recorded as held if its version is greater than that of the data before, also if the version was announced already.
     """
 
     def __init__(self, name: str, address: str, wants: list[str], random: Random) -> None:
@@ -35,11 +40,19 @@ class Subscriber(ABC):
         self.address = address
         self.wants = {endpoint.encode() for endpoint in wants}
         self.announced: dict[bytes, int] = {}
+        self.held: dict[bytes, int] = {}
+        """Versions whose data came with an update, or was fetched."""
         self.rows: list[Row] = []
         self.raw = 0
         """Number of update frames on ended connections."""
         self.refused = 0
         """Number of failed attempts to connect."""
+        self.asks_data = False
+        """Whether it asks servers for the data of updates."""
+        self.with_data = 0
+        """Number of updates with data on the wire of a client that asks for it."""
+        self.without_data = 0
+        """Number of updates of existing endpoints without data, all the same."""
         self.unexpected: list[str] = []
         """Messages that servers must never send to this client."""
         self.random = random
@@ -132,8 +145,41 @@ class Subscriber(ABC):
         """Record an event."""
         self.rows.append((time, kind.value, endpoint, version, code, link))
 
-    def record_updates(self, found: Iterable[tuple[bytes, bytes]], time: float, link: int = 0) -> None:
-        """Record the endpoints and versions of update frames."""
+    def record_frames(
+        self,
+        data: bytes,
+        start: int,
+        end: int,
+        time: float,
+        *,
+        link: int = 0,
+        pattern: re.Pattern[bytes] = wire.ANY_UPDATE,
+    ) -> None:
+        """Record the update frames between two positions of a chunk, of endpoints that ``pattern`` finds."""
+        if self.asks_data:
+            self._record_data(wire.updates(data, start, end, pattern), time, link)
+            return
+        if (at := data.find(DATA_FIELD, start, end)) >= 0:
+            self.unexpected.append(f"data that was not asked for: {data[at : at + 100]!r}")
+        self._record_updates(pattern.findall(data, start, end), time, link)
+
+    def _record_data(self, found: Iterable[tuple[bytes, bytes, bytes]], time: float, link: int) -> None:
+        for endpoint, digits, rest in found:
+            if not rest.startswith(DATA_FIELD):
+                self.without_data += rest == b"}"
+                self._record_updates([(endpoint, digits)], time, link)
+                continue
+            self.with_data += 1
+            version = int(digits)
+            if version > self.announced.get(endpoint, 0):
+                self.announced[endpoint] = version
+                self.record(Kind.UPDATE, endpoint, version, time=time, link=link)
+            if version > self.held.get(endpoint, 0):
+                self.held[endpoint] = version
+                stamp = stamp_of(rest[len(DATA_FIELD) : -1], endpoint, version)
+                self.record(Kind.HELD, endpoint, version, stamp, time=time, link=link)
+
+    def _record_updates(self, found: Iterable[tuple[bytes, bytes]], time: float, link: int) -> None:
         announced, record = self.announced, self.rows.append
         for endpoint, digits in found:
             version = int(digits)
@@ -170,7 +216,8 @@ class Subscriber(ABC):
         known = {endpoint.decode(): self.known(endpoint) or None for endpoint in sorted(endpoints)}
         for name, version in known.items():
             self.record(Kind.SUBSCRIBE, name.encode(), version or 0, time=now, link=link.number)
-        link.request("subscribe", known)
+        more = {"data": True} if self.asks_data and link.offers_data else {}
+        link.request("subscribe", known, **more)
 
     def ended(self, link: Link, code: int, now: float) -> None:
         """Record the end of a connection that was open."""

@@ -4,12 +4,16 @@ from pathlib import Path
 from random import Random
 from time import monotonic
 
+import orjson
 import pytest
 
+from diem.protocol.update import UPDATE, Change, encode
 from tests.load.client import LoadClient
+from tests.load.datasets import UNKNOWN, dataset
 from tests.load.link import Server
 from tests.oracle import Event, History, Kind, judge
 from tests.oracle.history import Accepted
+from tests.oracle.violations import WrongData
 from tests.support.patience import PATIENCE_S
 from tests.support.small import System, small_system
 
@@ -61,6 +65,59 @@ async def test_client_comes_back_with_the_versions_that_it_holds(tmp_path: Path)
         await until(lambda: kinds(client).count("subscribed") == 2)
         assert [event.version for event in events(client, Kind.SUBSCRIBE)] == [0, version]
         assert len(events(client, Kind.UPDATE)) == 1
+        client.leave()
+
+
+def put_with_data(system: System, endpoint: str, stamp: int, *, named: int = 0) -> int:
+    """Change an endpoint, with data of the version ``named`` instead of the change's own; return the version."""
+    feed = system.feed
+    version = feed.clock = feed.clock + 1
+    data = orjson.dumps({**dataset(endpoint, stamp), "version": named or version})
+    value = encode(endpoint, version, version, data=data)
+    feed.changes.apply(Change(feed.changes.sequence + 1, endpoint.encode(), version, UPDATE, value))
+    feed.server.changed()
+    return version
+
+
+async def test_client_that_asks_for_data_holds_it_and_the_oracle_finds_that_of_another_version(tmp_path: Path) -> None:
+    async with small_system(tmp_path) as system:
+        client = client_of(system, "/a")
+        client.asks_data = True
+        plain = client_of(system, "/a")
+        for one in (client, plain):
+            one.start(0)
+        await until(lambda: "subscribed" in kinds(client) and "subscribed" in kinds(plain))
+        first = put_with_data(system, "/a", 7)
+        await until(lambda: client.held.get(b"/a") == first)
+        second = system.feed.put("/a")
+        await until(lambda: client.level(b"/a") == second)
+        stale = put_with_data(system, "/a", 7)
+        renamed = put_with_data(system, "/a", 9, named=first)
+        await until(lambda: client.held.get(b"/a") == renamed and plain.level(b"/a") == renamed)
+        assert (client.without_data, plain.with_data, plain.held, plain.unexpected) == (1, 0, {}, [])
+        for one in (client, plain):
+            one.leave()
+        await until(lambda: "close" in kinds(client))
+        held = [(event.version, event.code) for event in events(client, Kind.HELD)]
+        assert held[0] == (first, 7)
+        assert held[-1] == (renamed, UNKNOWN)
+        stamps = {first: 7, second: 0, stale: 8, renamed: 9}
+        accepted = [Accepted("/a", version, 0, stamp=stamp) for version, stamp in stamps.items()]
+        report = judge(History(accepted, {"1": client.events(), "2": plain.events()}, client.events()[-1].time))
+        assert {type(violation) for violation in report.violations} == {WrongData}
+        assert report.violations[0].versions == ((stale, first) if (stale, 7) in held else (renamed, 0))
+
+
+async def test_data_that_was_not_asked_for_is_unexpected(tmp_path: Path) -> None:
+    async with small_system(tmp_path) as system:
+        client = client_of(system, "/a")
+        client.asks_data = True
+        client.start(0)
+        await until(lambda: "subscribed" in kinds(client))
+        client.asks_data = False
+        put_with_data(system, "/a", 7)
+        await until(lambda: client.announced)
+        assert client.unexpected[0].startswith("data that was not asked for")
         client.leave()
 
 

@@ -8,15 +8,21 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from diem.protocol.messages import SUBPROTOCOL
-from diem.protocol.update import encode
+from diem.protocol.update import DATA_FIELD, encode
 from tests.load import wire
 
 UPDATE = encode("/a/b", 1_700_000_000_001, 0)
+DATASET = b'{"endpoint":"/x","version":1700000000009,"unit":"\\"endpoint\\":\\"/y\\",\\"version\\":1","points":[]}'
+WITH_DATA = encode("/a/b", 1_700_000_000_001, 0, data=DATASET)
 STATUS = b'{"type":"status","live":true,"since":"2026-01-01T00:00:00Z"}'
 
 
 def server_frame(payload: bytes, opcode: Opcode = Opcode.TEXT) -> bytes:
-    head = len(payload).to_bytes(1, "big") if len(payload) < 126 else b"\x7e" + len(payload).to_bytes(2, "big")
+    size = len(payload)
+    if size < 126:
+        head = bytes([size])
+    else:
+        head = b"\x7e" + size.to_bytes(2, "big") if size < 65536 else b"\x7f" + size.to_bytes(8, "big")
     return bytes([0x80 | opcode]) + head + payload
 
 
@@ -36,7 +42,9 @@ def test_walk_counts_updates_and_hands_out_everything_else_in_its_place() -> Non
 
 
 @given(
-    st.lists(st.sampled_from([UPDATE, STATUS, encode("/" + "n" * 200, 1_700_000_000_002, 0), b"{}"]), max_size=12),
+    st.lists(
+        st.sampled_from([UPDATE, WITH_DATA, STATUS, encode("/" + "n" * 200, 1_700_000_000_002, 0), b"{}"]), max_size=12
+    ),
     st.lists(st.integers(1, 400), min_size=1, max_size=40),
 )
 def test_chunks_of_any_size_give_the_same_frames(payloads: list[bytes], sizes: list[int]) -> None:
@@ -49,13 +57,33 @@ def test_chunks_of_any_size_give_the_same_frames(payloads: list[bytes], sizes: l
         end, more, others = wire.walk(data)
         updates, specials, tail = updates + more, specials + len(others), data[end:]
         found += len(wire.ANY_UPDATE.findall(data, 0, end))
+        assert others or len(list(wire.updates(data, 0, end, wire.ANY_UPDATE))) == more
         position, turn = position + size, turn + 1
     expected = sum(payload.startswith(b'{"type":"update"') for payload in payloads)
     assert tail == b""
     assert (updates, found, specials) == (expected, expected, len(payloads) - expected)
 
 
-@pytest.mark.parametrize("data", [b"\x01\x02{}", b"\xc1\x02{}", b"\x81\x82mask{}", b"\x81\x7f" + bytes(8)])
+@pytest.mark.parametrize("dataset", [DATASET, b'{"text":"%b"}' % (b"x" * 70_000)], ids=["short", "over 64 KiB"])
+def test_update_ends_with_its_frame_whatever_its_dataset_contains(dataset: bytes) -> None:
+    gone, plain = encode("/a", 1_700_000_000_003, 0, gone=True), encode("/c", 1_700_000_000_004, 0)
+    data = b"".join(map(server_frame, [encode("/a/b", 1_700_000_000_001, 0, data=dataset), gone, plain]))
+    end, count, _ = wire.walk(data)
+    assert (end, count) == (len(data), 3)
+    assert wire.ANY_UPDATE.findall(data) == [
+        (b"/a/b", b"1700000000001"),
+        (b"/a", b"1700000000003"),
+        (b"/c", b"1700000000004"),
+    ]
+    assert list(wire.updates(data, 0, end, wire.ANY_UPDATE)) == [
+        (b"/a/b", b"1700000000001", DATA_FIELD + dataset + b"}"),
+        (b"/a", b"1700000000003", b',"gone":true}'),
+        (b"/c", b"1700000000004", b"}"),
+    ]
+    assert [name for name, _, _ in wire.updates(data, 0, end, wire.updates_of({b"/a", b"/x"}))] == [b"/a"]
+
+
+@pytest.mark.parametrize("data", [b"\x01\x02{}", b"\xc1\x02{}", b"\x81\x82mask{}", b"\x81\xff" + bytes(8)])
 def test_frames_that_this_client_does_not_take_are_an_error(data: bytes) -> None:
     with pytest.raises(wire.WireError):
         wire.walk(data)

@@ -70,6 +70,15 @@ async def test_lost_answer_is_asked_for_again_with_the_same_key_and_remembered_a
     assert one.statuses == {"ReadError": 1, "503": 1, "200": 2}
 
 
+async def test_every_accepted_change_has_a_stamp_of_its_own_which_repeats_keep() -> None:
+    one = writer(Service(lost))
+    await one.run(writes.BATCH * writes.REPEAT_EVERY / 1e6)
+    changes = {(change.endpoint, change.version): change.stamp for change in one.accepted}
+    assert len(set(changes.values())) == len(changes)
+    assert set(changes.items()) == {((change.endpoint, change.version), change.stamp) for change in one.accepted}
+    assert {write.stamp for write in one.uncertain} < set(changes.values())
+
+
 async def test_refusal_of_a_valid_write_ends_the_run() -> None:
     with pytest.raises(WriteRefused, match="422"):
         await writer(Service(status(422))).put_all()

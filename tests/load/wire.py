@@ -1,15 +1,20 @@
 """The WebSocket protocol of a load client, without I/O: handshake, masked frames, a fast parser of incoming frames.
 
 Servers do not fragment and do not compress here; what else comes than whole frames is a :class:`WireError`.
+
+A dataset within an update has the fields of the update, too. The patterns begin with the first bytes of an update,
+which cannot be within a dataset: quotes in its texts are escaped, and it has no object of this form.
 """
 
 import base64
 import hashlib
 import os
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from diem.protocol.messages import SUBPROTOCOL
+from diem.protocol.update import HEAD, TIME_BYTES
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TEXT, CLOSE, PING, PONG = 0x1, 0x8, 0x9, 0xA
@@ -18,8 +23,9 @@ _SHORTEST_UPDATE = 11
 _TYPE_AT = 10
 """``{"type":"up`` has its p at byte 10; no other type of the protocol has."""
 _P = ord("p")
+_HEAD = re.escape(HEAD)
 
-ANY_UPDATE = re.compile(rb'"endpoint":"([^"]*)","version":(\d+)')
+ANY_UPDATE = re.compile(_HEAD + rb'([^"]*)","version":(\d+)')
 """Groups: endpoint and version of every update frame in a chunk."""
 
 
@@ -41,7 +47,7 @@ def updates_of(endpoints: set[bytes]) -> re.Pattern[bytes]:
     if not endpoints:
         return re.compile(rb"(?!)()()")
     names = b"|".join(re.escape(endpoint) for endpoint in sorted(endpoints))
-    return re.compile(rb'"endpoint":"(' + names + rb')","version":(\d+)')
+    return re.compile(_HEAD + b"(" + names + rb')","version":(\d+)')
 
 
 def walk(data: bytes) -> tuple[int, int, list[Special]]:
@@ -60,8 +66,11 @@ def walk(data: bytes) -> tuple[int, int, list[Special]]:
         elif length == 126 and start + 4 <= size:
             payload = start + 4
             length = data[start + 2] << 8 | data[start + 3]
-        elif length > 126:
-            raise WireError("a masked frame, or one of more than 64 KiB, from the server")
+        elif length == 127 and start + 10 <= size:
+            payload = start + 10
+            length = int.from_bytes(data[start + 2 : payload], "big")
+        elif length > 127:
+            raise WireError("a masked frame from the server")
         else:
             break
         end = payload + length
@@ -75,6 +84,27 @@ def walk(data: bytes) -> tuple[int, int, list[Special]]:
             specials.append(Special(start, end, data[start] & 0x0F, data[payload:end]))
         start = end
     return start, updates, specials
+
+
+def updates(data: bytes, start: int, end: int, pattern: re.Pattern[bytes]) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Return the updates that ``pattern`` finds, of the update frames between two positions that :func:`walk` found.
+
+    Returns:
+        The endpoint, the digits of the version, and what follows the time: a brace, or ``,"gone":true}``, or
+        ``,"data":``, the dataset and a brace. The frame says where the dataset ends, whatever it contains.
+    """
+    while start < end:
+        length = data[start + 1]
+        payload = start + 2
+        if length == 126:
+            payload = start + 4
+            length = data[start + 2] << 8 | data[start + 3]
+        elif length == 127:
+            payload = start + 10
+            length = int.from_bytes(data[start + 2 : payload], "big")
+        start = payload + length
+        if found := pattern.match(data, payload, start):
+            yield found[1], found[2], data[found.end() + TIME_BYTES : start]
 
 
 def frame(payload: bytes, opcode: int = TEXT) -> bytes:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count, takewhile
 from random import Random
@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import orjson
 
+from tests.load.datasets import POINTS, dataset
 from tests.oracle.history import Accepted, Uncertain
 
 BATCH = 50
@@ -34,8 +35,9 @@ class WriteRefused(Exception):
 class Writer:
     """Changes endpoints of a Data Service and records the accepted changes.
 
-    ``rate`` counts updates a second. A write whose answer was lost is repeated with the same key, and the lost attempt
-    is kept as :class:`Uncertain`: a wiped store may have forgotten the key.
+    ``rate`` counts updates a second; ``points`` is the length of the datasets. A write whose answer was lost is
+    repeated with the same key, and the lost attempt is kept as :class:`Uncertain`: a wiped store may have forgotten
+    the key.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Writer:
         random: Random,
         *,
         rate: float,
+        points: int = POINTS,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.accepted: list[Accepted] = []
@@ -59,7 +62,8 @@ class Writer:
         """Endpoints that change only by :meth:`change`, so that a missed update is not soon followed by another."""
         self._random = random
         self._every = BATCH / rate
-        self._content = 0
+        self._points = points
+        self._stamp = 0
         self._going = asyncio.Event()
         self._going.set()
         self._http = httpx.AsyncClient(
@@ -137,24 +141,25 @@ class Writer:
         """Send a request; return its number, from 1."""
         self.requests += 1
         number = self.requests
-        key, body = f"load-{self._random.getrandbits(64):016x}", self._body(endpoints)
+        key, stamps = f"load-{self._random.getrandbits(64):016x}", self._stamps(endpoints)
+        body = orjson.dumps({"datasets": [dataset(name, stamp, self._points) for name, stamp in stamps.items()]})
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        answer = await self._ask("PUT", "/v1/data", endpoints, headers, body)
+        answer = await self._ask("PUT", "/v1/data", stamps, headers, body)
         self.latencies.append(monotonic() - due)
-        self._accept(answer.json()["accepted"], key)
+        self._accept(answer.json()["accepted"], key, stamps)
         if number % REPEAT_EVERY == 0:
-            again = await self._ask("PUT", "/v1/data", endpoints, headers, body)
-            self._accept(again.json()["accepted"], key)
+            again = await self._ask("PUT", "/v1/data", stamps, headers, body)
+            self._accept(again.json()["accepted"], key, stamps)
         return number
 
     async def _delete(self, endpoint: str) -> None:
         key = f"load-{self._random.getrandbits(64):016x}"
-        answer = await self._ask("DELETE", f"/v1/data{endpoint}", [endpoint], {"Idempotency-Key": key})
+        answer = await self._ask("DELETE", f"/v1/data{endpoint}", {endpoint: 0}, {"Idempotency-Key": key})
         if answer.status_code == 200:
-            self._accept([answer.json()], key, gone=True)
+            self._accept([answer.json()], key, {endpoint: 0}, gone=True)
 
     async def _ask(
-        self, method: str, path: str, endpoints: Sequence[str], headers: dict[str, str], body: bytes = b""
+        self, method: str, path: str, stamps: Mapping[str, int], headers: dict[str, str], body: bytes = b""
     ) -> httpx.Response:
         give_up = monotonic() + GIVE_UP_SECONDS
         while True:
@@ -165,7 +170,7 @@ class Writer:
                 answer = await self._http.request(method, path, content=body, headers=headers)
             except httpx.TransportError as error:
                 self.statuses[type(error).__name__] += 1
-                self.uncertain += [Uncertain(endpoint, start, monotonic()) for endpoint in endpoints]
+                self.uncertain += [Uncertain(name, start, monotonic(), stamp) for name, stamp in stamps.items()]
             else:
                 self.statuses[str(answer.status_code)] += 1
                 # Deleting what another worker has deleted is no fault.
@@ -178,12 +183,14 @@ class Writer:
                 raise WriteRefused(f"{method} {path}: no 2xx within {GIVE_UP_SECONDS:.0f} s, but {dict(self.statuses)}")
             await asyncio.sleep(wait)
 
-    def _accept(self, items: list[dict[str, Any]], key: str, *, gone: bool = False) -> None:
+    def _accept(self, items: list[dict[str, Any]], key: str, stamps: Mapping[str, int], *, gone: bool = False) -> None:
         now = monotonic()
-        self.accepted += [Accepted(item["endpoint"], item["version"], now, gone, key) for item in items]
+        self.accepted += [
+            Accepted(item["endpoint"], item["version"], now, gone, key, stamps[item["endpoint"]]) for item in items
+        ]
 
-    def _body(self, endpoints: Sequence[str]) -> bytes:
-        self._content += 1
-        points = [{"time": f"2026-01-01T0{hour}:00:00Z", "value": self._content + hour / 10} for hour in range(4)]
-        shared = {"unit": "MW", "resolution": "PT1H", "points": points}
-        return orjson.dumps({"datasets": [{"endpoint": endpoint, **shared} for endpoint in endpoints]})
+    def _stamps(self, endpoints: Sequence[str]) -> dict[str, int]:
+        """Return a stamp for the new dataset of each endpoint, which no other one has."""
+        first = self._stamp + 1
+        self._stamp += len(endpoints)
+        return dict(zip(endpoints, range(first, self._stamp + 1), strict=True))

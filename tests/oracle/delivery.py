@@ -1,24 +1,34 @@
-"""Checks of I4 and I6 for the updates of one client, in one pass: order, acceptance and subscription."""
+"""Checks of I4, I6 and I15 for the updates of one client: order, acceptance, subscription, and the data with them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from tests.oracle.history import Event, Kind
 from tests.oracle.ledger import Ledger
-from tests.oracle.violations import AfterUnsubscribed, NotAccepted, NotSubscribed, OutOfOrder, Violation
+from tests.oracle.violations import (
+    AfterUnsubscribed,
+    NotAccepted,
+    NotSubscribed,
+    OutOfOrder,
+    Violation,
+    WrongData,
+)
 
 
 def check_order(client: str, events: Iterable[Event]) -> Iterator[OutOfOrder]:
-    """Check I4: the versions of an endpoint strictly increase, over all connections of the client."""
-    told: dict[str, int] = {}
+    """Check I4: the versions of an endpoint strictly increase, over all connections of the client.
+
+    Those of the updates do, and those of the data that it holds.
+    """
+    told: dict[tuple[str, str], int] = {}
     for time, kind, endpoint, version, _, _ in events:
-        if kind != Kind.UPDATE:
+        if kind not in (Kind.UPDATE, Kind.HELD):
             continue
-        before = told.get(endpoint, 0)
+        before = told.get((kind, endpoint), 0)
         if version <= before:
             yield OutOfOrder(client, endpoint, (before, version), (time,))
         else:
-            told[endpoint] = version
+            told[kind, endpoint] = version
 
 
 def check_accepted(client: str, events: Iterable[Event], ledger: Ledger) -> Iterator[NotAccepted]:
@@ -27,6 +37,13 @@ def check_accepted(client: str, events: Iterable[Event], ledger: Ledger) -> Iter
         spoken = kind in (Kind.UPDATE, Kind.SUBSCRIBED)
         if spoken and version and not ledger[endpoint].is_accepted(version, time):
             yield NotAccepted(client, endpoint, (version,), (time,))
+
+
+def check_data(client: str, events: Iterable[Event], ledger: Ledger) -> Iterator[WrongData]:
+    """Check I15: the data that the client holds for a version is the data that was accepted as this version."""
+    for time, kind, endpoint, version, stamp, _ in events:
+        if kind == Kind.HELD and not ledger[endpoint].has_stamp(version, stamp):
+            yield WrongData(client, endpoint, (version, ledger[endpoint].version_of(stamp)), (time,))
 
 
 def check_wanted(client: str, events: Iterable[Event]) -> Iterator[Violation]:

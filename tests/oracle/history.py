@@ -29,7 +29,8 @@ class Kind(StrEnum):
     UPDATE = "update"
     """The update passed the drop rule and was announced to the application."""
     HELD = "held"
-    """A fetching client now holds this version."""
+    """The client now holds the data of this version, which came with the update or was fetched; ``code`` is the stamp
+    in the data (:class:`Accepted`), 0 for a deletion."""
     RESYNC = "resync"
     STATUS = "status"
     """``code`` is 1 for live; without an endpoint it is for all of them."""
@@ -54,6 +55,8 @@ class Accepted(NamedTuple):
     gone: bool = False
     key: str = ""
     """The Idempotency-Key of the request."""
+    stamp: int = 0
+    """Number in the data that no other change of the run has; 0 if there is no data."""
 
 
 class Uncertain(NamedTuple):
@@ -62,6 +65,8 @@ class Uncertain(NamedTuple):
     endpoint: str
     start: float
     end: float
+    stamp: int = 0
+    """That of its data; 0 if there is none."""
 
 
 class Event(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.oracle.accounting import check_accounts, check_keys, check_store
 from tests.oracle.convergence import Convergence, Lags
-from tests.oracle.delivery import check_accepted, check_order, check_wanted
+from tests.oracle.delivery import check_accepted, check_data, check_order, check_wanted
 from tests.oracle.history import Event, History, Kind
 from tests.oracle.interest import interests
 from tests.oracle.ledger import Ledger
@@ -68,6 +68,7 @@ def judge(history: History, bounds: Bounds | None = None) -> Report:
         _count(report.counts, events)
         report.add(check_order(client, events))
         report.add(check_accepted(client, events, ledger))
+        report.add(check_data(client, events, ledger))
         report.add(check_wanted(client, events))
         report.add(check_told(client, events, history.faults))
         report.add(_check_interests(client, events, history, ledger, convergence))

@@ -16,13 +16,15 @@ class Endpoint:
         times: of the acceptance, beside ``versions``.
     """
 
-    __slots__ = ("_by_time", "_known", "_latest", "_uncertain", "times", "versions")
+    __slots__ = ("_by_time", "_known", "_latest", "_stamps", "_uncertain", "_uncertain_stamps", "times", "versions")
 
     def __init__(self, changes: Iterable[Accepted], uncertain: list[Uncertain]) -> None:
         # The same version twice is the same change: the answer of a repeated request counts at its first time.
         first: dict[int, float] = {}
+        self._stamps: dict[int, int] = {}
         for change in changes:
             first[change.version] = min(change.time, first.get(change.version, change.time))
+            self._stamps[change.version] = change.stamp
         self.versions = sorted(first)
         self.times = [first[version] for version in self.versions]
         pairs = sorted((time, version) for version, time in first.items())
@@ -30,6 +32,7 @@ class Endpoint:
         self._latest = list(accumulate((version for _, version in pairs), max))
         self._known = set(first)
         self._uncertain = sorted(write.start for write in uncertain)
+        self._uncertain_stamps = {write.stamp for write in uncertain}
 
     @property
     def latest(self) -> int:
@@ -57,6 +60,15 @@ class Endpoint:
         self._uncertain.pop(0)
         self._known.add(version)
         return True
+
+    def has_stamp(self, version: int, stamp: int) -> bool:
+        """Return whether the data of ``version`` has this stamp, or may have it by a write whose answer was lost."""
+        known = self._stamps.get(version)
+        return stamp in self._uncertain_stamps if known is None else stamp == known
+
+    def version_of(self, stamp: int) -> int:
+        """Return the version whose data has this stamp; 0 if there is none."""
+        return next((version for version, known in self._stamps.items() if known == stamp), 0)
 
 
 class Ledger:

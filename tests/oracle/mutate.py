@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
 
-from tests.oracle.history import Event, History, Kind
+from tests.oracle.history import Accepted, Event, History, Kind
 from tests.oracle.interest import interests
 from tests.oracle.ledger import Ledger
 from tests.oracle.windows import touches
@@ -127,11 +127,40 @@ def _held_back(event: Event, endpoint: str, start: float) -> Event:
     return event._replace(time=start + STALL_SECONDS)
 
 
+def stale_data(history: History, random: Random) -> History:
+    """Attach the data of the version before to one that a client holds."""
+    return _with_other_data(
+        history, random, lambda other, event: other.endpoint == event.endpoint and other.version < event.version
+    )
+
+
+def foreign_data(history: History, random: Random) -> History:
+    """Attach the data of another endpoint to a version that a client holds."""
+    return _with_other_data(history, random, lambda other, event: other.endpoint != event.endpoint)
+
+
+def _with_other_data(history: History, random: Random, fits: Callable[[Accepted, Event], bool]) -> History:
+    """Exchange the data of one version that a client holds for that of the latest accepted change that ``fits``."""
+
+    def change(events: list[Event]) -> list[Event] | None:
+        places = [index for index, event in enumerate(events) if event.kind == Kind.HELD and event.code > 0]
+        for place in random.sample(places, len(places)):
+            others = [other for other in history.accepted if other.stamp and fits(other, events[place])]
+            if others:
+                other = max(others, key=lambda one: one.version)
+                return [*events[:place], events[place]._replace(code=other.stamp), *events[place + 1 :]]
+        return None
+
+    return _change_one(history, random, change)
+
+
 CONTROLS: dict[str, Callable[[History, Random], History]] = {
     "drop-last": drop_last,
     "replay-old": replay_old,
     "foreign": foreign,
     "stall": stall,
+    "stale-data": stale_data,
+    "foreign-data": foreign_data,
 }
 """Every negative control of docs/reliability.md section 4.3."""
 
@@ -140,6 +169,8 @@ EXPECTED: dict[str, set[str]] = {
     "replay-old": {"OutOfOrder"},
     "foreign": {"NotSubscribed"},
     "stall": {"Behind"},
+    "stale-data": {"WrongData"},
+    "foreign-data": {"WrongData"},
 }
 """Classes of violations that the oracle must report for a control."""
 

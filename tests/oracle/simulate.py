@@ -17,6 +17,7 @@ class Client:
     """One simulated client, which holds the announced versions, like the load clients."""
 
     wants: list[str]
+    with_data: bool
     events: list[Event] = field(default_factory=list)
     known: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     subscribed: dict[str, float] = field(default_factory=dict)
@@ -39,8 +40,11 @@ class Simulation:
         self.random = random
         self.names = [f"/e/{number}" for number in range(endpoints)]
         self.accepted: list[Accepted] = []
-        self._clients = [Client(random.sample(self.names, subscriptions)) for _ in range(clients)]
+        self._clients = [
+            Client(random.sample(self.names, subscriptions), with_data=bool(number % 2)) for number in range(clients)
+        ]
         self._latest: dict[str, int] = defaultdict(int)
+        self._stamps: dict[str, int] = {}
         self._rate = rate
         self._churn = churn
         self._restless = True
@@ -66,7 +70,8 @@ class Simulation:
         for name in self.names:
             if self._restless and self.random.random() < self._rate:
                 self._latest[name] = max(self._latest[name] + 1, int(now * 1000) + 1_700_000_000_000)
-                self.accepted.append(Accepted(name, self._latest[name], now, key=f"{name} {now}"))
+                stamp = self._stamps[name] = len(self.accepted) + 1
+                self.accepted.append(Accepted(name, self._latest[name], now, key=f"{name} {now}", stamp=stamp))
         for client in self._clients:
             self._step(client, now)
 
@@ -118,4 +123,7 @@ class Simulation:
                 client.known[name] = self._latest[name]
                 client.raw += 1
                 client.log(now, Kind.UPDATE, name, self._latest[name])
+                # Some come without data, and this client does not fetch.
+                if client.with_data and self._stamps[name] % 5:
+                    client.log(now, Kind.HELD, name, self._latest[name], self._stamps[name])
                 client.subscribed[name] = now

@@ -111,6 +111,13 @@ class AfterUnsubscribed(Violation):
     meaning = "an update was delivered after unsubscribed"
 
 
+class WrongData(Violation):
+    """I15. Versions: the one held, and the one whose data it is (0: of another endpoint, or of no accepted change)."""
+
+    invariant = "I15"
+    meaning = "a version is held with the data of another version or endpoint"
+
+
 class Unaccounted(Violation):
     """I14. ``client`` is the process. Versions: the consumed updates, and the sum of the outcomes."""
 

@@ -154,6 +154,41 @@ def test_resync_counts_as_what_is_accepted_then() -> None:
     assert classes(late) == {"Behind", "NotConverged"}
 
 
+def held(time: float, version: int, stamp: int) -> Event:
+    return Event(time, Kind.HELD, "/a", V + version, stamp)
+
+
+def test_data_must_be_that_of_the_version_with_which_it_is_held() -> None:
+    changes = [accepted(2, 1)._replace(stamp=5), accepted(3, 2)._replace(stamp=6)]
+    other = accepted(2, 1, "/b")._replace(stamp=7)
+    events = [*SUBSCRIBED, update(2.1, 1), held(2.1, 1, 5), update(3.1, 2)]
+    assert judge(history([*changes, other], [*events, held(3.1, 2, 6)])).clean
+    stale = only(judge(history([*changes, other], [*events, held(3.1, 2, 5)])))
+    assert (type(stale).__name__, stale.invariant, stale.versions) == ("WrongData", "I15", (V + 2, V + 1))
+    foreign = only(judge(history([*changes, other], [*events, held(3.1, 2, 7)])))
+    assert (type(foreign).__name__, foreign.versions) == ("WrongData", (V + 2, 0))
+
+
+def test_data_may_come_for_a_version_that_was_notified_before_but_for_no_older_one() -> None:
+    changes = [accepted(2, 1)._replace(stamp=5), accepted(3, 2)._replace(stamp=6)]
+    events = [*SUBSCRIBED, update(2.1, 1), update(3.1, 2), held(4, 2, 6)]
+    assert judge(history(changes, events)).clean
+    assert classes(judge(history(changes, [*events, held(5, 1, 5)]))) == {"OutOfOrder"}
+
+
+def test_deleted_endpoint_has_no_data() -> None:
+    changes = [accepted(2, 1)._replace(stamp=5), accepted(3, 2)._replace(gone=True)]
+    events = [*SUBSCRIBED, update(2.1, 1), update(3.1, 2)]
+    assert judge(history(changes, [*events, held(3.2, 2, 0)])).clean
+    assert classes(judge(history(changes, [*events, held(3.2, 2, 5)]))) == {"WrongData"}
+
+
+def test_data_of_a_version_with_a_lost_answer_is_that_of_such_a_write() -> None:
+    events = [*SUBSCRIBED, update(2.1, 1), held(2.1, 1, 5)]
+    assert judge(history([], events, uncertain=[Uncertain("/a", 1.9, 2, 5)])).clean
+    assert classes(judge(history([], events, uncertain=[Uncertain("/a", 1.9, 2, 4)]))) == {"WrongData"}
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_version_that_is_not_greater_is_out_of_order(version: int) -> None:
     events = [*SUBSCRIBED, update(2.1, 2), update(2.2, version)]

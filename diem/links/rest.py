@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -53,7 +53,7 @@ def _title(status: int) -> str:
 
 
 async def on_http_error(_request: Request, error: Exception) -> Response:
-    """Answer an error with a status of its own: the router's 404 and 405, and 408 of :func:`read_body`."""
+    """Answer an error with a status of its own: the router's 404 and 405, those of :func:`read_body`."""
     if not isinstance(error, HTTPException):
         raise error
     status = error.status_code
@@ -86,7 +86,8 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
     Raises:
         BodyTooLarge: at once where the Content-Length exceeds ``max_bytes``, else as soon as more have arrived.
-        HTTPException: 408, the body took more than :data:`BODY_TIMEOUT_S`.
+        HTTPException: 408, the body took more than :data:`BODY_TIMEOUT_S`; 400, the client left before its end, which
+            is no defect of ours: nobody reads the answer, and the log has no line.
     """
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > max_bytes:
@@ -102,6 +103,8 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
                 chunks.append(chunk)
     except TimeoutError:
         raise HTTPException(408, headers={"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise HTTPException(400, headers={"Connection": "close"}) from None
     return b"".join(chunks)
 
 

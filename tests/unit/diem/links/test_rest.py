@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Message, Scope
 
 from diem.links import rest
 from diem.links.rest import (
@@ -103,3 +103,24 @@ async def test_slow_body_is_given_up(client: httpx.AsyncClient, monkeypatch: pyt
 
     answer = await client.post("/echo", content=stalled())
     assert (answer.status_code, answer.json()["code"], answer.headers["Connection"]) == (408, "timeout", "close")
+
+
+async def test_client_that_leaves_before_the_end_of_its_body_is_no_defect(app: Gated) -> None:
+    messages: list[Message] = [{"type": "http.request", "body": b"1", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    async def send(_message: Message) -> None: ...
+
+    scope: Scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/echo",
+        "headers": [],
+        "query_string": b"",
+        "client": None,
+    }
+    # A defect would be raised again here, and logged with its traceback.
+    await app(scope, receive, send)
+    assert app.requests == {("POST", 400): 1}

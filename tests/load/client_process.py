@@ -35,6 +35,11 @@ class ClientProcess:
         """Number of clients."""
         return self._plan.clients
 
+    @property
+    def token_seconds(self) -> int | None:
+        """Life of the clients' first tokens; None: that of the key's plan."""
+        return self._plan.token_seconds
+
     async def __aenter__(self) -> Self:
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(
@@ -77,6 +82,15 @@ class ClientProcess:
     async def churn(self, seconds: float) -> None:
         """Change the mean time between two endpoint swaps of a client; 0 ends them."""
         await self._send(orjson.dumps({"churn": seconds}))
+
+    async def issue(self, seconds: int | None) -> None:
+        """Set the life of the tokens that clients request from now on; None: that of the key's plan."""
+        await self._send(orjson.dumps({"token_seconds": seconds}))
+
+    async def count_refreshes(self) -> None:
+        """Count refreshed tokens from now on: from the next report, ``refreshed`` is the number since."""
+        self.figures = {}
+        await self._send(orjson.dumps({"count_refreshes": True}))
 
     async def drop(self, share: float) -> None:
         """Abort the connections of a share of the clients, as a network failure would."""

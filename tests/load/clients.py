@@ -1,8 +1,10 @@
 """The process of the load clients: commands as JSON lines on standard input, figures on standard output.
 
 The first line is a :class:`Plan`. Then ``{"expect": {endpoint: version}}`` sets the versions that all should reach,
-``{"churn": seconds}`` the mean time between swaps of endpoints, ``{"drop": share}`` aborts the connections of a share
-of the clients, and ``{"finish": folder}`` ends the run and writes the histories. The process ends with its input.
+``{"churn": seconds}`` the mean time between swaps of endpoints, ``{"token_seconds": seconds}`` the life of tokens that
+are requested from then on; ``{"drop": share}`` aborts the connections of a share of the clients, ``{"count_refreshes":
+true}`` counts refreshed tokens from zero, and ``{"finish": folder}`` ends the run and writes the histories. The process
+ends with its input.
 """
 
 import asyncio
@@ -119,6 +121,16 @@ class ClientPool:
                 another = self.interests.another(int(client.name), wants, self.random)
                 client.swap(self.random.choice(sorted(wants)), another)
 
+    def issue(self, seconds: int | None) -> None:
+        """Set the life of the tokens that clients request from now on; None: that of the key's plan."""
+        if self.credentials is not None:
+            self.credentials.seconds = seconds
+
+    def count_refreshes(self) -> None:
+        """Count refreshed tokens from zero."""
+        for client in self.clients:
+            client.refreshed = 0
+
     def drop(self, share: float) -> None:
         """Abort the connections of a share of the clients."""
         for client in self.random.sample(self.clients, round(share * len(self.clients))):
@@ -184,6 +196,10 @@ async def _obey(pool: ClientPool, orders: asyncio.StreamReader) -> None:
             pool.expected = {name.encode(): version for name, version in order["expect"].items()}
         elif "churn" in order:
             pool.churn_seconds = order["churn"]
+        elif "token_seconds" in order:
+            pool.issue(order["token_seconds"])
+        elif "count_refreshes" in order:
+            pool.count_refreshes()
         elif "drop" in order:
             pool.drop(order["drop"])
         elif "finish" in order:

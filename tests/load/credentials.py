@@ -22,9 +22,9 @@ class Credentials:
 
     def __init__(self, http: httpx.AsyncClient, key: str, seconds: int | None = None) -> None:
         self.issued = 0
+        self.seconds = seconds
         self._http = http
         self._headers = {"Authorization": f"Bearer {key}"}
-        self._seconds = {} if seconds is None else {"seconds": seconds}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def source(self, user: str) -> TokenSource:
@@ -37,9 +37,10 @@ class Credentials:
 
     async def token(self, **wanted: str | list[str]) -> str:
         """Return a new token. Raises ``NoToken`` if the Data Service refuses or does not answer."""
+        life = {} if self.seconds is None else {"seconds": self.seconds}
         try:
             async with self._slots:
-                answer = await self._http.post("/v1/tokens", json={**wanted, **self._seconds}, headers=self._headers)
+                answer = await self._http.post("/v1/tokens", json={**wanted, **life}, headers=self._headers)
         except httpx.HTTPError as error:
             raise NoToken(type(error).__name__) from error
         if answer.status_code != httpx.codes.OK:

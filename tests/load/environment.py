@@ -19,6 +19,10 @@ from tests.load.system import NotUp, System
 from tests.load.writes import Writer
 
 EDGES = ("WEBSOCKET", "PROXY", "COMPOSITE", "METADATA")
+PER_ADDRESS = 40
+"""Most clients of an address, below the limit of edges."""
+CONNECTS_PER_S, TOKENS_PER_S = 300, 100
+"""Rate of first connections, without and with a token that each client requests for it."""
 
 
 @asynccontextmanager
@@ -88,6 +92,8 @@ def _plan(scenario: Scenario, system: System, names: list[str], key: str) -> Pla
         metadata=system.metadata,
         endpoints=names,
         clients=scenario.clients,
+        addresses=max(16, scenario.clients // PER_ADDRESS),
+        start_seconds=max(2.0, scenario.clients / (TOKENS_PER_S if key else CONNECTS_PER_S)),
         subscriptions=scenario.subscriptions,
         communities=scenario.communities,
         probes=scenario.probes,

@@ -13,7 +13,7 @@ from tests.load.bench import BUILD, Goal
 from tests.load.client_process import ClientProcess
 from tests.load.environment import running_scene
 from tests.load.goals import controls, goals_of
-from tests.load.injection import ATTACK, FAULTS, LEARNED, Scene
+from tests.load.injection import ATTACK, EXPIRY, FAULTS, LEARNED, Scene
 from tests.load.logs import SAID, tracebacks
 from tests.load.progress import Display
 from tests.load.scenario import Outcome, Scenario
@@ -22,7 +22,8 @@ from tests.oracle import Bounds, Fault, History, Uncertain, judge, read_history,
 from tests.oracle.accounting import WIPE
 from tests.oracle.judge import quantiles
 
-CONNECT_SECONDS = 30.0
+CONNECT_SECONDS, CONNECTS_PER_SECOND = 30.0, 50
+"""Time until all clients are connected: so long, and more the more there are."""
 FIGURES = (
     *("connected", "links", "raw", "events", "refused", "fetches", "locates", "locates_failed", "moves"),
     *("with_data", "without_data", "unexpected", "unexpected_first", "tokens", "refreshed", "not_refreshed"),
@@ -45,6 +46,7 @@ LONG_SECONDS = {
     "metadata-down": 38.0,
     LEARNED: 240.0,
     ATTACK: 45.0,
+    EXPIRY: 180.0,
 }
 
 
@@ -84,7 +86,8 @@ async def _observe(
     system, writer, clients = scene.system, scene.writer, scene.clients
     await writer.put_all()
     display.show("connecting")
-    if not await clients.until(lambda figures: figures["connected"] == scenario.clients, CONNECT_SECONDS):
+    within = CONNECT_SECONDS + scenario.clients / CONNECTS_PER_SECOND
+    if not await clients.until(lambda figures: figures["connected"] == scenario.clients, within):
         raise TimeoutError(f"only {clients.figures.get('connected')} of {scenario.clients} clients connected")
     before, own, start = system.measure(), process_time(), monotonic()
     theirs = clients.figures["cpu"]

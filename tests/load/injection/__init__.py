@@ -5,6 +5,7 @@ from typing import Final
 
 from tests.load.injection import groups, kafka, links
 from tests.load.injection.attack import ATTACK, attacked
+from tests.load.injection.expiry import EXPIRY, expiring
 from tests.load.injection.links import FEED, UPSTREAM
 from tests.load.injection.poison import poison
 from tests.load.injection.processes import kill, rescale, wipe
@@ -16,6 +17,7 @@ from tests.oracle.accounting import WIPE
 __all__ = [
     "ATTACK",
     "CUTS",
+    "EXPIRY",
     "FAULTS",
     "LEARNED",
     "MODES",
@@ -62,6 +64,7 @@ FAULTS: Final[Mapping[str, Inject]] = {
     **REPARTITIONS,
     LEARNED: learned_plan,
     ATTACK: attacked,
+    EXPIRY: expiring,
 }
 """Every fault by name; each returns when the affected part is back in service."""
 

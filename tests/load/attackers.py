@@ -1,7 +1,8 @@
 """The process of the attackers: everything that strangers and a malicious customer may try at public addresses.
 
 The first line of standard input is a :class:`Plan`; the process attacks until its input ends, then writes what it has
-counted as one line of JSON. Every attack has loopback addresses of its own, which are bound by the limits of addresses.
+counted as one line of JSON. Most attacks have two loopback addresses each, which are bound by the limits of addresses.
+Forgers have addresses and users enough to stay below these limits, so that the checks of names and tokens refuse them.
 """
 
 import asyncio
@@ -10,10 +11,11 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import cycle, repeat
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import jwt
@@ -34,8 +36,11 @@ CHURNING, PAUSE_S = 12, 0.1
 """Loops of each of two addresses that connect and leave, and their pause: 240 attempts a second at most."""
 BURSTING, BURST = 4, 300
 """Loops of each of two addresses that send so many messages at once."""
+FORGING, FORGERS = 4, 250
+"""Loops of each kind of forgery, and the addresses that each kind takes in turn."""
 OPEN_SECONDS: Final = 5.0
 ADDRESS: Final = "127.0.4.{}"
+NAMES_ADDRESS, TOKENS_ADDRESS = "127.0.5.{}", "127.0.6.{}"
 _ANSWER_BYTES: Final = 65536
 
 
@@ -48,8 +53,8 @@ class Plan(BaseModel, frozen=True):
     """Host and port."""
     token: str
     """A valid token, as a malicious customer has: for bursts."""
-    other_token: str
-    """That of another user: for forged names, which the limits of the first user would keep out."""
+    other_tokens: list[str]
+    """Those of other users: for forged names, which the limits of one user would keep out."""
     endpoints: list[str]
     seed: int = 0
 
@@ -68,10 +73,12 @@ class Attackers:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.counts: Counter[str] = Counter()
+        """Answers to each attack, as ``"attack: answer"``: an HTTP status, a close code, an error, or an outcome."""
         self.random = Random(plan.seed)
         self._held: dict[str, int] = {}
         self._burst = b"".join(self._subscribe(number) for number in range(BURST))
         self.tokens: list[tuple[str, str]] = []
+        self._users = cycle(plan.other_tokens)
 
     async def run(self) -> None:
         """Attack until cancelled."""
@@ -79,23 +86,25 @@ class Attackers:
             *[self.slow_request] * SLOW_REQUESTS * 2,
             *[self.churn] * CHURNING * 2,
             *[self.burst] * BURSTING * 2,
-            *[self.forge_names] * 2,
-            *[self.forge_tokens] * 2,
         ]
         async with asyncio.TaskGroup() as tasks:
             for number, attack in enumerate(attacks):
                 address = ADDRESS.format(1 + 2 * _kinds(attacks).index(attack.__name__) + number % 2)
-                tasks.create_task(self._again(attack, address))
+                tasks.create_task(self._again(attack, repeat(address)))
+            for forge, pool in ((self.forge_names, NAMES_ADDRESS), (self.forge_tokens, TOKENS_ADDRESS)):
+                addresses = cycle(pool.format(1 + number) for number in range(FORGERS))
+                for _ in range(FORGING):
+                    tasks.create_task(self._again(forge, addresses))
             for target in ("websocket", "rest"):
                 for _ in range(SOCKETS):
                     tasks.create_task(self.hold(target, ADDRESS.format(100 + (target == "rest"))))
 
-    async def _again(self, attack: Callable[[str], Awaitable[None]], address: str) -> None:
+    async def _again(self, attack: Callable[[str], Awaitable[None]], addresses: Iterator[str]) -> None:
         name = attack.__name__
         while True:
             self.counts[f"{name}: attempts"] += 1
             try:
-                await attack(address)
+                await attack(next(addresses))
             except Refused as refused:
                 self.counts[f"{name}: {refused.status}"] += 1
             except (OSError, EOFError, TimeoutError, wire.WireError):
@@ -136,7 +145,8 @@ class Attackers:
 
     async def forge_names(self, address: str) -> None:
         """Send names and messages that are none, beside endpoints that exist."""
-        async with self._client(address, self.plan.other_token) as (reader, writer):
+        async with self._client(address, next(self._users)) as (reader, writer):
+            self.counts["forge_names: admitted"] += 1
             closed = asyncio.create_task(self._until_close("forge_names", reader))
             try:
                 for payload, opcode in _forged(self.plan.endpoints, self.random):
@@ -151,7 +161,7 @@ class Attackers:
     async def forge_tokens(self, address: str) -> None:
         """Present tokens that nobody issued, in the handshake and in a message."""
         kind, token = self.random.choice(await self._load_tokens(address))
-        self.counts[f"forge_tokens, {kind}"] += 1
+        self.counts[f"forge_tokens: presented, {kind}"] += 1
         if self.random.random() < 0.5:
             async with self._client(address, token):
                 self.counts["forge_tokens: ACCEPTED"] += 1
@@ -210,7 +220,10 @@ class Attackers:
             yield reader, writer
 
     async def _until_close(self, attack: str, reader: asyncio.StreamReader) -> None:
-        """Read until the server closes, and count its code; a forged token that is accepted is counted as well."""
+        """Read until the server closes, and count its code.
+
+        Of a forger, the errors and rejected names are counted as well, and the tokens that are accepted.
+        """
         data = b""
         async with asyncio.timeout(OPEN_SECONDS):
             while chunk := await reader.read(_ANSWER_BYTES):
@@ -222,8 +235,19 @@ class Attackers:
                         # The server waits for an answer: leaving instead is one more kind of churn.
                         self.counts[f"{attack}: {int.from_bytes(special.payload[:2], 'big')}"] += 1
                         return
-                    if special.payload.startswith(b'{"type":"authenticated"') and attack == "forge_tokens":
-                        self.counts["forge_tokens: ACCEPTED"] += 1
+                    if special.opcode == wire.TEXT and attack.startswith("forge_"):
+                        self._count_answer(attack, orjson.loads(special.payload))
+                        if self.counts["forge_tokens: ACCEPTED"]:
+                            # One is enough: this server would not close.
+                            return
+
+    def _count_answer(self, attack: str, message: dict[str, Any]) -> None:
+        if message["type"] == "authenticated" and attack == "forge_tokens":
+            self.counts["forge_tokens: ACCEPTED"] += 1
+        elif message["type"] == "error":
+            self.counts[f"{attack}: error {message['code']}"] += 1
+        for why in message.get("rejected", {}).values():
+            self.counts[f"{attack}: name rejected, {why['code']}"] += 1
 
     @asynccontextmanager
     async def _counted(self, target: str) -> AsyncIterator[None]:

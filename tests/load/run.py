@@ -8,8 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from tests.load import bench
-from tests.load.injection import FAULTS, MODES
-from tests.load.injection.traffic_plan import table
+from tests.load.injection import FAULTS, MODES, attack, traffic_plan
 from tests.load.observe import run
 from tests.load.scenario import BENCH_FILE, QUICK_RUN, Outcome, Scenario, quick
 from tests.oracle import Bounds
@@ -62,8 +61,9 @@ def told(outcome: Outcome) -> bool:
     path = bench.write(outcome.scenario.name, outcome.figures, outcome.goals)
     print(f"{outcome.scenario.name}: {'clean' if outcome.clean else 'BROKEN'} ({path})")
     print(bench.table(outcome.goals))
-    if found := table(outcome.scenario.name, outcome.figures):
-        print(found)
+    for found in (traffic_plan.table(outcome.scenario.name, outcome.figures), attack.table(outcome.figures)):
+        if found:
+            print(found)
     for violation in outcome.report.violations[:10]:
         print(f"  {violation}")
     return outcome.clean

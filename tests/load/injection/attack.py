@@ -3,9 +3,10 @@
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from itertools import cycle
 from time import monotonic
 from typing import Any, Final
@@ -16,6 +17,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 from websockets.typing import Subprotocol
 
+from diem.protocol.codes import Close
 from diem.protocol.messages import SUBPROTOCOL
 from tests.load.attackers import Plan
 from tests.load.bench import Goal
@@ -40,6 +42,11 @@ VISIT_SECONDS: Final = 0.25
 ANSWER_SECONDS: Final = 10.0
 ADDRESSES: Final = tuple(f"127.0.2.{number}" for number in range(1, 17))
 ATTACKS: Final = ("slow_request", "churn", "burst", "forge_names", "forge_tokens")
+FORGING_USERS: Final = 20
+CHECKED_SHARE: Final = 0.9
+"""Least share of the forgeries that must meet the check of what is forged, not a limit of rates."""
+TOKEN_REFUSED: Final = (str(HTTPStatus.UNAUTHORIZED.value), str(Close.UNAUTHORISED.value))
+"""Answers to a forged token, in the handshake and in a message."""
 
 
 def variables_of(names: Sequence[str]) -> dict[str, str]:
@@ -126,7 +133,8 @@ async def attacked(scene: Scene) -> Fault:
         # Users of their own: the limits of users concern no newcomer.
         customers = Credentials(http, await system.create_api_key())
         names = scene.writer.endpoints[:1]
-        users = [await customers.token(subject=user, prefixes=names) for user in ("first", "second")]
+        subjects = ["bursting", *(f"forging {number}" for number in range(FORGING_USERS))]
+        users = [await customers.token(subject=subject, prefixes=names) for subject in subjects]
     newcomers = Newcomers(scene, token)
     seconds, calm = (QUICK_SECONDS, QUICK_CALM_SECONDS) if scene.quick else (SECONDS, CALM_SECONDS)
     before = await newcomers.visit(calm)
@@ -134,7 +142,7 @@ async def attacked(scene: Scene) -> Fault:
         websocket=system.servers[0],
         rest=system.page,
         token=users[0],
-        other_token=users[1],
+        other_tokens=users[1:],
         endpoints=scene.writer.endpoints,
         seed=scene.seed,
     )
@@ -146,17 +154,18 @@ async def attacked(scene: Scene) -> Fault:
     visits = {"before": before, "during": during, "after": after}
     scene.figures[ATTACK] = {
         "seconds": round(end - start, 1),
-        "counts": dict(counts),
+        "answers": _answers(counts),
         "newcomers": {name: each.figures() for name, each in visits.items()},
     }
-    scene.goals.extend(_goals(counts, visits, seconds))
+    scene.goals.extend(goals_of(counts, visits, seconds))
     scene.later.append(
         lambda history: Goal("attack, connections of honest clients lost", "", 0, lost(history, start, end))
     )
     return Fault(ATTACK, "public addresses", start, end, excuses=False)
 
 
-def _goals(counts: Counter[str], visits: dict[str, Visits], seconds: float) -> Iterable[Goal]:
+def goals_of(counts: Counter[str], visits: dict[str, Visits], seconds: float) -> Iterable[Goal]:
+    """Yield the goals of an attack of so many seconds, besides those of the oracle."""
     before, during = visits["before"], visits["during"]
     idle = [name for name in ATTACKS if not counts[f"{name}: attempts"]]
     failed = sum(during.failed.values()) + sum(visits["after"].failed.values())
@@ -168,7 +177,11 @@ def _goals(counts: Counter[str], visits: dict[str, Visits], seconds: float) -> I
     )
     yield Goal("attack, newcomers that were not served", "", 0, failed)
     yield Goal("attack, forged tokens that were accepted", "", 0, counts["forge_tokens: ACCEPTED"])
-    yield Goal("attack, forged tokens that were refused", "", 1, _refused(counts, "forge_tokens"), at_least=True)
+    refused = sum(counts[f"forge_tokens: {answer}"] for answer in TOKEN_REFUSED)
+    yield Goal("attack, forged tokens that were refused as such", "", 1, refused, at_least=True)
+    for forgery, met in (("forge_tokens", refused), ("forge_names", counts["forge_names: admitted"])):
+        share = round(met / max(1, counts[f"{forgery}: attempts"]), 3)
+        yield Goal(f"attack, share of {forgery} that met the check itself", "", CHECKED_SHARE, share, at_least=True)
     yield Goal("attack, bursts that were ended", "", 1, _refused(counts, "burst"), at_least=True)
     yield Goal("attack, clients of one address at a time", "", PER_ADDRESS, counts["hold websocket: at most"])
     yield Goal(f"attack, kinds that attempted nothing {idle or ''}".strip(), "", 0, len(idle))
@@ -177,6 +190,24 @@ def _goals(counts: Counter[str], visits: dict[str, Visits], seconds: float) -> I
         yield Goal("attack, longest life of a request that never ends", "s", CUT_SECONDS, longest)
         ended = counts["slow_request: ended by the server"]
         yield Goal("attack, requests that never end were ended", "", 1, ended, at_least=True)
+
+
+def _answers(counts: Counter[str]) -> dict[str, dict[str, int]]:
+    """Return the answers by attack, the most frequent ones first."""
+    answers: dict[str, dict[str, int]] = {}
+    for name, count in counts.most_common():
+        attack, _, answer = name.partition(": ")
+        answers.setdefault(attack, {})[answer] = count
+    return dict(sorted(answers.items()))
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Return what each attack of a run met, as text; empty if there was none."""
+    answers = figures.get(ATTACK, {}).get("answers", {})
+    return "\n".join(
+        f"  {attack}: " + ", ".join(f"{count} {answer}" for answer, count in met.items())
+        for attack, met in answers.items()
+    )
 
 
 def _refused(counts: Counter[str], attack: str) -> int:

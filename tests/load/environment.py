@@ -23,6 +23,7 @@ PER_ADDRESS = 40
 """Most clients of an address, below the limit of edges."""
 CONNECTS_PER_S, TOKENS_PER_S = 300, 100
 """Rate of first connections, without and with a token that each client requests for it."""
+RETAINING = ("DATA", "BROADCAST", "WEBSOCKET", "PROXY", "COMPOSITE")
 
 
 @asynccontextmanager
@@ -44,11 +45,14 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
         variables = variables_of(scenario.faults) | attack.variables_of(scenario.faults)
         if scenario.tokens:
             variables |= {f"DIEM_{edge}_ANONYMOUS": scenario.anonymous for edge in EDGES}
+        if (retained := scenario.retained_data_bytes) is not None:
+            variables |= {f"DIEM_{process}_RETAINED_DATA_BYTES": str(retained) for process in RETAINING}
         system = System(scenario.mode, folder, [*scenario.options, *more], variables)
         async with system, AsyncExitStack() as stack:
             key = await system.create_api_key() if scenario.tokens else ""
             outsiders = await stack.enter_async_context(watching(system, names, key)) if key else None
-            writer = Writer(system.rest, system.write_key, names, Random(scenario.seed), rate=scenario.rate)
+            random = Random(scenario.seed)
+            writer = Writer(system.rest, system.write_key, names, random, rate=scenario.rate, points=scenario.points)
             writer.quiet = quiet_of(scenario.faults, names)
             async with ClientProcess(_plan(scenario, system, names, key)) as clients:
                 brokers = Brokers(system, scenario.kafka)

@@ -34,6 +34,10 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
     if scenario.data:
         carried = figures["clients"]["with_data"]
         goals.append(Goal("updates that carried the data that was asked for", "", 1, carried, at_least=True))
+    if scenario.retained_data_bytes is not None:
+        lost, evicted = figures["clients"]["without_data"], sum(figures["evicted"].values())
+        goals.append(Goal("updates without the data that was asked for", "", 1, lost, at_least=True))
+        goals.append(Goal("retained updates that lost their data to others", "", 1, evicted, at_least=True))
     for part in ("clients", "writer"):
         share = figures["cpu_seconds"][part] / figures["run_seconds"]
         goals.append(Goal(f"share of one CPU, load {part}", "", HARNESS_SHARE, round(share, 2)))

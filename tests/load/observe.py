@@ -108,6 +108,7 @@ async def _observe(
     converged = await _converge(clients, final, scenario, bounds.t_conv + bounds.t_heal)
     await asyncio.sleep(QUIET_SECONDS)
     snapshots, unexplained = await system.snapshots(), await system.unexplained()
+    evicted = await system.evicted()
     final = await writer.final()
     display.show("writing histories")
     end = await clients.finish(folder)
@@ -119,6 +120,7 @@ async def _observe(
         "clients": {name: clients.figures[name] for name in FIGURES},
         "unexplained_restarts": unexplained,
         "kills": dict(system.kills),
+        "evicted": evicted,
         "cpu_seconds": cpu,
         "run_seconds": round(elapsed, 2),
     }

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from diem.kafka.config import KafkaOptions
 from tests.load.bench import Goal
+from tests.load.datasets import POINTS
 from tests.load.injection import PARTITIONED
 from tests.oracle import Bounds, Report
 
@@ -34,6 +35,10 @@ class Scenario:
     probes: int = 2
     data: float = 0.5
     """Share of the clients that ask for the data of updates, every second probe among them."""
+    points: int = POINTS
+    """Length of the datasets."""
+    retained_data_bytes: int | None = None
+    """Bytes of updates that each process retains with their data; None: its default. With it, some must lose theirs."""
     faults: tuple[str, ...] = ()
     seed: int = 1
     controls: bool = False

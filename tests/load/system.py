@@ -29,6 +29,7 @@ POLL_SECONDS = 0.02
 PLAN = "load"
 """A plan without limits."""
 ANSWER_SECONDS = 5.0
+_EVICTED = re.compile(r"^diem_retained_data_evicted_total (\S+)$", re.MULTILINE)
 _SAMPLE = re.compile(r"^diem_updates_(\w+?)_total (\S+)$", re.MULTILINE)
 
 
@@ -243,10 +244,17 @@ class System:
 
     async def counted(self, process: Process) -> dict[str, int]:
         """Return the metrics ``diem_updates_NAME_total`` of a process by NAME."""
+        return {name: int(float(value)) for name, value in _SAMPLE.findall(await self._metrics(process))}
+
+    async def evicted(self) -> dict[str, int]:
+        """Return, by process, the retained updates that have lost their data to others since it started."""
+        found = {process.name: _EVICTED.search(await self._metrics(process)) for process in await self.everything()}
+        return {name: int(float(sample[1])) for name, sample in found.items() if sample is not None}
+
+    async def _metrics(self, process: Process) -> str:
         if not process.internal_url:
-            return {}
-        answer = await self._http.get(f"{process.internal_url}/metrics", headers=self._authorised)
-        return {name: int(float(value)) for name, value in _SAMPLE.findall(answer.text)}
+            return ""
+        return (await self._http.get(f"{process.internal_url}/metrics", headers=self._authorised)).text
 
     def measure(self) -> dict[str, float]:
         """Return CPU seconds by process name."""

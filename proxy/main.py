@@ -29,7 +29,7 @@ SEND_BUFFER_BYTES = 64 * 1024
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Serve clients until the process is stopped, then drain them."""
     key = KeyRing.load(settings.internal_key_file)
-    fanout = Fanout()
+    fanout = Fanout(framed=True)
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
     link_tls = LinkTls(settings.internal_ca_file)
     dialer = UpstreamDialer(key, settings.internal_sockets, link_tls)
@@ -96,4 +96,6 @@ def _edge_rules(settings: Settings) -> EdgeRules:
         subscriptions=settings.subscriptions,
         drain_seconds=settings.drain_seconds,
         data=settings.retained_data_bytes > 0,
+        # A passthrough proxy hands on the frames of servers as they are.
+        compression=settings.compression and settings.retained_data_bytes > 0 and settings.mode == "shared",
     )

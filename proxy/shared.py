@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
 from diem.fanout.data_budget import DataBudget, bound_data, drop_data
-from diem.fanout.fanout import Fanout
+from diem.fanout.fanout import Fanout, variant_for
 from diem.fanout.feed_state import FeedCounts, Retained
 from diem.fanout.session import Session
 from diem.links.edge import Service
@@ -93,7 +93,7 @@ class Relay:
         finally:
             if self.budget is not None:
                 bound_data(self.budget, retained, fresh, frame_without_data)
-            self._fanout.publish_frames(fresh)
+            self._fanout.publish(fresh, self._fanout.update_counter)
 
 
 class SharedProxy(Service):
@@ -211,17 +211,18 @@ class SharedProxy(Service):
         rejected, request.rejected = request.rejected, {}
         client, stats = request.client, self._fanout.stats
         session, registry, retained = client.session, self._fanout.registry, self.relay.retained
+        variant = variant_for(session, with_data=request.data)
         before = len(session.endpoints)
         versions: dict[str, int | None] = {}
         frames: list[bytes] = []
         for name, version in ready.items():
             endpoint = name.encode()
-            session.endpoints[registry.add(endpoint, session, with_data=request.data)] = None
+            session.endpoints[registry.add(endpoint, session, variant)] = None
             versions[name] = version
             if (held := retained.get(endpoint)) is not None:
                 versions[name] = max(held.version, version or 0)
                 if held.version > request.known[name]:
-                    frames.append(held.value if request.data else frame_without_data(endpoint, held.value))
+                    frames.append(self._fanout.frames.get(endpoint, held.value, variant))
         frames += [text_frame(messages.resync([name])) for name in ready if name in request.resync]
         stats.offered += len(frames)
         if session.trace is not None and len(session.endpoints) > before:

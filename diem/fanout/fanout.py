@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import Generic, TypeVar
 
+from diem.fanout.compressed_frames import CompressedFrames
 from diem.fanout.session import DeliveryStats, Session
 from diem.protocol import messages
-from diem.protocol.frames import frame_without_data, text_frame
-from diem.protocol.update import has_data, without_data
+from diem.protocol.deflate import deflated_frame
+from diem.protocol.frames import frame_without_data, payload_offset, text_frame
+from diem.protocol.update import without_data
 
 S = TypeVar("S")
 
@@ -49,13 +52,28 @@ class UpdateCounter:
 class _Subscribers(set[S]):
     """The subscribers of one endpoint that want no data, the others, and the copy of its name that they share."""
 
-    __slots__ = ("endpoint", "with_data")
+    __slots__ = ("compressed", "endpoint", "with_data")
     endpoint: bytes
     with_data: "set[S] | None"
     """None instead of an empty set."""
+    compressed: "set[S] | None"
+    """As ``with_data``."""
 
 
-_DISCARD, _ADD, _ADD_WITH_DATA = range(3)
+class Variant(IntEnum):
+    """What a subscriber is sent of an update."""
+
+    WITHOUT_DATA = 0
+    WITH_DATA = 1
+    COMPRESSED = 2
+    """With data, compressed."""
+
+
+def variant_for(session: Session, *, with_data: bool) -> Variant:
+    """Return what a session is sent that subscribes with data, or without."""
+    if not with_data:
+        return Variant.WITHOUT_DATA
+    return Variant.COMPRESSED if session.compressed else Variant.WITH_DATA
 
 
 class Registry(Generic[S]):
@@ -68,7 +86,8 @@ class Registry(Generic[S]):
     def __init__(self) -> None:
         self._subscribers: dict[bytes, _Subscribers[S]] = {}
         self._iterating = False
-        self._deferred: list[tuple[int, bytes, S]] = []
+        self._deferred: list[tuple[Variant | None, bytes, S]] = []
+        """Variant None: the end of a subscription."""
         self.entries = 0
         """Number of subscriptions: the sum of the subscribers of all endpoints."""
 
@@ -87,58 +106,66 @@ class Registry(Generic[S]):
         found = self._subscribers.get(endpoint)
         if found is None:
             return ()
-        return found if found.with_data is None else [*found, *found.with_data]
+        if found.with_data is None and found.compressed is None:
+            return found
+        return [*found, *(found.with_data or ()), *(found.compressed or ())]
 
-    def by_data(self, endpoint: bytes) -> tuple[Collection[S], Collection[S]]:
-        """Return the subscribers that want no data, and those that do, as :meth:`subscribers` returns all."""
+    def by_variant(self, endpoint: bytes) -> tuple[Collection[S], Collection[S], Collection[S]]:
+        """Return the subscribers of each :class:`Variant`, in its order, as :meth:`subscribers` returns all."""
         found = self._subscribers.get(endpoint)
-        return ((), ()) if found is None else (found, found.with_data or ())
+        return ((), (), ()) if found is None else (found, found.with_data or (), found.compressed or ())
 
     def subscribed(self, endpoints: Iterable[bytes]) -> list[bytes]:
         """Return those of ``endpoints`` that have subscribers, in the same order."""
         held = self._subscribers
         return [endpoint for endpoint in endpoints if endpoint in held]
 
-    def add(self, endpoint: bytes, subscriber: S, *, with_data: bool = False) -> bytes:
-        """Subscribe; a repeat only sets ``with_data``. Return the shared copy of the name, to be kept."""
+    def add(self, endpoint: bytes, subscriber: S, variant: Variant = Variant.WITHOUT_DATA) -> bytes:
+        """Subscribe; a repeat only sets the variant. Return the shared copy of the name, to be kept."""
         if self._iterating:
-            self._deferred.append((_ADD_WITH_DATA if with_data else _ADD, endpoint, subscriber))
+            self._deferred.append((variant, endpoint, subscriber))
             return endpoint
         found = self._subscribers.get(endpoint)
         if found is None:
             found = self._subscribers[endpoint] = _Subscribers()
-            found.endpoint, found.with_data = endpoint, None
+            found.endpoint, found.with_data, found.compressed = endpoint, None, None
         self.entries += 1 - self._remove(found, subscriber)
-        if not with_data:
+        if variant == Variant.WITHOUT_DATA:
             found.add(subscriber)
-        elif found.with_data is None:
-            found.with_data = {subscriber}
-        else:
+        elif variant == Variant.WITH_DATA:
+            found.with_data = found.with_data or set()
             found.with_data.add(subscriber)
+        else:
+            found.compressed = found.compressed or set()
+            found.compressed.add(subscriber)
         return found.endpoint
 
     def discard(self, endpoint: bytes, subscriber: S) -> None:
         """Unsubscribe; a no-op if not subscribed. The last subscriber removes the endpoint."""
         if self._iterating:
-            self._deferred.append((_DISCARD, endpoint, subscriber))
+            self._deferred.append((None, endpoint, subscriber))
             return
         found = self._subscribers.get(endpoint)
         if found is None:
             return
         self.entries -= self._remove(found, subscriber)
-        if not found and found.with_data is None:
+        if not found and found.with_data is None and found.compressed is None:
             del self._subscribers[endpoint]
 
     def _remove(self, found: _Subscribers[S], subscriber: S) -> bool:
-        """Remove a subscriber from either set; return whether it was in one."""
+        """Remove a subscriber from the set that has it; return whether one had."""
         if subscriber in found:
             found.discard(subscriber)
             return True
-        if found.with_data is None or subscriber not in found.with_data:
-            return False
-        found.with_data.discard(subscriber)
-        found.with_data = found.with_data or None
-        return True
+        if found.with_data is not None and subscriber in found.with_data:
+            found.with_data.discard(subscriber)
+            found.with_data = found.with_data or None
+            return True
+        if found.compressed is not None and subscriber in found.compressed:
+            found.compressed.discard(subscriber)
+            found.compressed = found.compressed or None
+            return True
+        return False
 
     @contextmanager
     def iterating(self) -> Iterator[None]:
@@ -149,15 +176,44 @@ class Registry(Generic[S]):
         finally:
             self._iterating = False
             deferred, self._deferred = self._deferred, []
-            for change, endpoint, subscriber in deferred:
-                if change == _DISCARD:
+            for variant, endpoint, subscriber in deferred:
+                if variant is None:
                     self.discard(endpoint, subscriber)
                 else:
-                    self.add(endpoint, subscriber, with_data=change == _ADD_WITH_DATA)
+                    self.add(endpoint, subscriber, variant)
 
 
 Delivery = tuple[bytes, Collection[Session]]
 """A frame and its receivers."""
+
+
+class UpdateFrames:
+    """Makes the frames of updates; :meth:`get` returns the one of a :class:`Variant`.
+
+    Args:
+        framed: updates are frames already, as a proxy receives them.
+    """
+
+    def __init__(self, *, framed: bool = False) -> None:
+        self.without_data: Callable[[bytes, bytes], bytes]
+        self.with_data: Callable[[bytes, bytes], bytes]
+        if framed:
+            self.without_data = frame_without_data
+            self.with_data = lambda _, frame: frame
+            self.cache = CompressedFrames(
+                lambda endpoint, frame: deflated_frame(endpoint, frame[payload_offset(frame) :])
+            )
+        else:
+            self.without_data = lambda endpoint, update: text_frame(without_data(endpoint, update))
+            self.with_data = lambda _, update: text_frame(update)
+            self.cache = CompressedFrames(deflated_frame)
+        self.compressed = self.cache.get
+
+    def get(self, endpoint: bytes, update: bytes, variant: Variant) -> bytes:
+        """Return the frame of an ``update`` of ``endpoint``."""
+        if variant == Variant.WITHOUT_DATA:
+            return self.without_data(endpoint, update)
+        return (self.with_data if variant == Variant.WITH_DATA else self.compressed)(endpoint, update)
 
 
 class Fanout:
@@ -166,9 +222,10 @@ class Fanout:
     Args:
         everyone: send every update to every session, subscribed or not (the baseline mode ``all-to-all``), except to
             restricted sessions.
+        framed: updates are frames already, as a proxy receives them.
     """
 
-    def __init__(self, *, everyone: bool = False) -> None:
+    def __init__(self, *, everyone: bool = False, framed: bool = False) -> None:
         self.registry: Registry[Session] = Registry()
         self.sessions: set[Session] = set()
         self.stats = DeliveryStats()
@@ -176,6 +233,7 @@ class Fanout:
         """Fresh updates without subscribers."""
         self.delivered = 0
         """Fresh updates delivered to at least one session."""
+        self.frames = UpdateFrames(framed=framed)
         self.update_counter: UpdateCounter | None = None
         """Counts updates by endpoint; None unless traffic is recorded."""
         self._everyone = everyone
@@ -233,37 +291,20 @@ class Fanout:
         self.not_subscribed += len(fresh) - len(wanted)
         if counter is not None:
             self._count(counter, fresh, wanted)
+        frames = self.frames
         if self._everyone:
-            updates = {e: text_frame(without_data(e, fresh[e])) for e in wanted}
-            by_data = self.registry.by_data
-            with_data = {e: text_frame(fresh[e]) for e in wanted if by_data(e)[1] and has_data(e, fresh[e])}
-            self._deliver_to_all(updates, with_data)
+            self._deliver_to_all({e: frames.without_data(e, fresh[e]) for e in wanted}, fresh)
             return
         deliveries: list[Delivery] = []
         for endpoint in wanted:
-            value = fresh[endpoint]
-            others, wanting = self.registry.by_data(endpoint)
+            update = fresh[endpoint]
+            others, with_data, compressed = self.registry.by_variant(endpoint)
             if others:
-                deliveries.append((text_frame(without_data(endpoint, value)), others))
-            if wanting:
-                deliveries.append((text_frame(value), wanting))
-        self._deliver(deliveries)
-
-    def publish_frames(self, fresh: Mapping[bytes, bytes]) -> None:
-        """Deliver endpoint -> update frame, as a proxy receives it."""
-        wanted = self.registry.subscribed(fresh)
-        self.delivered += len(wanted)
-        self.not_subscribed += len(fresh) - len(wanted)
-        if self.update_counter is not None:
-            self._count(self.update_counter, fresh, wanted)
-        deliveries: list[Delivery] = []
-        for endpoint in wanted:
-            frame = fresh[endpoint]
-            others, wanting = self.registry.by_data(endpoint)
-            if others:
-                deliveries.append((frame_without_data(endpoint, frame), others))
-            if wanting:
-                deliveries.append((frame, wanting))
+                deliveries.append((frames.without_data(endpoint, update), others))
+            if with_data:
+                deliveries.append((frames.with_data(endpoint, update), with_data))
+            if compressed:
+                deliveries.append((frames.compressed(endpoint, update), compressed))
         self._deliver(deliveries)
 
     def resync(self, endpoints: Iterable[bytes]) -> None:
@@ -273,8 +314,8 @@ class Fanout:
         if self._everyone:
             self._deliver_to_all(frames, {})
             return
-        by_data = self.registry.by_data
-        self._deliver([(frame, part) for e, frame in frames.items() for part in by_data(e) if part])
+        parts = self.registry.by_variant
+        self._deliver([(frame, part) for e, frame in frames.items() for part in parts(e) if part])
 
     def _count(self, counter: UpdateCounter, fresh: Iterable[bytes], wanted: Iterable[bytes]) -> None:
         counter.receive(fresh)
@@ -313,17 +354,25 @@ class Fanout:
             for session, outbox in outboxes.items():
                 session.send_many(outbox)
 
-    def _deliver_to_all(self, frames: Mapping[bytes, bytes], with_data: Mapping[bytes, bytes]) -> None:
-        """Send endpoint -> frame to every session, and the one ``with_data`` where it is subscribed to it so."""
+    def _deliver_to_all(self, frames: Mapping[bytes, bytes], updates: Mapping[bytes, bytes]) -> None:
+        """Send endpoint -> frame to every session, and the data of ``updates`` where it is subscribed to it so."""
         if not frames:
             return
         everything, restricted = list(frames.values()), self._restricted
-        wanting = {endpoint: self.registry.by_data(endpoint)[1] for endpoint in with_data}
+        others: dict[Session, dict[bytes, bytes]] = {}
+        """Session -> endpoint -> frame with data."""
+        for endpoint, update in updates.items():
+            for variant in (Variant.WITH_DATA, Variant.COMPRESSED):
+                if receivers := self.registry.by_variant(endpoint)[variant]:
+                    frame = self.frames.get(endpoint, update, variant)
+                    for session in receivers:
+                        others.setdefault(session, {})[endpoint] = frame
         for session in self.sessions:
             own = everything
-            if session in restricted or any(session in each for each in wanting.values()):
+            if session in restricted or session in others:
+                wanted = others.get(session, {})
                 own = [
-                    with_data[endpoint] if session in wanting.get(endpoint, ()) else frame
+                    wanted.get(endpoint, frame)
                     for endpoint, frame in frames.items()
                     if session not in restricted or endpoint in session.endpoints
                 ]

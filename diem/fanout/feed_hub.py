@@ -5,17 +5,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from diem.fanout.data_budget import DataBudget
-from diem.fanout.fanout import Fanout
+from diem.fanout.fanout import Fanout, variant_for
 from diem.fanout.feed_state import FeedState
 from diem.fanout.ownership import Ownership, Reconciler
 from diem.fanout.session import Session
 from diem.protocol import endpoints as names
 from diem.protocol import messages
 from diem.protocol.feed import Batch
-from diem.protocol.frames import text_frame
 from diem.protocol.messages import Refusal
 from diem.protocol.partition_map import Role
-from diem.protocol.update import without_data
 
 
 class Subscribed(NamedTuple):
@@ -57,6 +55,7 @@ class FeedHub:
         """Subscribe a session to endpoints, given the versions that its client holds (0 = none)."""
         answer = Subscribed({}, {}, [])
         registry = self.fanout.registry
+        variant = variant_for(session, with_data=with_data)
         before = len(session.endpoints)
         for name, version in known.items():
             if not names.is_valid(name):
@@ -71,12 +70,11 @@ class FeedHub:
                 owner = self._ownership.owner(endpoint)
                 answer.rejected[name] = messages.not_owner(owner)
                 continue
-            session.endpoints[registry.add(endpoint, session, with_data=with_data)] = None
+            session.endpoints[registry.add(endpoint, session, variant)] = None
             retained = self.state.retained.get(endpoint)
             answer.endpoints[name] = retained.version if retained else None
             if retained and retained.version > version:
-                value = retained.value
-                answer.replay.append(text_frame(value if with_data else without_data(endpoint, value)))
+                answer.replay.append(self.fanout.frames.get(endpoint, retained.value, variant))
         self.fanout.stats.offered += len(answer.replay)
         if session.trace is not None and len(session.endpoints) > before:
             new = list(islice(session.endpoints, before, None))

@@ -51,9 +51,21 @@ class Session:
     frames, until :meth:`unblock` sends them.
 
     ``exempt``: the session is of a proxy, which subscribes for many clients; the limits of one client do not apply.
+    ``compressed``: the client reads compressed frames.
     """
 
-    __slots__ = ("_held", "_stats", "_write", "_writelines", "endpoints", "exempt", "send", "send_many", "trace")
+    __slots__ = (
+        "_held",
+        "_stats",
+        "_write",
+        "_writelines",
+        "compressed",
+        "endpoints",
+        "exempt",
+        "send",
+        "send_many",
+        "trace",
+    )
 
     def __init__(
         self,
@@ -62,8 +74,10 @@ class Session:
         stats: DeliveryStats,
         *,
         exempt: bool = False,
+        compressed: bool = False,
     ) -> None:
         self.exempt = exempt
+        self.compressed = compressed
         self._stats = stats
         self._held: dict[bytes, bytes] | None = None
         self._write = self.send = write
@@ -127,9 +141,10 @@ class Session:
             self._stats.held += 1
         else:
             self._stats.conflated += 1
-            # While an endpoint moves, two servers send it, one of them later. Updates of equal length are equal up to
-            # the version, so comparing the frames decides most cases.
-            if (frame < before or len(frame) != len(before)) and is_older_update(frame, before):
+            # While an endpoint moves, two servers send it, one of them later. Updates of equal length, both compressed
+            # or neither, are equal up to the version, so comparing the frames decides most cases.
+            alike = len(frame) == len(before) and frame[0] == before[0]
+            if (frame < before or not alike) and is_older_update(frame, before):
                 return
             # Removed first, so that the map stays in the order of the latest changes.
             del held[key]

@@ -214,6 +214,8 @@ class EdgeRules:
     drain_seconds: float = 30.0
     data: bool = False
     """Clients may ask for the data of updates."""
+    compression: bool = False
+    """Data is compressed for clients that offer it."""
 
 
 class Service:

@@ -8,14 +8,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from secrets import token_bytes
-from typing import Final
+from typing import Final, cast
 
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
 from diem.fanout.session import Session
+from diem.links import compression
 from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, bearer_tokens
+from diem.links.compression import SHARED_DEFLATE, SharedDeflate
 from diem.links.edge import Edge
 from diem.links.listener import Reply, ServerConnection
 from diem.process import security_log
@@ -61,7 +63,8 @@ class EdgeConnection(ServerConnection):
     )
 
     def __init__(self, edge: Edge) -> None:
-        super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES)
+        extensions = SHARED_DEFLATE if edge.rules.compression else ()
+        super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES, extensions=extensions)
         self._edge = edge
         self._anonymous_data = False
         """It may be sent data without a token."""
@@ -141,7 +144,8 @@ class EdgeConnection(ServerConnection):
         edge = self._edge
         transport = self.transport
         name = token_bytes(8)
-        self.session = Session(transport.write, transport.writelines, edge.fanout.stats)
+        compressed = bool(self.protocol.extensions)
+        self.session = Session(transport.write, transport.writelines, edge.fanout.stats, compressed=compressed)
         if edge.trace_sink is not None:
             # Clients of earlier releases have their id in the query.
             self.session.trace = edge.trace_sink.connected(self.session, client_of(query), name, self._address or "")
@@ -181,13 +185,14 @@ class EdgeConnection(ServerConnection):
 
     def data_received(self, data: bytes) -> None:
         """Handle data in chunks: the library parses a whole chunk before a flood in it can be detected."""
-        if len(data) <= MAX_CHUNK_BYTES:
+        most = compression.MAX_CHUNK_BYTES if self.protocol.extensions else MAX_CHUNK_BYTES
+        if len(data) <= most:
             super().data_received(data)
             return
-        for start in range(0, len(data), MAX_CHUNK_BYTES):
+        for start in range(0, len(data), most):
             if self._flooded or self.transport.is_closing():
                 return
-            super().data_received(data[start : start + MAX_CHUNK_BYTES])
+            super().data_received(data[start : start + most])
 
     def on_frame(self, frame: Frame) -> None:
         """Limit pings, pongs and fragments like messages: each costs the library as much as a message."""
@@ -388,6 +393,8 @@ class EdgeConnection(ServerConnection):
 
     def on_closing(self) -> None:
         """Leave the fan-out: no frame may follow a close frame."""
+        for extension in self.protocol.extensions:
+            cast("SharedDeflate", extension).closing = True
         if self in self._edge.connections:
             edge = self._edge
             edge.connections.discard(self)

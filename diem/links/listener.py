@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import Final, Protocol, cast, runtime_checkable
 
 import structlog
+from websockets.extensions import ServerExtensionFactory
 from websockets.http11 import Request, Response
 from websockets.protocol import CONNECTING
 from websockets.server import ServerProtocol
@@ -49,8 +50,14 @@ class ServerConnection(Connection):
 
     __slots__ = ("_deadline", "_head", "lower")
 
-    def __init__(self, *, subprotocols: Sequence[Subprotocol], max_size: int) -> None:
-        super().__init__(_protocol(subprotocols, max_size))
+    def __init__(
+        self,
+        *,
+        subprotocols: Sequence[Subprotocol],
+        max_size: int,
+        extensions: Sequence[ServerExtensionFactory] = (),
+    ) -> None:
+        super().__init__(_protocol(subprotocols, max_size, extensions))
         self.lower: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._head = 0
@@ -137,8 +144,12 @@ class ServerConnection(Connection):
             self.abort()
 
 
-def _protocol(subprotocols: Sequence[Subprotocol], max_size: int) -> ServerProtocol:
-    return ServerProtocol(subprotocols=subprotocols, max_size=max_size, logger=SILENT_LOGGER)
+def _protocol(
+    subprotocols: Sequence[Subprotocol], max_size: int, extensions: Sequence[ServerExtensionFactory] = ()
+) -> ServerProtocol:
+    return ServerProtocol(
+        subprotocols=subprotocols, extensions=extensions or None, max_size=max_size, logger=SILENT_LOGGER
+    )
 
 
 class Listener:

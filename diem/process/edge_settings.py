@@ -84,6 +84,11 @@ class EdgeSettings(PublicSettings):
         ge=0,
         description="Bytes of updates retained with their data, for clients that ask for it; 0 = updates carry none.",
     )
+    compression: bool = Field(
+        default=True,
+        description="Compress the data of updates, once for all clients that can read it (permessage-deflate), as "
+        "browsers can.",
+    )
     capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
     connection_rate: float = Field(default=200.0, gt=0, description="New clients a second in the long run.")
 

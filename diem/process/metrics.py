@@ -67,6 +67,9 @@ RETAINED_DATA_BYTES: Final = _gauge("retained_data_bytes", "Bytes of updates tha
 RETAINED_DATA_EVICTED: Final = _counter(
     "retained_data_evicted", "Updates whose data was dropped for others: clients that subscribe fetch it."
 )
+COMPRESSED_BYTES: Final = _gauge(
+    "compressed_frames_bytes", "Bytes of compressed frames that are kept for clients, and of their updates."
+)
 UPDATES_RECEIVED: Final = _counter("updates_received", "Updates received from the feed.")
 UPDATES_FANNED_OUT: Final = _counter("updates_fanned_out", "Updates with at least one subscriber here.")
 UPDATES_NOT_SUBSCRIBED: Final = _counter("updates_not_subscribed", "Updates without a subscriber here.")

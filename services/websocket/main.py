@@ -97,6 +97,7 @@ def _edge_rules(settings: Settings, name: str) -> EdgeRules:
         subscriptions=settings.connection_subscriptions,
         drain_seconds=settings.drain_seconds,
         data=settings.retained_data_bytes > 0,
+        compression=settings.compression and settings.retained_data_bytes > 0,
     )
 
 
@@ -109,6 +110,7 @@ def _samples(server: WebSocketServer, reader: FeedReader, proxies: ProxyPort) ->
     yield metrics.ENDPOINTS.sample(len(hub.state.retained))
     if hub.state.budget is not None:
         yield from metrics.retained_data(hub.state.budget)
+        yield metrics.COMPRESSED_BYTES.sample(hub.fanout.frames.cache.bytes)
     yield metrics.UPDATES_RECEIVED.sample(counts.consumed)
     yield metrics.UPDATES_STALE.sample(counts.stale)
     yield metrics.UPDATES_FANNED_OUT.sample(hub.fanout.delivered)

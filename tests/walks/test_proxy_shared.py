@@ -42,7 +42,7 @@ class SharedCluster(Cluster):
 
     def __init__(self, hints: str) -> None:
         super().__init__(hints)
-        self.fanout = Fanout()
+        self.fanout = Fanout(framed=True)
         self.shared = SharedProxy(self.fanout, self.router, self.clock, self.timers.later)
         self._lines = {member.url: Line(member, self.shared, self.announced) for member in self.members}
 

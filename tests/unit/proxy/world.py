@@ -375,7 +375,7 @@ class World:
     def __init__(self, *, limit: int = 128, budget: DataBudget | None = None) -> None:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
-        self.fanout = Fanout()
+        self.fanout = Fanout(framed=True)
         owners = [Owner(f"b{n:03d}", f"ws://127.0.0.1:91{n:02d}/ws", f"ws://127.0.0.1:81{n:02d}/ws") for n in (1, 2)]
         self.servers = {owner.internal: Server(self, owner) for owner in owners}
         self.latest: dict[str, int] = {}

@@ -1,6 +1,7 @@
 """The registry of subscriptions as a state machine, and the counts by endpoint."""
 
 import itertools
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,15 +9,16 @@ import orjson
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from diem.fanout.fanout import Fanout, Registry, UpdateCounter
+from diem.fanout.fanout import Fanout, Registry, UpdateCounter, Variant, variant_for
 from diem.fanout.session import Session
+from diem.protocol.deflate import WINDOW_BITS
 from diem.protocol.frames import payload_offset, text_frame
 from diem.protocol.update import encode
 
 ENDPOINTS = st.sampled_from([b"/a", b"/b", b"/c"])
 SUBSCRIBERS = st.integers(0, 4)
-CHANGES = st.sampled_from([None, False, True])
-"""None: unsubscribe; else subscribe, for data or not."""
+CHANGES = st.sampled_from([None, *Variant])
+"""None: unsubscribe; else what to subscribe to."""
 
 
 class RegistryMachine(RuleBasedStateMachine):
@@ -25,31 +27,30 @@ class RegistryMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.registry: Registry[int] = Registry()
-        self.model: dict[tuple[bytes, int], bool] = {}
-        """Subscriptions, and whether they are for data."""
+        self.model: dict[tuple[bytes, int], Variant] = {}
+        """Subscriptions."""
 
-    def change(self, add: bool | None, endpoint: bytes, subscriber: int) -> None:
+    def change(self, add: Variant | None, endpoint: bytes, subscriber: int) -> None:
         if add is None:
             self.registry.discard(endpoint, subscriber)
             self.model.pop((endpoint, subscriber), None)
         else:
-            self.registry.add(endpoint, subscriber, with_data=add)
+            self.registry.add(endpoint, subscriber, add)
             self.model[endpoint, subscriber] = add
 
     @rule(add=CHANGES, endpoint=ENDPOINTS, subscriber=SUBSCRIBERS)
-    def subscribe_or_unsubscribe(self, add: bool | None, endpoint: bytes, subscriber: int) -> None:
+    def subscribe_or_unsubscribe(self, add: Variant | None, endpoint: bytes, subscriber: int) -> None:
         self.change(add, endpoint, subscriber)
 
     @rule(
         endpoint=ENDPOINTS,
         changes=st.lists(st.tuples(CHANGES, ENDPOINTS, SUBSCRIBERS), min_size=1, max_size=5),
     )
-    def change_while_iterating(self, endpoint: bytes, changes: list[tuple[bool | None, bytes, int]]) -> None:
+    def change_while_iterating(self, endpoint: bytes, changes: list[tuple[Variant | None, bytes, int]]) -> None:
         before = {subscriber for of, subscriber in self.model if of == endpoint}
         with self.registry.iterating():
             visited = []
-            others, wanting = self.registry.by_data(endpoint)
-            for subscriber in itertools.chain(others, wanting):
+            for subscriber in itertools.chain(*self.registry.by_variant(endpoint)):
                 visited.append(subscriber)
                 for add, other, who in changes:
                     self.change(add, other, who)
@@ -60,9 +61,10 @@ class RegistryMachine(RuleBasedStateMachine):
         for endpoint in (b"/a", b"/b", b"/c"):
             expected = {subscriber for of, subscriber in self.model if of == endpoint}
             assert sorted(self.registry.subscribers(endpoint)) == sorted(expected)
-            others, wanting = self.registry.by_data(endpoint)
-            assert set(wanting) == {who for (of, who), data in self.model.items() if of == endpoint and data}
-            assert set(others) | set(wanting) == expected
+            for variant, subscribers in zip(Variant, self.registry.by_variant(endpoint), strict=True):
+                assert set(subscribers) == {
+                    who for (of, who), v in self.model.items() if of == endpoint and v == variant
+                }
             assert (endpoint in self.registry) == bool(expected), (
                 "an endpoint without subscribers leaves nothing behind"
             )
@@ -94,16 +96,19 @@ def test_swapped_counts_start_again_at_zero() -> None:
 class Receiver:
     """A session with the messages that it was sent."""
 
-    def __init__(self, fanout: Fanout, *names: str, data: bool = False) -> None:
+    def __init__(self, fanout: Fanout, *names: str, data: bool = False, compressed: bool = False) -> None:
         self.messages: list[dict[str, Any]] = []
-        self.session = Session(self._read, self._read_many, fanout.stats)
+        self.frames: list[bytes] = []
+        self.session = Session(self._read, self._read_many, fanout.stats, compressed=compressed)
         fanout.join(self.session)
         for name in names:
-            endpoint = fanout.registry.add(name.encode(), self.session, with_data=data)
+            variant = variant_for(self.session, with_data=data)
+            endpoint = fanout.registry.add(name.encode(), self.session, variant)
             self.session.endpoints[endpoint] = None
 
     def _read(self, frame: bytes) -> None:
-        self.messages.append(orjson.loads(frame[payload_offset(frame) :]))
+        self.frames.append(frame)
+        self.messages.append(orjson.loads(payload_of(frame)))
 
     def _read_many(self, frames: Iterable[bytes]) -> None:
         for frame in frames:
@@ -115,14 +120,26 @@ class Receiver:
         return [(message["endpoint"], "data" in message) for message in self.messages]
 
 
+def payload_of(frame: bytes) -> bytes:
+    """Return the payload of a frame as its receiver reads it."""
+    payload = frame[payload_offset(frame) :]
+    return payload if frame[0] == 0x81 else zlib.decompressobj(-WINDOW_BITS).decompress(payload + b"\0\0\xff\xff")
+
+
 def full(name: str) -> bytes:
     return encode(name, 1_700_000_000_000, 0, data=b'{"points":[]}')
+
+
+def long(name: str, version: int = 1_700_000_000_000) -> bytes:
+    """An update whose data is worth compressing."""
+    data = orjson.dumps({"points": [{"time": number, "value": number} for number in range(100)]})
+    return encode(name, version, 0, data=data)
 
 
 def test_each_subscriber_is_sent_the_update_that_it_asked_for() -> None:
     fanout = Fanout()
     plain, data, both = Receiver(fanout, "/a"), Receiver(fanout, "/a", data=True), Receiver(fanout, "/a")
-    fanout.registry.add(b"/b", both.session, with_data=True)
+    fanout.registry.add(b"/b", both.session, Variant.WITH_DATA)
     fanout.publish({b"/a": full("/a"), b"/b": full("/b"), b"/c": full("/c")})
     assert (plain.seen, data.seen) == ([("/a", False)], [("/a", True)])
     assert sorted(both.seen) == [("/a", False), ("/b", True)]
@@ -140,15 +157,39 @@ def test_an_update_that_carries_no_data_is_the_same_for_all() -> None:
 
 
 def test_frames_of_a_server_are_passed_on_with_or_without_their_data() -> None:
-    fanout = Fanout()
+    fanout = Fanout(framed=True)
     plain, data = Receiver(fanout, "/a"), Receiver(fanout, "/a", data=True)
-    fanout.publish_frames({b"/a": text_frame(full("/a"))})
-    assert (plain.seen, data.seen) == ([("/a", False)], [("/a", True)])
+    compressed = Receiver(fanout, "/a", data=True, compressed=True)
+    frame = text_frame(long("/a"))
+    fanout.publish({b"/a": frame})
+    assert (plain.seen, data.seen, compressed.seen) == ([("/a", False)], [("/a", True)], [("/a", True)])
+    assert data.frames == [frame]
+    assert len(compressed.frames[0]) * 4 < len(frame)
+
+
+def test_an_update_is_compressed_once_for_those_who_can_read_it() -> None:
+    fanout = Fanout()
+    clients = [Receiver(fanout, "/a", data=True, compressed=True) for _ in range(2)]
+    plain, data = Receiver(fanout, "/a", compressed=True), Receiver(fanout, "/a", data=True)
+    update = long("/a")
+    fanout.publish({b"/a": update})
+    first, second = clients
+    assert first.messages == second.messages == data.messages
+    assert first.frames[0] is second.frames[0]
+    assert first.frames[0] is fanout.frames.get(b"/a", update, Variant.COMPRESSED), "who comes later is sent the same"
+    assert plain.seen == [("/a", False)]
+
+
+def test_short_data_is_not_compressed() -> None:
+    fanout = Fanout()
+    client = Receiver(fanout, "/a", data=True, compressed=True)
+    fanout.publish({b"/a": full("/a")})
+    assert client.frames == [text_frame(full("/a"))]
 
 
 def test_where_everyone_is_sent_everything_data_goes_to_those_who_asked() -> None:
     fanout = Fanout(everyone=True)
-    nothing, data = Receiver(fanout), Receiver(fanout, "/a", data=True)
+    nothing, data = Receiver(fanout), Receiver(fanout, "/a", data=True, compressed=True)
     narrow, narrow_data = Receiver(fanout, "/a"), Receiver(fanout, "/a", data=True)
     for receiver in (narrow, narrow_data):
         fanout.restrict(receiver.session, restricted=True)
@@ -165,3 +206,32 @@ def test_a_repeated_subscription_changes_what_is_sent() -> None:
     assert fanout.registry.entries == 1
     fanout.publish({b"/a": full("/a")})
     assert receiver.seen == [("/a", False)]
+
+
+def test_a_slow_client_is_sent_the_latest_update_compressed_or_not() -> None:
+    fanout = Fanout()
+    client = Receiver(fanout, "/a", data=True, compressed=True)
+    version = 1_700_000_000_000
+    client.session.block()
+    # As during a move, when another server's update arrives late.
+    for update in (long("/a", version), long("/a", version + 2), long("/a", version + 1)):
+        fanout.publish({b"/a": update})
+    assert client.session.held == 1
+    client.session.send(text_frame(encode("/a", version + 1, 0)))
+    client.session.unblock()
+    assert [message["version"] for message in client.messages] == [version + 2]
+
+
+def test_frames_of_equal_length_are_compared_by_version_whether_compressed_or_not() -> None:
+    fanout = Fanout()
+    client = Receiver(fanout, "/a", data=True, compressed=True)
+    version = 1_700_000_000_000
+    compressed = fanout.frames.get(b"/a", long("/a", version), Variant.COMPRESSED)
+    newer = b'{"type":"update","endpoint":"/a","version":%d' % (version + 1)
+    plain = text_frame((newer + b"}").ljust(len(compressed) - 4))
+    assert len(plain) == len(compressed)
+    client.session.block()
+    client.session.send(plain)
+    client.session.send(compressed)
+    client.session.unblock()
+    assert [message["version"] for message in client.messages] == [version + 1]

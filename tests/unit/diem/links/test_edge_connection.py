@@ -253,7 +253,7 @@ async def test_a_client_beyond_its_rate_is_a_security_event(edge: tuple[Edge, in
     assert (line["address"], line["code"], line["detail"]) == ("127.0.0.1", 4003, "messages")
 
 
-async def test_compression_is_never_negotiated(edge: tuple[Edge, int]) -> None:
+async def test_compression_is_not_negotiated_where_it_is_off(edge: tuple[Edge, int]) -> None:
     _, port = edge
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     offer = b"Host: x\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits"

@@ -200,6 +200,13 @@ class ConnectionLimiter(Generic[C]):
                 pool.set_busy(connection)
         return verdict
 
+    def admits_at_once(self, connection: C, address: str, now: float) -> bool:
+        """Admit a reader's request that is answered in this very step; False, and nothing counted, if it is refused."""
+        if self._transfer(connection, self.readers, address, now) is not None:
+            return False
+        self.readers.set_idle(connection, now)
+        return True
+
     def answered(self, connection: C, now: float) -> None:
         """Mark a connection as idle: the response has been written."""
         for pool in (self.readers, self.privileged):

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import logging
+import math
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, cast
 
+import h11
 import structlog
 import uvicorn
 from starlette.responses import Response
@@ -16,11 +18,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from diem.links import fast_path as fast
 from diem.links.connection_limits import ConnectionLimiter, ConnectionLimits, RequestTurns, turns_of_loop
+from diem.links.fast_path import FastPath, ServerFields
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
 from diem.links.rest import ClientAddressMiddleware, problem
 from diem.process import security_log
+from diem.process.forwarding import ClientAddresses
 from diem.process.limits import AdmissionResult
 from diem.process.listeners import OTHER_FILES, Network, raise_open_files
 from diem.process.security_log import SecurityEvent
@@ -57,9 +62,13 @@ class TimedProtocol(H11Protocol):
         limiter: "ConnectionLimiter[TimedProtocol]",
         turns: "tuple[RequestTurns, RequestTurns]",
         privileged: Callable[[Scope], bool] | None,
+        fast_reads: "FastReads | None" = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limiter = limiter
+        self._fast_reads = fast_reads
+        self._answered_at = -math.inf
+        """Time of the last answer of the fast path: the connection is idle from then on."""
         self._reads, self._others = turns
         self._received: bytes | None = None
         """Data that waits for its turn; empty for a pipelined request, which the parser already has."""
@@ -137,6 +146,8 @@ class TimedProtocol(H11Protocol):
 
     def _process(self, data: bytes) -> None:
         """Process data; an incomplete head has a deadline, however slowly it trickles in."""
+        if self._fast_reads is not None and data.startswith(_READS) and self._answer_at_once(data, self._fast_reads):
+            return
         if data:
             super().data_received(data)
         else:
@@ -145,6 +156,35 @@ class TimedProtocol(H11Protocol):
             self._stop_request_clock()
         elif self._request_deadline is None:
             self._request_deadline = self.loop.call_later(REQUEST_S, self._request_overdue)
+
+    def _answer_at_once(self, data: bytes, fast_reads: "FastReads") -> bool:
+        """Answer a read of what is in memory, with all its effects; False if the library must.
+
+        The connection then is a reader's, as the library would make it; nothing else has happened. The library's parser
+        is between two requests, and does not notice.
+        """
+        # For a client that does not read, the library has flow control.
+        if not self.drained or self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+            return False
+        now = self.loop.time()
+        head = fast.parse(data)
+        # Connections of requests with credentials may be reserved ones.
+        if head is None or b"authorization" in head.fields:
+            return False
+        if not self._limiter.admits_at_once(self, self._address, now):
+            return False
+        answer = fast_reads.answer(self._address, head, self.server_state.default_headers)
+        if answer is None:
+            return False
+        self.transport.write(answer)
+        self._stop_request_clock()
+        self._answered_at = now
+        if self.timeout_keep_alive_task is None:
+            self._schedule_keep_alive(self.timeout_keep_alive)
+        return True
+
+    def _schedule_keep_alive(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def on_response_complete(self) -> None:
         """Handle the end of a response: the connection is idle, or closes."""
@@ -177,7 +217,11 @@ class TimedProtocol(H11Protocol):
         """Close an idle connection, without waiting for its client to read the last response."""
         if self._received is not None:
             return  # a request waits for its turn
-        if self.drained:
+        left = self._answered_at + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            # One timer serves many answers of the fast path.
+            self._schedule_keep_alive(left)
+        elif self.drained:
             super().timeout_keep_alive_handler()
         else:
             self.transport.abort()
@@ -234,6 +278,24 @@ class TimedProtocol(H11Protocol):
         if self._answer_deadline is not None:
             self._answer_deadline.cancel()
             self._answer_deadline = None
+
+
+class FastReads:
+    """A fast path, with what all connections of a listener share for it."""
+
+    def __init__(self, fast_path: FastPath, addresses: ClientAddresses) -> None:
+        self._fast_path = fast_path
+        self._addresses = addresses
+        self._server_fields = ServerFields()
+
+    def answer(self, peer: str, head: fast.RequestHead, server_fields: list[tuple[bytes, bytes]]) -> bytes | None:
+        """Return the whole answer to a request; None if the application must answer."""
+        fields = head.fields
+        hops = fields.get(b"x-forwarded-for")
+        relayed = b"forwarded" in fields or b"via" in fields
+        address = self._addresses.resolve(peer, None if hops is None else hops.decode("ascii"), relayed=relayed)
+        answer = self._fast_path(head, address)
+        return None if answer is None else fast.render(answer, self._server_fields.lines(server_fields))
 
 
 def _record_refusal(verdict: AdmissionResult, address: str) -> None:
@@ -314,6 +376,7 @@ def make_server(
     privileged: Callable[[Scope], bool] | None = None,
     tls: ServerTls | None = None,
     handshakes: HandshakeLimits | None = None,
+    fast_path: FastPath | None = None,
 ) -> HttpServer:
     """Return the server of a public listener.
 
@@ -325,16 +388,20 @@ def make_server(
         privileged: returns whether connections are reserved for a request.
         tls: the certificate of the listener; None: requests are not encrypted.
         handshakes: of TLS, of one address; None: the usual ones.
+        fast_path: answers plain reads before the application is asked.
     """
     # The process logs start and end; uvicorn's warnings are about malformed requests, which could fill a disk.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     limits = _within_open_files(limits)
     limiter = ConnectionLimiter[TimedProtocol](limits)
     turns = (turns_of_loop(), turns_of_loop())
+    addresses = ClientAddresses(trusted_proxies)
+    fast_reads = None if fast_path is None else FastReads(fast_path, addresses)
+    protocol = partial(TimedProtocol, limiter=limiter, turns=turns, privileged=privileged, fast_reads=fast_reads)
     config = uvicorn.Config(
-        cast("Any", ClientAddressMiddleware(app, trusted_proxies)),
+        cast("Any", ClientAddressMiddleware(app, addresses)),
         # Called as uvicorn's own protocols are.
-        http=cast("Any", partial(TimedProtocol, limiter=limiter, turns=turns, privileged=privileged)),
+        http=cast("Any", protocol),
         ws="none",
         lifespan="off",
         interface="asgi3",

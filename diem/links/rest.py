@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from diem.errors import DiemError
 from diem.process import metrics
 from diem.process.forwarding import ClientAddresses
-from diem.process.listeners import Network
 
 BODY_TIMEOUT_S: Final = 20.0
 """Time to receive a body of at most 1 MiB: a slower client holds a connection, and must not hold it forever."""
@@ -122,9 +121,9 @@ class ClientAddressMiddleware:
     uvicorn's own believes the header of a trusted proxy as we do, but does not report what untrusted ones send.
     """
 
-    def __init__(self, app: ASGIApp, trusted: Sequence[Network]) -> None:
+    def __init__(self, app: ASGIApp, addresses: ClientAddresses) -> None:
         self._app = app
-        self._addresses = ClientAddresses(trusted)
+        self._addresses = addresses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its client's address; the port is 0 behind a proxy."""
@@ -156,6 +155,14 @@ class RequestDecision(NamedTuple):
     pays: bool = False
     """The cost of the answer is charged to the client's address."""
 
+    def complete(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Return the header fields of an answer with those of the decision."""
+        completed = MutableHeaders(raw=[*headers, *self.appended])
+        completed.update(self.fields)
+        if self.varies:
+            completed.add_vary_header("Origin")
+        return completed.raw
+
 
 class RestMiddleware(ABC):
     """ASGI middleware: decide on each request, count the answers, and add header fields to all of them."""
@@ -184,13 +191,7 @@ class RestMiddleware(ABC):
         async def send_counted(message: Message) -> None:
             nonlocal sent_bytes
             if message["type"] == "http.response.start":
-                self.requests[method, message["status"]] += 1
-                message["headers"] = [*message.get("headers", ()), *decision.appended]
-                if decision.fields or decision.varies:
-                    headers = MutableHeaders(scope=message)
-                    headers.update(decision.fields)
-                    if decision.varies:
-                        headers.add_vary_header("Origin")
+                self.complete(message, method, decision)
             else:
                 sent_bytes += len(message.get("body", b""))
             await send(message)
@@ -198,6 +199,11 @@ class RestMiddleware(ABC):
         await decision.app(scope, receive, send_counted)
         if decision.pays:
             self.charge(scope, sent_bytes)
+
+    def complete(self, message: Message, method: str, decision: RequestDecision) -> None:
+        """Count an answer, and add the header fields to its start message."""
+        self.requests[method, message["status"]] += 1
+        message["headers"] = decision.complete(message.get("headers", ()))
 
     def samples(self) -> Iterable[metrics.Sample]:
         """Return the metrics of the interface."""

@@ -73,9 +73,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     store.index.subscribe(feed.changed)
     report = DataReport(settings.mode, life, store, sources, publisher)
     server = make_server(
-        api,
+        api.app,
         limits=_connection_limits(settings),
-        privileged=api.is_privileged,
+        privileged=api.app.is_privileged,
+        fast_path=api.fast_path,
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=settings.trusted_proxies,
         tls=tls,
@@ -95,7 +96,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 on_reload=life.on_reload,
                 ready=report.why_not_ready,
                 status=report.status,
-                samples=lambda: [*report.samples(feed), *api.samples(), *sources.samples(), *access.samples()],
+                samples=lambda: [*report.samples(feed), *api.app.samples(), *sources.samples(), *access.samples()],
                 channels={"/feed": feed},
                 fallback=keys,
             )
@@ -189,6 +190,7 @@ def _api_options(settings: Settings) -> ApiOptions:
         servers=settings.websocket_servers,
         metadata=settings.metadata_services,
         anonymous=_anonymous_readers(settings),
+        public=settings.anonymous_reads == "on",
         cors_origins=frozenset(settings.cors_origins),
         concurrent_reads=settings.concurrent_reads,
         rate=RateLimit(settings.read_rate, settings.read_burst),

@@ -58,7 +58,7 @@ class Served:
             async with store.serving():
                 clock = SystemClock()
                 access = Access(PLANS, ApiKeys([API_KEY]), store, clock)
-                self._api = make_api(store, SharedKey(KEY), lambda _endpoint: None, options, clock, access=access)
+                self._api = make_api(store, SharedKey(KEY), lambda _endpoint: None, options, clock, access=access).app
                 await receive()
                 await send({"type": "lifespan.startup.complete"})
                 await receive()

@@ -11,7 +11,10 @@ BEGINS = '\nif __name__ == "__main__":\n'
 SUITES = ("load", "bench", "oracle", "walks")
 FILES = [file for suite in SUITES for file in (ROOT / "tests" / suite).rglob("*.py") if BEGINS in file.read_text()]
 MODULES = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in sorted(FILES)}
-CHILDREN = {"tests.load.attackers", "tests.bench.peer_broadcast", "tests.bench.peer_starlette", "tests.load.clients"}
+CHILDREN = {
+    *("tests.load.attackers", "tests.load.clients"),
+    *("tests.bench.floor_http", "tests.bench.peer_broadcast", "tests.bench.peer_starlette"),
+}
 """Started by others, and without a report of their own."""
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -25,11 +25,14 @@ from services.data.access.write_access import WriteAccess
 from services.data.api import problems
 from services.data.api.catalogue import Catalogue
 from services.data.api.cors import Cors
-from services.data.api.data import PREFIX, DataApi, OwnerOf
+from services.data.api.data import DataApi, OwnerOf
+from services.data.api.fast_reads import FastReads
 from services.data.api.guard import KEY_SET, LOOPBACK_NAMES, TOKENS, USAGE, Guard
 from services.data.api.history import PREFIX as HISTORY
 from services.data.api.history import HistoryApi
 from services.data.api.page import Page
+from services.data.api.reads import DataReads, ReadApi
+from services.data.api.requests import PREFIX
 from services.data.api.status import PATH as SOURCES
 from services.data.api.status import SourcesApi, SourcesStatus, UsageApi, no_sources
 from services.data.api.tokens import TokensApi
@@ -57,10 +60,19 @@ class ApiOptions:
     metadata: Sequence[Mapping[str, Any]] = ()
     anonymous: Callable[[str], bool] = lambda _address: True
     """Return whether readers of an address need no key."""
+    public: bool = False
+    """Readers need no key, wherever they are: shared caches may give them what others have read."""
     cors_origins: frozenset[str] = frozenset()
     concurrent_reads: int = CONCURRENT_READS
     rate: RateLimit = READ_RATE
     loopback_rate: RateLimit = READ_RATE_LOOPBACK
+
+
+class Api(NamedTuple):
+    """The application of the public listener."""
+
+    app: Guard
+    fast_path: FastReads
 
 
 def make_api(
@@ -72,12 +84,13 @@ def make_api(
     *,
     access: Access | None = None,
     sources: SourcesStatus = no_sources,
-) -> Guard:
-    """Return the ASGI application of the public listener: the routes behind their guard."""
+) -> Api:
+    """Return the application of the public listener: the routes behind their guard, and their fast path."""
     clock = clock or SystemClock()
     access = access or Access(AccessPlans(), ApiKeys(), store, clock)
     write_access = WriteAccess(write_key, access, clock)
     data = DataApi(store, Catalogue(store, clock), write_access, owner_of)
+    reads = DataReads(store, clock, public=options.public)
     tokens = TokensApi(access)
     page = Page(options.page_dir, options.mode, options.servers, options.metadata)
 
@@ -85,7 +98,7 @@ def make_api(
         routes=[
             Route("/v1/endpoints", data.catalogue, methods=["GET"]),
             Route(PREFIX, data.put_bulk, methods=["PUT"]),
-            Route(_ENDPOINT, data.read, methods=["GET"]),
+            Route(_ENDPOINT, ReadApi(reads).read, methods=["GET"]),
             Route(_ENDPOINT, data.put, methods=["PUT"]),
             Route(_ENDPOINT, data.delete, methods=["DELETE"]),
             Route(HISTORY + "/{endpoint:rest}", HistoryApi(store).versions, methods=["GET"]),
@@ -107,7 +120,7 @@ def make_api(
     application.router.default = _other_paths(page)
     # A redirect that adds or removes a slash would point to the host in the Host header.
     application.router.redirect_slashes = False
-    return Guard(
+    guard = Guard(
         application,
         hosts=options.hosts,
         rate_limiter=AddressRateLimiter(options.rate, options.loopback_rate),
@@ -117,7 +130,9 @@ def make_api(
         cors=Cors(options.cors_origins),
         concurrent_reads=options.concurrent_reads,
         clock=clock,
+        public=options.public,
     )
+    return Api(guard, FastReads(reads, guard))
 
 
 def _other_paths(page: Page) -> ASGIApp:

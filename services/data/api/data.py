@@ -1,7 +1,7 @@
-"""The resources under ``/v1``: catalogue, one endpoint's data, single and bulk writes (docs/protocol.md section 6)."""
+"""The resources under ``/v1``: catalogue, single and bulk writes (docs/protocol.md section 6)."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from starlette.requests import Request
@@ -16,16 +16,11 @@ from services.data.access.write_access import WriteAccess, Writer, WriteRefusal
 from services.data.api import cost
 from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
 from services.data.api.guard import rights_of, unauthorised_write, writer_of
-from services.data.api.history import wanted_version
 from services.data.api.problems import write_problem
-from services.data.api.requests import accepts_gzip, choose, has_etag, idempotency_key, media_type
-from services.data.datasets.form import body as json_body
-from services.data.errors import EndpointDeleted, OwnedBySource, UnknownEndpoint
+from services.data.api.rendered import CSV, JSON
+from services.data.api.requests import accepts_gzip, endpoint_of, has_etag, idempotency_key, media_type
+from services.data.errors import OwnedBySource
 from services.data.store import Accepted, Store, Write
-
-JSON: Final = "application/json"
-CSV: Final = "text/csv"
-PREFIX: Final = "/v1/data"
 
 OwnerOf = Callable[[str], str | None]
 """Returns the name of the source that claims an endpoint; None if there is none."""
@@ -62,45 +57,12 @@ class DataApi:
             headers["Content-Encoding"] = "gzip"
         return Response(body, headers=headers, media_type=JSON)
 
-    async def read(self, request: Request) -> Response:
-        """``GET /v1/data/{endpoint}``: the data as JSON or CSV; a 304 is answered without reading the store.
-
-        With ``?version=N``, that version as long as it is retained.
-        """
-        endpoint = _endpoint(request)
-        wanted = wanted_version(request)
-        head = self._store.index.heads.get(endpoint)
-        if head is None:
-            raise UnknownEndpoint(endpoint)
-        version = wanted or head.version
-        if head.gone and version == head.version:
-            raise EndpointDeleted(endpoint, head.version)
-        chosen = choose(request.headers.get("accept"), (JSON, CSV))
-        if chosen is None:
-            return problem(406, "not_acceptable", f"this resource is {JSON} or {CSV}", headers={"Vary": "Accept"})
-        condition = request.headers.get("if-none-match")
-        if version == head.version and has_etag(condition, _etag(version, chosen)):
-            return Response(status_code=304, headers=_headers(version, chosen))
-        stored = await self._store.reader.current(endpoint) if version == head.version else None
-        # A version committed meanwhile does not stand in for a requested one.
-        if stored is None or (wanted and stored.version != wanted):
-            stored = await self._store.reader.version(endpoint, version)
-            if has_etag(condition, _etag(version, chosen)):
-                return Response(status_code=304, headers=_headers(version, chosen))
-        if chosen == CSV:
-            content = datasets.render_csv(stored.content)
-            media = "text/csv; charset=utf-8; header=present"
-        else:
-            content = json_body(endpoint, stored.version, stored.changed_ms, stored.content)
-            media = JSON
-        return Response(content, headers={**_headers(stored.version, chosen), "Content-Type": media})
-
     async def put(self, request: Request) -> Response:
         """``PUT /v1/data/{endpoint}``: one dataset, JSON or CSV."""
         writer = writer_of(request.scope)
         if writer is None:
             return unauthorised_write(request.scope)
-        endpoint = _endpoint(request)
+        endpoint = endpoint_of(request)
         refusal = self._write_access.begin(writer, [endpoint])
         if refusal is not None:
             return _refuse(request, writer, refusal)
@@ -143,7 +105,7 @@ class DataApi:
         writer = writer_of(request.scope)
         if writer is None:
             return unauthorised_write(request.scope)
-        endpoint = _endpoint(request)
+        endpoint = endpoint_of(request)
         refusal = self._write_access.begin(writer, [endpoint])
         if refusal is not None:
             return _refuse(request, writer, refusal)
@@ -187,12 +149,6 @@ def _record_write(request: Request, writer: Writer, changes: int) -> None:
     security_log.record(SecurityEvent.WRITES, address=address, key_name=writer.name, changes=changes)
 
 
-def _endpoint(request: Request) -> str:
-    # The decoded path from the server, never a URL composed with the Host header (docs/reliability.md S19).
-    path: str = request.scope["path"]
-    return endpoints.check(path.removeprefix(PREFIX))
-
-
 def _wanted_part(request: Request) -> CataloguePage | str:
     """Return the requested part of the catalogue, or the fault of the query."""
     query = request.query_params
@@ -204,14 +160,6 @@ def _wanted_part(request: Request) -> CataloguePage | str:
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= MAX_ENTRIES):
         return f"limit is a number from 1 to {MAX_ENTRIES}"
     return CataloguePage(gone == "true", after or "", int(limit))
-
-
-def _etag(version: int, chosen: str) -> str:
-    return f'"{version}-{"csv" if chosen == CSV else "json"}"'
-
-
-def _headers(version: int, chosen: str) -> dict[str, str]:
-    return {"ETag": _etag(version, chosen), "Vary": "Accept", "Cache-Control": "no-cache"}
 
 
 def _answer(accepted: Accepted) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from services.data.access.write_access import WriteAccess, Writer
 from services.data.api import cost
 from services.data.api.cors import Cors
 from services.data.api.problems import REFUSALS, quota_problem, too_many_requests
+from services.data.api.requests import names_version
 
 SLOT_TIMEOUT_S: Final = 5.0
 """Longest wait of a read for a slot; then 503."""
@@ -88,7 +89,7 @@ _WRITES: Final = frozenset({"PUT", "DELETE", "POST", "PATCH"})
 _OF_ENDPOINTS: Final = ("/v1/data", "/v1/history")
 """Resources whose paths continue with the name of an endpoint."""
 # Pages of other origins must not even embed these answers.
-_READ_HEADERS: Final = (*SECURITY_HEADERS, (b"cross-origin-resource-policy", b"same-origin"))
+READ_HEADERS: Final = (*SECURITY_HEADERS, (b"cross-origin-resource-policy", b"same-origin"))
 USAGE: Final = "/v1/usage"
 TOKENS: Final = "/v1/tokens"
 KEY_SET: Final = "/v1/tokens/keys"
@@ -124,8 +125,10 @@ class Guard(RestMiddleware):
         cors: Cors,
         concurrent_reads: int,
         clock: Clock,
+        public: bool = False,
     ) -> None:
         super().__init__(app)
+        self._public = public
         self._slots = Slots(app, concurrent_reads, self._invalid_meanwhile)
         self._cors = cors
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -152,13 +155,26 @@ class Guard(RestMiddleware):
             admitted = _Admission(self._app)
         else:
             admitted = await self._admit_reader(scope, headers)
+        return self._decision(scope, headers, admitted)
+
+    def decide_keyless(self, scope: Scope) -> RequestDecision:
+        """Decide on a read without an Authorization field, whose Host :meth:`is_own_host`."""
+        headers = Headers(scope=scope)
+        return self._decision(scope, headers, self._admit_keyless(scope, headers, _quota_request(scope)))
+
+    def is_own_host(self, host: str) -> bool:
+        """Return whether a Host field names this service."""
+        return "*" in self._hosts or host_name(host) in self._hosts
+
+    def _decision(self, scope: Scope, headers: Headers, admitted: "_Admission") -> RequestDecision:
+        """Return how an admitted or refused request is answered, with the header fields for its origin."""
         decision = RequestDecision(admitted.app, admitted.fields, pays=admitted.pays)
         if not _is_read(scope):
             return decision
         cors = self._cors.of_answer(headers.get("origin"), shows_key=admitted.shows_key)
         return decision._replace(
             fields={**cors, **admitted.fields} if cors else admitted.fields,
-            appended=_READ_HEADERS,
+            appended=READ_HEADERS,
             varies=self._cors.depends_on_origin,
         )
 
@@ -169,7 +185,7 @@ class Guard(RestMiddleware):
             self._rate_limiter.charge(client_address(scope), self._clock.monotonic(), more)
 
     def _is_ours(self, hosts: Sequence[str]) -> bool:
-        return len(hosts) == 1 and ("*" in self._hosts or host_name(hosts[0]) in self._hosts)
+        return len(hosts) == 1 and self.is_own_host(hosts[0])
 
     async def _admit_reader(self, scope: Scope, headers: Headers) -> "_Admission":
         """Admit a request that is not privileged by the plan of its API key, or else of its address."""
@@ -182,7 +198,7 @@ class Guard(RestMiddleware):
         elif token is not None:
             return await self._admit_token(scope, headers, token, quota_request)
         else:
-            return self._without_key(scope, headers, quota_request)
+            return self._admit_keyless(scope, headers, quota_request)
         return self._decided(scope, headers, decision, quota_request)
 
     async def _admit_token(
@@ -228,7 +244,7 @@ class Guard(RestMiddleware):
         handler = self._app if scope["path"] == TOKENS else self._slots
         return _Admission(quota_problem(decision) or handler, limits, shows_key=True)
 
-    def _without_key(self, scope: Scope, headers: Headers, quota_request: QuotaRequest) -> "_Admission":
+    def _admit_keyless(self, scope: Scope, headers: Headers, quota_request: QuotaRequest) -> "_Admission":
         versioned = _is_versioned(scope)
         preflight = scope["method"] == "OPTIONS" and _is_read(scope, headers.get("access-control-request-method"))
         plan = self._access.plans.anonymous
@@ -238,7 +254,10 @@ class Guard(RestMiddleware):
             scope[_READER] = decision
             if decision.reason is not QuotaReason.ADMITTED:
                 _record_refusal(scope, headers, decision)
-            return _Admission(quota_problem(decision) or self._slots, rate_limit_fields(decision.limits))
+            refusal = quota_problem(decision)
+            # Caches give such an answer to others: it cannot have the limits of one address.
+            is_shared = refusal is None and self._public and names_version(scope)
+            return _Admission(refusal or self._slots, {} if is_shared else rate_limit_fields(decision.limits))
         beyond = self._beyond_rate(scope)
         if beyond is not None:
             return _Admission(beyond)

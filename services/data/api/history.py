@@ -13,12 +13,10 @@ from diem.protocol import endpoints
 from diem.protocol.update import GONE, iso
 from services.data.api import cost
 from services.data.api.requests import has_etag
-from services.data.errors import MalformedBody, UnknownEndpoint
+from services.data.errors import UnknownEndpoint
 from services.data.store import Store, StoredVersion
 
 PREFIX: Final = "/v1/history"
-MAX_DIGITS: Final = 18
-"""Most digits of a version: more do not fit into a column of the store."""
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Most bytes of cached descriptions; the least recently used is evicted."""
 LARGE_BYTES: Final = 64 * 1024
@@ -123,20 +121,6 @@ def describe(retained: list[StoredVersion]) -> list[dict[str, Any]]:
         }
         for each, points, count in zip(retained, values, [*revised, None], strict=True)
     ]
-
-
-def wanted_version(request: Request) -> int | None:
-    """Return the version requested by ``?version=N``; None for the current one.
-
-    Raises:
-        MalformedBody: ``N`` is no version.
-    """
-    text = request.query_params.get("version")
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and int(text) > 0):
-        raise MalformedBody("version is a whole number")
-    return int(text)
 
 
 def _values(content: bytes) -> dict[str, Any]:

@@ -6,10 +6,13 @@ from hashlib import blake2b
 from typing import Final
 
 from starlette.requests import Request
+from starlette.types import Scope
 
+from diem.protocol import endpoints
 from services.data.errors import MalformedBody
 from services.data.store import IdempotencyKey
 
+PREFIX: Final = "/v1/data"
 MAX_KEY_CHARACTERS: Final = 255
 
 
@@ -80,6 +83,41 @@ def has_etag(if_none_match: str | None, etag: str) -> bool:
     if if_none_match.strip() == "*":
         return True
     return any(candidate.strip().removeprefix("W/") == etag for candidate in if_none_match.split(","))
+
+
+def endpoint_of(request: Request) -> str:
+    """Return the endpoint in the path of a request for data.
+
+    Raises:
+        BadName: it is none.
+    """
+    # The decoded path from the server, never a URL composed with the Host header (docs/reliability.md S19).
+    path: str = request.scope["path"]
+    return endpoints.check(path.removeprefix(PREFIX))
+
+
+MAX_DIGITS: Final = 18
+"""Most digits of a version: more do not fit into a column of the store."""
+
+
+def names_version(scope: Scope) -> bool:
+    """Return whether the query of a request names a version, or tries to."""
+    query: bytes = scope["query_string"]
+    return b"version=" in query
+
+
+def wanted_version(request: Request) -> int | None:
+    """Return the version requested by ``?version=N``; None for the current one.
+
+    Raises:
+        MalformedBody: ``N`` is no version.
+    """
+    text = request.query_params.get("version")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and int(text) > 0):
+        raise MalformedBody("version is a whole number")
+    return int(text)
 
 
 def media_type(content_type: str | None) -> str:

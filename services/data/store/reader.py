@@ -92,6 +92,11 @@ class Reader:
         self._history = history
         self._cache = Cache(cache_bytes)
 
+    def cached(self, endpoint: str) -> StoredVersion | None:
+        """Return the current dataset of an endpoint if it is in the cache."""
+        head, cached = self._heads.get(endpoint), self._cache.get(endpoint)
+        return cached if head is not None and cached is not None and cached.version >= head.version else None
+
     async def current(self, endpoint: str) -> StoredVersion:
         """Return the dataset of an endpoint: at least the version of its head.
 
@@ -104,8 +109,8 @@ class Reader:
             raise UnknownEndpoint(endpoint)
         if head.gone:
             raise EndpointDeleted(endpoint, head.version)
-        cached = self._cache.get(endpoint)
-        if cached is not None and cached.version >= head.version:
+        cached = self.cached(endpoint)
+        if cached is not None:
             return cached
         try:
             async with self._database.reading() as connection:

@@ -11,7 +11,9 @@ import pytest
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from services.data.access.access import Access
-from services.data.api import ApiOptions, make_api
+from services.data.access.keys import ApiKeys
+from services.data.access.plans import AccessPlans
+from services.data.api import Api, ApiOptions, make_api
 from services.data.store import Store
 
 WRITE_KEY = "a-write-key-of-the-tests"
@@ -41,6 +43,8 @@ class Rest:
     clock: ManualClock
     page: Path
     make: Callable[..., httpx.AsyncClient]
+    api: Callable[..., Api]
+    """Returns the interface with other options."""
 
     @property
     def writer(self) -> httpx.AsyncClient:
@@ -61,13 +65,18 @@ async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
     def owner_of(endpoint: str) -> str | None:
         return "market" if endpoint == "/owned" else None
 
+    def api(access: Access | None = None, plans: AccessPlans | None = None, **options: Any) -> Api:
+        if plans is not None:
+            access = Access(plans, ApiKeys(), store, clock)
+        return make_api(store, SharedKey(WRITE_KEY), owner_of, replace(base, **options), clock, access=access)
+
     def make(
         *, client: str = "127.0.0.1", options: dict[str, Any] | None = None, access: Access | None = None, **more: Any
     ) -> httpx.AsyncClient:
-        chosen = replace(base, **(options or {}))
-        api = make_api(store, SharedKey(WRITE_KEY), owner_of, chosen, clock, access=access)
-        transport = httpx.ASGITransport(api, raise_app_exceptions=False, client=(client, 50000))
+        transport = httpx.ASGITransport(
+            api(access, **(options or {})).app, raise_app_exceptions=False, client=(client, 50000)
+        )
         return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080", **more)
 
     async with store.serving():
-        yield Rest(store, clock, tmp_path / "dist", make)
+        yield Rest(store, clock, tmp_path / "dist", make, api)

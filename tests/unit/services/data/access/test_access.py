@@ -56,7 +56,7 @@ class World:
         await self._serving.__aenter__()
         self.access = await Access.open(AccessPlans(self.plans), self.store, self.clock)
         chosen = ApiOptions(page_dir=self.directory, **options)
-        self.api = make_api(self.store, SharedKey(WRITE), lambda _: None, chosen, self.clock, access=self.access)
+        self.api = make_api(self.store, SharedKey(WRITE), lambda _: None, chosen, self.clock, access=self.access).app
 
     async def end(self, *, killed: bool = False) -> None:
         if killed:

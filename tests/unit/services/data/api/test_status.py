@@ -48,7 +48,7 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
     api = make_api(
         rest.store, SharedKey("k" * 32), owner_of, ApiOptions(tmp_path), rest.clock, sources=runner.public_status
     )
-    transport = httpx.ASGITransport(api, client=("127.0.0.1", 5000))
+    transport = httpx.ASGITransport(api.app, client=("127.0.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         first = await http.get("/v1/sources")
         assert first.json()["sources"] == [_entry("prices", "http"), _entry("files", "directory")]
@@ -99,7 +99,7 @@ async def test_a_reader_sees_the_sources_of_what_it_may_read_and_counts_of_these
         access=access,
         sources=runner.public_status,
     )
-    transport = httpx.ASGITransport(api, client=("127.0.0.1", 5000))
+    transport = httpx.ASGITransport(api.app, client=("127.0.0.1", 5000))
     etags = set()
     for plan, expected in (
         ("open", {"prices": 0, "files": 5}),

@@ -68,7 +68,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with store.serving():
         access = await Access.open(PLANS, store, clock)
         options = ApiOptions(page_dir=tmp_path, anonymous=lambda _address: False, loopback_rate=RateLimit(1, 20))
-        api = make_api(store, SharedKey(WRITE_KEY), lambda _: None, options, clock, access=access)
+        api = make_api(store, SharedKey(WRITE_KEY), lambda _: None, options, clock, access=access).app
         transport = httpx.ASGITransport(api, client=("127.0.0.1", 5000))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             for name in ("/dam/a", "/load/a"):

@@ -1,0 +1,165 @@
+"""``GET /v1/data/{endpoint}``: the current version, or one that the request names (docs/protocol.md section 6)."""
+
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from diem.links.rest import problem
+from diem.process.clock import Clock
+from services.data.api.rendered import (
+    CSV,
+    IMMUTABLE,
+    JSON,
+    NO_CACHE,
+    PRIVATE,
+    Rendered,
+    RenderedVersions,
+    etag,
+    media_type_of,
+    render,
+)
+from services.data.api.requests import endpoint_of, has_etag, wanted_version
+from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
+from services.data.store import Store
+
+
+class Selected(NamedTuple):
+    """The version and the format that a request is for."""
+
+    endpoint: str
+    version: int
+    media_type: str
+    is_named: bool
+    """The request names the version."""
+    is_current: bool
+    unchanged: bool
+    """The reader has it."""
+
+
+class Found(NamedTuple):
+    """The answer to a read."""
+
+    version: int
+    media_type: str
+    rendered: Rendered | None
+    """None: 304, the reader has it."""
+
+
+class DataReads:
+    """Selects versions and finds them in memory, for the resource and for its fast path.
+
+    Args:
+        store: of the data.
+        clock: of the age of rendered versions.
+        public: readers need no key, wherever they are.
+    """
+
+    def __init__(self, store: Store, clock: Clock, *, public: bool) -> None:
+        self._store = store
+        self._rendered = RenderedVersions()
+        self._clock = clock
+        self._public = public
+
+    def select(
+        self, endpoint: str, wanted: int | None, accept: str | None, if_none_match: str | None
+    ) -> Selected | None:
+        """Return what a request is for; None if neither format is acceptable.
+
+        Args:
+            endpoint: its name.
+            wanted: the version that the request names; None: the current one.
+            accept: the field of the request.
+            if_none_match: the field of the request.
+
+        Raises:
+            UnknownEndpoint: there never was such an endpoint.
+            EndpointDeleted: the version is the current one, a deletion.
+            VersionNotKept: the version is newer than the current one.
+        """
+        head = self._store.index.heads.get(endpoint)
+        if head is None:
+            raise UnknownEndpoint(endpoint)
+        version = wanted or head.version
+        if version > head.version:
+            raise VersionNotKept(endpoint, version)
+        is_current = version == head.version
+        if head.gone and is_current:
+            raise EndpointDeleted(endpoint, head.version)
+        media_type = media_type_of(accept)
+        if media_type is None:
+            return None
+        unchanged = has_etag(if_none_match, etag(version, media_type))
+        return Selected(endpoint, version, media_type, wanted is not None, is_current, unchanged)
+
+    def in_memory(self, selected: Selected) -> Found | None:
+        """Return the answer if that needs no store."""
+        endpoint, version, media_type = selected.endpoint, selected.version, selected.media_type
+        if selected.unchanged and selected.is_current:
+            return Found(version, media_type, None)
+        now = self._clock.monotonic()
+        rendered = self._rendered.get(endpoint, version, media_type, current=selected.is_current, now=now)
+        if rendered is None and selected.is_current:
+            stored = self._store.reader.cached(endpoint)
+            if stored is not None and stored.version == version:
+                rendered = self._rendered.put(endpoint, render(endpoint, stored, media_type, now))
+        if rendered is None:
+            return None
+        return Found(version, media_type, None if selected.unchanged else rendered)
+
+    async def find(self, selected: Selected) -> Found:
+        """Return the answer; of a version that was not named, one that was committed meanwhile may take the place.
+
+        Raises:
+            VersionNotKept: this version is not retained.
+            EndpointDeleted: this version is a deletion.
+            StoreUnavailable: the database cannot be read.
+        """
+        found = self.in_memory(selected)
+        if found is not None:
+            return found
+        endpoint, version, media_type = selected.endpoint, selected.version, selected.media_type
+        stored = await self._store.reader.current(endpoint) if selected.is_current else None
+        if stored is None or (stored.version != version and selected.is_named):
+            stored = await self._store.reader.version(endpoint, version)
+        rendered = self._rendered.put(endpoint, render(endpoint, stored, media_type, self._clock.monotonic()))
+        unchanged = selected.unchanged and stored.version == version
+        return Found(stored.version, media_type, None if unchanged else rendered)
+
+    def caching(self, selected: Selected, *, has_key: bool) -> str:
+        """Return the value of Cache-Control; ``has_key``: the request has an Authorization field."""
+        if not selected.is_named:
+            return NO_CACHE
+        return IMMUTABLE if self._public and not has_key else PRIVATE
+
+
+def answer(found: Found, caching: str) -> Response:
+    """Return the 200 or the 304; ``caching`` is the value of Cache-Control."""
+    # Who has another key may have other rights: not to be answered from the cache of a browser.
+    vary = "Accept, Authorization" if caching == PRIVATE else "Accept"
+    headers = {"ETag": etag(found.version, found.media_type), "Vary": vary, "Cache-Control": caching}
+    if found.rendered is None:
+        return Response(status_code=304, headers=headers)
+    headers["Content-Type"] = "text/csv; charset=utf-8; header=present" if found.media_type == CSV else JSON
+    return Response(found.rendered.body, headers=headers)
+
+
+class ReadApi:
+    """Handler of the resource."""
+
+    def __init__(self, reads: DataReads) -> None:
+        self._reads = reads
+
+    async def read(self, request: Request) -> Response:
+        """``GET /v1/data/{endpoint}``: the data as JSON or CSV; a 304 is answered without reading the store.
+
+        With ``?version=N``, that version as long as it is retained: caches may keep the answer.
+        """
+        given = request.headers
+        selected = self._reads.select(
+            endpoint_of(request), wanted_version(request), given.get("accept"), given.get("if-none-match")
+        )
+        if selected is None:
+            return problem(406, "not_acceptable", f"this resource is {JSON} or {CSV}", headers={"Vary": "Accept"})
+        found = await self._reads.find(selected)
+        return answer(found, self._reads.caching(selected, has_key="authorization" in given))

@@ -5,9 +5,11 @@ The configuration is rendered once, with the slots that are not used yet: a relo
 passed over, each time anew. Needs nginx-config-builder, an extra: import it only for modes behind nginx.
 """
 
+import contextlib
 import os
 import resource
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,13 @@ BULK_BYTES: Final = 1024 * 1024
 SLACK_BYTES: Final = 64 * 1024
 """Above the Data Service's own limits, so that the Data Service rejects and explains what is too large."""
 
+CACHE_BYTES: Final = 64 * 1024 * 1024
+"""Cached responses; the cache manager, which looks every 10 s, removes the least recently used beyond it."""
+CACHED: Final = "10m"
+"""A response is used for so long, and removed when it was not used for as long."""
+PUBLIC: Final = "public, max-age=31536000, immutable"
+"""Cache-Control of the only responses that are cached: those that the Data Service gives to everybody."""
+
 _RELAYED: Final = '"1.1 relay"'
 """Via field of a request that a proxy has forwarded which is not one of the front proxies."""
 
@@ -44,7 +53,8 @@ class NginxPlan:
     ``per_address`` limits the WebSocket connections of one address, ``connects_per_s`` the rate at which it may open
     them (with a burst of twice as many). ``open_files`` is the limit of open files of a worker. ``front_proxies`` are
     networks of proxies in front of nginx, whose X-Forwarded-For is believed. ``listen`` is the address to listen on,
-    ``certificate`` that of clients (None: no TLS), with its ``key`` in a file of its own or in the same.
+    ``certificate`` that of clients (None: no TLS), with its ``key`` in a file of its own or in the same. ``cache`` is
+    the directory for cached responses (None: no cache), see :func:`new_cache`.
     """
 
     directory: Path
@@ -59,6 +69,7 @@ class NginxPlan:
     listen: str = HOST
     certificate: Path | None = None
     key: Path | None = None
+    cache: Path | None = None
 
 
 def render(plan: NginxPlan) -> str:
@@ -103,6 +114,7 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
         # No regular expressions in maps: CVE-2026-42533.
         _block("map $http_upgrade $connection_upgrade", ("default", "upgrade"), ("''", "close")),
         *_forwarding(plan.front_proxies),
+        *([] if plan.cache is None else _cache(plan.cache)),
         _block(
             "upstream servers",
             ("zone", "servers 256k"),  # the workers share their counts
@@ -146,6 +158,27 @@ def _forwarding(front_proxies: tuple[str, ...]) -> list[Content | Any]:
     ]
 
 
+def _cache(directory: Path) -> list[Content | Any]:
+    """Return the cache of named versions, which never change, and ``$data_cache``: whether a request may use it.
+
+    Requests with credentials pass it by: the Data Service decides on their rights, and counts them. So do requests for
+    the current version: none of their responses may be cached, so they would wait for each other in turn. The usual
+    values of Accept only, because there is a response in the cache for each value.
+    """
+    bounds = f"keys_zone=data:8m max_size={CACHE_BYTES} inactive={CACHED}"
+    return [
+        ("proxy_cache_path", f"{_quoted(directory)} levels=1:2 {bounds} use_temp_path=off"),
+        _block(
+            "map $http_accept $cache_of_format",
+            ("default", "off"),
+            *((f'"{accept}"', "data") for accept in ("", "*/*", "application/json", "text/csv")),
+        ),
+        _block("map $arg_version $cache_of_version", ("default", "$cache_of_format"), ('""', "off")),
+        _block("map $http_authorization $data_cache", ("default", "off"), ('""', "$cache_of_version")),
+        _block("map $upstream_http_cache_control $not_public", ("default", "1"), (f'"{PUBLIC}"', '""')),
+    ]
+
+
 def _temporary_paths(directory: Path) -> list[Content]:
     """Return every kind, because nginx creates them all at its start, and its default may not be writable.
 
@@ -174,6 +207,7 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("proxy_send_timeout", "10s"),
         _websocket(plan),
         _rest("= /v1/data", BULK_BYTES + SLACK_BYTES),
+        *([] if plan.cache is None else [_rest("/v1/data/", 2 * SLACK_BYTES, *_CACHING)]),
         _rest("/", 2 * SLACK_BYTES),
     )
 
@@ -212,7 +246,7 @@ def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401
     )
 
 
-def _rest(path: str, body_bytes: int) -> Any:  # noqa: ANN401
+def _rest(path: str, body_bytes: int, *more: Content) -> Any:  # noqa: ANN401
     return _block(
         f"location {path}",
         ("client_max_body_size", str(body_bytes)),
@@ -223,8 +257,24 @@ def _rest(path: str, body_bytes: int) -> Any:  # noqa: ANN401
         # No upgrade outside /ws: a backend tricked into answering 101 would be a tunnel past this server.
         ("proxy_set_header", [*_ADDRESS, 'Upgrade ""', 'Connection ""']),
         ("proxy_read_timeout", "30s"),
+        *more,
     )
 
+
+# No add_header: it would end the inheritance of those of the server.
+_CACHING: Final = (
+    ("proxy_cache", "$data_cache"),
+    # As sent, because other spellings of a path are for the Data Service to judge, and so are foreign hosts.
+    ("proxy_cache_key", '"$http_host$request_uri"'),
+    # One request for each version and format, however many readers wait; they look again every 500 ms.
+    ("proxy_cache_lock", "on"),
+    ("proxy_cache_lock_timeout", "5s"),
+    ("proxy_cache_lock_age", "5s"),
+    # Clients' caches may keep a response for a year, this one for minutes: rights may change.
+    ("proxy_ignore_headers", "Cache-Control Expires"),
+    ("proxy_cache_valid", f"200 {CACHED}"),
+    ("proxy_no_cache", "$not_public"),
+)
 
 # Overwritten, not appended to: the address that a client claims is not trusted. The port stays in Host.
 _ADDRESS: Final = (
@@ -295,6 +345,27 @@ def write(directory: Path, text: str) -> None:
     """Write the configuration file into ``directory``, which is created (mode 0700)."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     config_file(directory).write_text(text, encoding="utf-8")
+
+
+def new_cache(directory: Path) -> Path:
+    """Create a directory for cached responses; ``directory`` is nginx's own.
+
+    The workers of root are another user, who cannot enter ``directory``: their cache is among the temporary files, and
+    nginx gives it to them.
+    """
+    cache = directory / "cache"
+    if os.geteuid() == 0:
+        cache = Path(tempfile.mkdtemp(prefix="diem-nginx-"))
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (directory / "cache-path").write_text(str(cache), encoding="utf-8")
+    return cache
+
+
+def remove_cache(directory: Path) -> None:
+    """Remove the directory that the last run made, if it is there: rights may have changed since then."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree((directory / "cache-path").read_text(encoding="utf-8"), ignore_errors=True)
+        (directory / "cache-path").unlink()
 
 
 def open_files() -> int:

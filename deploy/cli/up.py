@@ -228,7 +228,10 @@ def _up(
             terminal.warn(f"{variable} has no effect here: diem up decides it (see diem up --help)")
         # Each stage has a deadline of its own; that of the life cycle only guards against a hanging supervisor.
         life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options))
-        return lifecycle.serve(life, lambda: Up(options, topology, state, terminal, reservations).run(life))
+        try:
+            return lifecycle.serve(life, lambda: Up(options, topology, state, terminal, reservations).run(life))
+        finally:
+            launch.clean(options)
 
 
 def _show_closed(options: plan.Options, terminal: Terminal) -> None:

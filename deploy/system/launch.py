@@ -54,6 +54,14 @@ def prepare(options: Options, ports: Mapping[str, Ports], progress: Progress) ->
     return Programs(command(), others)
 
 
+def clean(options: Options) -> None:
+    """Remove what no later run uses."""
+    if options.mode.behind_nginx:
+        from deploy import nginx  # noqa: PLC0415  # see ``check_prerequisites``
+
+        nginx.remove_cache(options.state_dir / "nginx")
+
+
 def _not_installed(package: str, mode: Mode) -> PreparationFailed:
     return PreparationFailed(f"{package} is not installed, and mode {mode} needs it: pip install {package}")
 
@@ -64,6 +72,8 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
     directory = options.state_dir / "nginx"
     edge = options.mode.edge
     per_address = options.clients_per_address or nginx.PER_ADDRESS
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    nginx.remove_cache(directory)
     plan = nginx.NginxPlan(
         directory=directory,
         port=ports["nginx"].public or 0,
@@ -78,6 +88,7 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
         listen=options.public.listen,
         certificate=options.public.certificate,
         key=options.public.key,
+        cache=nginx.new_cache(directory) if options.public_reads else None,
     )
     nginx.write(directory, nginx.render(plan))
     return nginx.argv(nginx.find(), directory)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 
-from deploy.topology.access import VARIABLES, ClientAccess
+from deploy.topology.access import READS, VARIABLES, ClientAccess
 from deploy.topology.public_address import BadTopology, PublicAddress
 from diem.process.listeners import is_loopback
 
@@ -124,6 +124,11 @@ class Options:
     def traffic_sink(self) -> Traffic:
         """Where traffic is recorded."""
         return self.traffic or (Traffic.KAFKA if self.mode.uses_kafka else Traffic.FILES)
+
+    @property
+    def public_reads(self) -> bool:
+        """Whether the Data Service answers everybody without a key, so that its answers may be cached for all."""
+        return self.settings.get("data", {}).get(READS, self.access.anonymous_reads) == "on"
 
     @property
     def trusts_loopback(self) -> bool:

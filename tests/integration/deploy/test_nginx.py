@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from deploy import nginx
 from deploy.nginx import NginxPlan, NoNginx, render
+from tests.integration.data.process import bulk, serving
 from tests.support.certificates import Authority
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
@@ -21,6 +23,7 @@ UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlI
 SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 WRONG_VERSION = b"HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
+REQUESTS = 'diem_http_requests_total{method="GET"'
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -362,3 +365,98 @@ async def test_query_of_a_request_is_not_logged_even_when_every_server_is_gone(t
 async def test_header_that_is_too_large_is_refused(tmp_path: Path) -> None:
     async with backend(OK) as data, running_nginx(tmp_path, data.port, 1) as front:
         assert status(await front.get("/", f"X-Large: {'x' * 10_000}\r\n")) == 400
+
+
+PUBLIC = f"HTTP/1.1 200 OK\r\nCache-Control: {nginx.PUBLIC}\r\nVary: Accept, Origin\r\nContent-Length: 4\r\n\r\nfine"
+
+
+@contextlib.asynccontextmanager
+async def caching_nginx(tmp_path: Path, data: int, **differences: Any) -> AsyncIterator[Nginx]:
+    (tmp_path / "state" / "nginx").mkdir(parents=True, mode=0o700)
+    cache = nginx.new_cache(tmp_path / "state" / "nginx")
+    try:
+        async with running_nginx(tmp_path, data, 1, cache=cache, **differences) as front:
+            yield front
+    finally:
+        nginx.remove_cache(tmp_path / "state" / "nginx")
+
+
+async def test_a_named_version_that_everybody_may_read_is_requested_once_and_nothing_else_is_cached(
+    tmp_path: Path,
+) -> None:
+    named = "/v1/data/a?version=1700000000001"
+    shared = [
+        (named, ""),
+        (named, "Accept: application/json\r\n"),
+        (named, "Origin: https://page.example\r\n"),
+        (named, 'If-None-Match: "x"\r\nCache-Control: no-cache\r\nPragma: no-cache\r\nOrigin: https://x.example\r\n'),
+        ("/v1/data//a?version=1700000000001", ""),
+        ("/v1/data/%61?version=1700000000001", ""),
+        ("/v1/data/a?version=1700000000002", ""),
+    ]
+    own = [
+        (named, "Authorization: Bearer x\r\n"),
+        (named, "Accept: text/html, */*;q=0.8\r\n"),
+        ("/v1/data/a", ""),
+        ("/v1/data/a?version=", ""),
+        ("/v1/data?version=1", ""),
+        ("/v1/history/a?version=1", ""),
+    ]
+    async with backend(PUBLIC.encode()) as data, caching_nginx(tmp_path, data.port) as front:
+        for requests, expected in ((shared, 1), (own, 2)):
+            for path, headers in requests:
+                data.received.clear()
+                heads = [await front.get(path, headers, host="app.example") for _ in range(2)]
+                assert len(data.received) == expected, (path, headers)
+                assert [status(head) for head in heads] == [200, 200]
+                assert [field(head, "Vary") for head in heads] == [["Accept, Origin"]] * 2
+                assert [field(head, "Cache-Control") for head in heads] == [[nginx.PUBLIC]] * 2
+        # Another name in Host is the Data Service's to refuse, also for what is in the cache.
+        data.received.clear()
+        await front.get(named, host="evil.example")
+        assert len(data.received) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        PUBLIC.replace("public", "private"),
+        PUBLIC.replace(nginx.PUBLIC, "no-cache"),
+        PUBLIC.replace(nginx.PUBLIC, "public, max-age=60"),
+        PUBLIC.replace("200 OK", "404 Not Found"),
+        PUBLIC.replace("200 OK", "503 Service Unavailable"),
+        PUBLIC.replace("200 OK", "200 OK\r\nSet-Cookie: a=b"),
+        PUBLIC.replace(f"Cache-Control: {nginx.PUBLIC}\r\n", ""),
+    ],
+    ids=["private", "no-cache", "less long", "404", "503", "cookie", "no field"],
+)
+async def test_other_answers_are_not_cached(tmp_path: Path, answer: str) -> None:
+    async with backend(answer.encode()) as data, caching_nginx(tmp_path, data.port) as front:
+        data.received.clear()
+        for _ in range(2):
+            await front.get("/v1/data/a?version=1")
+        assert len(data.received) == 2
+
+
+async def test_a_herd_on_one_version_is_one_request(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path / "data", ANONYMOUS_READS="on", TRUSTED_PROXIES='["127.0.0.1/32"]') as process,
+        httpx.AsyncClient(base_url=process.url, headers=process.write) as writer,
+    ):
+        accepted = (await writer.put("/v1/data", json=bulk({"/a": 5}))).json()["accepted"][0]
+        path = f"/v1/data/a?version={accepted['version']}"
+
+        async def answered() -> float:
+            async with httpx.AsyncClient(base_url=process.internal) as internal:
+                text = (await internal.get("/metrics", headers=process.shared)).text
+            return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(REQUESTS))
+
+        async with caching_nginx(tmp_path, int(process.serving.result()["port"]), open_files=4096) as front:
+            before = await answered()
+            heads = await asyncio.gather(*(front.get(path) for _ in range(200)))
+            after = await answered()
+            assert Counter(map(status, heads)) == {200: 200}
+            assert {tuple(field(head, "ETag")) for head in heads} == {(f'"{accepted["version"]}-json"',)}
+            # One for each version and format, whatever the number of workers.
+            assert after - before == 1
+            assert status(await front.get(path, "Authorization: Bearer diem_x\r\n")) == 401

@@ -1,3 +1,4 @@
+import os
 import re
 import stat
 from pathlib import Path
@@ -9,6 +10,7 @@ from deploy import nginx
 from deploy.nginx import BULK_BYTES, MAX_CONNECTIONS, NginxPlan, NoNginx, connections, render
 from diem.errors import ConfigurationError
 from diem.process.tls import HSTS
+from services.data.api.rendered import IMMUTABLE
 
 DIRECTORY = Path("/state/nginx")
 
@@ -123,8 +125,39 @@ def test_header_of_a_client_is_bounded_in_size_and_time() -> None:
     assert directives("worker_shutdown_timeout", whole) == ["60s"]
 
 
+def test_only_named_versions_are_cached_and_only_where_there_is_a_cache() -> None:
+    cached = text(cache=Path('/a "cache"'), certificate=Path("/c.pem"))
+    (path,) = directives("proxy_cache_path", cached)
+    assert path.startswith('"/a \\"cache\\"" ')
+    assert {"inactive=10m", "max_size=67108864"} <= set(path.split())
+    location = block("location /v1/data/", cached)
+    assert directives("proxy_cache", cached) == directives("proxy_cache", location) == ["$data_cache"]
+    assert directives("proxy_cache_key", location) == ['"$http_host$request_uri"']
+    assert directives("proxy_cache_lock", location) == ["on"]
+    # Beside an own field a location does not have those of the server.
+    assert "add_header" not in location
+    assert set(block("location /", cached).splitlines()) <= set(location.splitlines())
+    assert "cache" not in text()
+
+
+def test_what_is_cached_is_what_the_data_service_gives_to_everybody() -> None:
+    assert nginx.PUBLIC == IMMUTABLE
+
+
+def test_cache_is_made_anew_for_each_run(tmp_path: Path) -> None:
+    nginx.remove_cache(tmp_path)
+    made = nginx.new_cache(tmp_path)
+    # The workers of root are another user, who cannot enter a private directory.
+    assert (made.parent == tmp_path) == (os.geteuid() != 0)
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    (made / "old").touch()
+    nginx.remove_cache(tmp_path)
+    assert not made.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_map_has_no_regular_expression() -> None:
-    assert "~" not in text()
+    assert "~" not in text(cache=DIRECTORY)
 
 
 @pytest.mark.parametrize(("workers", "rendered"), [(0, "1"), (3, "3"), (64, "4")])

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from deploy.kafka.program import KafkaProgram
 from deploy.system import launch
 from deploy.system.launch import PreparationFailed, child_environment, command, pdeathsig_command
 from deploy.system.state_dir import StateDir
-from deploy.topology import KafkaTopology, Mode, Options, Ports, sizes_of, slots
+from deploy.topology import ClientAccess, KafkaTopology, Mode, Options, Ports, sizes_of, slots
 
 ROOT = str(Path(launch.__file__).resolve().parents[2])
 
@@ -152,6 +153,33 @@ def test_cluster_elsewhere_needs_no_java(monkeypatch: pytest.MonkeyPatch, tmp_pa
     options = Options(Mode.X, tmp_path, kafka=KafkaTopology(bootstrap_servers="h:1"))
     launch.check_prerequisites(options)
     assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["nginx"]
+
+
+@pytest.mark.parametrize(
+    ("reads", "settings", "caches"),
+    [
+        ("auto", {}, False),
+        ("off", {}, False),
+        ("on", {}, True),
+        ("on", {"DIEM_DATA_ANONYMOUS_READS": "off"}, False),
+        ("auto", {"DIEM_DATA_ANONYMOUS_READS": "on"}, True),
+    ],
+)
+def test_nginx_has_a_cache_where_everybody_may_read_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reads: str, settings: dict[str, str], *, caches: bool
+) -> None:
+    found_nginx(monkeypatch)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    access = ClientAccess(anonymous_reads=reads)
+    options = Options(Mode.X_BROADCAST, tmp_path / "state", access=access, settings={"data": settings})
+    for _ in range(2):
+        launch.prepare(options, chosen(options), lambda _done, _total: None)
+        written = (tmp_path / "state" / "nginx" / "nginx.conf").read_text()
+        assert ("proxy_cache_path" in written) == caches
+        assert len([*tmp_path.glob("diem-nginx-*"), *tmp_path.glob("state/nginx/cache")]) == caches
+    launch.clean(options)
+    assert [path.name for path in (tmp_path / "state" / "nginx").iterdir()] == ["nginx.conf"]
+    assert not [*tmp_path.glob("diem-nginx-*")]
 
 
 def test_brokers_and_nginx_get_the_chosen_ports_and_end_with_us(

@@ -26,6 +26,7 @@ from diem.links.rest import (
     read_body,
 )
 from diem.process import security_log
+from diem.process.auth import bearer_credential
 from diem.process.edge_settings import Anonymous
 from diem.process.limits import NAMES_PER_MESSAGE, AddressRateLimiter
 from diem.process.security_log import SecurityEvent
@@ -103,11 +104,11 @@ class LocateApi(RestMiddleware):
         """Keep the rights of the client in the scope, or return the refusal."""
         headers = Headers(scope=scope).getlist("authorization")
         if headers and self._auth.accepts_tokens:
-            scheme, _, token = headers[0].partition(" ")
+            token = bearer_credential(headers[0])
             try:
-                if len(headers) > 1 or scheme.lower() != "bearer":
+                if len(headers) > 1 or token is None:
                     raise AuthRefused(Close.UNAUTHORISED, "one Authorization field with a Bearer token is accepted")
-                scope[_CLAIMS] = self._auth.verify(token.strip())
+                scope[_CLAIMS] = self._auth.verify(token)
             except AuthRefused as error:
                 return _refuse_token(address, error)
         elif not may_be_anonymous(self._anonymous, address, loopback_bind=self._loopback_bind, has_origin=has_origin):

@@ -13,6 +13,7 @@ from typing import Any, Final
 from diem.errors import ConfigurationError, DiemError
 from diem.process.auth import SharedKey, foreign_owner
 from diem.process.key_ring import KeyRing, KeyRole
+from diem.process.private_files import replace_private
 
 MAX_SOCKET_PATH_BYTES: Final = 100
 """Systems allow 104 to 108 bytes, including the terminating zero."""
@@ -123,11 +124,7 @@ class StateDir:
 
     def write_processes(self, processes: dict[str, Any]) -> None:
         """Replace ``processes.json`` atomically."""
-        descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=".processes-")
-        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123  # a descriptor has no path
-            json.dump(processes, file, indent=2)
-            file.write("\n")
-        Path(temporary).replace(self._processes)
+        replace_private(self._processes, f"{json.dumps(processes, indent=2)}\n".encode())
 
     def read_processes(self) -> dict[str, Any]:
         """Return the last list of processes, possibly of a killed ``diem up``; empty if there is none."""

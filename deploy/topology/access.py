@@ -13,11 +13,10 @@ from typing import Final
 
 from deploy.topology.public_address import BadTopology
 from diem.process.environment import ACCESS
+from services.data.access.plans import ANONYMOUS
 
 PROCESSES: Final = ("websocket", "proxy", "composite", "metadata")
 """Processes with clients, whether or not a mode has them."""
-ANONYMOUS: Final = "anonymous"
-"""Name of the plan of readers without a key."""
 READS: Final = "DIEM_DATA_ANONYMOUS_READS"
 DATA: Final = "ANONYMOUS_DATA"
 """Setting of processes that send updates."""

@@ -1,17 +1,16 @@
 """Secret keys in files: those of internal listeners, and the write key of the Data Service."""
 
-import contextlib
 import hmac
 import os
 import pwd
 import secrets
 import stat
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from diem.errors import ConfigurationError
+from diem.process.private_files import create_private, open_unblocked
 
 KEY_BYTES: Final = 32
 MIN_CHARACTERS: Final = 16
@@ -26,6 +25,12 @@ class BadKeyFile(ConfigurationError):
 
     path: Path
     reason: str
+
+
+def bearer_credential(header: str | None) -> str | None:
+    """Return the credential in an ``Authorization`` header (RFC 6750 section 2.1); None for other schemes."""
+    scheme, _, credential = (header or "").partition(" ")
+    return credential.strip() if scheme.lower() == "bearer" else None
 
 
 def foreign_owner(status: os.stat_result) -> str | None:
@@ -45,7 +50,7 @@ def read_private(path: Path, max_bytes: int) -> bytes:
         BadKeyFile: it is unreadable, another user's, readable by others, or not a regular file.
     """
     try:
-        with open(path, "rb", opener=_open_unblocked) as file:
+        with open(path, "rb", opener=open_unblocked) as file:
             # The opened file is checked, not the path, which could be replaced in between.
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
@@ -90,17 +95,7 @@ class SharedKey:
         Processes that create it concurrently get the same key.
         """
         if not path.exists():
-            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".key-")  # mode 0600
-            try:
-                with open(descriptor, "w", encoding="ascii") as file:  # noqa: PTH123
-                    file.write(secrets.token_urlsafe(KEY_BYTES) + "\n")
-                    file.flush()
-                    os.fsync(descriptor)
-                # A link, unlike a rename, does not replace the key of a process that was faster.
-                with contextlib.suppress(FileExistsError):
-                    os.link(name, path)
-            finally:
-                Path(name).unlink()
+            create_private(path, f"{secrets.token_urlsafe(KEY_BYTES)}\n".encode("ascii"))
         return cls.load(path)
 
     @property
@@ -110,9 +105,8 @@ class SharedKey:
 
     def matches(self, header: str | None) -> bool:
         """Return whether an ``Authorization`` header has this key, in constant time for wrong keys."""
-        scheme, _, key = (header or "").partition(" ")
-        given = key.strip().encode("utf-8", "replace")
-        return hmac.compare_digest(given, self._key) and scheme.lower() == "bearer"
+        given = bearer_credential(header) or ""
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._key)
 
     def digest(self, data: bytes) -> bytes:
         """Return the HMAC-SHA256 of ``data`` under this key (RFC 2104)."""
@@ -120,10 +114,6 @@ class SharedKey:
 
     def __repr__(self) -> str:
         return "SharedKey(...)"
-
-
-def _open_unblocked(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe must not block the start
 
 
 def check_key(path: Path, content: bytes) -> str:

@@ -4,12 +4,16 @@ The SDK has the same rule (``isEndpoint`` of ``messages.ts``; cases in ``tests/c
 """
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from diem.errors import DiemError
 
 MAX_NAME_BYTES = 256
 """Longest name (docs/reliability.md S11)."""
+MAX_COVERAGES = 1024
+"""Most remembered sets of prefixes; the least recently used is evicted."""
 
 _NAME = re.compile(r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+")
 
@@ -50,3 +54,26 @@ def is_valid(name: str) -> bool:
     except BadName:
         return False
     return True
+
+
+def ancestors(name: str) -> Iterator[str]:
+    """Yield the names that ``name`` is below, the longest first: ``/dam/prices``, ``/dam`` of ``/dam/prices/GR``."""
+    name = name.rpartition("/")[0]
+    while name:
+        yield name
+        name = name.rpartition("/")[0]
+
+
+@lru_cache(MAX_COVERAGES)
+def coverage(prefixes: tuple[str, ...]) -> Callable[[str], bool]:
+    """Return a function that says whether an endpoint is one of the prefixes or below one.
+
+    ``/dam`` does not cover ``/damage``; ``/`` covers all. The prefixes are prepared once, and the tokens of a plan
+    share one function.
+    """
+    below = tuple(f"{prefix.rstrip('/')}/" for prefix in prefixes)
+
+    def covers(endpoint: str) -> bool:
+        return endpoint.startswith(below) or endpoint in prefixes
+
+    return covers

@@ -1,8 +1,10 @@
 """The rights that a token proves: whose they are, which endpoints they cover, and until when."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from diem.protocol.endpoints import coverage
 from diem.tokens.key_set import TokenKey
 
 EVERYTHING: Final = "/"
@@ -29,11 +31,12 @@ class Claims:
     """``iss``."""
     signed_by: TokenKey | None = field(default=None, repr=False, compare=False)
     """The issuer's key that verified the token: it is valid as long as that key is trusted. None: of no token."""
-    _below: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    allows: Callable[[str], bool] = field(init=False, repr=False, compare=False)
+    """Returns whether an endpoint is one of the prefixes or below one."""
 
     def __post_init__(self) -> None:
-        """Compute the beginnings of covered names once: :meth:`allows` is called for each name of a subscription."""
-        object.__setattr__(self, "_below", tuple(prefix.rstrip("/") + "/" for prefix in self.prefixes))
+        """Prepare the prefixes once: :attr:`allows` is called for each name of a subscription."""
+        object.__setattr__(self, "allows", coverage(self.prefixes))
 
     @property
     def user(self) -> str | None:
@@ -44,7 +47,3 @@ class Claims:
     def everything(self) -> bool:
         """Whether every endpoint is covered."""
         return EVERYTHING in self.prefixes
-
-    def allows(self, endpoint: str) -> bool:
-        """Return whether an endpoint is one of the prefixes or below one; ``/dam`` does not cover ``/damage``."""
-        return endpoint.startswith(self._below) or endpoint in self.prefixes

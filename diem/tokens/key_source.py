@@ -17,6 +17,7 @@ from diem.process.auth import foreign_owner
 from diem.process.backoff import Backoff
 from diem.process.clock import Clock, SystemClock
 from diem.process.listeners import is_loopback
+from diem.process.private_files import open_unblocked
 from diem.tokens.errors import BadKeySet, KeysMissing, KeysUnavailable
 from diem.tokens.key_set import MAX_DOCUMENT_BYTES, KeySet, parse_key_set
 from diem.tokens.verifier import Verifier
@@ -76,7 +77,7 @@ class KeyFile:
     def read(self) -> KeySet | None:
         """Read the file if it was changed or replaced; see :meth:`Location.poll`."""
         try:
-            with open(self._path, "rb", opener=_open_unblocked) as file:
+            with open(self._path, "rb", opener=open_unblocked) as file:
                 status = os.fstat(file.fileno())
                 # Bad content is not parsed again until it changes, either: it was reported.
                 seen = (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
@@ -268,8 +269,7 @@ class KeySource:
         yield metrics.TOKEN_KEY_FAILURES.sample(sum(each.failures for each in self._polled))
         ages = [age for each in self._polled if (age := self._age_s(each)) is not None]
         yield metrics.TOKEN_KEYS_AGE.sample(max(ages, default=0.0))
-        for outcome, count in self._verifier.outcomes.items():
-            yield metrics.TOKENS_VERIFIED.sample(count, outcome)
+        yield from verified_samples(self._verifier)
 
     async def _poll(self, each: "_PolledLocation") -> None:
         backoff = Backoff(RETRY_BASE_S, POLL_URL_S)
@@ -337,6 +337,12 @@ class _PolledLocation:
         self.failures = 0
 
 
+def verified_samples(verifier: Verifier) -> Iterable[metrics.Sample]:
+    """Return the metrics of the tokens that a verifier has verified."""
+    for outcome, count in verifier.outcomes.items():
+        yield metrics.TOKENS_VERIFIED.sample(count, outcome)
+
+
 async def _bounded_body(response: "httpx.Response") -> bytes:
     body = bytearray()
     async for chunk in response.aiter_bytes():
@@ -344,7 +350,3 @@ async def _bounded_body(response: "httpx.Response") -> bytes:
         if len(body) > MAX_DOCUMENT_BYTES:
             raise BadKeySet(f"it has more than {MAX_DOCUMENT_BYTES} bytes")
     return bytes(body)
-
-
-def _open_unblocked(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe must not block the loop

@@ -1,9 +1,7 @@
 """The secret that makes pseudonyms, another one each day (UTC)."""
 
 import hmac
-import os
 import re
-import tempfile
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Final, Self
@@ -11,6 +9,7 @@ from typing import Final, Self
 import structlog
 
 from diem.process.auth import MAX_CHARACTERS, BadKeyFile, SharedKey, read_private
+from diem.process.private_files import replace_private
 
 DAY_MS: Final = 86_400_000
 PSEUDONYM_BYTES: Final = 8
@@ -94,10 +93,8 @@ class DailySalt:
         if self._path is None:
             return
         try:
-            descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=".salt-")  # mode 0600
-            with open(descriptor, "w", encoding="ascii") as file:  # noqa: PTH123
-                file.write(f"{_EPOCH + timedelta(days=self.day)}.{self._secret.hex()}\n")
-            os.replace(name, self._path)  # noqa: PTH105
+            content = f"{_EPOCH + timedelta(days=self.day)}.{self._secret.hex()}\n"
+            replace_private(self._path, content.encode("ascii"))
         except OSError as error:
             # A read-only file of a deployment: its secret makes all pseudonyms since the day that it is of.
             _logger.warning("the salt of earlier days stays in its file", path=str(self._path), error=str(error))

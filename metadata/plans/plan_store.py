@@ -1,8 +1,6 @@
 """Plans on disk, and their summaries in memory, so that status requests need not decode plans."""
 
 import contextlib
-import os
-import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -10,6 +8,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from diem.errors import DiemError
+from diem.process.private_files import replace_private
 from metadata.plans.plan import BadPlan, Plan, decode, encode
 
 
@@ -144,19 +143,11 @@ class PlanStore:
         return [path for _, path in sorted(plans)]
 
     def _write(self, path: Path, data: bytes) -> None:
-        # A name of its own: other instances and threads may be writing the same file.
-        temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                # What can be applied can be rolled back, even after a power failure.
-                os.fsync(file.fileno())
-            temporary.replace(path)
+            # What can be applied can be rolled back, even after a power failure.
+            replace_private(path, data, sync=True)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
             raise PlanNotStored(f"the plan cannot be stored in {self._directory}: {error.strerror or error}") from error
 
 

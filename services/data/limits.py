@@ -6,6 +6,7 @@ from typing import Final
 
 from diem.fanout.data_budget import MAX_RETAINED_BYTES
 from diem.process.limits import RateLimit
+from diem.protocol.endpoints import ancestors
 
 DAY_MS: Final = 24 * 3600 * 1000
 MAX_KEYS: Final = 20_000
@@ -66,11 +67,10 @@ class InlineLimits:
 
     def limit(self, endpoint: str) -> int:
         """Return the bound of an endpoint."""
-        prefix = endpoint if self.by_prefix else ""
-        while prefix:
-            if (found := self.by_prefix.get(prefix)) is not None:
-                return found
-            prefix = prefix.rpartition("/")[0]
+        if self.by_prefix:
+            for prefix in (endpoint, *ancestors(endpoint)):
+                if (found := self.by_prefix.get(prefix)) is not None:
+                    return found
         return self.max_bytes
 
     @property

@@ -5,13 +5,13 @@ of their own. A file of the state directory is its owner's.
 """
 
 import asyncio
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from diem.process.private_files import replace_private
 from services.data.access.tokens import KeyDocument
 
 CHECK_EVERY_S: Final = 1.0
@@ -40,7 +40,7 @@ class KeyDocumentFile:
         if document.etag == self._written:
             return
         try:
-            _replace(self._path, document.body)
+            replace_private(self._path, document.body)
         except OSError as error:
             if not self._failed:
                 _logger.warning("keys of client tokens not written", file=str(self._path), error=error.strerror)
@@ -53,14 +53,3 @@ class KeyDocumentFile:
         while True:
             self.write()
             await asyncio.sleep(CHECK_EVERY_S)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # mode 0600
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
-            file.write(content)
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final
 
 from diem.errors import DiemError
+from diem.process.auth import bearer_credential
 
 KEY_PREFIX: Final = "diem_"
 """Prefix of every key, by which people and secret scanners recognise one."""
@@ -109,17 +110,8 @@ def is_name(text: str) -> bool:
 
 def bearer_key(header: str | None) -> str | None:
     """Return the API key in an Authorization header, valid or not; None when there is none."""
-    scheme, _, token = (header or "").partition(" ")
-    token = token.strip()
-    return token if scheme.lower() == "bearer" and token.startswith(KEY_PREFIX) else None
-
-
-def covers(prefixes: tuple[str, ...], endpoint: str) -> bool:
-    """Return whether an endpoint is one of the prefixes or below one; ``/dam`` does not cover ``/damage``.
-
-    Without prefixes, every endpoint is covered.
-    """
-    return not prefixes or any(endpoint == prefix or endpoint.startswith(f"{prefix}/") for prefix in prefixes)
+    credential = bearer_credential(header)
+    return credential if credential is not None and credential.startswith(KEY_PREFIX) else None
 
 
 class ApiKeys:

@@ -1,15 +1,16 @@
 """Plans: requests per minute and per day, the endpoints they cover, and the ``[[plan]]`` tables that declare them."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from diem.protocol import endpoints
+from diem.protocol.endpoints import coverage
+from diem.tokens.claims import EVERYTHING
 from diem.tokens.verifier import MAX_OWN_AHEAD_S
-from services.data.access.keys import covers
 
 ANONYMOUS: Final = "anonymous"
 """The plan of readers without a key, counted for each address."""
@@ -31,10 +32,12 @@ class AccessPlan:
     prefixes: tuple[str, ...] = ()
     token_s: int = MAX_TOKEN_S
     """Seconds until client tokens expire."""
+    may_read: Callable[[str], bool] = field(init=False, repr=False, compare=False)
+    """Returns whether an endpoint is one of the prefixes or below one."""
 
-    def may_read(self, endpoint: str) -> bool:
-        """Return whether an endpoint is one of the prefixes or below one."""
-        return covers(self.prefixes, endpoint)
+    def __post_init__(self) -> None:
+        """Prepare the prefixes once."""
+        object.__setattr__(self, "may_read", coverage(self.prefixes or (EVERYTHING,)))
 
 
 class AccessPlans(Mapping[str, AccessPlan]):

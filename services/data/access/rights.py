@@ -1,10 +1,12 @@
 """The endpoints that a reader may see: what plan and token cover together, and where that is among sorted names."""
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
+
+from diem.protocol.endpoints import ancestors, coverage
 
 MAX_CACHED: Final = 128
 """Most remembered combinations of plan and token; the least recently used is evicted."""
@@ -16,15 +18,12 @@ class ReadRights:
 
     prefixes: tuple[str, ...]
     """Endpoints, and everything below them; sorted, none of them below another. Empty: no endpoint."""
-    _below: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    allows: Callable[[str], bool] = field(init=False, repr=False, compare=False)
+    """Returns whether an endpoint is one of the prefixes or below one."""
 
     def __post_init__(self) -> None:
-        """Compute the beginnings of covered names once."""
-        object.__setattr__(self, "_below", tuple(f"{prefix}/" for prefix in self.prefixes))
-
-    def allows(self, endpoint: str) -> bool:
-        """Return whether an endpoint is one of the prefixes or below one; ``/dam`` does not cover ``/damage``."""
-        return endpoint.startswith(self._below) or endpoint in self.prefixes
+        """Prepare the prefixes once."""
+        object.__setattr__(self, "allows", coverage(self.prefixes))
 
     def overlaps(self, prefix: str) -> bool:
         """Return whether any endpoint below ``prefix``, or itself, could be covered."""
@@ -53,16 +52,8 @@ def common_rights(granted: tuple[tuple[str, ...], ...]) -> ReadRights | None:
     found = set(granted[0])
     for other in map(frozenset, granted[1:]):
         found = {each for each in found if _covered(each, other)} | {each for each in other if _covered(each, found)}
-    return ReadRights(tuple(sorted(each for each in found if found.isdisjoint(_above(each)))))
+    return ReadRights(tuple(sorted(each for each in found if found.isdisjoint(ancestors(each)))))
 
 
 def _covered(name: str, prefixes: Collection[str]) -> bool:
-    return name in prefixes or any(above in prefixes for above in _above(name))
-
-
-def _above(name: str) -> Iterator[str]:
-    """Yield the prefixes that a name is below."""
-    name = name.rpartition("/")[0]
-    while name:
-        yield name
-        name = name.rpartition("/")[0]
+    return name in prefixes or any(above in prefixes for above in ancestors(name))

@@ -14,10 +14,12 @@ import orjson
 
 from diem.errors import DiemError
 from diem.process import metrics
+from diem.process.auth import bearer_credential
 from diem.process.clock import Clock
 from diem.tokens.claims import EVERYTHING, Claims
 from diem.tokens.errors import TokenRevoked
 from diem.tokens.key_set import TokenKey
+from diem.tokens.key_source import verified_samples
 from diem.tokens.verifier import AUDIENCE, ISSUER, MAX_TOKEN_BYTES, Verifier
 from services.data.access.keys import ApiKeys, Key
 from services.data.access.plans import AccessPlan
@@ -181,15 +183,13 @@ class Tokens:
     def samples(self) -> Iterable[metrics.Sample]:
         """Return the metrics."""
         yield metrics.TOKENS_ISSUED.sample(self.issued)
-        for outcome, count in self._verifier.outcomes.items():
-            yield metrics.TOKENS_VERIFIED.sample(count, outcome)
+        yield from verified_samples(self._verifier)
 
 
 def client_token(header: str | None) -> str | None:
     """Return the token in an Authorization header, valid or not; None for anything else, as an API key."""
-    scheme, _, text = (header or "").partition(" ")
-    text = text.strip()
-    return text if scheme.lower() == "bearer" and text.count(".") == 2 else None
+    credential = bearer_credential(header)
+    return credential if credential is not None and credential.count(".") == 2 else None
 
 
 def _granted(plan: AccessPlan, wanted: tuple[str, ...]) -> list[str]:

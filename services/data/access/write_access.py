@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock
+from diem.protocol.endpoints import coverage
 from services.data.access.access import Access
-from services.data.access.keys import Key, bearer_key, covers
+from services.data.access.keys import Key, bearer_key
 from services.data.access.quota import RateWindow
 
 KEY_FILE: Final = "write.key"
@@ -89,9 +90,11 @@ class WriteAccess:
         if self._access.refusal(key) is not None:
             self._windows.pop(key.id, None)
             return WriteRefusal(WriteReason.INVALID)
-        for endpoint in endpoints:
-            if not covers(key.prefixes, endpoint):
-                return WriteRefusal(WriteReason.PREFIX, endpoint)
+        if key.prefixes:
+            may_write = coverage(key.prefixes)
+            for endpoint in endpoints:
+                if not may_write(endpoint):
+                    return WriteRefusal(WriteReason.PREFIX, endpoint)
         if key.per_minute is None:
             return None
         now = self._clock.monotonic()

@@ -57,12 +57,8 @@ class Claims:
     def _prefix_owner(self, endpoint: str) -> str | None:
         if not self._prefixes:
             return None
-        parent = endpoint.rpartition("/")[0]
-        while parent:
-            if parent in self._prefixes:
-                return self._prefixes[parent]
-            parent = parent.rpartition("/")[0]
-        return None
+        owners = (self._prefixes.get(prefix) for prefix in endpoints.ancestors(endpoint))
+        return next((owner for owner in owners if owner is not None), None)
 
     def _add(self, claim: Claim, name: str) -> None:
         own = self._prefixes if claim.below else self._endpoints

@@ -1,13 +1,13 @@
 """Rollback guard: a high-water mark kept outside of the database, which detects an older copy of the store."""
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import orjson
 import structlog
 
+from diem.process.private_files import replace_private
 from services.data.store.index import StoreIndex
 
 MARK_FILE: Final = "store.mark"
@@ -40,11 +40,8 @@ class MarkFile:
 
     def write(self, mark: HighWaterMark) -> bool:
         """Replace the mark; return whether this succeeded. A full disk costs the mark, not the service."""
-        part = self._path.with_name(f".{self._path.name}.part")
         try:
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(orjson.dumps(mark._asdict()))
-            part.replace(self._path)
+            replace_private(self._path, orjson.dumps(mark._asdict()))
         except OSError as error:
             if not self._failed:
                 structlog.get_logger(__name__).warning("the store's mark cannot be written", reason=error.strerror)

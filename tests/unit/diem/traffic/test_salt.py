@@ -94,7 +94,7 @@ def test_a_salt_that_cannot_be_written_is_used_all_the_same(tmp_path: Path, monk
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(30, "Read-only file system")
 
-    monkeypatch.setattr("diem.traffic.salt.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("diem.traffic.salt.replace_private", refuse)
     before = path.read_bytes()
     salt = DailySalt.load(path, NOW)
     assert salt.pseudonym(b"client") == DailySalt.load(path, NOW).pseudonym(b"client")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.data.access import keys
-from services.data.access.keys import ApiKeys, KeyState, TooManyKeys, bearer_key, covers, is_id, new_key
+from services.data.access.keys import ApiKeys, KeyState, TooManyKeys, bearer_key, is_id, new_key
 
 NOW = 1_700_000_000_000
 
@@ -104,17 +104,3 @@ def test_a_key_expires_at_its_time_and_is_replaced_like_a_revoked_one(monkeypatc
     with pytest.raises(TooManyKeys):
         api_keys.oldest_invalid(NOW)
     assert api_keys.oldest_invalid(NOW + 1000) == key
-
-
-@pytest.mark.parametrize(
-    ("prefixes", "endpoint", "expected"),
-    [
-        ((), "/a", True),
-        (("/dam",), "/dam", True),
-        (("/dam",), "/dam/prices/GR", True),
-        (("/dam",), "/damage", False),
-        (("/load", "/dam/prices"), "/dam", False),
-    ],
-)
-def test_a_prefix_covers_whole_segments(prefixes: tuple[str, ...], endpoint: str, expected: bool) -> None:
-    assert covers(prefixes, endpoint) is expected

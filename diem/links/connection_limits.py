@@ -20,6 +20,15 @@ EVICTION_CANDIDATES: Final = 8
 """Idle connections checked for one whose response has been read; the others go to the end of the queue."""
 
 
+REQUESTS_PER_TURN: Final = 16
+"""Requests begun in one turn, some milliseconds of work: what takes many turns makes progress."""
+HEAD_START_S: Final = 0.05
+"""Time for which no reads begin once a privileged request has: a commit takes some fifty turns, and another thread that
+each busy turn keeps waiting."""
+READS_BESIDE_WRITES: Final = 1
+"""Reads begun in one turn after that, while privileged requests are being answered."""
+
+
 class LimitedConnection(Protocol):
     """A connection, as the limits need it."""
 
@@ -105,6 +114,11 @@ class Pool(Generic[C]):
         return len(self._idle)
 
     @property
+    def busy(self) -> int:
+        """Number of connections on which a request is being answered."""
+        return len(self._members) - len(self._idle)
+
+    @property
     def addresses(self) -> int:
         """Number of addresses with connections in the pool."""
         return len(self._shares)
@@ -172,6 +186,8 @@ class ConnectionLimiter(Generic[C]):
         self.privileged = Pool[C](limits.privileged, lambda _address: None)
         self.refused: dict[AdmissionResult, int] = {AdmissionResult.ADDRESS_LIMIT: 0, AdmissionResult.PROCESS_FULL: 0}
         """Refused connections and requests by reason."""
+        self._privileged_since = 0.0
+        """When the first of the privileged requests began that are being answered."""
 
     def __len__(self) -> int:
         return len(self.pending) + len(self.readers) + len(self.privileged)
@@ -190,8 +206,11 @@ class ConnectionLimiter(Generic[C]):
 
         One connection may carry requests of both kinds in turn, as those of a proxy do.
         """
-        if privileged and self._transfer(connection, self.privileged, address, now) is None:
-            return None
+        if privileged:
+            if not self.privileged.busy:
+                self._privileged_since = now
+            if self._transfer(connection, self.privileged, address, now) is None:
+                return None
         verdict = self._transfer(connection, self.readers, address, now)
         if verdict is not None:
             self.refused[verdict] += 1
@@ -206,6 +225,12 @@ class ConnectionLimiter(Generic[C]):
             return False
         self.readers.set_idle(connection, now)
         return True
+
+    def reads_per_turn(self, now: float) -> int:
+        """Return how many reads may begin in a turn of the loop at ``now``; 0: none yet."""
+        if not self.privileged.busy:
+            return REQUESTS_PER_TURN
+        return 0 if now - self._privileged_since < HEAD_START_S else READS_BESIDE_WRITES
 
     def answered(self, connection: C, now: float) -> None:
         """Mark a connection as idle: the response has been written."""
@@ -230,10 +255,6 @@ class ConnectionLimiter(Generic[C]):
         return verdict
 
 
-REQUESTS_PER_TURN: Final = 16
-"""Requests begun in one turn, some milliseconds of work: what takes many turns, like a commit, makes progress."""
-
-
 class ReadyConnection(Protocol):
     """A connection with received data."""
 
@@ -242,17 +263,30 @@ class ReadyConnection(Protocol):
         ...
 
 
+PAUSE_S: Final = 0.001
+"""Time until the next turn after one in which no request may begin: the loop sleeps meanwhile."""
+
+Schedule = Callable[[Callable[[], None]], object]
+"""Has the event loop call a function."""
+
+
 class RequestTurns:
     """Limits the requests begun in one turn of the loop; the others wait, first come, first served.
 
     Without it, the requests of a thousand readers are processed in a single turn, and a task that needs twenty turns
     waits for twenty thousand requests. The queue is bounded by the connections, each of which waits at most once.
+
+    Args:
+        soon: calls in the next turn.
+        later: calls after :data:`PAUSE_S`.
+        per_turn: returns how many may begin in this turn.
     """
 
-    def __init__(self, soon: Callable[[Callable[[], None]], object], per_turn: int) -> None:
+    def __init__(self, soon: Schedule, later: Schedule, per_turn: Callable[[], int]) -> None:
         self._soon = soon
+        self._later = later
         self._per_turn = per_turn
-        self._left = per_turn
+        self._left = 0
         self._waiting: deque[ReadyConnection] = deque()
         self._scheduled = False
 
@@ -262,8 +296,7 @@ class RequestTurns:
     def may_begin(self) -> bool:
         """Return whether a request may begin in this turn, and count it."""
         if not self._scheduled:
-            self._scheduled = True
-            self._soon(self._run)
+            self._begin_turn()
         if self._waiting or not self._left:
             return False
         self._left -= 1
@@ -273,17 +306,27 @@ class RequestTurns:
         """Queue a connection after :meth:`may_begin` has returned False; it may be in the queue only once."""
         self._waiting.append(connection)
 
+    def _begin_turn(self) -> None:
+        self._left = self._per_turn()
+        self._scheduled = True
+        (self._soon if self._left else self._later)(self._run)
+
     def _run(self) -> None:
         self._scheduled = False
-        self._left = self._per_turn
         if self._waiting:
-            self._scheduled = True
-            self._soon(self._run)
+            self._begin_turn()
         while self._waiting and self._left:
             self._left -= 1
             self._waiting.popleft().process_received()
 
 
-def turns_of_loop() -> RequestTurns:
-    """Return a limit of requests for the running event loop."""
-    return RequestTurns(lambda call: asyncio.get_running_loop().call_soon(call), REQUESTS_PER_TURN)
+def turns_of_loop(per_turn: Callable[[float], int] = lambda _now: REQUESTS_PER_TURN) -> RequestTurns:
+    """Return a limit of requests for the running event loop; ``per_turn`` gets monotonic seconds."""
+
+    def soon(call: Callable[[], None]) -> object:
+        return asyncio.get_running_loop().call_soon(call)
+
+    def later(call: Callable[[], None]) -> object:
+        return asyncio.get_running_loop().call_later(PAUSE_S, call)
+
+    return RequestTurns(soon, later, lambda: per_turn(asyncio.get_running_loop().time()))

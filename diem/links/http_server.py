@@ -23,7 +23,7 @@ from diem.links.connection_limits import ConnectionLimiter, ConnectionLimits, Re
 from diem.links.fast_path import FastPath, ServerFields
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
-from diem.links.rest import ClientAddressMiddleware, problem
+from diem.links.rest import ClientAddressMiddleware, problem, retry_after
 from diem.process import security_log
 from diem.process.forwarding import ClientAddresses
 from diem.process.limits import AdmissionResult
@@ -37,7 +37,6 @@ ANSWER_S: Final = 30.0
 """Time for a client to read what has been written of a response."""
 KEEP_ALIVE_S: Final = 30
 MAX_HEADER_BYTES: Final = 16 * 1024
-RETRY_AFTER_S: Final = 2
 MIN_PENDING: Final = 64
 
 _READS: Final = (b"GET ", b"HEAD ")
@@ -306,7 +305,7 @@ def _record_refusal(verdict: AdmissionResult, address: str) -> None:
 
 
 def _refusal(verdict: AdmissionResult) -> Response:
-    headers = {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"}
+    headers = {"Retry-After": retry_after(), "Connection": "close"}
     code = "full" if verdict is AdmissionResult.PROCESS_FULL else "connections"
     return problem(verdict.status, code, verdict.reason, headers=headers)
 
@@ -394,7 +393,7 @@ def make_server(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     limits = _within_open_files(limits)
     limiter = ConnectionLimiter[TimedProtocol](limits)
-    turns = (turns_of_loop(), turns_of_loop())
+    turns = (turns_of_loop(limiter.reads_per_turn), turns_of_loop())
     addresses = ClientAddresses(trusted_proxies)
     fast_reads = None if fast_path is None else FastReads(fast_path, addresses)
     protocol = partial(TimedProtocol, limiter=limiter, turns=turns, privileged=privileged, fast_reads=fast_reads)

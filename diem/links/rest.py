@@ -1,6 +1,7 @@
 """Common parts of REST interfaces: problem documents, bounded bodies, and the middleware around the routes."""
 
 import asyncio
+import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,8 @@ from diem.process.forwarding import ClientAddresses
 
 BODY_TIMEOUT_S: Final = 20.0
 """Time to receive a body of at most 1 MiB: a slower client holds a connection, and must not hold it forever."""
+RETRY_AFTER_S: Final = (1, 4)
+"""Range of the Retry-After of readers that are refused because they are too many."""
 MEDIA_TYPE: Final = "application/problem+json"
 SECURITY_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
 
@@ -44,6 +47,11 @@ def problem(
     document = {"type": "about:blank", "title": _title(status), "status": status, "code": code, "detail": detail}
     body = orjson.dumps({**document, **(more or {})})
     return Response(body, status, headers={"Cache-Control": "no-store", **(headers or {})}, media_type=MEDIA_TYPE)
+
+
+def retry_after() -> str:
+    """Return a Retry-After for one of many readers: a random one, so that they do not all return at once."""
+    return str(random.randint(*RETRY_AFTER_S))  # noqa: S311 - spreads clients, is no secret
 
 
 def _title(status: int) -> str:

@@ -1,6 +1,7 @@
 """Run the Data Service: store, sources, the public REST server and the internal listener with the feed."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 _logger = structlog.get_logger(__name__)
 
 STANDBY_RETRY_S: Final = 0.5
+SWITCH_S: Final = 1e-4
+"""Longest time for which a busy event loop keeps another thread waiting for the interpreter; Python's default is 5 ms.
+The store's thread needs it some hundred times for a commit."""
 DEFAULT_CONFIG: Final = Path(__file__).parent / "default.toml"
 
 
@@ -51,6 +55,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     Raises:
         DiemError: a file, a port or the store cannot be used.
     """
+    sys.setswitchinterval(SWITCH_S)
     clock = SystemClock()
     write_key = SharedKey.load(settings.write_key_file)
     internal_key = KeyRing.load(settings.internal_key_file)

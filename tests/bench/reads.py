@@ -1,18 +1,22 @@
-"""``make bench-reads``: what a GET of a current dataset costs the Data Service, against a bare loop.
+"""``make bench-reads``: what a GET of a current dataset costs the Data Service, and what readers cost writers.
 
 CPU of the serving process, measured from another one that keeps 16 connections open with one request in flight on each,
-or opens one for each request. Each round measures all kinds in turn, so that a busy machine slows them alike. The floor
-writes the same bytes without looking at the request. ``QUICK=1``: fewer requests and rounds.
+or opens one for each request, against a bare loop, which writes the same bytes without looking at the request. Each
+round measures all kinds in turn, so that a busy machine slows them alike. Then the time of writes, one after the other:
+alone, and beside another process with 200 connections, each of which requests the dataset again as soon as it has it.
+``QUICK=1``: fewer requests and rounds.
 """
 
 import asyncio
 import contextlib
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +36,12 @@ POINTS: Final = 60
 ENDPOINT: Final = "/bench/reads"
 UNLIMITED: Final = {"READ_RATE_LOOPBACK": "1000000", "READ_BURST_LOOPBACK": "1000000"}
 GOALS_US: Final = {"200": 120.0, "304": 80.0, "200 of a version": 120.0}
+HERD: Final = 200
+"""Connections of the readers beside which writes are timed."""
+MOST_X_IDLE: Final = 3.0
+"""Goal: the 99th percentile of writes beside a herd of readers, as a multiple of that without readers."""
+PAUSE_S: Final = 0.01
+"""Between two writes."""
 END: Final = b"\r\n\r\n"
 
 
@@ -89,6 +99,52 @@ def in_turns(connections: Sequence[socket.socket], request: bytes, requests: int
             connection.sendall(request)
         for connection in connections:
             exchange(connection)
+
+
+def herd(kind: Kind) -> None:
+    """Send requests for ever."""
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(connected(kind)) for _ in range(HERD)]
+        while True:
+            in_turns(connections, kind.request, HERD)
+
+
+def write_ms(port: int, key: Mapping[str, str], writes: int) -> float:
+    """Return the 99th percentile of the time of a write."""
+    taken = []
+    with connected(Kind(0, port, b"")) as connection:
+        for number in range(writes):
+            points = [{"time": "2026-01-01T00:00:00Z", "value": time.time() + number}]
+            body = orjson.dumps({"unit": "MW", "resolution": "PT1H", "points": points})
+            head = (
+                f"PUT /v1/data/bench/writes HTTP/1.1\r\nHost: localhost\r\nAuthorization: {key['Authorization']}\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
+            begun = time.perf_counter()
+            connection.sendall(head.encode() + body)
+            answer = exchange(connection)
+            taken.append(time.perf_counter() - begun)
+            assert answer.startswith(b"HTTP/1.1 200"), answer[:200]
+            time.sleep(PAUSE_S)
+    return 1000 * sorted(taken)[int(0.99 * (writes - 1))]
+
+
+@contextlib.contextmanager
+def reading(kind: Kind) -> Iterator[None]:
+    """Run a herd of readers in a process of its own."""
+    readers = multiprocessing.get_context("spawn").Process(target=herd, args=(kind,), daemon=True)
+    before = cost(kind.pid).cpu
+    readers.start()
+    try:
+        # Until it has begun.
+        while cost(kind.pid).cpu < before + 0.2:
+            time.sleep(0.05)
+            assert readers.is_alive()
+        yield
+        assert readers.is_alive()
+    finally:
+        readers.kill()
+        readers.join()
 
 
 @contextlib.contextmanager
@@ -170,13 +226,32 @@ async def measure(rounds: int, requests: int, report: Report) -> dict[str, list[
     return spent
 
 
+async def measure_writes(rounds: int, writes: int, report: Report) -> dict[str, list[float]]:
+    """Return the 99th percentile of writes in milliseconds, idle and beside readers, in each round."""
+    times: dict[str, list[float]] = {"idle": [], "beside readers": []}
+    with tempfile.TemporaryDirectory() as folder:
+        async with serving(Path(folder) / "state", **UNLIMITED) as process:
+            await put(process)
+            port = int(process.serving.result()["port"])
+            request = f"GET /v1/data{ENDPOINT} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            kind = Kind(process.child.pid, port, request)
+            await asyncio.to_thread(write_ms, port, process.write, 20)
+            for number in range(1, rounds + 1):
+                report.step(f"writes, round {number}")
+                times["idle"].append(await asyncio.to_thread(write_ms, port, process.write, writes))
+                with reading(kind):
+                    times["beside readers"].append(await asyncio.to_thread(write_ms, port, process.write, writes))
+    return times
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit code."""
     parser(__spec__, __doc__, report="build/bench/reads.json", quick="").parse_args(argv)
-    rounds, requests = (2, 800) if os.environ.get("QUICK") else (8, 4000)
+    rounds, requests, writes = (2, 800, 100) if os.environ.get("QUICK") else (8, 4000, 300)
     BUILD.mkdir(parents=True, exist_ok=True)
-    with Report(rounds) as report:
+    with Report(2 * rounds) as report:
         spent = asyncio.run(measure(rounds, requests, report))
+        times = asyncio.run(measure_writes(rounds, writes, report))
     found: dict[str, Any] = {"us": {name: figure(values) for name, values in spent.items()}}
     floors = {"200 of a version": "floor, 200"}
     found["x_floor"] = {
@@ -188,7 +263,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     report.figures("us of CPU for one request", found["us"])
     report.figures("x floor", found["x_floor"])
+    found["write_p99_ms"] = {name: figure(values) for name, values in times.items()}
+    found["write_p99_x_idle"] = figure([loaded / idle for idle, loaded in zip(*times.values(), strict=True)])
+    report.figures("p99 of a write, ms", found["write_p99_ms"])
     goals = [goal(name, "us", bound, found["us"][name]) for name, bound in GOALS_US.items()]
+    goals.append(goal("p99 of a write beside readers", "x idle", MOST_X_IDLE, found["write_p99_x_idle"]))
     report.goals(goals)
     found["goals"] = [each.as_json() for each in goals]
     (BUILD / "reads.json").write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))

@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diem.links.rest import SECURITY_HEADERS, RequestDecision, RestMiddleware, client_address, problem
+from diem.links.rest import SECURITY_HEADERS, RequestDecision, RestMiddleware, client_address, problem, retry_after
 from diem.process import security_log
 from diem.process.clock import Clock
 from diem.process.limits import AddressRateLimiter
@@ -26,7 +26,6 @@ from services.data.api.requests import names_version
 
 SLOT_TIMEOUT_S: Final = 5.0
 """Longest wait of a read for a slot; then 503."""
-RETRY_AFTER_S: Final = 2
 
 
 class Slots:
@@ -77,7 +76,7 @@ class Slots:
 
 
 def _busy() -> Response:
-    return problem(503, "busy", "too many readers at once", headers={"Retry-After": str(RETRY_AFTER_S)})
+    return problem(503, "busy", "too many readers at once", headers={"Retry-After": retry_after()})
 
 
 _WRITER: Final = "diem.writer"

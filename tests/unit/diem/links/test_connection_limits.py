@@ -3,10 +3,27 @@
 from collections import deque
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.links.connection_limits import RequestTurns
+from diem.links.connection_limits import (
+    HEAD_START_S,
+    READS_BESIDE_WRITES,
+    REQUESTS_PER_TURN,
+    ConnectionLimiter,
+    ConnectionLimits,
+    RequestTurns,
+)
+
+
+class Fake:
+    """A connection whose client reads everything."""
+
+    drained = True
+
+    def evict(self) -> None:
+        pytest.fail("there is room for all")
 
 
 class Loop:
@@ -36,9 +53,46 @@ def ask(turns: RequestTurns, name: int, begun: list[int]) -> None:
         turns.wait(Asker(name, begun))
 
 
+def fail(_call: Callable[[], None]) -> None:
+    pytest.fail("the loop must not sleep")
+
+
+def test_where_none_may_begin_the_loop_sleeps_until_the_next_turn() -> None:
+    loop, asleep, begun = Loop(), Loop(), list[int]()
+    allowed = 0
+    turns = RequestTurns(loop.ready.append, asleep.ready.append, lambda: allowed)
+    for name in range(3):
+        ask(turns, name, begun)
+    asleep.turn()
+    assert (begun, len(asleep.ready), len(loop.ready)) == ([], 1, 0)
+    allowed = 1
+    asleep.turn()
+    assert (begun, len(asleep.ready), len(loop.ready)) == ([0], 0, 1)
+    loop.turn()
+    loop.turn()
+    assert begun == [0, 1, 2]
+
+
+def test_reads_wait_for_privileged_requests_at_first_and_are_few_beside_them() -> None:
+    limiter = ConnectionLimiter[Fake](ConnectionLimits(10, 10))
+    first, second, reader = Fake(), Fake(), Fake()
+    assert limiter.requested(reader, "192.0.2.1", 0, privileged=False) is None
+    assert limiter.reads_per_turn(0) == REQUESTS_PER_TURN
+    limiter.requested(first, "192.0.2.1", 10.0, privileged=True)
+    assert limiter.reads_per_turn(10.0) == 0
+    # Writers that never end have no other head start.
+    limiter.requested(second, "192.0.2.1", 10.0 + HEAD_START_S / 2, privileged=True)
+    limiter.answered(first, 10.0 + HEAD_START_S / 2)
+    assert limiter.reads_per_turn(10.0 + HEAD_START_S) == READS_BESIDE_WRITES
+    limiter.answered(second, 11.0)
+    assert limiter.reads_per_turn(11.0) == REQUESTS_PER_TURN
+    limiter.requested(first, "192.0.2.1", 12.0, privileged=True)
+    assert limiter.reads_per_turn(12.0) == 0
+
+
 def test_what_is_too_much_for_a_turn_waits_for_the_next_ones() -> None:
     loop, begun = Loop(), list[int]()
-    turns = RequestTurns(loop.ready.append, 2)
+    turns = RequestTurns(loop.ready.append, fail, lambda: 2)
     for name in range(5):
         ask(turns, name, begun)
     assert begun == [0, 1]
@@ -55,7 +109,7 @@ def test_everybody_begins_in_the_order_of_coming_and_no_turn_has_more_than_it_ma
     per_turn: int, arrivals: list[int]
 ) -> None:
     loop, begun = Loop(), list[int]()
-    turns = RequestTurns(loop.ready.append, per_turn)
+    turns = RequestTurns(loop.ready.append, fail, lambda: per_turn)
     names = iter(range(1000))
     for count in [*arrivals, *[0] * (sum(arrivals) + 2)]:
         before = len(begun)

@@ -68,7 +68,8 @@ async def test_a_read_that_waits_too_long_gets_503_with_retry_after(monkeypatch:
         first = asyncio.create_task(http.get("/first"))
         await until(app, 1)
         refused = await http.get("/second")
-        assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "busy", "2")
+        assert (refused.status_code, refused.json()["code"]) == (503, "busy")
+        assert 1 <= int(refused.headers["retry-after"]) <= 4
         app.may_begin.set()
         app.may_end.set()
         assert (await first).status_code == 200

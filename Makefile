@@ -12,7 +12,7 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-ingest bench-reads bench-tokens bench-attack faults walks conformance audit sbom docs lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-ingest bench-reads bench-tokens bench-attack bench-display faults walks conformance audit sbom docs lock clean \
   install install-test install-spark install-quality test-parts debian page client-test chromium kafka nginx postgres spark autobahn
 
 help:
@@ -98,6 +98,9 @@ bench-attack: install-test nginx
 
 bench-reads: install-test
 	@$(PY) -m tests.bench.reads
+
+bench-display: install-test nginx
+	@$(PY) -m tests.bench.display
 
 bench: bench-fanout bench-convergence
 

@@ -12,21 +12,13 @@
  * woken by every frame at the server's expense, which no client on another machine would be.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
+#include "client.h"
 
-enum { PEEK = 11, MAX_INPUT = 1 << 16, MAX_MESSAGE = 4096, SWEEP_MS = 1, IDLE_MS = 50, PATIENCE_S = 30 };
+#include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+
+enum { PEEK = 11, MAX_INPUT = 1 << 16, SWEEP_MS = 1, IDLE_MS = 50, PATIENCE_S = 30 };
 
 struct client {
     int fd;
@@ -39,47 +31,6 @@ static struct client *clients;
 static int count, open_, stalled;
 static long updates, replies, want_updates, want_replies;
 static double patience;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static void put(int fd, const void *data, size_t length) {
-    if (write(fd, data, length) != (ssize_t)length) die("write");
-}
-
-static void connect_one(struct client *client, int number, int port, int net, const char *path) {
-    struct sockaddr_in own = {.sin_family = AF_INET}, server = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    char text[2048];
-    size_t got = 0;
-    own.sin_addr.s_addr = htonl(0x7f000001u + (uint32_t)net * 256 + (uint32_t)number / 50);
-    server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    client->fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (client->fd < 0 || bind(client->fd, (void *)&own, sizeof own)) die("socket");
-    if (connect(client->fd, (void *)&server, sizeof server)) die("connect");
-    snprintf(text, sizeof text,
-             "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
-             "Sec-WebSocket-Protocol: diem.v1.json\r\n\r\n", path, port);
-    put(client->fd, text, strlen(text));
-    /* Byte by byte, so that frames behind the answer stay in the socket. */
-    while (got < 4 || memcmp(text + got - 4, "\r\n\r\n", 4)) {
-        if (got == sizeof text || read(client->fd, text + got, 1) != 1) die("handshake");
-        got++;
-    }
-    if (strncmp(text, "HTTP/1.1 101", 12)) {
-        fprintf(stderr, "refused: %.40s\n", text);
-        exit(1);
-    }
-    fcntl(client->fd, F_SETFL, O_NONBLOCK);
-}
 
 static unsigned payload_at(const struct client *client, uint32_t *length) {
     unsigned code = client->head[1] & 127;
@@ -97,11 +48,10 @@ static unsigned needed(const struct client *client) {
 }
 
 static void frame_begun(struct client *client) {
-    static const unsigned char pong[] = {0x8a, 0x80, 0, 0, 0, 0};
     uint32_t length;
     unsigned start = payload_at(client, &length);
     if ((client->head[0] & 15) == 9)
-        put(client->fd, pong, sizeof pong);
+        pong(client->fd);
     else if (client->head[0] == 0x81 && length >= PEEK) {
         const unsigned char *type = client->head + start + 9; /* behind {"type":" */
         if (!memcmp(type, "up", 2)) updates++;
@@ -144,33 +94,12 @@ static void sweep(int poller) {
         }
 }
 
-static void say(int number, const char *text) {
-    unsigned char frame[8 + MAX_MESSAGE];
-    size_t length = 0;
-    if (clients[number].fd < 0) return;
-    unsigned char *payload = frame + 8;
-    for (; *text; text++) {
-        if (length > MAX_MESSAGE - 12) die("message too long");
-        if (*text == '#') length += (size_t)sprintf((char *)payload + length, "%d", number);
-        else payload[length++] = (unsigned char)*text;
-    }
-    memset(frame, 0, 8); /* a mask of zeros: the payload stays as it is */
-    unsigned char *start = length < 126 ? frame + 2 : frame;
-    start[0] = 0x81;
-    start[1] = 0x80 | (length < 126 ? (unsigned char)length : 126);
-    if (length >= 126) {
-        start[2] = (unsigned char)(length >> 8);
-        start[3] = (unsigned char)length;
-    }
-    put(clients[number].fd, start, (size_t)(payload + length - start));
-}
-
 static void command(char *line) {
     int number, at = 0;
     if (!strncmp(line, "say ", 4))
-        for (int i = 0; i < count; i++) say(i, line + 4);
+        for (int i = 0; i < count; i++) send_text(clients[i].fd, i, line + 4);
     else if (sscanf(line, "tell %d %n", &number, &at) == 1 && at && number >= 0 && number < count)
-        say(number, line + at);
+        send_text(clients[number].fd, number, line + at);
     else if (sscanf(line, "wait %ld %ld", &want_updates, &want_replies) == 2)
         patience = now() + PATIENCE_S;
     else if (!strcmp(line, "stall"))
@@ -189,7 +118,7 @@ int main(int argc, char **argv) {
     clients = calloc((size_t)count, sizeof *clients);
     int poller = epoll_create1(0);
     for (int i = 0; i < count; i++) {
-        connect_one(&clients[i], i, atoi(argv[1]), atoi(argv[3]), argv[4]);
+        clients[i].fd = open_websocket(i, atoi(argv[1]), atoi(argv[3]), argv[4]);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &clients[i]};
         epoll_ctl(poller, EPOLL_CTL_ADD, clients[i].fd, &event);
     }

@@ -1,4 +1,4 @@
-"""The two C programs of the benchmark, compiled on demand: the floor and the load client."""
+"""The C programs of the benchmarks, compiled on demand: the floor and the load clients."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ class NoCompiler(Exception):
     """There is no C compiler, hence no floor."""
 
     def __str__(self) -> str:
-        return "the fan-out benchmark needs a C compiler: on Debian, apt install gcc libc6-dev"
+        return "this benchmark needs a C compiler: on Debian, apt install gcc libc6-dev"
 
 
 def program(name: str, build: Path) -> Path:
@@ -21,7 +21,8 @@ def program(name: str, build: Path) -> Path:
         NoCompiler: there is none.
     """
     source, target = HERE / f"{name}.c", build / name
-    if target.exists() and target.stat().st_mtime > source.stat().st_mtime:
+    written = max(file.stat().st_mtime for file in (source, *HERE.glob("*.h")))
+    if target.exists() and target.stat().st_mtime > written:
         return target
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:

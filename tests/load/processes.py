@@ -37,7 +37,7 @@ class Cpu:
         """Return CPU seconds so far; for a killed process, until the last call. Children count for their parents."""
         for process in processes:
             if process.pid:
-                for pid in (process.pid, *_children(process.pid)):
+                for pid in (process.pid, *children(process.pid)):
                     with suppress(OSError):
                         self._used[process.name, pid] = _cpu_seconds(pid)
         total: dict[str, float] = {}
@@ -46,7 +46,7 @@ class Cpu:
         return total
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
     """Return the child processes: workers of nginx, children of a composite."""
     with suppress(OSError):
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]

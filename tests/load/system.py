@@ -41,15 +41,21 @@ class System:
     """A running ``diem up`` without sources, as an asynchronous context manager.
 
     ``options`` are those of ``diem up``, besides the mode and where it keeps its state; ``settings`` are variables of
-    all processes.
+    all processes, ``tables`` further tables of ``diem.toml``.
     """
 
     def __init__(
-        self, mode: str, folder: Path, options: Sequence[str] = (), settings: Mapping[str, str] | None = None
+        self,
+        mode: str,
+        folder: Path,
+        options: Sequence[str] = (),
+        settings: Mapping[str, str] | None = None,
+        tables: str = "",
     ) -> None:
         self.mode = mode
         self._options = tuple(options)
         self._settings = dict(settings or {})
+        self._tables = tables
         self.state = folder / "state"
         self._log = folder / "up.log"
         self._config = folder / "diem.toml"
@@ -61,7 +67,7 @@ class System:
 
     async def __aenter__(self) -> Self:
         self.state.parent.mkdir(parents=True, exist_ok=True)
-        self._config.write_text(f'source = []\n[[plan]]\nname = "{PLAN}"\n', encoding="utf-8")
+        self._config.write_text(f'source = []\n[[plan]]\nname = "{PLAN}"\n{self._tables}', encoding="utf-8")
         options = ["--mode", self.mode, "--state-dir", str(self.state), "--config", str(self._config), *self._options]
         with self._log.open("wb") as log:
             self._up = await asyncio.create_subprocess_exec(

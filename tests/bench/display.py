@@ -1,0 +1,502 @@
+"""``make bench-display``: what it costs to bring data to the eye, as a multiple of the notification alone.
+
+In modes single, x and z-proxy, clients display one hot endpoint, and 1,000 endpoints with 5 subscriptions each. Rounds
+interleave updates without data (twice, which shows the error), updates with data, and updates without data that are
+followed by a GET. CPU is that of all processes of the system but the broker, above their idle, for each displayed
+update; times are from the request of the write. At last another writer shows whether the load hurts it. ``QUICK=1``:
+fewer clients and rounds.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+import orjson
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
+
+from tests.bench import native
+from tests.bench.drain import Lost, pin
+from tests.bench.figures import Figure, Goal, figure
+from tests.bench.procfs import cost
+from tests.bench.published import Accepted, Refused, Writer
+from tests.bench.report import Report
+from tests.bench.viewers import Counts, Fetching, Viewers, viewing
+from tests.load.processes import children
+from tests.load.system import System
+from tests.support.commandline import parser
+
+BUILD: Final = Path("build/bench")
+WRITTEN: Final = BUILD / "display.json"
+MODES: Final = {"single": (), "x": ("--servers", "2", "--max-servers", "2"), "z-proxy": ("--servers", "2")}
+BATCH: Final = 50
+"""Most datasets of one request."""
+SUBSCRIPTIONS: Final = 5
+SETTLE_S: Final = 0.05
+PROBE_EVERY_S: Final = 0.02
+IDLE_ENDPOINT: Final = "/display/idle/0"
+INLINE: Final = 6144
+"""Longest dataset in an update, in bytes: as the simulated market has it."""
+BROKER: Final = "kafka"
+"""Its CPU is shown, but not in the sums: it is the same for all clients, and its compiler's threads are far more."""
+CPU_GOAL, CACHED_GOAL, TIME_GOAL, GETS_GOAL, PUT_GOAL = 1.8, 6.0, 1.5, 2.0, 3.0
+
+
+class Size(NamedTuple):
+    """Size of a run."""
+
+    processes: int
+    clients: int
+    """Of each process."""
+    sampled: int
+    """Of each process: clients that take the time."""
+    fetchers: int
+    """Of each process: connections for GET."""
+    endpoints: int
+    rounds: int
+    ticks: int
+    """Of a block; in each tick every client is sent one update."""
+    fetched_ticks: int
+    idle_s: float
+    loaded_s: float
+    """Of each shape: time in which the other writer writes beside the load."""
+
+
+FULL: Final = Size(4, 2500, 50, 200, 1000, 5, 8, 2, 20.0, 10.0)
+QUICK: Final = Size(2, 1000, 100, 100, 200, 2, 20, 4, 4.0, 3.0)
+
+
+class Variant(NamedTuple):
+    """A way to bring data to the clients of a block, or only the notification."""
+
+    name: str
+    kind: str
+    """Endpoints below ``/display/<kind>`` are changed."""
+    fetching: Fetching = "off"
+
+
+ALONE: Final = Variant("notification alone", "plain")
+AGAIN: Final = Variant("notification again", "plain")
+WITH_DATA: Final = Variant("data inline", "inline")
+FETCHED: Final = Variant("notification and GET", "plain", "latest")
+VARIANTS: Final = (ALONE, WITH_DATA, FETCHED, AGAIN)
+
+
+class Shape(NamedTuple):
+    """Which endpoints a tick changes, and the clients of each."""
+
+    name: str
+    endpoints: int
+    each_tick: int
+
+    def names(self, kind: str) -> list[str]:
+        return [f"/display/{kind}/{self.endpoints}/{number}" for number in range(self.endpoints)]
+
+
+@dataclass
+class Block:
+    """What a block of updates has cost; CPU in microseconds for each displayed update, times in milliseconds."""
+
+    cpu_us: dict[str, float]
+    notified_ms: list[float]
+    displayed_ms: list[float]
+    bytes: float
+    gets: float
+    """GETs that reached the Data Service, for each version."""
+    seconds: float
+
+    @property
+    def total_us(self) -> float:
+        return sum(cpu for kind, cpu in self.cpu_us.items() if kind != BROKER)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return a quantile of measured values; 0 without any."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+
+
+@dataclass
+class Probe:
+    """A writer beside the load: how long its requests take, while idle and in the blocks."""
+
+    writer: Writer
+    idle: list[float] = field(default_factory=list)
+    loaded: dict[str, list[float]] = field(default_factory=lambda: {each.name: [] for each in VARIANTS})
+    """By variant, milliseconds as in ``idle``."""
+    refused: list[str] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    """Where the times go now."""
+
+    @contextlib.asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """Write at a steady rate while the block is open."""
+        task = asyncio.create_task(self._write())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self.writer.close()
+
+    async def _write(self) -> None:
+        due = monotonic()
+        while True:
+            due = max(due + PROBE_EVERY_S, monotonic())
+            await asyncio.sleep(due - monotonic())
+            times = self.times
+            try:
+                times.append((await self.writer.put([IDLE_ENDPOINT])).seconds * 1000)
+            except Refused as error:
+                self.refused.append(str(error))
+
+
+class Run:
+    """One system with its clients, measured in blocks."""
+
+    def __init__(self, system: System, viewers: Viewers, size: Size) -> None:
+        self.system = system
+        self.viewers = viewers
+        self.size = size
+        data_port = system.process("data").public_port or 0
+        self.writer = Writer(data_port, system.write_key)
+        self.probe = Probe(Writer(data_port, system.write_key))
+        self.idle: dict[str, float] = {}
+        """CPU seconds a second of each kind of process."""
+        self._turn: Counter[str] = Counter()
+
+    def cpu(self) -> dict[str, float]:
+        """Return the CPU seconds so far of each kind of process."""
+        spent: dict[str, float] = defaultdict(float)
+        for process in self.system.processes():
+            if process.pid is not None:
+                for pid in (process.pid, *children(process.pid)):
+                    spent[process.name.rstrip("-0123456789")] += cost(pid).cpu
+        return spent
+
+    async def gets(self) -> int:
+        """Return the GETs that the Data Service has answered."""
+        lines = (await self.system.ask("data", "GET", "/metrics")).text.splitlines()
+        found = [line for line in lines if line.startswith('diem_http_requests_total{method="GET"')]
+        return sum(int(float(line.split()[-1])) for line in found)
+
+    async def prepare(self, shapes: Sequence[Shape]) -> None:
+        """Write every endpoint once, and subscribe the clients."""
+        names = [IDLE_ENDPOINT] + [
+            name for shape in shapes for kind in ("plain", "inline") for name in shape.names(kind)
+        ]
+        for start in range(0, len(names), BATCH):
+            await self.writer.put(names[start : start + BATCH])
+        wanted = 0
+        for number in range(self.viewers.count):
+            for kind in ("plain", "inline"):
+                mine = [name for shape in shapes for name in _own(shape, kind, number)]
+                wanted += len(mine)
+                await self.viewers.subscribe(number, mine, data=kind == "inline")
+        await self.viewers.reach(names[1:])
+        if self.viewers.counts.with_data * 2 != wanted:
+            raise Lost(f"of {wanted} retained updates {self.viewers.counts.with_data} had data, not half of them")
+        await self.viewers.samples()
+
+    async def measure_idle(self) -> None:
+        """Measure CPU while nothing happens, and then the writes of a system without other load."""
+        await asyncio.sleep(1.0)
+        before, began = self.cpu(), monotonic()
+        await asyncio.sleep(self.size.idle_s)
+        seconds = monotonic() - began
+        self.idle = {kind: (spent - before.get(kind, 0.0)) / seconds for kind, spent in self.cpu().items()}
+        self.probe.times = self.probe.idle
+        async with self.probe.writing():
+            await asyncio.sleep(self.size.idle_s)
+
+    async def measure_loaded(self, shape: Shape) -> None:
+        """Measure the writes of another writer beside the load, which alternates between the variants."""
+        until = monotonic() + self.size.loaded_s
+        async with self.probe.writing():
+            while monotonic() < until:
+                for variant in VARIANTS:
+                    self.probe.times = self.probe.loaded[variant.name]
+                    await self.viewers.fetch(variant.fetching)
+                    await self._tick(shape, variant)
+        await self.viewers.samples()
+
+    async def block(self, shape: Shape, variant: Variant) -> Block:
+        """Change endpoints tick by tick, each when all clients have what was changed before."""
+        ticks = self.size.ticks if variant.fetching == "off" else self.size.fetched_ticks
+        await self.viewers.fetch(variant.fetching)
+        accepted: list[Accepted] = []
+        arrived, gets = self.viewers.counts, await self.gets()
+        before, began = self.cpu(), monotonic()
+        for _ in range(ticks):
+            accepted += await self._tick(shape, variant)
+        await asyncio.sleep(SETTLE_S)
+        seconds, after = monotonic() - began, self.cpu()
+        gets, arrived = await self.gets() - gets, self.viewers.counts - arrived
+        versions = sum(len(each.versions) for each in accepted)
+        self._check(arrived, variant)
+        spent = {kind: after[kind] - before.get(kind, 0.0) - self.idle.get(kind, 0.0) * seconds for kind in after}
+        notified, displayed = await self._times(accepted)
+        return Block(
+            cpu_us={kind: cpu / arrived.updates * 1e6 for kind, cpu in spent.items()},
+            notified_ms=notified,
+            displayed_ms=displayed,
+            bytes=(arrived.update_bytes + arrived.fetched_bytes) / arrived.updates,
+            gets=gets / versions,
+            seconds=seconds,
+        )
+
+    async def _tick(self, shape: Shape, variant: Variant) -> list[Accepted]:
+        names = shape.names(variant.kind)
+        first = self._turn[names[0]] * shape.each_tick % len(names)
+        self._turn[names[0]] += 1
+        changed = names[first : first + shape.each_tick]
+        accepted = [await self.writer.put(changed[at : at + BATCH]) for at in range(0, len(changed), BATCH)]
+        await self.viewers.reach(changed, changed if variant.fetching != "off" else ())
+        return accepted
+
+    def _check(self, arrived: Counts, variant: Variant) -> None:
+        with_data = arrived.updates if variant.kind == "inline" else 0
+        fetched = 0 if variant.fetching == "off" else arrived.updates
+        if (arrived.with_data, arrived.fetched) != (with_data, fetched):
+            raise Lost(f"{variant.name}: {arrived}")
+
+    async def _times(self, accepted: Sequence[Accepted]) -> tuple[list[float], list[float]]:
+        """Return the milliseconds until clients were notified, and until they had data."""
+        sent = {(name, version): each.sent for each in accepted for name, version in each.versions.items()}
+        notified, displayed = [], []
+        for sample in await self.viewers.samples():
+            late = (sample.at - sent[sample.endpoint, sample.version]) * 1000
+            if sample.kind in "ud":
+                notified.append(late)
+            if sample.kind in "df":
+                displayed.append(late)
+        return notified, displayed
+
+
+def _own(shape: Shape, kind: str, number: int) -> list[str]:
+    """Return the endpoints of one client."""
+    names = shape.names(kind)
+    if len(names) == 1:
+        return names
+    # One of each fifth, so that each tick changes one of them.
+    return [names[(number + i * len(names) // SUBSCRIPTIONS) % len(names)] for i in range(SUBSCRIPTIONS)]
+
+
+class Measured(NamedTuple):
+    """What one mode has shown."""
+
+    rounds: dict[str, list[dict[str, Block]]]
+    """Blocks by variant, of each round, by shape."""
+    probe: Probe
+    idle: dict[str, float]
+
+
+async def measure(mode: str, size: Size, folder: Path, report: Report) -> Measured:
+    """Run one mode."""
+    cores = sorted(os.sched_getaffinity(0))
+    program = native.program("viewers", BUILD)
+    shapes = (
+        Shape("one hot endpoint", 1, 1),
+        Shape(f"{size.endpoints} endpoints", size.endpoints, size.endpoints // 5),
+    )
+    report.step(f"{mode}: starting, and connecting {size.processes * size.clients} clients")
+    async with contextlib.AsyncExitStack() as stack:
+        # Processes inherit the core on which they are started.
+        pin(os.getpid(), cores[0] if len(cores) > 1 else None)
+        options = ("--traffic", "off", *MODES[mode])
+        system = await stack.enter_async_context(System(mode, folder, options, _settings(), _tables()))
+        pin(os.getpid(), cores[1] if len(cores) > 1 else None)
+        _, port, path = system.servers[0]
+        viewers = await stack.enter_async_context(
+            viewing(
+                program,
+                port,
+                path,
+                system.page[1],
+                processes=size.processes,
+                each=size.clients,
+                sampled=size.sampled,
+                fetchers=size.fetchers,
+                core=cores[1] if len(cores) > 1 else None,
+            )
+        )
+        await _check_welcome(port, path)
+        run = Run(system, viewers, size)
+        await run.prepare(shapes)
+        report.step(f"{mode}: idle")
+        await run.measure_idle()
+        rounds: dict[str, list[dict[str, Block]]] = {shape.name: [] for shape in shapes}
+        for number in range(1, size.rounds + 1):
+            for shape in shapes:
+                report.step(f"{mode}: {shape.name}, round {number}")
+                order = VARIANTS if number % 2 else VARIANTS[::-1]
+                rounds[shape.name].append({each.name: await run.block(shape, each) for each in order})
+        for shape in shapes:
+            report.step(f"{mode}: {shape.name}, another writer beside the load")
+            await run.measure_loaded(shape)
+        run.writer.close()
+    os.sched_setaffinity(0, cores)
+    return Measured(rounds, run.probe, run.idle)
+
+
+def _settings() -> dict[str, str]:
+    rates = {
+        f"DIEM_{edge}_{name}": "100000"
+        for edge in ("WEBSOCKET", "PROXY")
+        for name in ("CONNECTION_RATE", "CONNECTION_RATE_PER_ADDRESS")
+    }
+    reads = {f"DIEM_DATA_READ_{name}": "1000000" for name in ("RATE", "BURST", "RATE_LOOPBACK", "BURST_LOOPBACK")}
+    return {**rates, **reads}
+
+
+def _tables() -> str:
+    limits = {"/display/plain": 0, "/display/inline": INLINE}
+    return "".join(f'[[inline]]\nprefix = "{prefix}"\nmax_bytes = {limit}\n' for prefix, limit in limits.items())
+
+
+async def _check_welcome(port: int, path: str) -> None:
+    """Check that clients may ask for data. Raises ``Lost``."""
+    url = f"ws://127.0.0.1:{port}{path}"
+    async with connect(url, subprotocols=[Subprotocol("diem.v1.json")], proxy=None, compression=None) as connection:
+        welcome = orjson.loads(await connection.recv())
+        if welcome.get("data") is not True:
+            raise Lost(f"no data for clients: {welcome}")
+
+
+def ratio(rounds: Sequence[Mapping[str, Block]], variant: Variant) -> Figure:
+    """Return the CPU of a variant as a multiple of the notification alone: the mean of both of its blocks."""
+    return figure(
+        [
+            2 * blocks[variant.name].total_us / (blocks[ALONE.name].total_us + blocks[AGAIN.name].total_us)
+            for blocks in rounds
+        ]
+    )
+
+
+def time_ratio(rounds: Sequence[Mapping[str, Block]]) -> Figure:
+    """Return p99 of the time to inline data as a multiple of the time to the notification alone."""
+    return figure(
+        [
+            quantile(blocks[WITH_DATA.name].displayed_ms, 0.99)
+            / quantile(blocks[ALONE.name].notified_ms + blocks[AGAIN.name].notified_ms, 0.99)
+            for blocks in rounds
+        ]
+    )
+
+
+def goals_of(mode: str, measured: Measured) -> list[Goal]:
+    """Return the goals of one mode."""
+    goals = []
+    for shape, rounds in measured.rounds.items():
+        at = f"{mode}, {shape}"
+        inline, fetched, times = ratio(rounds, WITH_DATA), ratio(rounds, FETCHED), time_ratio(rounds)
+        gets = figure([blocks[FETCHED.name].gets for blocks in rounds])
+        goals += [
+            Goal(f"{at}: CPU with data, of the notification", "x", CPU_GOAL, inline.median, (inline.low, inline.high)),
+            Goal(
+                f"{at}: CPU with GET, of the notification",
+                "x",
+                CACHED_GOAL,
+                fetched.median,
+                (fetched.low, fetched.high),
+            ),
+            Goal(f"{at}: p99 until data, of the notification", "x", TIME_GOAL, times.median, (times.low, times.high)),
+            Goal(f"{at}: GETs of the Data Service for a version", "", GETS_GOAL, gets.median, (gets.low, gets.high)),
+        ]
+    probe = measured.probe
+    loaded = [time for times in probe.loaded.values() for time in times]
+    put = quantile(loaded, 0.99) / quantile(probe.idle, 0.99)
+    return [
+        *goals,
+        Goal(f"{mode}: refused writes", "", 0, len(probe.refused)),
+        Goal(f"{mode}: p99 of PUT, of the idle system", "x", PUT_GOAL, round(put, 3)),
+    ]
+
+
+def rows_of(rounds: Sequence[Mapping[str, Block]]) -> dict[str, dict[str, float]]:
+    """Return the table of one shape: medians over the rounds."""
+    rows: dict[str, dict[str, float]] = {}
+    for variant in VARIANTS:
+        blocks = [each[variant.name] for each in rounds]
+        kinds = dict.fromkeys(kind for block in blocks for kind in block.cpu_us)
+        notified = [late for block in blocks for late in block.notified_ms]
+        displayed = [late for block in blocks for late in block.displayed_ms]
+        rows[variant.name] = {
+            "CPU, us": figure([block.total_us for block in blocks]).median,
+            **{f"- {kind}": figure([block.cpu_us.get(kind, 0.0) for block in blocks]).median for kind in kinds},
+            "notified p50, ms": quantile(notified, 0.5),
+            "notified p99, ms": quantile(notified, 0.99),
+            "data p50, ms": quantile(displayed, 0.5),
+            "data p99, ms": quantile(displayed, 0.99),
+            "bytes": figure([block.bytes for block in blocks]).median,
+            "GETs": figure([block.gets for block in blocks]).median,
+        }
+    return {name: {what: round(value, 2) for what, value in row.items()} for name, row in rows.items()}
+
+
+async def run(modes: Sequence[str], size: Size, report: Report) -> tuple[dict[str, Any], list[Goal]]:
+    """Measure modes; return their figures and goals."""
+    figures: dict[str, Any] = {}
+    goals: list[Goal] = []
+    for mode in modes:
+        with tempfile.TemporaryDirectory(prefix="diem-display-") as folder:
+            measured = await measure(mode, size, Path(folder), report)
+        probe = measured.probe
+        figures[mode] = {
+            "idle_cpu_s_per_s": measured.idle,
+            "put_ms": {
+                state: {
+                    "p50": round(quantile(times, 0.5), 2),
+                    "p99": round(quantile(times, 0.99), 2),
+                    "count": len(times),
+                }
+                for state, times in {"idle": probe.idle, **probe.loaded}.items()
+            },
+            "refused": probe.refused[:10],
+        }
+        for shape, rounds in measured.rounds.items():
+            figures[mode][shape] = {
+                "medians": rows_of(rounds),
+                "inline_cpu_x": ratio(rounds, WITH_DATA),
+                "fetched_cpu_x": ratio(rounds, FETCHED),
+                "a_a": figure([blocks[AGAIN.name].total_us / blocks[ALONE.name].total_us for blocks in rounds]),
+                "inline_time_x": time_ratio(rounds),
+            }
+            rows = figures[mode][shape]["medians"]
+            shown = {name: {what: v for what, v in row.items() if "p50" not in what} for name, row in rows.items()}
+            report.rows(f"{mode}, {shape}", shown)
+        report.rows(f"{mode}: PUT beside it, ms", figures[mode]["put_ms"])
+        goals += goals_of(mode, measured)
+    return figures, goals
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, write build/bench/display.json and print the figures."""
+    options = parser(__spec__, __doc__, report=str(WRITTEN), quick="2,000 clients, two short rounds")
+    options.add_argument("--mode", choices=MODES, help="one of them; default: all")
+    chosen = options.parse_args(argv).mode
+    modes = [chosen] if chosen else [*MODES]
+    size = QUICK if os.environ.get("QUICK") else FULL
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with Report(len(modes) * (4 + 2 * size.rounds)) as report:
+        try:
+            figures, goals = asyncio.run(run(modes, size, report))
+        except native.NoCompiler as error:
+            print(error, file=sys.stderr)
+            return 1
+        report.goals(goals)
+    document = {"size": size._asdict(), "modes": figures, "goals": [goal.as_json() for goal in goals]}
+    WRITTEN.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    print(f"written: {WRITTEN}")
+    return 0 if all(goal.reached for goal in goals) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,6 +6,7 @@ pip-audit alone would end with 0 and "No known vulnerabilities found" after ever
 
 import json
 import subprocess
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,7 +21,8 @@ from deploy.audit.locks import ROOT, Ecosystem, Package, of_ecosystem
 OSV_URL: Final = "https://api.osv.dev"
 """The open source vulnerability database (OSV), which lists Maven's advisories too."""
 TIMEOUT_S: Final = 30.0
-PIP_AUDIT: Final = ROOT / ".venv" / "audit" / "bin" / "pip-audit"
+PIP_AUDIT: Final = Path(sys.prefix) / "audit" / "bin" / "pip-audit"
+"""Where ``make audit`` installs it: in the virtual environment that this runs in, whatever its directory (``VENV``)."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def audit_jars(packages: Sequence[Package], osv_url: str = OSV_URL) -> Audit:
         response.raise_for_status()
         results: list[Any] = list(response.json()["results"])
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-        return Audit(name, len(packages), 0, failure=_line(str(error)) or type(error).__name__)
+        return Audit(name, len(packages), 0, failure=f"{osv_url}: {_line(str(error)) or type(error).__name__}")
     findings = [
         Finding(package.name, package.version, advisory["id"])
         for package, result in zip(packages, results, strict=False)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deploy.audit.__main__ import EXIT_INCOMPLETE, EXIT_VULNERABLE, report
-from deploy.audit.advisories import Audit, Finding, audit_jars, audit_python, read_npm_audit, read_pip_audit
+from deploy.audit.advisories import PIP_AUDIT, Audit, Finding, audit_jars, audit_python, read_npm_audit, read_pip_audit
 from deploy.audit.locks import Ecosystem, Package, Scope
 
 JARS = [Package(Ecosystem.MAVEN, f"org.example:{name}", "1.0", Scope.optional) for name in ("good", "bad")]
@@ -46,6 +46,11 @@ def test_a_pip_audit_that_fails_has_checked_nothing(answer: str) -> None:
     audit = read_pip_audit(answer, 2)
     assert (audit.checked, audit.complete) == (0, False)
     assert audit.failure
+
+
+def test_pip_audit_is_that_of_the_environment_in_use() -> None:
+    # ``make audit VENV=DIRECTORY`` installs it there, not below ``.venv``.
+    assert str(PIP_AUDIT) == f"{sys.prefix}/audit/bin/pip-audit"
 
 
 def test_pip_audit_is_run_on_exactly_the_locked_versions_and_never_on_two_of_one_package(tmp_path: Path) -> None:

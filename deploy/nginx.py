@@ -24,6 +24,8 @@ from diem.process.tls import CIPHERS, HSTS
 HOST: Final = "127.0.0.1"
 PER_ADDRESS: Final = 50
 CONNECTS_PER_S: Final = 50
+DATA_READS: Final = 6
+"""Requests for data that a browser sends at once to one origin: after an update all pages of an address may."""
 MAX_WORKERS: Final = 4
 MAX_CONNECTIONS: Final = 32_768
 """Of one worker, which allocates about 400 bytes for each at its start."""
@@ -50,8 +52,9 @@ Content = tuple[str, str | Sequence[str]]
 class NginxPlan:
     """Input of the configuration. ``slots`` are ports of all servers that may ever run, ``directory`` is nginx's own.
 
-    ``per_address`` limits the WebSocket connections of one address, ``connects_per_s`` the rate at which it may open
-    them (with a burst of twice as many). ``open_files`` is the limit of open files of a worker. ``front_proxies`` are
+    ``per_address`` limits the WebSocket connections of one address, and its REST requests in progress (of data, which
+    costs least, ``DATA_READS`` times as many); ``connects_per_s`` the rate at which it may open WebSocket connections
+    (with a burst of twice as many). ``open_files`` is the limit of open files of a worker. ``front_proxies`` are
     networks of proxies in front of nginx, whose X-Forwarded-For is believed. ``listen`` is the address to listen on,
     ``certificate`` that of clients (None: no TLS), with its ``key`` in a file of its own or in the same. ``cache`` is
     the directory for cached responses (None: no cache), see :func:`new_cache`.
@@ -107,7 +110,7 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("error_log", "stderr crit"),
         ("server_tokens", "off"),
         *_temporary_paths(plan.directory),
-        ("limit_conn_zone", "$binary_remote_addr zone=clients:10m"),
+        ("limit_conn_zone", ["$binary_remote_addr zone=clients:10m", "$binary_remote_addr zone=readers:10m"]),
         ("limit_req_zone", f"$binary_remote_addr zone=connects:10m rate={plan.connects_per_s}r/s"),
         ("limit_conn_status", "429"),
         ("limit_req_status", "429"),
@@ -206,9 +209,9 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("proxy_connect_timeout", "3s"),
         ("proxy_send_timeout", "10s"),
         _websocket(plan),
-        _rest("= /v1/data", BULK_BYTES + SLACK_BYTES),
-        *([] if plan.cache is None else [_rest("/v1/data/", 2 * SLACK_BYTES, *_CACHING)]),
-        _rest("/", 2 * SLACK_BYTES),
+        _rest("= /v1/data", plan.per_address, BULK_BYTES + SLACK_BYTES),
+        _rest("/v1/data/", DATA_READS * plan.per_address, 2 * SLACK_BYTES, *(() if plan.cache is None else _CACHING)),
+        _rest("/", plan.per_address, 2 * SLACK_BYTES),
     )
 
 
@@ -246,9 +249,12 @@ def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401
     )
 
 
-def _rest(path: str, body_bytes: int, *more: Content) -> Any:  # noqa: ANN401
+def _rest(path: str, in_progress: int, body_bytes: int, *more: Content) -> Any:  # noqa: ANN401
     return _block(
         f"location {path}",
+        # The Data Service bounds connections by address, but not those of a trusted proxy: without this, one address
+        # that sends many requests at once makes all others wait until the last of them is answered.
+        ("limit_conn", f"readers {in_progress}"),
         ("client_max_body_size", str(body_bytes)),
         ("client_body_buffer_size", str(body_bytes)),
         ("proxy_max_temp_file_size", "0"),

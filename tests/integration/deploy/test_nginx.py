@@ -317,6 +317,31 @@ async def test_connection_beyond_the_limit_of_an_address_gets_429_until_another_
                 await asyncio.sleep(0.02)
 
 
+async def test_reads_of_one_address_beyond_its_limit_get_429_until_another_is_answered(tmp_path: Path) -> None:
+    options = {"front_proxies": ("127.0.0.1/32",), "per_address": 2}
+    async with (
+        backend(lambda head: b"" if b"/unanswered" in head else OK) as data,
+        running_nginx(tmp_path, data.port, 1, **options) as front,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        one, other = ("X-Forwarded-For: 192.0.2.1\r\n", "X-Forwarded-For: 192.0.2.2\r\n")
+        data.received.clear()
+        for _ in range(2):
+            _, writer = await stack.enter_async_context(front.connected())
+            writer.write(f"GET /unanswered HTTP/1.1\r\nHost: localhost\r\n{one}\r\n".encode())
+        async with asyncio.timeout(PATIENCE_S):
+            while len(data.received) < 2:
+                await asyncio.sleep(0.02)
+        assert status(await front.get("/v1/endpoints", one)) == 429
+        assert status(await front.get("/v1/endpoints", other)) == 200
+        # More of these, for those whose pages all fetch what has changed.
+        assert status(await front.get("/v1/data/a", one)) == 200
+        writer.close()
+        async with asyncio.timeout(PATIENCE_S):
+            while status(await front.get("/v1/endpoints", one)) != 200:
+                await asyncio.sleep(0.02)
+
+
 async def test_address_with_too_many_new_connections_gets_429(tmp_path: Path) -> None:
     async with backend() as server, running_nginx(tmp_path, 1, server.port, connects_per_s=1) as front:
         answers = Counter([status(await front.get("/ws", UPGRADE)) for _ in range(10)])

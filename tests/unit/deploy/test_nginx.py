@@ -80,6 +80,10 @@ def test_limits_of_an_address_are_configurable_and_have_a_status_of_their_own() 
     whole = text(per_address=7, connects_per_s=3)
     edge = block("location = /ws", whole)
     assert directives("limit_conn", edge) == ["clients 7"]
+    for path, reads in (("= /v1/data", 7), ("/v1/data/", 42), ("/", 7)):
+        assert directives("limit_conn", block(f"location {path}", whole)) == [f"readers {reads}"]
+    zones = ["$binary_remote_addr zone=clients:10m", "$binary_remote_addr zone=readers:10m"]
+    assert directives("limit_conn_zone", whole) == zones
     assert directives("limit_req", edge) == ["zone=connects burst=6 nodelay"]
     assert directives("limit_req_zone", whole) == ["$binary_remote_addr zone=connects:10m rate=3r/s"]
     assert directives("limit_conn_status", whole) == directives("limit_req_status", whole) == ["429"]
@@ -136,7 +140,8 @@ def test_only_named_versions_are_cached_and_only_where_there_is_a_cache() -> Non
     assert directives("proxy_cache_lock", location) == ["on"]
     # Beside an own field a location does not have those of the server.
     assert "add_header" not in location
-    assert set(block("location /", cached).splitlines()) <= set(location.splitlines())
+    uncached = block("location /v1/data/", text(certificate=Path("/c.pem")))
+    assert set(uncached.splitlines()) <= set(location.splitlines())
     assert "cache" not in text()
 
 

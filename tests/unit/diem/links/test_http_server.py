@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
 from collections.abc import AsyncIterator, Callable
 from ipaddress import ip_network
@@ -17,7 +18,7 @@ from websockets.exceptions import InvalidStatus
 
 from diem.links import connection_limits, http_server
 from diem.links.connection_limits import ConnectionLimits
-from diem.links.http_server import HttpServer, make_server
+from diem.links.http_server import HttpServer, TimedProtocol, make_server
 from diem.process.forwarding import UNKNOWN
 from diem.process.listeners import bind
 from tests.support.patience import PATIENCE_S
@@ -49,6 +50,24 @@ async def test_a_request_for_a_web_socket_is_answered_like_any_other() -> None:
         with pytest.raises(InvalidStatus) as refused:
             await connect(f"ws://127.0.0.1:{port}/", proxy=None)
     assert refused.value.response.status_code == 200
+
+
+async def test_visits_that_ask_for_a_web_socket_leave_nothing_behind() -> None:
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(found, TimedProtocol) for found in gc.get_objects())
+
+    async with running(HELLO) as (server, port):
+        before = alive()
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(HEAD + b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+            await writer.wait_closed()
+        async with asyncio.timeout(PATIENCE_S):
+            while server.server_state.connections or alive() > before:
+                await asyncio.sleep(0.01)
 
 
 async def test_malformed_requests_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,10 +3,12 @@
 import json
 import ssl
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -19,6 +21,7 @@ from deploy.clients.data_service import (
     DataService,
     DataServiceUnavailable,
     Edges,
+    RequestRefused,
     ServiceRefused,
     Upload,
     data_service,
@@ -26,7 +29,7 @@ from deploy.clients.data_service import (
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.errors import ConfigurationError, DiemError
-from diem.links.client import BaseClient, Event, PartitionedClient, TokenFunction, UpdatesClient
+from diem.links.client import BaseClient, CompletedEvents, Event, Fetch, PartitionedClient, TokenFunction, UpdatesClient
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from diem.protocol.update import iso
@@ -278,17 +281,20 @@ async def watch(
     for name in await _unlisted(service, names, credentials):
         note(f"{name} is not in the catalogue: watching it all the same")
     last: Event | None = None
+    closed: Event | None = None
     live: bool | None = None
-    async with client_of(edges, service.base, token, service.tls, data=with_data) as client:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(client_of(edges, service.base, token, service.tls, data=with_data))
         await client.subscribe(dict.fromkeys(names))
-        async for event in client:
+        events: AsyncIterator[Event] = client
+        if with_data:
+            events = await stack.enter_async_context(CompletedEvents(client, _fetch_with(service, credentials)))
+        async for event in events:
             # The server repeats an unchanged status every 25 s.
             if event.kind == "status" and not event.endpoint:
                 if event.live == live:
                     continue
                 live = event.live
-            if with_data:
-                event = await _with_data(service, event, credentials, note)  # noqa: PLW2901 - the same, completed
             text = describe(event)
             if as_json:
                 write(json.dumps(as_object(event)))
@@ -297,20 +303,25 @@ async def watch(
             elif last is None or text != describe(last):  # one line for any number of failed attempts
                 note(f"{_time_of_day()}  {text}")
             last = event
-    code, reason = (last.code, last.message) if last else (None, "")
+            closed = event if event.kind == "closed" else closed
+    code, reason = (closed.code, closed.message) if closed else (None, "")
     raise DiemError(f"the server closed the connection ({code}{': ' if reason else ''}{reason})")
 
 
-async def _with_data(service: DataService, event: Event, credentials: Credentials, note: Print) -> Event:
-    """Return an update with the current dataset, which may be newer, if it has none; ``note`` why it cannot be read."""
-    if event.kind != "update" or event.gone or event.data is not None:
-        return event
-    try:
-        fetched = json.loads(await service.get(credentials.bearer(), event.endpoint or "", "json", None))
-    except DiemError as error:
-        note(f"{event.endpoint}: {error}")
-        return event
-    return replace(event, version=fetched["version"], data=fetched)
+def _fetch_with(service: DataService, credentials: Credentials) -> Fetch:
+    """Return a function that requests data."""
+
+    async def fetch(endpoint: str, version: int | None) -> Mapping[str, Any] | None:
+        try:
+            content = await service.get(credentials.bearer(), endpoint, "json", version)
+        except RequestRefused as error:
+            if version is not None and error.status == HTTPStatus.NOT_FOUND:
+                return None  # this version is not kept
+            raise
+        data: Mapping[str, Any] = json.loads(content)
+        return data
+
+    return fetch
 
 
 def client_of(

@@ -43,6 +43,7 @@ from diem.process.metrics import Sample
 from diem.protocol import messages
 from diem.protocol.codes import Close
 from diem.protocol.frames import text_frame
+from diem.protocol.messages import MAX_FETCH_WINDOW_MS
 
 if TYPE_CHECKING:
     from diem.links.edge_connection import EdgeConnection
@@ -51,6 +52,11 @@ MAX_VIOLATIONS: Final = 3
 """Rate violations of one address within a minute before a connection is closed with 1008 instead of 4003."""
 VIOLATION_WINDOW_S: Final = 60.0
 MAX_VIOLATORS: Final = 4096
+FETCHES_PER_S: Final = 4000
+"""Fetches of the clients of one server in a second, where all begin to fetch at once: half of what the Data Service
+answers from memory on one core, if nothing between them caches."""
+MIN_FETCH_WINDOW_MS: Final = 100
+"""Clients whose fetches are over in less than that need not spread them."""
 CLOSED_AT_ONCE: Final = 100
 """Connections closed in one turn of the loop when their tokens expire together, which takes some milliseconds."""
 
@@ -202,6 +208,12 @@ class Admission:
             del self._violations[next(iter(self._violations))]
         self._violations[key] = (count + 1, since)
         return count + 1 > MAX_VIOLATIONS
+
+
+def fetch_window_ms(clients: int) -> int:
+    """Return the time over which so many clients spread the fetches of one update without data; 0: they are few."""
+    window_ms = 1000 * clients // FETCHES_PER_S
+    return min(window_ms, MAX_FETCH_WINDOW_MS) if window_ms >= MIN_FETCH_WINDOW_MS else 0
 
 
 @dataclass(frozen=True, slots=True)

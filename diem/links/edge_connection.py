@@ -18,7 +18,7 @@ from diem.fanout.session import Session
 from diem.links import compression
 from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, bearer_tokens
 from diem.links.compression import SHARED_DEFLATE, SharedDeflate
-from diem.links.edge import Edge
+from diem.links.edge import Edge, fetch_window_ms
 from diem.links.listener import Reply, ServerConnection
 from diem.process import security_log
 from diem.process.limits import AdmissionResult, ErrorWindow, MessageAllowance
@@ -166,6 +166,7 @@ class EdgeConnection(ServerConnection):
             subscriptions=rules.subscriptions,
             traffic=edge.trace_sink is not None,
             data=rules.data,
+            fetch_window_ms=fetch_window_ms(len(edge.connections)),
         )
         transport.writelines([text_frame(hello), edge.status_frame])
         edge.service.joined(self)

@@ -13,6 +13,8 @@ from diem.protocol.codes import ErrorCode
 SUBPROTOCOL: Final = "diem.v1.json"
 MAX_MESSAGE_BYTES: Final = 32 * 1024
 """Longest client message; a longer one closes with 1009 (docs/reliability.md S8)."""
+MAX_FETCH_WINDOW_MS: Final = 10_000
+"""Longest time over which clients spread their fetches (section 1.2)."""
 MAX_NAMES: Final = 100
 """Limit of names in one message, beyond which it is refused with ``too_many`` (docs/reliability.md S11)."""
 CLIENT_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -176,10 +178,12 @@ def welcome(
     subscriptions: int,
     traffic: bool = False,
     data: bool = False,
+    fetch_window_ms: int = 0,
 ) -> bytes:
     """Encode ``welcome``, the first message of every connection.
 
-    ``traffic``: clients may send their id; ``data``: they may ask for the data of updates.
+    ``traffic``: clients may send their id; ``data``: they may ask for the data of updates; ``fetch_window_ms``: the
+    time over which they spread their fetches.
     """
     message: dict[str, Any] = {
         "type": "welcome",
@@ -193,6 +197,8 @@ def welcome(
         message["traffic"] = True
     if data:
         message["data"] = True
+    if fetch_window_ms:
+        message["fetch_window_ms"] = fetch_window_ms
     return orjson.dumps(message)
 
 

@@ -1,13 +1,25 @@
 """The Python client of ``diem.v1.json``: subscribe, iterate over events, reconnect with the versions that are known.
 
-Reading order: ``backoff`` (delays and rates), ``tokens``, ``link`` (one connection), ``client`` (one server); for a
-group of servers ``routes``, ``locator``, ``pool``, ``partitioned``. The SDK has the same algorithms in modules of these
+Reading order: ``backoff`` (delays and rates), ``tokens``, ``link`` (one connection), ``client`` (one server),
+``fetches`` (data that does not come with updates); for a group of servers ``routes``, ``locator``, ``pool``,
+``partitioned``. The SDK has the same algorithms in modules of these
 names (``client/src/sdk``), and both pass the cases in ``tests/cases``.
 """
 
 from diem.links.client.backoff import Timing
 from diem.links.client.client import BaseClient, Event, Kind, UpdatesClient
+from diem.links.client.fetches import CompletedEvents, Fetch
 from diem.links.client.partitioned import PartitionedClient
 from diem.links.client.tokens import TokenFunction
 
-__all__ = ["BaseClient", "Event", "Kind", "PartitionedClient", "Timing", "TokenFunction", "UpdatesClient"]
+__all__ = [
+    "BaseClient",
+    "CompletedEvents",
+    "Event",
+    "Fetch",
+    "Kind",
+    "PartitionedClient",
+    "Timing",
+    "TokenFunction",
+    "UpdatesClient",
+]

@@ -35,6 +35,8 @@ class Event:
     gone: bool = False
     data: Mapping[str, Any] | None = None
     """Of an update: the dataset of this version, as ``GET /v1/data`` answers it; None: it has to be fetched."""
+    fetch_window_s: float = 0.0
+    """Of an update without data, and of ``resync``: the data should be fetched at a random moment within this time."""
     live: bool | None = None
     """Of ``status``: whether updates are current."""
     code: int | None = None
@@ -163,11 +165,11 @@ class BaseClient(ABC):
     def _publish(self, event: Event, key: str | None = None) -> None:
         self._events.put((event.kind, key or event.endpoint), event)
 
-    def _publish_message(self, message: dict[str, Any]) -> None:
+    def _publish_message(self, message: dict[str, Any], fetch_window_s: float) -> None:
         """Publish the events of a message that mean the same on every connection."""
         match message.get("type"):
             case "update":
-                self._publish_update(message)
+                self._publish_update(message, fetch_window_s)
             case "subscribed":
                 for name, version in message["endpoints"].items():
                     self._publish(Event("subscribed", name, version))
@@ -176,11 +178,11 @@ class BaseClient(ABC):
                     self._publish(Event("unsubscribed", name))
             case "resync":
                 for name in message["endpoints"]:
-                    self._publish(Event("resync", name))
+                    self._publish(Event("resync", name, fetch_window_s=fetch_window_s))
             case "error":
                 self._publish(Event("error", message=f"{message['code']}: {message['message']}"))
 
-    def _publish_update(self, message: dict[str, Any]) -> None:
+    def _publish_update(self, message: dict[str, Any], fetch_window_s: float) -> None:
         name, version, data = message["endpoint"], message["version"], message.get("data")
         if not (
             self._data and isinstance(data, dict) and (data.get("endpoint"), data.get("version")) == (name, version)
@@ -191,12 +193,14 @@ class BaseClient(ABC):
             return
         if version > 1000 * (time.time() + FUTURE_S):
             # It would block all later ones: it is forged, or this clock is wrong.
-            self._publish(Event("resync", name))
+            self._publish(Event("resync", name, fetch_window_s=fetch_window_s))
             return
         self._announced[name] = version
         if data:
             self._known[name] = version
-        self._publish(Event("update", name, version, gone=message.get("gone", False), data=data))
+        window_s = 0.0 if data else fetch_window_s
+        gone = message.get("gone", False)
+        self._publish(Event("update", name, version, gone=gone, data=data, fetch_window_s=window_s))
 
     def _reject(self, name: str, rejection: Mapping[str, Any]) -> None:
         """Drop an endpoint that no server will take."""
@@ -269,9 +273,9 @@ class UpdatesClient(BaseClient):
         """Publish ``error``."""
         self._publish(Event("error", message="the server sent what is not of the protocol"))
 
-    def on_message(self, _link: ClientLink, message: dict[str, Any]) -> None:
+    def on_message(self, link: ClientLink, message: dict[str, Any]) -> None:
         """Publish the events of a message."""
-        self._publish_message(message)
+        self._publish_message(message, link.fetch_window_s)
         match message.get("type"):
             case "subscribed":
                 for name, rejection in message["rejected"].items():

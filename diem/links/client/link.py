@@ -19,6 +19,7 @@ from diem.links.client.backoff import ReconnectBackoff, Timing, TokenBuckets, re
 from diem.links.client.tokens import AUTH_ID, NoToken, TokenSource
 from diem.process.backoff import Backoff
 from diem.protocol import codes, messages
+from diem.protocol.messages import MAX_FETCH_WINDOW_MS
 
 
 class SubscriptionSet:
@@ -233,6 +234,8 @@ class ClientLink:
         self._buckets = buckets or TokenBuckets()
         self._server = ""
         """The server's name, from its ``welcome``."""
+        self.fetch_window_s = 0.0
+        """Time over which the server asks its clients to spread their fetches."""
         self._limit = 0
         """Subscriptions that the server allows."""
         self._welcomed = asyncio.Event()
@@ -440,6 +443,8 @@ class ClientLink:
             case "welcome":
                 self._server = str(message.get("server", ""))
                 self._limit = index(message.get("limits", {}).get("subscriptions", 0))
+                window_ms = index(message.get("fetch_window_ms", 0))
+                self.fetch_window_s = max(0, min(window_ms, MAX_FETCH_WINDOW_MS)) / 1000
                 self._identifies = message.get("traffic") is True
                 self._offers_data = message.get("data") is True
                 self._welcomed.set()

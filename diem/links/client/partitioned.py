@@ -239,7 +239,7 @@ class PartitionedClient(BaseClient):
                 self._publish_liveness(message["endpoints"])
             case "status":
                 self._set_status(url, live=message["live"], endpoints=message.get("endpoints"))
-        self._publish_message(message)
+        self._publish_message(message, link.fetch_window_s)
 
     def _on_rejected(self, url: str, name: str, rejection: dict[str, Any]) -> None:
         if rejection["code"] == "not_owner":

@@ -21,7 +21,7 @@ from deploy.cli.data import (
     watch,
 )
 from deploy.cli.options import UnusableFile
-from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges, ServiceRefused
+from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges, RequestRefused, ServiceRefused
 from diem.errors import DiemError
 from diem.links.client import Event, PartitionedClient, TokenFunction, UpdatesClient
 from diem.process.auth import SharedKey
@@ -149,7 +149,9 @@ class FakeService(DataService):
     async def get(self, _key: SharedKey | None, endpoint: str, form: str, version: int | None) -> bytes:
         if self.stored is None:
             raise DataServiceUnavailable(self.base, "gone for lunch")
-        assert (form, version) == ("json", None)
+        assert form == "json"
+        if version not in {None, self.stored["version"]}:
+            raise RequestRefused(endpoint, "read", 404, "not kept")
         return json.dumps({**self.stored, "endpoint": endpoint}).encode()
 
 
@@ -240,30 +242,33 @@ async def test_values_are_printed_whether_they_come_with_the_update_or_not(
     monkeypatch.setattr(FakeService, "stored", {**POINTS, "version": 6})
     events = [
         Event("update", "/known", 5, data=POINTS),
-        Event("update", "/known", 6),
-        Event("update", "/known", 7, gone=True),
+        Event("update", "/gone", 7, gone=True),
+        Event("update", "/b", 6),
+        Event("update", "/c", 4),
     ]
     printed, _ = await watched(monkeypatch, [*events, CLOSED], as_json=as_json, with_data=True)
     assert FakeClient.data
     if as_json:
-        objects = [json.loads(line) for line in printed]
-        assert [(each.get("version"), each.get("data", {}).get("version")) for each in objects[:3]] == [
+        objects = [each for each in map(json.loads, printed) if each["event"] == "update"]
+        assert [(each.get("version"), each.get("data", {}).get("version")) for each in objects] == [
             (5, 5),
-            (6, 6),
             (7, None),
+            (6, 6),
+            (6, 6),  # version 4 is not kept
         ]
     else:
         assert [line.split("  ", 2)[2] for line in printed] == [
             "version 5  1970-01-01T00:00:00.005Z  MW: 1.5 -",
-            "version 6  1970-01-01T00:00:00.006Z  MW: 1.5 -",
             "gone 7  1970-01-01T00:00:00.007Z",
+            "version 6  1970-01-01T00:00:00.006Z  MW: 1.5 -",
+            "version 6  1970-01-01T00:00:00.006Z  MW: 1.5 -",
         ]
 
 
 async def test_values_that_cannot_be_fetched_leave_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     printed, noted = await watched(monkeypatch, [UPDATE, CLOSED], with_data=True)
     assert printed[0].endswith("/known  version 1700000000123  2023-11-14T22:13:20.123Z")
-    assert any(line.startswith("/known: ") and "gone for lunch" in line for line in noted)
+    assert any("/known  error: " in line and "gone for lunch" in line for line in noted)
     await watched(monkeypatch, [CLOSED])
     assert not FakeClient.data
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 from websockets.datastructures import Headers
 
-from diem.links.edge import MAX_VIOLATIONS, Admission, AdmissionRules, admission_rules
+from diem.links.edge import MAX_VIOLATIONS, Admission, AdmissionRules, admission_rules, fetch_window_ms
 from diem.links.listener import Reply
 from diem.process.limits import MessageAllowance
 from services.websocket.settings import Settings
@@ -105,3 +105,10 @@ def test_client_that_comes_again_and_again_is_let_in_when_it_may_ask_for_all(sub
             outcome = knock(gate, "192.0.2.1", now)
         assert asks_for(outcome, subscriptions, now)
         gate.release("192.0.2.1", outcome, now)
+
+
+@pytest.mark.parametrize(
+    ("clients", "window_ms"), [(0, 0), (399, 0), (400, 100), (10_000, 2500), (40_000, 10_000), (10**6, 10_000)]
+)
+def test_fetches_are_spread_by_the_number_of_clients(clients: int, window_ms: int) -> None:
+    assert fetch_window_ms(clients) == window_ms

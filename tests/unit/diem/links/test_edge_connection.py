@@ -283,3 +283,15 @@ async def test_silent_web_socket_connections_are_bounded_and_the_oldest_gives_wa
     assert [line["code"] for line in events.of("handshake_refused")] == [0]
     for _, each in [*silent, (reader, writer)]:
         each.close()
+
+
+async def test_the_welcome_says_over_which_time_the_clients_of_the_server_spread_their_fetches(
+    edge: tuple[Edge, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diem.links.edge.FETCHES_PER_S", 4)
+    connections = [await _connect(edge[1]) for _ in range(2)]
+    async with asyncio.timeout(PATIENCE_S):
+        heads = [await reader.readuntil(b"}") + await reader.readuntil(b"}") for reader, _ in connections]
+    assert [b'"fetch_window_ms":%d}' % (250 * clients) in head for clients, head in enumerate(heads, 1)] == [True] * 2
+    for _, writer in connections:
+        writer.close()

@@ -23,6 +23,14 @@ def test_a_subscribe_may_have_the_id_of_the_client() -> None:
     assert orjson.loads(hello)["traffic"] is True
 
 
+def test_a_welcome_has_the_window_of_fetches_where_there_is_one() -> None:
+    for window_ms, found in ((0, None), (250, 250)):
+        hello = messages.welcome(
+            session="", server="", mode="", authenticated=False, subscriptions=1, fetch_window_ms=window_ms
+        )
+        assert orjson.loads(hello).get("fetch_window_ms") == found
+
+
 @pytest.mark.parametrize("client", ["short", "x" * 65, "abc defgh", "abcdefgh\n", 12345678, ["abcdefgh"]])
 def test_an_id_of_another_form_is_refused(client: object) -> None:
     with pytest.raises(MessageError) as caught:

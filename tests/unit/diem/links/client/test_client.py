@@ -74,6 +74,24 @@ async def test_data_is_asked_for_where_it_is_offered_only(server: FakeServer) ->
     assert server.asked_for_data == [None, True, None]
 
 
+@pytest.mark.parametrize(("window_ms", "window_s"), [(None, 0.0), (2500, 2.5), (10**9, 10.0), (-1, 0.0)])
+async def test_what_has_to_be_fetched_comes_with_the_window_of_its_server(
+    server: FakeServer, window_ms: int | None, window_s: float
+) -> None:
+    server.more_welcome = {"data": True} | ({} if window_ms is None else {"fetch_window_ms": window_ms})
+    client = UpdatesClient(server.url, timing=QUICK, data=True)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await eventually(lambda: server.held == {"/a"})
+        await server.update("/a", 3)
+        await server.send({"type": "resync", "endpoints": ["/a"]})
+        await eventually(lambda: len(seen.of("resync")) == 1)
+        await server.send({"type": "update", "endpoint": "/a", "version": 4, "data": dataset("/a", 4)})
+        await eventually(lambda: seen.versions("/a") == [3, 4])
+    windows = [event.fetch_window_s for event in (*seen.of("update"), *seen.of("resync"))]
+    assert windows == [window_s, 0.0, window_s]
+
+
 @pytest.mark.parametrize("data", [True, False])
 async def test_an_update_with_data_is_an_event_unless_data_of_its_version_was(*, data: bool) -> None:
     client = UpdatesClient("ws://127.0.0.1:1/ws", timing=QUICK, data=data)

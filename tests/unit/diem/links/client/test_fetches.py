@@ -1,0 +1,168 @@
+"""Data that does not come with updates: when it is fetched, and by which version."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from diem.errors import DiemError
+from diem.links.client import CompletedEvents, Event
+
+WINDOW_S = 8.0
+
+
+class Service:
+    """A Data Service with one endpoint, whose answers and delays the test releases."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.kept: set[int] = {version}
+        self.requests: list[int | None] = []
+        self.slept: list[float] = []
+        self.awake = asyncio.Event()
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self.fault: DiemError | None = None
+
+    async def fetch(self, name: str, version: int | None) -> Mapping[str, Any] | None:
+        assert name == "/a"
+        self.requests.append(version)
+        answer = self.version if version is None else version if version in self.kept else None
+        await self.answering.wait()
+        if self.fault is not None:
+            raise self.fault
+        return None if answer is None else {"version": answer}
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await self.awake.wait()
+
+
+class Source:
+    """Events as the test sends them."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while (event := await self.queue.get()) is not None:
+            yield event
+
+    async def send(self, *events: Event | None) -> None:
+        for event in events:
+            self.queue.put_nowait(event)
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+def update(version: int, **more: Any) -> Event:
+    return Event("update", "/a", version, fetch_window_s=WINDOW_S, **more)
+
+
+async def rest_of(events: CompletedEvents) -> list[Event]:
+    return [event async for event in events]
+
+
+def versions(events: Sequence[Event]) -> list[tuple[int | None, int | None]]:
+    """Return version and version of the data of the updates."""
+    updates = [event for event in events if event.kind == "update"]
+    return [(event.version, None if event.data is None else event.data["version"]) for event in updates]
+
+
+async def test_the_first_data_is_fetched_at_once_and_later_data_within_the_window() -> None:
+    service, source = Service(1), Source()
+    async with CompletedEvents(aiter(source), service.fetch, service.sleep) as events:
+        await source.send(update(1))
+        assert versions([await anext(events)]) == [(1, 1)]
+        assert service.slept == []
+        service.version, service.kept = 2, {2}
+        await source.send(update(2))
+        (delay_s,) = service.slept
+        assert 0 <= delay_s <= WINDOW_S
+        assert service.requests == [1]
+        service.awake.set()
+        assert versions([await anext(events)]) == [(2, 2)]
+        assert service.requests == [1, 2]
+
+
+async def test_updates_that_arrive_meanwhile_change_the_version_and_not_the_time() -> None:
+    service, source = Service(9), Source()
+    async with CompletedEvents(aiter(source), service.fetch, service.sleep) as events:
+        await source.send(update(1, data={"version": 1}), update(7), update(8), update(9))
+        assert len(service.slept) == 1
+        service.awake.set()
+        await source.send(None)
+        assert versions(await rest_of(events)) == [(9, 9)]  # version 1 was not read meanwhile
+    assert service.requests == [9]
+
+
+async def test_a_version_that_is_not_kept_is_followed_by_the_current_one() -> None:
+    service, source = Service(5), Source()
+    async with CompletedEvents(aiter(source), service.fetch, service.sleep) as events:
+        await source.send(update(4), None)
+        assert versions(await rest_of(events)) == [(5, 5)]
+    assert service.requests == [4, None]
+
+
+@pytest.mark.parametrize(("later", "requests"), [(6, [5, 6]), (5, [5])])
+async def test_what_was_announced_during_a_request_is_fetched_after_it_if_it_is_newer(
+    later: int, requests: list[int]
+) -> None:
+    service, source = Service(5), Source()
+    service.answering.clear()
+    service.awake.set()
+    async with CompletedEvents(aiter(source), service.fetch, service.sleep) as events:
+        await source.send(update(5))
+        await source.send(update(later))
+        service.kept = {5, later}
+        service.answering.set()
+        await source.send(None)
+        assert versions(await rest_of(events))[-1] == (later, later)
+    assert service.requests == requests
+
+
+async def test_after_a_resync_the_current_version_is_fetched_even_during_a_request() -> None:
+    service, source = Service(5), Source()
+    service.answering.clear()
+    service.awake.set()
+    async with CompletedEvents(aiter(source), service.fetch, service.sleep) as events:
+        await source.send(update(5))
+        await source.send(Event("resync", "/a", fetch_window_s=WINDOW_S))
+        service.answering.set()
+        await source.send(None)
+        found = await rest_of(events)
+    assert service.requests == [5, None]
+    assert {event.kind for event in found} == {"resync", "update"}
+
+
+@pytest.mark.parametrize(
+    "end", [update(6, data={"version": 6}), update(6, gone=True), Event("rejected", "/a"), Event("unsubscribed", "/a")]
+)
+async def test_data_that_arrives_or_is_no_longer_wanted_ends_the_fetch(end: Event) -> None:
+    service, source = Service(5), Source()
+    async with CompletedEvents(aiter(source), service.fetch, service.sleep) as events:
+        await source.send(update(1, data={"version": 1}), update(5), end, None)
+        assert (await rest_of(events))[-1] == end
+    assert service.requests == []
+
+
+async def test_a_fetch_that_fails_leaves_the_update_without_data() -> None:
+    service, source = Service(5), Source()
+    service.fault = DiemError("gone for lunch")
+    async with CompletedEvents(aiter(source), service.fetch, service.sleep) as events:
+        await source.send(update(5))
+        assert await anext(events) == Event("error", "/a", message="gone for lunch")
+        assert versions([await anext(events)]) == [(5, None)]
+        service.fault = None
+        await source.send(update(6), None)
+        assert versions(await rest_of(events)) == [(5, 5)]
+
+
+async def test_leaving_ends_all_fetches() -> None:
+    service, source = Service(5), Source()
+    service.answering.clear()
+    async with CompletedEvents(aiter(source), service.fetch, service.sleep):
+        await source.send(update(5))
+        assert service.requests == [5]
+    assert len(asyncio.all_tasks()) == 1

@@ -15,6 +15,7 @@ from typing import Final
 import uvloop
 from websockets.http11 import Request
 
+from diem.links.compression import SHARED_DEFLATE
 from diem.links.edge_connection import is_utf8
 from diem.links.listener import Listener, ServerConnection
 from diem.process.listeners import bind
@@ -27,7 +28,7 @@ class EchoConnection(ServerConnection):
     """Sends every message back."""
 
     def __init__(self) -> None:
-        super().__init__(subprotocols=(), max_size=MAX_MESSAGE_BYTES)
+        super().__init__(subprotocols=(), max_size=MAX_MESSAGE_BYTES, extensions=SHARED_DEFLATE)
 
     def on_request(self, request: Request) -> None:
         self.upgrade(request)

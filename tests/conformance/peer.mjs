@@ -17,7 +17,7 @@ const CONT = 0x0, TEXT = 0x1, BINARY = 0x2, CLOSE = 0x8, PING = 0x9;
 
 /** An open connection with its received messages, in order, and its end. */
 class Peer {
-  constructor(url, protocols = [], options = {}) {
+  constructor(url, protocols = [], options = { perMessageDeflate: false }) {
     this.messages = [];
     this.waiting = [];
     this.socket = new WebSocket(url, protocols, options);
@@ -94,10 +94,27 @@ const limited = { timeout: PATIENCE_MS };
 describe("echo", limited, () => {
   const violation = (...chunks) => provoked(ECHO, [], ...chunks);
 
-  test("no extension is negotiated, though compression is offered", limited, async () => {
-    const peer = await Peer.open(ECHO, [], { perMessageDeflate: true });
-    assert.equal(peer.socket.extensions, "");
-    await peer.end();
+  test("compression is agreed where it is offered, and messages come back whole", limited, async () => {
+    const peer = await Peer.open(ECHO, [], { perMessageDeflate: { threshold: 0 } });
+    assert.equal(peer.socket.extensions, "permessage-deflate");
+    for (const size of [0, 1, 3000, MAX_ECHO_BYTES]) {
+      peer.socket.send("x".repeat(size));
+      assert.equal(await peer.receive(), "x".repeat(size));
+    }
+    peer.socket.send("frag", { fin: false });
+    peer.socket.send("ments", { fin: true });
+    assert.equal(await peer.receive(), "fragments");
+    assert.equal(await peer.end(), 1000);
+  });
+
+  test("a compressed message above the limit is 1009, and a compressed continuation 1002", limited, async () => {
+    const large = await Peer.open(ECHO, [], { perMessageDeflate: { threshold: 0 } });
+    large.socket.send(Buffer.alloc(MAX_ECHO_BYTES + 1));
+    assert.equal((await large.closed).code, 1009);
+    const continued = await Peer.open(ECHO, [], { perMessageDeflate: true });
+    const [first, second] = [[0x4a], [0x04, 0x00]];
+    continued.raw(frame(TEXT, first, { fin: false, rsv: 4 }), frame(CONT, second, { rsv: 4 }));
+    assert.equal((await continued.closed).code, 1002);
   });
 
   for (const size of [0, 1, 125, 126, 127, 65535, 65536, MAX_ECHO_BYTES]) {
@@ -261,8 +278,8 @@ describe("WebSocket server", limited, () => {
     return peer;
   }
 
-  test("the subprotocol is confirmed, and no extension", limited, async () => {
-    const peer = await Peer.open(EDGE, ["other.v9", ...PROTOCOLS], { perMessageDeflate: true });
+  test("the subprotocol is confirmed", limited, async () => {
+    const peer = await Peer.open(EDGE, ["other.v9", ...PROTOCOLS]);
     assert.equal(peer.socket.protocol, "diem.v1.json");
     assert.equal(peer.socket.extensions, "");
     assert.equal(await peer.end(), 1000);

@@ -14,7 +14,7 @@ from tests.support.small import small_system
 
 CLIENT = Path(__file__).parents[2] / "client"
 PEER = Path(__file__).with_name("peer.mjs")
-CASES = 32
+CASES = 33
 
 
 @pytest.mark.takes(5)

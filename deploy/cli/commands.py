@@ -23,7 +23,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "status": ("scale", "status"),
     "data": ("watch", "get", "put", "delete"),
     "backup": ("backup", "restore"),
-    "keys": ("keys",),
+    "keys": ("keys", "tokens"),
     "check": ("check", "topics"),
     "pipeline": ("pipeline",),
     "plan": ("plan",),

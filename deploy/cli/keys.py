@@ -1,4 +1,4 @@
-"""The commands ``diem keys create``, ``list`` and ``revoke``: API keys and write keys of the Data Service."""
+"""The commands ``diem keys`` (API keys and write keys) and ``diem tokens`` (the keys that sign client tokens)."""
 
 import json
 from pathlib import Path
@@ -31,6 +31,10 @@ def register(cli: typer.Typer) -> None:
     group.command("list")(list_command)
     group.command("revoke")(revoke_command)
     cli.add_typer(group, name="keys")
+    tokens = typer.Typer(no_args_is_help=True, help="The keys that sign client tokens.")
+    tokens.command("keys")(signing_keys_command)
+    tokens.command("rotate")(rotate_command)
+    cli.add_typer(tokens, name="tokens")
 
 
 def create_command(
@@ -127,6 +131,46 @@ def revoke_command(
         typer.echo(json.dumps(revoked) if as_json else text)
 
     return run_change(revoke)
+
+
+def signing_keys_command(
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    data: InternalOption = None,
+    key_file: KeyFileOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """List the keys that sign client tokens, without their secrets."""
+
+    async def show() -> None:
+        found = await _service(state_dir, data, key_file).signing_keys()
+        if as_json:
+            typer.echo(json.dumps(found))
+            return
+        table = plain_table("id", "algorithm", "created", "state", "until")
+        for key in found["keys"]:
+            times = (_second(key["created"]), key["state"], _second(key["until"]))
+            table.add_row(key["kid"], key["algorithm"], *times)
+        plain_console().print(table)
+
+    return run_interactive(show)
+
+
+def rotate_command(
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    data: InternalOption = None,
+    key_file: KeyFileOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Replace the key that signs client tokens; tokens of the old one stay valid until they expire."""
+
+    async def rotate() -> None:
+        made = await _service(state_dir, data, key_file).rotate()
+        text = f"key {made['kid']} is published, and signs from {_second(made['until'])}"
+        typer.echo(json.dumps(made) if as_json else text)
+
+    return run_change(rotate)
 
 
 def _service(state_dir: Path, url: str | None, key_file: Path | None) -> KeyService:

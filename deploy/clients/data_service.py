@@ -22,6 +22,7 @@ from diem.process.tls import client_context, pinned_context
 TIMEOUT_S: Final = 10.0
 MEDIA_TYPES: Final = {"json": "application/json", "csv": "text/csv"}
 KEYS_PATH: Final = "/v1/keys"
+SIGNING_KEYS_PATH: Final = "/v1/keys/signing"
 TOKENS_PATH: Final = "/v1/tokens"
 INTERNAL_FORM: Final = "http(s)://host:port of an internal listener"
 
@@ -243,7 +244,7 @@ class DataService:
 
 
 class KeyService:
-    """The API keys and write keys of one Data Service, on its internal listener (docs/access.md section 3).
+    """The keys that one Data Service administers, on its internal listener (docs/access.md section 3).
 
     Every method raises ``DataServiceUnavailable`` without an answer, and ``ServiceRefused`` for an error answer.
     """
@@ -265,6 +266,14 @@ class KeyService:
         if not (key_id.isascii() and key_id.isalnum()):
             raise ServiceRefused("the Data Service", 404, "there is no API key with this id")
         return await self._request("DELETE", f"{KEYS_PATH}/{key_id}")
+
+    async def signing_keys(self) -> dict[str, Any]:
+        """Return the keys that sign client tokens, the oldest first."""
+        return await self._request("GET", SIGNING_KEYS_PATH)
+
+    async def rotate(self) -> dict[str, Any]:
+        """Create a key that will sign client tokens, and return it without its secret."""
+        return await self._request("POST", SIGNING_KEYS_PATH)
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  # httpx's own
         reply = await self._service.request(method, path, **options)

@@ -1,20 +1,24 @@
 """Keys that sign client tokens: files in a directory, of which the newest signs, read again while the service runs.
 
 A file ``<kid>.key`` is a key file like the others (mode 0600, see :mod:`diem.process.auth`); the Ed25519 key pair is
-derived from its text. To rotate, add a file. The new key is published at once and signs a minute later, when every
-verifier has it; the old one stays published until its last token has expired. To withdraw all tokens of a key, remove
-its file. A rotation needs no restart, and no state but the times of the files.
+derived from its text. A rotation adds a file. The new key is published at once and signs a minute later, when every
+verifier has it; the old one stays published until its last token has expired, and its file is removed another hour
+later. To withdraw all tokens of a key, remove its file. A rotation needs no restart, and no state but the times of the
+files.
 """
 
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
+from diem.errors import DiemError
 from diem.process.auth import BadKeyFile, SharedKey, foreign_owner
 from diem.process.clock import Clock
 from diem.tokens.key_set import TokenKey
@@ -29,6 +33,9 @@ PUBLISHED_BEFORE_USE_S: Final = 60.0
 """A new key signs after so long: verifiers poll the public keys every 20 s."""
 RETIRED_AFTER_S: Final = MAX_TOKEN_S + 2 * LEEWAY_S
 """A key is no longer published so long after its successor began to sign."""
+REMOVED_AFTER_S: Final = 3600.0
+"""The file of a retired key is removed so much later, by the monotonic clock: a wall clock that is ahead for a while
+retires keys too early, and must not destroy them."""
 MAX_FILES: Final = 16
 """Most key files; a directory with more is refused."""
 _CHECK_EVERY_S: Final = 2.0
@@ -36,6 +43,25 @@ _KID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DERIVATION: Final = b"DIEM client tokens: Ed25519 private key"
 
 _logger = structlog.get_logger(__name__)
+
+
+class TooManySigningKeys(DiemError):
+    """A rotation would need more files than a directory may have."""
+
+    def __str__(self) -> str:
+        return f"there are {MAX_FILES} signing keys already: wait until old ones are retired, or remove their files"
+
+
+class SigningState(StrEnum):
+    """What a key is used for."""
+
+    PUBLISHED = "published"
+    """Verifiers are reading it; it does not sign yet."""
+    SIGNING = "signing"
+    VERIFYING = "verifying"
+    """Tokens that it signed are still valid."""
+    RETIRED = "retired"
+    """Nothing: its file will be removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +73,15 @@ class SigningKey:
     public: TokenKey
     created_s: float
     """Unix time at which the file was made or last changed."""
+
+
+class SigningKeyStatus(NamedTuple):
+    """A key and its state."""
+
+    key: SigningKey
+    state: SigningState
+    until_s: float | None
+    """Unix time at which the state ends; None: not before the next rotation, or soon."""
 
 
 class SigningKeys:
@@ -66,6 +101,9 @@ class SigningKeys:
         """The oldest first."""
         self._published: tuple[SigningKey, ...] = ()
         """The last answer of :meth:`published`."""
+        self._retired: tuple[SigningKey, ...] = ()
+        self._retired_at = clock.monotonic()
+        """Monotonic time since which these keys are retired."""
         self._failed = ""
 
     def load(self) -> None:
@@ -81,8 +119,7 @@ class SigningKeys:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_directory(self._directory)
             if not _files(self._directory):
-                now = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
-                SharedKey.create(self._directory / f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}{SUFFIX}")
+                self._create(self._directory)
             self._read()
         except OSError as error:
             raise BadKeyFile(self._directory, error.strerror or str(error)) from error
@@ -96,11 +133,83 @@ class SigningKeys:
     def published(self) -> tuple[SigningKey, ...]:
         """Return the keys whose tokens are valid, the oldest first; the same object as before if they are the same."""
         self._refresh()
-        retired_since = self._now_s() - RETIRED_AFTER_S - PUBLISHED_BEFORE_USE_S
-        retired = sum(successor.created_s <= retired_since for successor in self._keys[1:])
-        if self._keys[retired:] != self._published:
-            self._published = self._keys[retired:]
+        published = self._keys[self._count_retired() :]
+        if published != self._published:
+            self._published = published
         return self._published
+
+    def status(self) -> list[SigningKeyStatus]:
+        """Return all keys with their states, the oldest first."""
+        signing, retired = self.signing(), self._count_retired()
+        states = []
+        for at, (key, successor) in enumerate(zip(self._keys, (*self._keys[1:], None), strict=True)):
+            ends_s = None if successor is None else successor.created_s + PUBLISHED_BEFORE_USE_S
+            if at < retired:
+                found = SigningKeyStatus(key, SigningState.RETIRED, None)
+            elif key is signing:
+                found = SigningKeyStatus(key, SigningState.SIGNING, ends_s)
+            elif _age(key) > _age(signing):
+                found = SigningKeyStatus(key, SigningState.PUBLISHED, key.created_s + PUBLISHED_BEFORE_USE_S)
+            else:
+                found = SigningKeyStatus(key, SigningState.VERIFYING, ends_s and ends_s + RETIRED_AFTER_S)
+            states.append(found)
+        return states
+
+    def rotate(self) -> SigningKey:
+        """Create a key that is published now, and signs in :data:`PUBLISHED_BEFORE_USE_S`; return it.
+
+        Raises:
+            TooManySigningKeys: there are :data:`MAX_FILES` keys that are not retired.
+            BadKeyFile: the directory cannot be read or written, or a file in it is not a key.
+        """
+        if self._directory is None:
+            raise BadKeyFile(Path("memory"), "a key in memory is not replaced")
+        try:
+            _check_directory(self._directory)
+            self._read()
+            if len(self._keys) >= MAX_FILES:
+                self._remove(self._keys[: self._count_retired()])
+                self._read()
+            if len(self._keys) >= MAX_FILES:
+                raise TooManySigningKeys
+            kid = self._create(self._directory)
+            self._read()
+        except OSError as error:
+            raise BadKeyFile(self._directory, error.strerror or str(error)) from error
+        return next(key for key in self._keys if key.kid == kid)
+
+    def _create(self, directory: Path) -> str:
+        """Write a new key; return its id."""
+        now = datetime.fromtimestamp(self._now_s(), UTC)
+        kid = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+        SharedKey.create(directory / f"{kid}{SUFFIX}")
+        return kid
+
+    def _count_retired(self) -> int:
+        """Return how many keys are no longer published; these are the oldest."""
+        retired_since = self._now_s() - RETIRED_AFTER_S - PUBLISHED_BEFORE_USE_S
+        return sum(successor.created_s <= retired_since for successor in self._keys[1:])
+
+    def _remove_retired(self, now: float) -> None:
+        """Remove the files of keys that are retired for long."""
+        retired = self._keys[: self._count_retired()]
+        if retired != self._retired:
+            self._retired, self._retired_at = retired, now
+        elif retired and now - self._retired_at >= REMOVED_AFTER_S:
+            self._retired_at = now  # where that fails, it is tried again an hour later
+            self._remove(retired)
+
+    def _remove(self, keys: Sequence[SigningKey]) -> None:
+        if self._directory is None or not keys:
+            return
+        kids = [key.kid for key in keys]
+        try:
+            for kid in kids:
+                (self._directory / f"{kid}{SUFFIX}").unlink(missing_ok=True)
+        except OSError as error:
+            _logger.warning("retired keys for client tokens not removed", kids=kids, error=str(error))
+        else:
+            _logger.info("retired keys for client tokens removed", kids=kids)
 
     def _refresh(self) -> None:
         """Read the files again if they changed; faulty ones are logged, and the keys before them are kept."""
@@ -113,6 +222,7 @@ class SigningKeys:
         try:
             _check_directory(self._directory)
             self._read()
+            self._remove_retired(now)
         except (BadKeyFile, OSError) as error:
             if str(error) != self._failed:
                 self._failed = str(error)

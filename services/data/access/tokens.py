@@ -156,6 +156,11 @@ class Tokens:
             raise TokenRevoked
         return claims, key
 
+    @property
+    def signing(self) -> SigningKeys:
+        """The keys that sign."""
+        return self._signing
+
     def document(self) -> KeyDocument:
         """Return the public keys, and the API keys that were revoked within the last hour.
 

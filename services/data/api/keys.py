@@ -1,4 +1,4 @@
-"""Administration of API keys and write keys, behind the internal listener (docs/access.md section 3)."""
+"""Administration of API keys, write keys and signing keys, behind the internal listener (docs/access.md section 3)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
@@ -19,12 +19,17 @@ from diem.protocol.update import iso
 from services.data.access.access import Access
 from services.data.access.keys import MAX_NAME, MAX_PREFIXES, Key, WriteTerms, is_id, is_name
 from services.data.access.plans import DAY_S, MAX_PER_MINUTE
+from services.data.access.signing import SigningKeyStatus
 from services.data.api import problems
 from services.data.errors import InvalidDataset, MalformedBody
 
 PREFIX: Final = "/v1/keys"
+SIGNING: Final = "/signing"
+"""Path below :data:`PREFIX` of the keys that sign client tokens; no id of another key."""
 MAX_BODY_BYTES: Final = 32 * 1024
 MAX_LIFETIME_S: Final = 10 * 366 * DAY_S
+SIGNING_KEY: Final = "client tokens"
+"""Name of signing keys in the log."""
 _FIELDS: Final = frozenset({"name", "plan", "lifetime_seconds", "writes", "prefixes", "per_minute"})
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -56,11 +61,27 @@ def keys_app(access: Access) -> Starlette:
         _audit(SecurityEvent.KEY_REVOKED, request, key)
         return _reply(entry(key))
 
+    async def all_signing(_request: Request) -> Response:
+        return _reply({"keys": [_signing_entry(each) for each in access.tokens.signing.status()]})
+
+    async def rotate(request: Request) -> Response:
+        made = access.tokens.signing.rotate()
+        address = client_address(request.scope) or UNIX_PEER
+        security_log.audit(SecurityEvent.KEY_CREATED, address=address, key_id=made.kid, key_name=SIGNING_KEY)
+        entry = next(each for each in access.tokens.signing.status() if each.key is made)
+        return _reply(_signing_entry(entry), 201)
+
     def route(path: str, handler: Handler, method: str) -> Route:
         return Route(PREFIX + path, handler, methods=[method])
 
     return Starlette(
-        routes=[route("", create, "POST"), route("", all_, "GET"), route("/{key_id}", revoke, "DELETE")],
+        routes=[
+            route("", create, "POST"),
+            route("", all_, "GET"),
+            route(SIGNING, all_signing, "GET"),
+            route(SIGNING, rotate, "POST"),
+            route("/{key_id}", revoke, "DELETE"),
+        ],
         exception_handlers={
             DiemError: problems.on_data_error,
             HTTPException: on_http_error,
@@ -151,6 +172,16 @@ def _entry(key: Key, last_used_ms: int | None) -> dict[str, Any]:
         "writes": key.writes,
     }
     return {**shown, "prefixes": key.prefixes, "per_minute": key.per_minute} if key.writes else shown
+
+
+def _signing_entry(status: SigningKeyStatus) -> dict[str, Any]:
+    return {
+        "kid": status.key.kid,
+        "algorithm": status.key.public.algorithm,
+        "created": iso(int(status.key.created_s * 1000)),
+        "state": status.state,
+        "until": None if status.until_s is None else iso(int(status.until_s * 1000)),
+    }
 
 
 def _time(time_ms: int | None) -> str | None:

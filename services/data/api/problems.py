@@ -8,11 +8,13 @@ from starlette.responses import Response
 
 from diem.errors import DiemError
 from diem.links.rest import BodyTooLarge, problem
+from diem.process.auth import BadKeyFile
 from diem.protocol.endpoints import BadName
 from services.data import errors
 from services.data.access.access import UnknownPlan
 from services.data.access.keys import TooManyKeys
 from services.data.access.quota import QuotaDecision, QuotaReason
+from services.data.access.signing import TooManySigningKeys
 from services.data.access.tokens import PrefixNotInPlan, TokenTooLarge
 from services.data.access.write_access import WriteReason, WriteRefusal
 
@@ -32,6 +34,8 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (PrefixNotInPlan, 403, "not_in_plan"),
     (TokenTooLarge, 422, "token_too_large"),
     (TooManyKeys, 409, "too_many_keys"),
+    (TooManySigningKeys, 409, "too_many_keys"),
+    (BadKeyFile, 503, "bad_key_file"),
     (errors.StoreUnavailable, 503, ""),
 )
 

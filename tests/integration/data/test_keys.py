@@ -60,11 +60,11 @@ async def statuses(process: DataProcess, key: str, clients: int, times: int) -> 
     return Counter(status for found in await asyncio.gather(*(one() for _ in range(clients))) for status in found)
 
 
-async def diem(state_dir: Path, process: DataProcess, *arguments: str) -> tuple[int, str, str]:
-    """Run `diem keys ...`."""
+async def diem(state_dir: Path, process: DataProcess, *arguments: str, group: str = "keys") -> tuple[int, str, str]:
+    """Run `diem keys ...`, or a command of another group."""
     options = ("--state-dir", str(state_dir), "--data", process.internal)
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy", "keys", *arguments, *options),
+        *(sys.executable, "-m", "deploy", group, *arguments, *options),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

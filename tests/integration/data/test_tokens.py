@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -93,11 +94,15 @@ async def test_tokens_outlive_a_restart_and_a_rotation(tmp_path: Path) -> None:
         await process.end(signal.SIGKILL)
     async with serving(state, config=PLANS) as process, following(process) as verifier:
         await accepted(verifier, first)
-        SharedKey.create(state / "token-keys" / "next.key")
+        code, out, err = await diem(state, process, "rotate", "--json", group="tokens")
+        assert code == 0, err
+        made = json.loads(out)
+        code, out, err = await diem(state, process, "keys", group="tokens")
+        assert [line.split()[3] for line in out.splitlines()[1:]] == ["signing", "published"], err
         async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient(base_url=process.url) as http:
             while True:
                 kids = [jwk["kid"] for jwk in (await http.get("/v1/tokens/keys")).json()["keys"]]
-                if kids[1:] == ["next"]:
+                if kids[1:] == [made["kid"]]:
                     break
                 await asyncio.sleep(0.05)
         await accepted(verifier, first)

@@ -1,4 +1,4 @@
-"""Client tokens under `diem up`: issued for an API key, accepted by the edge, and void when the key is revoked."""
+"""Client tokens under `diem up`: issued for an API key, accepted by the edge, also over a rotation, and revoked."""
 
 import asyncio
 import json
@@ -43,6 +43,14 @@ async def test_token_of_an_api_key_opens_its_endpoints_until_the_key_is_revoked(
                 reply = json.loads(await client.recv())
             assert reply["endpoints"].keys() == {"/dam/a"}
             assert reply["rejected"]["/load/a"]["code"] == "forbidden"
+            # The client keeps its connection while the key that signed its token is replaced.
+            code, out, err = await diem("tokens", "rotate", "--json", cwd=tmp_path)
+            assert (code, json.loads(out)["state"]) == (0, "published"), err
+            await running.until_status(lambda status: _knows_keys(status["websocket-1"]["report"], 2))
+            await client.send('{"type":"subscribe","id":2,"endpoints":{"/dam/b":null}}')
+            while (reply := json.loads(await client.recv()))["type"] != "subscribed":
+                pass
+            assert reply["endpoints"].keys() == {"/dam/b"}
             code, _, err = await diem("keys", "revoke", key["id"], cwd=tmp_path)
             assert code == 0, err
             async with asyncio.timeout(max(60, PATIENCE_S)):
@@ -54,5 +62,5 @@ async def test_token_of_an_api_key_opens_its_endpoints_until_the_key_is_revoked(
                     assert error.rcvd.code == 4503
 
 
-def _knows_keys(report: dict[str, dict[str, object]] | None) -> bool:
-    return bool((report or {}).get("tokens", {}).get("keys"))
+def _knows_keys(report: dict[str, dict[str, object]] | None, count: int = 1) -> bool:
+    return (report or {}).get("tokens", {}).get("keys") == count

@@ -1,14 +1,28 @@
 """Keys that sign tokens: files, rotation without a restart, faults."""
 
 import os
+from collections import deque
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from diem.process.auth import BadKeyFile, SharedKey
 from diem.process.clock import ManualClock
+from diem.tokens.key_set import parse_key_set
+from diem.tokens.verifier import Verifier
 from services.data.access import signing
-from services.data.access.signing import MAX_FILES, PUBLISHED_BEFORE_USE_S, RETIRED_AFTER_S, SigningKeys
+from services.data.access.keys import ApiKeys, new_key
+from services.data.access.plans import AccessPlan
+from services.data.access.signing import (
+    MAX_FILES,
+    PUBLISHED_BEFORE_USE_S,
+    REMOVED_AFTER_S,
+    RETIRED_AFTER_S,
+    SigningKeys,
+    TooManySigningKeys,
+)
+from services.data.access.tokens import IssuedToken, TokenRequest, Tokens
 from tests.support.file_owners import give_away, needs_root
 
 
@@ -109,6 +123,110 @@ def test_a_removed_file_withdraws_its_key_at_once(bench: Bench) -> None:
     assert kids(keys) == ["new"]
     # It signs though verifiers may not have it yet: there is no other.
     assert keys.signing().kid == "new"
+
+
+def states(keys: SigningKeys) -> list[tuple[str, str, float | None]]:
+    return [(each.key.kid, each.state.value, each.until_s) for each in keys.status()]
+
+
+def test_a_rotation_is_visible_from_the_first_second_to_the_removal_of_the_file(bench: Bench) -> None:
+    keys = bench.keys()
+    old = keys.signing().kid
+    assert states(keys) == [(old, "signing", None)]
+    bench.clock.advance(3600)
+    signs_at = bench.now + PUBLISHED_BEFORE_USE_S
+    new = keys.rotate().kid
+    # Without any delay for the next look at the files.
+    assert states(keys) == [(old, "signing", signs_at), (new, "published", signs_at)]
+    assert kids(keys) == [old, new]
+    bench.clock.advance(PUBLISHED_BEFORE_USE_S)
+    assert states(keys) == [(old, "verifying", signs_at + RETIRED_AFTER_S), (new, "signing", None)]
+    bench.clock.advance(RETIRED_AFTER_S)
+    assert states(keys) == [(old, "retired", None), (new, "signing", None)]
+    assert kids(keys) == [new]
+    bench.clock.advance(REMOVED_AFTER_S - 2)
+    assert states(keys) == [(old, "retired", None), (new, "signing", None)]
+    bench.clock.advance(2)
+    assert kids(keys) == [new]
+    assert [path.stem for path in bench.directory.iterdir()] == [new]
+    bench.clock.advance(2)
+    assert states(keys) == [(new, "signing", None)]
+
+
+def test_a_wall_clock_that_is_ahead_for_a_while_removes_no_key(bench: Bench) -> None:
+    keys = bench.keys()
+    old = keys.signing().kid
+    bench.clock.advance(3600)
+    new = keys.rotate().kid
+    bench.clock.step_wall(365 * 86_400)
+    bench.clock.advance(REMOVED_AFTER_S - 2)
+    assert kids(keys) == [new]
+    bench.clock.step_wall(-365 * 86_400 - REMOVED_AFTER_S)
+    bench.clock.advance(3)
+    assert kids(keys) == [old, new]
+    assert len(list(bench.directory.iterdir())) == 2
+
+
+def test_a_rotation_makes_room_by_removing_retired_keys_only(bench: Bench) -> None:
+    keys = bench.keys()
+    bench.clock.advance(3600)
+    made = [keys.rotate().kid for _ in range(MAX_FILES - 1)]
+    with pytest.raises(TooManySigningKeys):
+        keys.rotate()
+    assert len(list(bench.directory.iterdir())) == MAX_FILES
+    bench.clock.advance(PUBLISHED_BEFORE_USE_S + RETIRED_AFTER_S)
+    newest = keys.rotate().kid
+    signs = keys.signing().kid
+    assert signs in made
+    assert kids(keys) == [signs, newest]
+    assert {path.stem for path in bench.directory.iterdir()} == {signs, newest}
+
+
+def test_a_retired_key_that_cannot_be_removed_is_only_reported(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = bench.keys()
+    bench.clock.advance(3600)
+    new = keys.rotate().kid
+    bench.clock.advance(PUBLISHED_BEFORE_USE_S + RETIRED_AFTER_S)
+    assert kids(keys) == [new]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(30, "Read-only file system")
+
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(Path, "unlink", refuse)
+        bench.clock.advance(REMOVED_AFTER_S)
+        assert kids(keys) == [new]
+        bench.clock.advance(REMOVED_AFTER_S - 2)
+        assert kids(keys) == [new]
+    assert [line["event"] for line in logs] == ["retired keys for client tokens not removed"]
+    bench.clock.advance(2)
+    assert kids(keys) == [new]
+    assert [path.stem for path in bench.directory.iterdir()] == [new]
+
+
+async def test_no_token_is_refused_by_an_edge_during_rotations(bench: Bench) -> None:
+    keys = bench.keys()
+    api_key, _ = new_key("a test", "p", bench.clock.wall_ms())
+    tokens, plan = Tokens(ApiKeys([api_key]), keys, bench.clock), AccessPlan("p")
+    bench.clock.advance(3600)
+    edge = Verifier()
+    valid: deque[IssuedToken] = deque()
+    signed_by: list[str] = []
+    for second in range(0, int(2 * RETIRED_AFTER_S) + 600, 10):
+        # An edge that polls as rarely as any, each time just before a rotation.
+        if second % 20 == 0:
+            edge.replace_keys(parse_key_set(tokens.document().body, secrets=False).keys)
+        if second in {600, 640}:
+            keys.rotate()
+        valid.append(await tokens.mint(api_key, plan, TokenRequest()))
+        while valid[0].expires < bench.now:
+            valid.popleft()
+        claims = [edge.verify(each.token, bench.now) for each in valid]
+        signed_by.append(claims[-1].signed_by.kid if claims[-1].signed_by is not None else "")
+        assert (await tokens.verify(valid[0].token))[1] is api_key
+        bench.clock.advance(10)
+    assert list(dict.fromkeys(signed_by)) == [each.key.kid for each in keys.status()]
+    assert len(kids(keys)) == 1
 
 
 def test_faults_while_running_keep_the_keys_that_were_read(bench: Bench) -> None:

@@ -6,7 +6,6 @@ docs/protocol.md section 1 has the close code of every limit, docs/reliability.m
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from secrets import token_bytes
 from typing import Final, cast
 
@@ -250,7 +249,7 @@ class EdgeConnection(ServerConnection):
             request = self._permit(request, self.claims)
         elif request.data and not self._anonymous_data:
             # Still subscribed, to updates without data, which the client fetches by the rules of the Data Service.
-            request = replace(request, data=False)
+            request = request._replace(data=False)
         self._edge.service.subscribe(self, request)
 
     def _permit(self, request: messages.Subscribe, claims: Claims) -> messages.Subscribe:
@@ -273,7 +272,7 @@ class EdgeConnection(ServerConnection):
                 code=ErrorCode.FORBIDDEN,
                 detail="subscribe",
             )
-        return replace(request, endpoints=covered, rejected=rejected)
+        return request._replace(endpoints=covered, rejected=rejected)
 
     def _authenticate(self, request: messages.Auth) -> None:
         """Take over the rights of a token: end the subscriptions that it does not cover, then confirm."""

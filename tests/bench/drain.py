@@ -100,11 +100,18 @@ class Probe:
         self._arrived = asyncio.Event()
         self.versions: dict[str, int] = {}
         self.updates = 0
+        self.with_data = 0
+        """Number of updates that carried data."""
         self.faults: list[str] = []
 
-    async def subscribe(self, *endpoints: str) -> None:
-        message = {"type": "subscribe", "id": 1, "endpoints": dict.fromkeys(endpoints)}
+    async def subscribe(self, *endpoints: str, data: bool = False) -> None:
+        message: dict[str, object] = {"type": "subscribe", "id": 1, "endpoints": dict.fromkeys(endpoints)}
+        if data:
+            message["data"] = True
         await self._connection.send(orjson.dumps(message), text=True)
+
+    async def authenticate(self, token: str) -> None:
+        await self._connection.send(orjson.dumps({"type": "auth", "id": 0, "token": token}), text=True)
 
     async def read(self) -> None:
         async for frame in self._connection:
@@ -115,6 +122,7 @@ class Probe:
                     self.faults.append(f"{endpoint}: {version} after {self.versions[endpoint]}")
                 self.versions[endpoint] = version
                 self.updates += 1
+                self.with_data += "data" in message
                 self._arrived.set()
 
     async def reach(self, endpoint: str, version: int) -> None:

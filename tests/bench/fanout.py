@@ -125,10 +125,18 @@ class Bench:
         directory.mkdir()
         cores = (self._core, self._other)
         kib = await phases.memory(directory, self._drain, cores, self.plan.idle_clients)
+        for name, data in (("authenticated", False), ("authenticated_data", True)):
+            with_token = directory / name
+            with_token.mkdir()
+            kib[name] = await phases.memory_with_token(
+                with_token, self._drain, cores, self.plan.idle_clients, data=data
+            )
         self.figures["memory"] = kib
         self.goals += [
             Goal("memory of an idle connection", "KiB", 6.0, kib["idle"]),
             Goal("memory of a connection with 10 subscriptions", "KiB", 8.0, kib["subscribed"]),
+            Goal("memory of an authenticated connection with 10 subscriptions", "KiB", 8.0, kib["authenticated"]),
+            Goal("memory of the same with data in updates", "KiB", 8.0, kib["authenticated_data"]),
             Goal("memory held for a client that does not read", "KiB", 64 + len(phases.FILL) * 128 / 1024, kib["held"]),
         ]
 

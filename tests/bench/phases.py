@@ -2,6 +2,7 @@
 
 import asyncio
 import statistics
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from tests.bench.drain import Drain, Lost, draining, probing
 from tests.bench.figures import Figure, figure
 from tests.bench.procfs import rss_kib
 from tests.bench.servers import SETTLE, Block, Diem, Server, Target, diem, measured
+from tests.support.tokens import Issuer, key_set
 
 HOT = [f"/bench/hot/{number}" for number in range(8)]
 FILL = [f"/bench/fill/{number}" for number in range(50)]
@@ -18,13 +20,15 @@ MARKER = "/bench/marker"
 CATALOGUE = [f"/bench/catalogue/{number}" for number in range(200)]
 QUIET = [*FILL, HOT[0]]
 QUIET_CLIENTS = 10
+DATA_BYTES = 1024
 STALLED_CLIENTS = 50
 
 
-def subscribe(*endpoints: str) -> str:
+def subscribe(*endpoints: str, data: bool = False) -> str:
     """A request."""
     names = ",".join(f'"{endpoint}":null' for endpoint in endpoints)
-    return f'{{"type":"subscribe","id":1,"endpoints":{{{names}}}}}'
+    more = ',"data":true' if data else ""
+    return f'{{"type":"subscribe","id":1,"endpoints":{{{names}}}{more}}}'
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,36 @@ async def memory(
         "subscribed": (subscribed - empty) / clients,
         "held": held / STALLED_CLIENTS,
     }
+
+
+async def memory_with_token(
+    directory: Path, program: Path, cores: tuple[int | None, int | None], clients: int, *, data: bool
+) -> float:
+    """Measure KiB per connection of a new server, each with a token of a user of its own and 10 subscriptions of 200.
+
+    ``data``: they ask for data, and every update carries :data:`DATA_BYTES` of it.
+    """
+    issuer, keys = Issuer(), directory / "keys.json"
+    keys.write_bytes(key_set(issuer))
+    now = time.time()
+    tokens = [issuer.token(now, sub=f"user {number}", prefixes=["/bench"]) for number in range(clients)]
+    async with diem(directory, core=cores[0], more={"DIEM_WEBSOCKET_TOKEN_KEYS": f'["{keys}"]'}) as server:
+        server.feed.put(*CATALOGUE, size=DATA_BYTES if data else None)
+        async with probing(server.port) as probe:
+            # The process has what all connections share, as the library that verifies, before the first is measured.
+            await probe.authenticate(issuer.token(now, sub="probe", prefixes=["/bench"]))
+            await probe.subscribe(*CATALOGUE[:10], data=data)
+            await probe.reach(CATALOGUE[9], 1)
+            if bool(probe.with_data) != data:
+                raise Lost(f"{probe.with_data} updates carried data")
+        empty = await _settled(server.pid)
+        async with draining(program, server.port, clients, net=1, core=cores[1]) as drain:
+            for number, token in enumerate(tokens):
+                drain.send(number, f'{{"type":"auth","id":0,"token":"{token}"}}')
+                mine = (CATALOGUE[(7 * number + 3 * i) % 200] for i in range(10))
+                drain.send(number, subscribe(*mine, data=data))
+            await drain.reach(replies=clients, updates=10 * clients)
+            return (await _settled(server.pid) - empty) / clients
 
 
 async def _block(server: Server, quiet: Drain) -> None:

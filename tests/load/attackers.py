@@ -303,6 +303,8 @@ def _forged(endpoints: Sequence[str], random: Random) -> list[tuple[bytes, int]]
     """Return messages with forged names, and other bad input, with their opcodes."""
     here = random.choice(endpoints)
     names = [f"{here}/..", f"{here}//", here[1:], f"{here}\\u0000", f"{here}%2e", "/" + "x" * 300, f"{here}\u202e", ""]
+    # Well-formed: one that exists, mostly not covered by the token, and one that does not exist.
+    names += [here, "/load-test/none"]
     subscribe = [{"type": "subscribe", "id": n, "endpoints": {name: None}} for n, name in enumerate(names)]
     more = [
         {"type": "subscribe", "id": 1, "endpoints": dict.fromkeys(f"/n/{n}" for n in range(101))},

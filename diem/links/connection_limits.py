@@ -6,6 +6,7 @@ fills its own pool and is answered 503, and never takes the connections of privi
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,10 @@ EVICTION_CANDIDATES: Final = 8
 REQUESTS_PER_TURN: Final = 16
 """Requests begun in one turn, some milliseconds of work: what takes many turns makes progress."""
 HEAD_START_S: Final = 0.05
-"""Time for which no reads begin once a privileged request has: a commit takes some fifty turns, and another thread that
-each busy turn keeps waiting."""
+"""Time for which no reads begin once a write has: a commit takes some fifty turns, and another thread that each busy
+turn keeps waiting."""
 READS_BESIDE_WRITES: Final = 1
-"""Reads begun in one turn after that, while privileged requests are being answered."""
+"""Reads begun in one turn after that, while writes are in progress."""
 
 
 class LimitedConnection(Protocol):
@@ -186,8 +187,6 @@ class ConnectionLimiter(Generic[C]):
         self.privileged = Pool[C](limits.privileged, lambda _address: None)
         self.refused: dict[AdmissionResult, int] = {AdmissionResult.ADDRESS_LIMIT: 0, AdmissionResult.PROCESS_FULL: 0}
         """Refused connections and requests by reason."""
-        self._privileged_since = 0.0
-        """When the first of the privileged requests began that are being answered."""
 
     def __len__(self) -> int:
         return len(self.pending) + len(self.readers) + len(self.privileged)
@@ -206,11 +205,8 @@ class ConnectionLimiter(Generic[C]):
 
         One connection may carry requests of both kinds in turn, as those of a proxy do.
         """
-        if privileged:
-            if not self.privileged.busy:
-                self._privileged_since = now
-            if self._transfer(connection, self.privileged, address, now) is None:
-                return None
+        if privileged and self._transfer(connection, self.privileged, address, now) is None:
+            return None
         verdict = self._transfer(connection, self.readers, address, now)
         if verdict is not None:
             self.refused[verdict] += 1
@@ -225,12 +221,6 @@ class ConnectionLimiter(Generic[C]):
             return False
         self.readers.set_idle(connection, now)
         return True
-
-    def reads_per_turn(self, now: float) -> int:
-        """Return how many reads may begin in a turn of the loop at ``now``; 0: none yet."""
-        if not self.privileged.busy:
-            return REQUESTS_PER_TURN
-        return 0 if now - self._privileged_since < HEAD_START_S else READS_BESIDE_WRITES
 
     def answered(self, connection: C, now: float) -> None:
         """Mark a connection as idle: the response has been written."""
@@ -261,6 +251,26 @@ class ReadyConnection(Protocol):
     def process_received(self) -> None:
         """Process the received data."""
         ...
+
+
+class ReadsPerTurn:
+    """How many reads may begin in a turn of the event loop: few while ``is_writing``, and none when that begins."""
+
+    def __init__(self, is_writing: Callable[[], bool]) -> None:
+        self._is_writing = is_writing
+        self._since = -math.inf
+        """When the writes began that are in progress."""
+        self._last_turn = -math.inf
+
+    def __call__(self, now: float) -> int:
+        """Return the number for the turn at ``now``, monotonic seconds that never decrease; 0: none yet."""
+        if not self._is_writing():
+            self._since = math.inf
+            return REQUESTS_PER_TURN
+        if now - self._last_turn > HEAD_START_S or self._since > now:
+            self._since = now
+        self._last_turn = now
+        return 0 if now - self._since < HEAD_START_S else READS_BESIDE_WRITES
 
 
 PAUSE_S: Final = 0.001

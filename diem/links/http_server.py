@@ -19,7 +19,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from diem.links import fast_path as fast
-from diem.links.connection_limits import ConnectionLimiter, ConnectionLimits, RequestTurns, turns_of_loop
+from diem.links.connection_limits import (
+    ConnectionLimiter,
+    ConnectionLimits,
+    ReadsPerTurn,
+    RequestTurns,
+    turns_of_loop,
+)
 from diem.links.fast_path import FastPath, ServerFields
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
@@ -376,6 +382,7 @@ def make_server(
     tls: ServerTls | None = None,
     handshakes: HandshakeLimits | None = None,
     fast_path: FastPath | None = None,
+    is_writing: Callable[[], bool] = lambda: False,
 ) -> HttpServer:
     """Return the server of a public listener.
 
@@ -388,12 +395,15 @@ def make_server(
         tls: the certificate of the listener; None: requests are not encrypted.
         handshakes: of TLS, of one address; None: the usual ones.
         fast_path: answers plain reads before the application is asked.
+        is_writing: returns whether other writes than those of privileged requests are in progress, for which reads
+            make room as well.
     """
     # The process logs start and end; uvicorn's warnings are about malformed requests, which could fill a disk.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     limits = _within_open_files(limits)
     limiter = ConnectionLimiter[TimedProtocol](limits)
-    turns = (turns_of_loop(limiter.reads_per_turn), turns_of_loop())
+    reads_per_turn = ReadsPerTurn(lambda: limiter.privileged.busy > 0 or is_writing())
+    turns = (turns_of_loop(reads_per_turn), turns_of_loop())
     addresses = ClientAddresses(trusted_proxies)
     fast_reads = None if fast_path is None else FastReads(fast_path, addresses)
     protocol = partial(TimedProtocol, limiter=limiter, turns=turns, privileged=privileged, fast_reads=fast_reads)

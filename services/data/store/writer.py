@@ -101,6 +101,8 @@ class Writer:
         self._observers = (retention, *observers)
         self._queue: deque[PendingWrite] = deque()
         self._queued_bytes = 0
+        self.in_progress = 0
+        """Writes that wait for their commit."""
         self._group: list[PendingWrite] = []
         """The writes of the current transaction, or of the last one."""
         self._cursor: Cursor | None = None
@@ -151,7 +153,11 @@ class Writer:
         self._queue.append(pending)
         self._queued_bytes += size
         self._wake.set()
-        return await pending.answer
+        self.in_progress += 1
+        try:
+            return await pending.answer
+        finally:
+            self.in_progress -= 1
 
     async def run(self) -> None:
         """Commit until :meth:`close`; writes queued by then are still committed.

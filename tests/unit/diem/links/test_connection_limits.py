@@ -11,19 +11,9 @@ from diem.links.connection_limits import (
     HEAD_START_S,
     READS_BESIDE_WRITES,
     REQUESTS_PER_TURN,
-    ConnectionLimiter,
-    ConnectionLimits,
+    ReadsPerTurn,
     RequestTurns,
 )
-
-
-class Fake:
-    """A connection whose client reads everything."""
-
-    drained = True
-
-    def evict(self) -> None:
-        pytest.fail("there is room for all")
 
 
 class Loop:
@@ -73,21 +63,20 @@ def test_where_none_may_begin_the_loop_sleeps_until_the_next_turn() -> None:
     assert begun == [0, 1, 2]
 
 
-def test_reads_wait_for_privileged_requests_at_first_and_are_few_beside_them() -> None:
-    limiter = ConnectionLimiter[Fake](ConnectionLimits(10, 10))
-    first, second, reader = Fake(), Fake(), Fake()
-    assert limiter.requested(reader, "192.0.2.1", 0, privileged=False) is None
-    assert limiter.reads_per_turn(0) == REQUESTS_PER_TURN
-    limiter.requested(first, "192.0.2.1", 10.0, privileged=True)
-    assert limiter.reads_per_turn(10.0) == 0
-    # Writers that never end have no other head start.
-    limiter.requested(second, "192.0.2.1", 10.0 + HEAD_START_S / 2, privileged=True)
-    limiter.answered(first, 10.0 + HEAD_START_S / 2)
-    assert limiter.reads_per_turn(10.0 + HEAD_START_S) == READS_BESIDE_WRITES
-    limiter.answered(second, 11.0)
-    assert limiter.reads_per_turn(11.0) == REQUESTS_PER_TURN
-    limiter.requested(first, "192.0.2.1", 12.0, privileged=True)
-    assert limiter.reads_per_turn(12.0) == 0
+def test_reads_wait_for_a_write_at_first_and_are_few_beside_it() -> None:
+    writing = False
+    reads = ReadsPerTurn(lambda: writing)
+    assert reads(9.0) == REQUESTS_PER_TURN
+    writing = True
+    step_s = HEAD_START_S / 4
+    # Writes that never end have no other head start.
+    assert [reads(10.0 + turn * step_s) for turn in range(8)] == [0] * 4 + [READS_BESIDE_WRITES] * 4
+    writing = False
+    assert reads(10.5) == REQUESTS_PER_TURN
+    writing = True
+    assert reads(10.5) == 0
+    # Nobody asked when that write ended.
+    assert reads(20.0) == 0
 
 
 def test_what_is_too_much_for_a_turn_waits_for_the_next_ones() -> None:

@@ -31,12 +31,14 @@ async def test_queued_writes_share_a_commit_and_are_answered_separately(database
     async with store.serving():
         await store.writer.put([dataset("/a")])
         commits = store.writer.counts.commits
-        answers = await asyncio.gather(
-            store.writer.put([dataset("/b")]),
-            store.writer.put([dataset("/a", 2, "%")]),
-            store.writer.put([dataset("/c"), dataset("/d")]),
-            return_exceptions=True,
-        )
+        writes = [
+            asyncio.ensure_future(store.writer.put(datasets))
+            for datasets in ([dataset("/b")], [dataset("/a", 2, "%")], [dataset("/c"), dataset("/d")])
+        ]
+        await asyncio.sleep(0)
+        assert store.writer.in_progress == 3
+        answers = await asyncio.gather(*writes, return_exceptions=True)
+        assert store.writer.in_progress == 0
     assert isinstance(answers[1], WrongUnit)
     assert not isinstance(answers[0], BaseException)
     assert not isinstance(answers[2], BaseException)

@@ -29,13 +29,25 @@ from deploy.clients.data_service import (
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.errors import ConfigurationError, DiemError
-from diem.links.client import BaseClient, CompletedEvents, Event, Fetch, PartitionedClient, TokenFunction, UpdatesClient
+from diem.links.client import (
+    BaseClient,
+    CompletedEvents,
+    Event,
+    Fetch,
+    FetchDelayed,
+    PartitionedClient,
+    TokenFunction,
+    UpdatesClient,
+)
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from diem.protocol.update import iso
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """Guards the memory against a wrong file; the Data Service's own limits are lower."""
+
+LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses after which the same request may succeed."""
 
 Print = Callable[[str], None]
 
@@ -317,7 +329,11 @@ def _fetch_with(service: DataService, credentials: Credentials) -> Fetch:
         except RequestRefused as error:
             if version is not None and error.status == HTTPStatus.NOT_FOUND:
                 return None  # this version is not kept
+            if error.status in LATER:
+                raise FetchDelayed(str(error)) from error
             raise
+        except DataServiceUnavailable as error:
+            raise FetchDelayed(str(error)) from error
         data: Mapping[str, Any] = json.loads(content)
         return data
 

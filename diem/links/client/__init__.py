@@ -8,7 +8,7 @@ names (``client/src/sdk``), and both pass the cases in ``tests/cases``.
 
 from diem.links.client.backoff import Timing
 from diem.links.client.client import BaseClient, Event, Kind, UpdatesClient
-from diem.links.client.fetches import CompletedEvents, Fetch
+from diem.links.client.fetches import CompletedEvents, Fetch, FetchDelayed
 from diem.links.client.partitioned import PartitionedClient
 from diem.links.client.tokens import TokenFunction
 
@@ -17,6 +17,7 @@ __all__ = [
     "CompletedEvents",
     "Event",
     "Fetch",
+    "FetchDelayed",
     "Kind",
     "PartitionedClient",
     "Timing",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from diem.errors import DiemError
-from diem.links.client import CompletedEvents, Event
+from diem.links.client import CompletedEvents, Event, FetchDelayed
 
 WINDOW_S = 8.0
 
@@ -37,6 +37,11 @@ class Service:
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         await self.awake.wait()
+
+    def sleep_once(self) -> None:
+        """End all sleeps that have begun."""
+        self.awake.set()
+        self.awake = asyncio.Event()
 
 
 class Source:
@@ -149,14 +154,43 @@ async def test_data_that_arrives_or_is_no_longer_wanted_ends_the_fetch(end: Even
 
 async def test_a_fetch_that_fails_leaves_the_update_without_data() -> None:
     service, source = Service(5), Source()
-    service.fault = DiemError("gone for lunch")
+    service.fault = DiemError("forbidden")
+    async with CompletedEvents(aiter(source), service.fetch, service.sleep) as events:
+        await source.send(update(5))
+        assert await anext(events) == Event("error", "/a", message="forbidden")
+        assert versions([await anext(events)]) == [(5, None)]
+        assert service.slept == []
+        service.fault, service.version, service.kept = None, 6, {6}
+        await source.send(update(6), None)
+        assert versions(await rest_of(events)) == [(6, 6)]
+
+
+async def test_a_fetch_that_may_succeed_later_is_repeated_until_the_announced_version_is_there() -> None:
+    service, source = Service(5), Source()
+    service.fault = FetchDelayed("gone for lunch", retry_after_s=7.0)
     async with CompletedEvents(aiter(source), service.fetch, service.sleep) as events:
         await source.send(update(5))
         assert await anext(events) == Event("error", "/a", message="gone for lunch")
         assert versions([await anext(events)]) == [(5, None)]
-        service.fault = None
-        await source.send(update(6), None)
-        assert versions(await rest_of(events)) == [(5, 5)]
+        (delay_s,) = service.slept
+        assert 7.0 <= delay_s <= 7.5
+        # A service that does not have the version yet.
+        service.fault, service.version, service.kept = None, 4, {4}
+        service.sleep_once()
+        await source.send()
+        assert (await anext(events)).message == "version 5 is not there yet"
+        service.version, service.kept = 5, {5}
+        service.sleep_once()
+        assert versions([await anext(events)]) == [(5, 5)]
+    assert service.requests == [5, 5, None, 5]
+
+
+async def test_no_attempt_is_repeated_after_the_clients_events_have_ended() -> None:
+    service, source = Service(5), Source()
+    service.fault = FetchDelayed("gone for lunch")
+    async with CompletedEvents(aiter(source), service.fetch, service.sleep) as events:
+        await source.send(update(5), None)
+        assert versions(await rest_of(events)) == [(5, None)]
 
 
 async def test_leaving_ends_all_fetches() -> None:

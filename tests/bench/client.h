@@ -44,15 +44,15 @@ static int dial(int port, int net, int host) {
     return fd;
 }
 
-/* Opens connection NUMBER, 50 from each address; it does not block from then on. */
-static int open_websocket(int number, int port, int net, const char *path) {
+/* Opens connection NUMBER, 50 from each address; it does not block from then on. FIELDS are further header fields. */
+static int open_websocket(int number, int port, int net, const char *path, const char *fields) {
     char text[2048];
     size_t got = 0;
     int fd = dial(port, net, 1 + number / PER_ADDRESS);
     snprintf(text, sizeof text,
              "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
              "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
-             "Sec-WebSocket-Protocol: diem.v1.json\r\n\r\n", path, port);
+             "Sec-WebSocket-Protocol: diem.v1.json\r\n%s\r\n", path, port, fields);
     put(fd, text, strlen(text));
     /* Byte by byte, so that frames behind the answer stay in the socket. */
     while (got < 4 || memcmp(text + got - 4, "\r\n\r\n", 4)) {

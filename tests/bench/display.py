@@ -2,9 +2,9 @@
 
 In modes single, x and z-proxy, clients display one hot endpoint, and 1,000 endpoints with 5 subscriptions each. Rounds
 interleave updates without data (twice, which shows the error), updates with data, and updates without data that are
-followed by a GET. CPU is that of all processes of the system but the broker, above their idle, for each displayed
-update; times are from the request of the write. At last another writer shows whether the load hurts it. ``QUICK=1``:
-fewer clients and rounds.
+followed by a GET of the version at nginx, which caches it: in mode x the system's, else one of the benchmark. CPU is
+that of all processes of the system but the broker, above their idle, for each displayed update; times are from the
+request of the write. At last another writer shows whether the load hurts it. ``QUICK=1``: fewer clients and rounds.
 """
 
 import asyncio
@@ -19,10 +19,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
+import httpx
 import orjson
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
+from deploy import nginx
 from tests.bench import native
 from tests.bench.drain import Lost, pin
 from tests.bench.figures import Figure, Goal, figure
@@ -33,15 +35,16 @@ from tests.bench.viewers import Counts, Fetching, Viewers, viewing
 from tests.load.processes import children
 from tests.load.system import System
 from tests.support.commandline import parser
+from tests.support.ports import free_port
 
 BUILD: Final = Path("build/bench")
-WRITTEN: Final = BUILD / "display.json"
 MODES: Final = {"single": (), "x": ("--servers", "2", "--max-servers", "2"), "z-proxy": ("--servers", "2")}
 BATCH: Final = 50
 """Most datasets of one request."""
 SUBSCRIPTIONS: Final = 5
 SETTLE_S: Final = 0.05
 PROBE_EVERY_S: Final = 0.02
+START_S: Final = 20.0
 IDLE_ENDPOINT: Final = "/display/idle/0"
 INLINE: Final = 6144
 """Longest dataset in an update, in bytes: as the simulated market has it."""
@@ -70,7 +73,7 @@ class Size(NamedTuple):
     """Of each shape: time in which the other writer writes beside the load."""
 
 
-FULL: Final = Size(4, 2500, 50, 200, 1000, 5, 8, 2, 20.0, 10.0)
+FULL: Final = Size(4, 2500, 50, 200, 1000, 5, 8, 2, 10.0, 10.0)
 QUICK: Final = Size(2, 1000, 100, 100, 200, 2, 20, 4, 4.0, 3.0)
 
 
@@ -86,7 +89,7 @@ class Variant(NamedTuple):
 ALONE: Final = Variant("notification alone", "plain")
 AGAIN: Final = Variant("notification again", "plain")
 WITH_DATA: Final = Variant("data inline", "inline")
-FETCHED: Final = Variant("notification and GET", "plain", "latest")
+FETCHED: Final = Variant("notification and GET", "plain", "version")
 VARIANTS: Final = (ALONE, WITH_DATA, FETCHED, AGAIN)
 
 
@@ -161,10 +164,11 @@ class Probe:
 class Run:
     """One system with its clients, measured in blocks."""
 
-    def __init__(self, system: System, viewers: Viewers, size: Size) -> None:
+    def __init__(self, system: System, viewers: Viewers, cache: asyncio.subprocess.Process | None, size: Size) -> None:
         self.system = system
         self.viewers = viewers
         self.size = size
+        self._cache = cache
         data_port = system.process("data").public_port or 0
         self.writer = Writer(data_port, system.write_key)
         self.probe = Probe(Writer(data_port, system.write_key))
@@ -177,8 +181,9 @@ class Run:
         spent: dict[str, float] = defaultdict(float)
         for process in self.system.processes():
             if process.pid is not None:
-                for pid in (process.pid, *children(process.pid)):
-                    spent[process.name.rstrip("-0123456789")] += cost(pid).cpu
+                spent[process.name.rstrip("-0123456789")] += _tree(process.pid)
+        if self._cache is not None:
+            spent["nginx"] += _tree(self._cache.pid)
         return spent
 
     async def gets(self) -> int:
@@ -232,9 +237,11 @@ class Run:
         ticks = self.size.ticks if variant.fetching == "off" else self.size.fetched_ticks
         await self.viewers.fetch(variant.fetching)
         accepted: list[Accepted] = []
+        began_ticks: list[float] = []
         arrived, gets = self.viewers.counts, await self.gets()
         before, began = self.cpu(), monotonic()
         for _ in range(ticks):
+            began_ticks.append(monotonic())
             accepted += await self._tick(shape, variant)
         await asyncio.sleep(SETTLE_S)
         seconds, after = monotonic() - began, self.cpu()
@@ -242,7 +249,7 @@ class Run:
         versions = sum(len(each.versions) for each in accepted)
         self._check(arrived, variant)
         spent = {kind: after[kind] - before.get(kind, 0.0) - self.idle.get(kind, 0.0) * seconds for kind in after}
-        notified, displayed = await self._times(accepted)
+        notified, displayed = await self._times(accepted, began_ticks)
         return Block(
             cpu_us={kind: cpu / arrived.updates * 1e6 for kind, cpu in spent.items()},
             notified_ms=notified,
@@ -267,17 +274,23 @@ class Run:
         if (arrived.with_data, arrived.fetched) != (with_data, fetched):
             raise Lost(f"{variant.name}: {arrived}")
 
-    async def _times(self, accepted: Sequence[Accepted]) -> tuple[list[float], list[float]]:
+    async def _times(self, accepted: Sequence[Accepted], ticks: Sequence[float]) -> tuple[list[float], list[float]]:
         """Return the milliseconds until clients were notified, and until they had data."""
         sent = {(name, version): each.sent for each in accepted for name, version in each.versions.items()}
         notified, displayed = [], []
         for sample in await self.viewers.samples():
-            late = (sample.at - sent[sample.endpoint, sample.version]) * 1000
+            # A compressed update belongs to the last tick that began before: all clients have what was sent earlier.
+            began = sent.get((sample.endpoint, sample.version)) or max(at for at in ticks if at < sample.at)
+            late = (sample.at - began) * 1000
             if sample.kind in "ud":
                 notified.append(late)
             if sample.kind in "df":
                 displayed.append(late)
         return notified, displayed
+
+
+def _tree(pid: int) -> float:
+    return sum(cost(each).cpu for each in (pid, *children(pid)))
 
 
 def _own(shape: Shape, kind: str, number: int) -> list[str]:
@@ -298,7 +311,7 @@ class Measured(NamedTuple):
     idle: dict[str, float]
 
 
-async def measure(mode: str, size: Size, folder: Path, report: Report) -> Measured:
+async def measure(mode: str, size: Size, folder: Path, report: Report, *, compressed: bool) -> Measured:
     """Run one mode."""
     cores = sorted(os.sched_getaffinity(0))
     program = native.program("viewers", BUILD)
@@ -312,23 +325,28 @@ async def measure(mode: str, size: Size, folder: Path, report: Report) -> Measur
         pin(os.getpid(), cores[0] if len(cores) > 1 else None)
         options = ("--traffic", "off", *MODES[mode])
         system = await stack.enter_async_context(System(mode, folder, options, _settings(), _tables()))
-        pin(os.getpid(), cores[1] if len(cores) > 1 else None)
         _, port, path = system.servers[0]
+        cache, http_port = None, system.page[1]
+        if mode != "x":
+            cache, http_port = await stack.enter_async_context(caching(folder / "nginx", system))
+        pin(os.getpid(), cores[1] if len(cores) > 1 else None)
+        # Before the others: a server has room for 10,000 clients.
+        await _check_welcome(port, path)
         viewers = await stack.enter_async_context(
             viewing(
                 program,
                 port,
                 path,
-                system.page[1],
+                http_port,
                 processes=size.processes,
                 each=size.clients,
                 sampled=size.sampled,
                 fetchers=size.fetchers,
                 core=cores[1] if len(cores) > 1 else None,
+                compressed=compressed,
             )
         )
-        await _check_welcome(port, path)
-        run = Run(system, viewers, size)
+        run = Run(system, viewers, cache, size)
         await run.prepare(shapes)
         report.step(f"{mode}: idle")
         await run.measure_idle()
@@ -346,6 +364,36 @@ async def measure(mode: str, size: Size, folder: Path, report: Report) -> Measur
     return Measured(rounds, run.probe, run.idle)
 
 
+@contextlib.asynccontextmanager
+async def caching(directory: Path, system: System) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """Run nginx as ``diem up`` has it in front of a Data Service; yield it, and its port."""
+    port, (_, server_port, _) = free_port(), system.servers[0]
+    directory.mkdir()
+    plan = nginx.NginxPlan(
+        directory=directory,
+        port=port,
+        data_port=system.process("data").public_port or 0,
+        slots=(server_port,),
+        workers=os.cpu_count() or 1,
+        open_files=nginx.open_files(),
+        cache=nginx.new_cache(directory),
+    )
+    nginx.write(directory, nginx.render(plan))
+    process = await asyncio.create_subprocess_exec(*nginx.argv(nginx.find(), directory))
+    try:
+        async with asyncio.timeout(START_S), httpx.AsyncClient(trust_env=False) as http:
+            while True:
+                with contextlib.suppress(httpx.TransportError):
+                    await http.get(f"http://127.0.0.1:{port}/")
+                    break
+                await asyncio.sleep(0.05)
+        yield process, port
+    finally:
+        process.terminate()
+        await process.wait()
+        nginx.remove_cache(directory)
+
+
 def _settings() -> dict[str, str]:
     rates = {
         f"DIEM_{edge}_{name}": "100000"
@@ -353,7 +401,8 @@ def _settings() -> dict[str, str]:
         for name in ("CONNECTION_RATE", "CONNECTION_RATE_PER_ADDRESS")
     }
     reads = {f"DIEM_DATA_READ_{name}": "1000000" for name in ("RATE", "BURST", "RATE_LOOPBACK", "BURST_LOOPBACK")}
-    return {**rates, **reads}
+    trusted = {"DIEM_DATA_TRUSTED_PROXIES": '["127.0.0.1/32"]'}
+    return {**rates, **reads, **trusted, "DIEM_DATA_ANONYMOUS_READS": "on"}
 
 
 def _tables() -> str:
@@ -441,13 +490,15 @@ def rows_of(rounds: Sequence[Mapping[str, Block]]) -> dict[str, dict[str, float]
     return {name: {what: round(value, 2) for what, value in row.items()} for name, row in rows.items()}
 
 
-async def run(modes: Sequence[str], size: Size, report: Report) -> tuple[dict[str, Any], list[Goal]]:
+async def run(
+    modes: Sequence[str], size: Size, report: Report, *, compressed: bool
+) -> tuple[dict[str, Any], list[Goal]]:
     """Measure modes; return their figures and goals."""
     figures: dict[str, Any] = {}
     goals: list[Goal] = []
     for mode in modes:
         with tempfile.TemporaryDirectory(prefix="diem-display-") as folder:
-            measured = await measure(mode, size, Path(folder), report)
+            measured = await measure(mode, size, Path(folder), report, compressed=compressed)
         probe = measured.probe
         figures[mode] = {
             "idle_cpu_s_per_s": measured.idle,
@@ -479,22 +530,35 @@ async def run(modes: Sequence[str], size: Size, report: Report) -> tuple[dict[st
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, write build/bench/display.json and print the figures."""
-    options = parser(__spec__, __doc__, report=str(WRITTEN), quick="2,000 clients, two short rounds")
+    options = parser(
+        __spec__,
+        __doc__,
+        report="build/bench/display[-MODE][-compressed].json",
+        quick="2,000 clients, two short rounds",
+    )
     options.add_argument("--mode", choices=MODES, help="one of them; default: all")
-    chosen = options.parse_args(argv).mode
-    modes = [chosen] if chosen else [*MODES]
+    options.add_argument("--compressed", action="store_true", help="clients offer permessage-deflate, as browsers do")
+    arguments = options.parse_args(argv)
+    modes = [arguments.mode] if arguments.mode else [*MODES]
     size = QUICK if os.environ.get("QUICK") else FULL
     BUILD.mkdir(parents=True, exist_ok=True)
     with Report(len(modes) * (4 + 2 * size.rounds)) as report:
         try:
-            figures, goals = asyncio.run(run(modes, size, report))
+            figures, goals = asyncio.run(run(modes, size, report, compressed=arguments.compressed))
         except native.NoCompiler as error:
             print(error, file=sys.stderr)
             return 1
         report.goals(goals)
-    document = {"size": size._asdict(), "modes": figures, "goals": [goal.as_json() for goal in goals]}
-    WRITTEN.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    print(f"written: {WRITTEN}")
+    parts = ["display", arguments.mode, "compressed" if arguments.compressed else None]
+    written = BUILD / f"{'-'.join(filter(None, parts))}.json"
+    document = {
+        "compressed": arguments.compressed,
+        "size": size._asdict(),
+        "modes": figures,
+        "goals": [goal.as_json() for goal in goals],
+    }
+    written.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    print(f"written: {written}")
     return 0 if all(goal.reached for goal in goals) else 1
 
 

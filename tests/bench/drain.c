@@ -118,7 +118,7 @@ int main(int argc, char **argv) {
     clients = calloc((size_t)count, sizeof *clients);
     int poller = epoll_create1(0);
     for (int i = 0; i < count; i++) {
-        clients[i].fd = open_websocket(i, atoi(argv[1]), atoi(argv[3]), argv[4]);
+        clients[i].fd = open_websocket(i, atoi(argv[1]), atoi(argv[3]), argv[4], "");
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &clients[i]};
         epoll_ctl(poller, EPOLL_CTL_ADD, clients[i].fd, &event);
     }

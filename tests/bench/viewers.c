@@ -1,7 +1,9 @@
 /* Clients that display data: they count what arrives, some of them take the time, and on request they fetch.
  *
- * usage: viewers PORT COUNT NET PATH SAMPLED FETCHERS HTTP_PORT. Connection i comes from 127.0.NET.(1 + i / 50);
- * SAMPLED of them, evenly spread, record when frames and bodies were complete. Prints "ready" when all are open.
+ * usage: viewers PORT COUNT NET PATH SAMPLED FETCHERS HTTP_PORT COMPRESSED. Connection i comes from
+ * 127.0.NET.(1 + i / 50). If COMPRESSED is 1, they offer permessage-deflate as browsers do; updates that are compressed
+ * are not read, so that their samples have the name "-" and version 0. SAMPLED of them, evenly spread, record when
+ * frames and bodies were complete. Prints "ready" when all are open.
  * Commands on standard input, one a line:
  *   say TEXT            every connection sends TEXT as one message; '#' stands for the connection's number
  *   tell NUMBER TEXT    one connection does
@@ -244,6 +246,10 @@ static void frame_begun(struct client *client) {
     client->length = length;
     client->head[client->have] = 0;
     if ((client->head[0] & 15) == 9) pong(client->fd);
+    else if (client->head[0] == 0xc1) {
+        client->kind = 'd';
+        client->update = (struct update){.name = "-"};
+    }
     else if (client->head[0] == 0x81 && length > 11) {
         const char *type = (const char *)client->head + start + 9; /* behind {"type":" */
         if (!memcmp(type, "update", 6)) {
@@ -339,7 +345,8 @@ static int reached(void) {
 int main(int argc, char **argv) {
     static char input[MAX_INPUT];
     size_t have = 0;
-    if (argc != 8) return 2;
+    const char *offer = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n";
+    if (argc != 9) return 2;
     count = open_ = atoi(argv[2]);
     net = atoi(argv[3]);
     int sampled = atoi(argv[5]);
@@ -350,7 +357,7 @@ int main(int argc, char **argv) {
     fetchers = calloc((size_t)fetcher_count, sizeof *fetchers);
     idle = calloc((size_t)fetcher_count, sizeof *idle);
     for (int i = 0; i < count; i++) {
-        clients[i].fd = open_websocket(i, atoi(argv[1]), net, argv[4]);
+        clients[i].fd = open_websocket(i, atoi(argv[1]), net, argv[4], atoi(argv[8]) ? offer : "");
         clients[i].sampled = (long)i * sampled / count != (long)(i + 1) * sampled / count;
         struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)(uintptr_t)&clients[i]};
         epoll_ctl(poller, EPOLL_CTL_ADD, clients[i].fd, &event);

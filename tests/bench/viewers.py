@@ -44,6 +44,7 @@ class Sample(NamedTuple):
     """The time at which one client had something."""
 
     endpoint: str
+    """``-`` and version 0 of an update that is compressed."""
     version: int
     kind: str
     """``u`` = an update without data, ``d`` = an update with data, ``f`` = the body of a response."""
@@ -137,15 +138,17 @@ async def viewing(
     sampled: int,
     fetchers: int,
     core: int | None,
+    compressed: bool = False,
 ) -> AsyncIterator[Viewers]:
     """Connect ``processes`` times ``each`` clients, of which ``sampled`` in each process take the time.
 
-    ``http_port`` is where they fetch, over ``fetchers`` connections of each process.
+    ``http_port`` is where they fetch, over ``fetchers`` connections of each process; ``compressed``: they offer
+    compression, as browsers do.
     """
     running: list[asyncio.subprocess.Process] = []
     try:
         for net in range(1, processes + 1):
-            words = (port, each, net, path, sampled, fetchers, http_port)
+            words = (port, each, net, path, sampled, fetchers, http_port, int(compressed))
             pipe = asyncio.subprocess.PIPE
             process = await asyncio.create_subprocess_exec(
                 *("nice", "-n", NICE, str(program), *map(str, words)), stdin=pipe, stdout=pipe

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, ClientAuth, may_be_anonymous
+from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, ClientAuth, OriginRefused, may_be_anonymous
 from diem.links.rest import (
     BodyTooLarge,
     RequestDecision,
@@ -98,9 +98,9 @@ class LocateApi(RestMiddleware):
             return _refuse_origin(address, origins, "this origin is not allowed")
         if scope["method"] == "OPTIONS" and scope["path"] == PATH and allowed:
             return _preflight()
-        return self._authenticate(scope, address, has_origin=bool(origins))
+        return self._authenticate(scope, address, origins[0] if origins else None)
 
-    def _authenticate(self, scope: Scope, address: str, *, has_origin: bool) -> Response | None:
+    def _authenticate(self, scope: Scope, address: str, origin: str | None) -> Response | None:
         """Keep the rights of the client in the scope, or return the refusal."""
         headers = Headers(scope=scope).getlist("authorization")
         if headers and self._auth.accepts_tokens:
@@ -108,10 +108,14 @@ class LocateApi(RestMiddleware):
             try:
                 if len(headers) > 1 or token is None:
                     raise AuthRefused(Close.UNAUTHORISED, "one Authorization field with a Bearer token is accepted")
-                scope[_CLAIMS] = self._auth.verify(token)
+                scope[_CLAIMS] = self._auth.verify(token, origin)
+            except OriginRefused as error:
+                return _refuse_origin(address, [origin or ""], error.reason)
             except AuthRefused as error:
                 return _refuse_token(address, error)
-        elif not may_be_anonymous(self._anonymous, address, loopback_bind=self._loopback_bind, has_origin=has_origin):
+        elif not may_be_anonymous(
+            self._anonymous, address, loopback_bind=self._loopback_bind, has_origin=origin is not None
+        ):
             return _unauthorised("a token is needed: Authorization: Bearer")
         return None
 

@@ -47,6 +47,10 @@ def create_command(
         typer.Option(help="Endpoints that a write key may write, and what is below; repeatable; default: all."),
     ] = None,
     rate: Annotated[int | None, typer.Option(help="Changes that a write key may make in a minute.", min=1)] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Origins whose pages may use an API key, as https://app.example; repeatable; default: all."),
+    ] = None,
     expires: Annotated[str | None, typer.Option(help="Time until the key expires, such as 90d.")] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     data: InternalOption = None,
@@ -56,7 +60,8 @@ def create_command(
     """Create an API key or a write key and print it; it is shown only once."""
 
     async def create() -> None:
-        terms = _terms(plan, write=write, prefixes=prefix or [], rate=rate, expires=expires)
+        lists = {"prefixes": prefix or [], "origins": origin or []}
+        terms = _terms(plan, write=write, **lists, rate=rate, expires=expires)
         made = await _service(state_dir, data, key_file).create(name, **terms)
         if as_json:
             typer.echo(json.dumps(made))
@@ -69,25 +74,35 @@ def create_command(
 
 
 def _terms(
-    plan: str | None, *, write: bool, prefixes: list[str], rate: int | None, expires: str | None
+    plan: str | None,
+    *,
+    write: bool,
+    prefixes: list[str],
+    origins: list[str],
+    rate: int | None,
+    expires: str | None,
 ) -> dict[str, Any]:
     """Return the fields of a request for a key. Raises ``ConfigurationError`` for options that exclude each other."""
     lifetime = {} if expires is None else {"lifetime_seconds": max(1, parse_span(expires) // 1000)}
     if write:
         if plan is not None:
             raise ConfigurationError("a write key has no plan: use either --write or --plan")
+        if origins:
+            raise ConfigurationError("--origin is for API keys, which pages have: a write key has no origins")
         limit = {} if rate is None else {"per_minute": rate}
         return {"writes": True, "prefixes": prefixes, **limit, **lifetime}
     if prefixes or rate is not None:
         raise ConfigurationError("--prefix and --rate are for write keys: use --write, or a plan with these limits")
     if plan is None:
         raise ConfigurationError("an API key needs --plan, a write key --write")
-    return {"plan": plan, **lifetime}
+    pages = {"origins": origins} if origins else {}
+    return {"plan": plan, **pages, **lifetime}
 
 
 def _purpose(key: dict[str, Any]) -> str:
     if not key["writes"]:
-        return f"plan {key['plan']}"
+        pages = f", pages of {' '.join(key['origins'])}" if key.get("origins") else ""
+        return f"plan {key['plan']}{pages}"
     rate = f", {key['per_minute']} a minute" if key["per_minute"] else ""
     return f"writes {' '.join(key['prefixes']) or 'all'}{rate}"
 

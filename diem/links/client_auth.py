@@ -19,7 +19,7 @@ from diem.process.edge_settings import Anonymous, PublicSettings
 from diem.process.listeners import is_loopback
 from diem.process.metrics import Sample
 from diem.protocol.codes import Close
-from diem.tokens.claims import Claims
+from diem.tokens.claims import Claims, covers_origin
 from diem.tokens.errors import TokenExpired, TokenInvalid, TokenRevoked
 from diem.tokens.key_source import KeySource, Location
 from diem.tokens.verifier import Verifier, preload
@@ -40,6 +40,8 @@ class Outcome(StrEnum):
     ACCEPTED = "accepted"
     REFRESHED = "refreshed"
     INVALID = "invalid"
+    ORIGIN = "origin"
+    """The token is not for pages of the client's origin."""
     EXPIRED = "expired"
     REVOKED = "revoked"
     NO_KEYS = "no_keys"
@@ -63,6 +65,13 @@ class AuthRefused(DiemError):
     def close_reason(self) -> str:
         """Reason of the close frame: the delay before the client tries again, if that may help."""
         return f"retry={RETRY_AFTER_S * 1000}" if self.code is Close.OVERLOAD else "the token is not accepted"
+
+
+class OriginRefused(AuthRefused):
+    """A valid token was refused to a page whose origin is not among those of the token."""
+
+    def __init__(self) -> None:
+        super().__init__(Close.UNAUTHORISED, "the token is not for pages of this origin")
 
 
 class Member(Hashable, Protocol):
@@ -174,16 +183,21 @@ class ClientAuth:
 
     # Tokens
 
-    def verify(self, token: str) -> Claims:
+    def verify(self, token: str, origin: str | None) -> Claims:
         """Return the claims of a token.
 
+        Args:
+            token: the text.
+            origin: of the page that presents it; None: the client is no page.
+
         Raises:
+            OriginRefused: it is for pages of other origins.
             AuthRefused: it is not valid here and now.
         """
         if self._verifier is None:
             raise AuthRefused(Close.UNAUTHORISED, "this server accepts no tokens")
         try:
-            return self._verifier.verify(token, self._clock.wall_ms() / 1000)
+            claims = self._verifier.verify(token, self._clock.wall_ms() / 1000)
         except TokenExpired as error:
             self.outcomes[Outcome.EXPIRED] += 1
             raise AuthRefused(Close.TOKEN_EXPIRED, str(error)) from None
@@ -196,6 +210,10 @@ class ClientAuth:
                 raise AuthRefused(Close.OVERLOAD, "the keys of tokens have not all been read yet") from None
             self.outcomes[Outcome.INVALID] += 1
             raise AuthRefused(Close.UNAUTHORISED, str(error)) from None
+        if not covers_origin(claims.origins, origin):
+            self.outcomes[Outcome.ORIGIN] += 1
+            raise OriginRefused
+        return claims
 
     # Connections
 

@@ -7,6 +7,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from secrets import token_bytes
+from sys import intern
 from typing import Final, cast
 
 from websockets.frames import Frame, Opcode
@@ -15,7 +16,7 @@ from websockets.typing import Subprotocol
 
 from diem.fanout.session import Session
 from diem.links import compression
-from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, bearer_tokens
+from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, OriginRefused, bearer_tokens
 from diem.links.compression import SHARED_DEFLATE, SharedDeflate
 from diem.links.edge import Edge, fetch_window_ms
 from diem.links.listener import Reply, ServerConnection
@@ -51,6 +52,7 @@ class EdgeConnection(ServerConnection):
         "_edge",
         "_errors",
         "_flooded",
+        "_origin",
         "_slot",
         "_stall",
         "_unsent",
@@ -73,6 +75,8 @@ class EdgeConnection(ServerConnection):
         """Message allowance of that address, held for the same time."""
         self._errors: ErrorWindow | None = None
         self._flooded = False
+        self._origin: str | None = None
+        """Origin of the client's page; None: it is no page."""
         self._slot = -1
         self._stall: asyncio.TimerHandle | None = None
         self._unsent: int | None = None
@@ -118,11 +122,14 @@ class EdgeConnection(ServerConnection):
             return
         self._address, self._allowance = address, outcome.allowance
         self._anonymous_data = outcome.anonymous_data
+        origin = request.headers.get("Origin")
+        # One text for all clients of a page: admitted origins are few.
+        self._origin = None if origin is None else intern(origin)
         claims: Claims | None = None
         # After the limits of the address, because a signature costs more than all else here.
         if tokens := bearer_tokens(request.headers.get_all("Sec-WebSocket-Protocol")):
             try:
-                claims = edge.auth.verify(tokens[0])
+                claims = edge.auth.verify(tokens[0], self._origin)
             except AuthRefused as error:
                 reply = _refusal(error)
                 self._record_token(error, reply.status)
@@ -278,7 +285,7 @@ class EdgeConnection(ServerConnection):
         """Take over the rights of a token: end the subscriptions that it does not cover, then confirm."""
         edge = self._edge
         try:
-            claims = edge.auth.verify(request.token)
+            claims = edge.auth.verify(request.token, self._origin)
         except AuthRefused as error:
             self._send_error(MessageError(ErrorCode.UNAUTHORISED, error.reason, request.id))
             if edge.auth.accepts_tokens:
@@ -466,6 +473,8 @@ def _refusal(error: AuthRefused) -> Reply:
     """Return the answer to a handshake with a token that is not accepted."""
     if error.code is Close.OVERLOAD:
         return Reply(503, b"not ready\n", headers={"Retry-After": str(RETRY_AFTER_S)})
+    if isinstance(error, OriginRefused):
+        return Reply(403, f"{error.reason}\n".encode())
     return Reply(401, f"{error.reason}\n".encode(), headers={"WWW-Authenticate": "Bearer"})
 
 

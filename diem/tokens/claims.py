@@ -1,6 +1,6 @@
 """The rights that a token proves: whose they are, which endpoints they cover, and until when."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,6 +11,18 @@ EVERYTHING: Final = "/"
 """The prefix that covers every endpoint."""
 MAX_PREFIXES: Final = 100
 """Most prefixes of a token, as of a plan."""
+MAX_ORIGINS: Final = 20
+"""Most origins of a token, as of an API key."""
+MAX_ORIGIN: Final = 256
+"""Characters of an origin."""
+
+
+def covers_origin(origins: Collection[str] | None, origin: str | None) -> bool:
+    """Return whether a credential for these origins (None: any) may be used by a page of ``origin``, exactly.
+
+    ``origin`` is the header field of that name (RFC 6454); None: the client is no page, which no origin restricts.
+    """
+    return origins is None or origin is None or origin in origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +39,8 @@ class Claims:
     """``iat``."""
     expires_at: float
     """``exp``."""
+    origins: tuple[str, ...] | None = None
+    """``origins``: pages of other origins may not use the token; None: all may."""
     issuer: str = field(default="", compare=False)
     """``iss``."""
     signed_by: TokenKey | None = field(default=None, repr=False, compare=False)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from diem.protocol import endpoints
-from diem.tokens.claims import EVERYTHING, MAX_PREFIXES, Claims
+from diem.tokens.claims import EVERYTHING, MAX_ORIGIN, MAX_ORIGINS, MAX_PREFIXES, Claims
 from diem.tokens.errors import TokenExpired, TokenInvalid, TokenRevoked
 from diem.tokens.key_set import MAX_ID, TokenKey
 
@@ -218,6 +218,7 @@ class Verifier:
             prefixes=_prefixes(payload.get("prefixes")),
             issued_at=issued_at,
             expires_at=expires_at,
+            origins=_origins(payload["origins"]) if "origins" in payload else None,
             issuer=issuer,
             signed_by=key,
         )
@@ -274,3 +275,9 @@ def _prefixes(found: object) -> tuple[str, ...]:
         if not isinstance(prefix, str) or (prefix != EVERYTHING and not endpoints.is_valid(prefix)):
             raise TokenInvalid('one of its prefixes is neither "/" nor an endpoint')
     return tuple(found)
+
+
+def _origins(found: object) -> tuple[str, ...]:
+    if not isinstance(found, list) or len(found) > MAX_ORIGINS:
+        raise TokenInvalid(f"its origins are not a list of up to {MAX_ORIGINS} origins")
+    return tuple(_text(origin, "origins", MAX_ORIGIN) for origin in found)

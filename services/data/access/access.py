@@ -186,6 +186,8 @@ class Access:
         plan = self.plans.get(key.plan)
         if plan is None:
             return self._count(QuotaDecision(QuotaReason.NO_PLAN, key.plan, key=key), request)
+        if not key.allows_origin(request.origin):
+            return self._count(QuotaDecision(QuotaReason.ORIGIN, key.plan, key=key), request)
         reason = QuotaReason.ADMITTED if request.free else await self._accounts.acquire(key, plan)
         if reason in INVALID:
             self._unknown += 1
@@ -245,8 +247,16 @@ class Access:
         """Return all keys, the oldest first."""
         return self._api_keys.all()
 
-    async def create(self, name: str, plan: str, *, lifetime_s: int | None = None) -> tuple[Key, str]:
-        """Create an API key that expires after ``lifetime_s``, if given; return its record and its text.
+    async def create(
+        self, name: str, plan: str, *, lifetime_s: int | None = None, origins: tuple[str, ...] = ()
+    ) -> tuple[Key, str]:
+        """Create an API key; return its record and its text.
+
+        Args:
+            name: of its holder.
+            plan: its plan.
+            lifetime_s: seconds until it expires; None: it does not.
+            origins: canonical origins whose pages may use it; none: all.
 
         Raises:
             UnknownPlan: there is no such plan.
@@ -256,7 +266,7 @@ class Access:
         if plan not in self.plans:
             have = f"there are {', '.join(sorted(self.plans))}" if self.plans else "no [[plan]] is configured"
             raise UnknownPlan(f"there is no plan {plan!r}: {have}")
-        return await self._add(name, plan, lifetime_s, None)
+        return await self._add(lifetime_s, partial(new_key, name, plan, origins=origins))
 
     async def create_writer(self, name: str, terms: WriteTerms, *, lifetime_s: int | None = None) -> tuple[Key, str]:
         """Create a write key, as :meth:`create` does an API key.
@@ -265,16 +275,16 @@ class Access:
             TooManyKeys: the store is full of valid keys.
             StoreUnavailable: the store cannot commit now.
         """
-        return await self._add(name, "", lifetime_s, terms)
+        return await self._add(lifetime_s, partial(new_key, name, "", writes=terms))
 
-    async def _add(self, name: str, plan: str, lifetime_s: int | None, terms: WriteTerms | None) -> tuple[Key, str]:
+    async def _add(self, lifetime_s: int | None, make: Callable[..., tuple[Key, str]]) -> tuple[Key, str]:
         async with self._creating:
             now_ms = self._clock.wall_ms()
             expires_ms = None if lifetime_s is None else now_ms + lifetime_s * 1000
             replaced = self._api_keys.oldest_invalid(now_ms)
-            key, text = new_key(name, plan, now_ms, expires_ms=expires_ms, writes=terms)
+            key, text = make(now_ms, expires_ms=expires_ms)
             while self._api_keys.get(key.id) is not None:
-                key, text = new_key(name, plan, now_ms, expires_ms=expires_ms, writes=terms)
+                key, text = make(now_ms, expires_ms=expires_ms)
             await self._store.transact(partial(records.add_key, key=key, instead_of=replaced))
             if replaced is not None:
                 self._api_keys.remove(replaced.id)

@@ -16,6 +16,7 @@ from typing import Final
 
 from diem.errors import DiemError
 from diem.process.auth import bearer_credential
+from diem.tokens.claims import covers_origin
 
 KEY_PREFIX: Final = "diem_"
 """Prefix of every key, by which people and secret scanners recognise one."""
@@ -70,12 +71,18 @@ class Key:
     """Endpoints that a write key may write, and what is below them; empty: all."""
     per_minute: int | None = None
     """Changes that a write key may make within 60 seconds; None: any number."""
+    origins: tuple[str, ...] = ()
+    """Origins whose pages may use an API key or its tokens, in canonical form; empty: all."""
 
     def state(self, now_ms: int) -> KeyState:
         """Return whether the key is accepted at ``now_ms`` (Unix time)."""
         if self.revoked_ms is not None:
             return KeyState.REVOKED
         return KeyState.EXPIRED if self.expires_ms is not None and now_ms >= self.expires_ms else KeyState.VALID
+
+    def allows_origin(self, origin: str | None) -> bool:
+        """Return whether a page of this origin, or a client that is no page (None), may use the key."""
+        return covers_origin(self.origins or None, origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +94,18 @@ class WriteTerms:
 
 
 def new_key(
-    name: str, plan: str, now_ms: int, *, expires_ms: int | None = None, writes: WriteTerms | None = None
+    name: str,
+    plan: str,
+    now_ms: int,
+    *,
+    expires_ms: int | None = None,
+    origins: tuple[str, ...] = (),
+    writes: WriteTerms | None = None,
 ) -> tuple[Key, str]:
     """Make a key, for reading unless ``writes`` is given; return its record and its text, which is not stored."""
     key_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(ID_CHARACTERS))
     secret = "".join(secrets.choice(_SECRET_ALPHABET) for _ in range(SECRET_CHARACTERS))
-    key = Key(key_id, name, plan, _digest(secret), now_ms, expires_ms=expires_ms)
+    key = Key(key_id, name, plan, _digest(secret), now_ms, expires_ms=expires_ms, origins=origins)
     if writes is not None:
         key = replace(key, writes=True, prefixes=writes.prefixes, per_minute=writes.per_minute)
     return key, f"{KEY_PREFIX}{key_id}_{secret}"

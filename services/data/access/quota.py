@@ -210,6 +210,8 @@ class QuotaReason(StrEnum):
     """The client token is not valid, or has expired."""
     NO_PLAN = "no_plan"
     """The plan of the key is no longer configured."""
+    ORIGIN = "origin"
+    """The key is not for pages of the client's origin."""
     READ_ONLY = "read_only"
     WRITE_ONLY = "write_only"
     """A read with a write key."""
@@ -241,6 +243,8 @@ class QuotaRequest(NamedTuple):
     writes: bool = False
     free: bool = False
     """Whether the request consumes no unit."""
+    origin: str | None = None
+    """Of the page that sends it, with a key or token; None: no page, or of the service itself."""
 
 
 REASONS: Final = {

@@ -13,6 +13,8 @@ from services.data.store.tables import API_KEYS, KEY_DAYS
 
 KEEP_DAYS: Final = 32
 """Daily counts stored per key; older usage is in the reports made from access events."""
+_LISTS: Final = ("prefixes", "origins")
+"""Columns of keys with a JSON list, or nothing."""
 
 _OF_DAY: Final = (KEY_DAYS.c.key_id == bindparam("of_key")) & (KEY_DAYS.c.day == bindparam("of_day"))
 _ADD: Final = update(KEY_DAYS).where(_OF_DAY).values(requests=KEY_DAYS.c.requests + bindparam("units"))
@@ -48,15 +50,14 @@ async def read_keys(connection: AsyncConnection) -> list[Key]:
 def key_of(row: Mapping[str, Any]) -> Key:
     """Return the key in a row, which may lack columns that earlier releases did not have."""
     found = {name: row[name] for name in Key.__dataclass_fields__ if name in row}
-    prefixes = found.get("prefixes")
-    return Key(
-        **{**found, "writes": bool(found.get("writes")), "prefixes": tuple(orjson.loads(prefixes)) if prefixes else ()}
-    )
+    lists = {name: tuple(orjson.loads(found[name])) if found.get(name) else () for name in _LISTS}
+    return Key(**{**found, **lists, "writes": bool(found.get("writes"))})
 
 
 def _row(key: Key) -> dict[str, Any]:
-    prefixes = orjson.dumps(key.prefixes).decode() if key.prefixes else ""
-    return {**asdict(key), "writes": int(key.writes), "prefixes": prefixes}
+    row = asdict(key)
+    lists = {name: orjson.dumps(row[name]).decode() if row[name] else "" for name in _LISTS}
+    return {**row, **lists, "writes": int(key.writes)}
 
 
 async def add_key(connection: AsyncConnection, key: Key, instead_of: Key | None = None) -> None:

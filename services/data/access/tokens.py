@@ -131,6 +131,8 @@ class Tokens:
             "iat": now_s,
             "exp": expires,
         }
+        if key.origins:
+            claims["origins"] = key.origins
         token: str = jwt.encode(claims, signing.private, "EdDSA", headers={"kid": signing.kid})
         if len(token) > MAX_TOKEN_BYTES:
             raise TokenTooLarge

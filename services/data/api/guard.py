@@ -191,6 +191,8 @@ class Guard(RestMiddleware):
         versioned = _is_versioned(scope)
         quota_request = _quota_request(scope)
         authorization = headers.get("authorization") if versioned else None
+        if authorization is not None:
+            quota_request = quota_request._replace(origin=headers.get("origin"))
         text, token = bearer_key(authorization), client_token(authorization)
         if text is not None:
             decision = await self._access.admit(text, quota_request)
@@ -292,13 +294,14 @@ class Guard(RestMiddleware):
         return None if reason is None else quota_problem(QuotaDecision(reason))
 
 
-_UNCOUNTED: Final = INVALID | {QuotaReason.WRITE_ONLY, QuotaReason.UNVERIFIED}
+_UNCOUNTED: Final = INVALID | {QuotaReason.WRITE_ONLY, QuotaReason.UNVERIFIED, QuotaReason.ORIGIN}
 _KINDS: Final = {
     QuotaReason.UNKNOWN: SecurityEvent.WRONG_API_KEY,
     QuotaReason.REVOKED: SecurityEvent.REVOKED_KEY,
     QuotaReason.EXPIRED: SecurityEvent.REVOKED_KEY,
     QuotaReason.UNVERIFIED: SecurityEvent.WRONG_TOKEN,
     QuotaReason.NO_PLAN: SecurityEvent.FORBIDDEN,
+    QuotaReason.ORIGIN: SecurityEvent.FORBIDDEN,
     QuotaReason.READ_ONLY: SecurityEvent.FORBIDDEN,
     QuotaReason.WRITE_ONLY: SecurityEvent.FORBIDDEN,
     QuotaReason.PREFIX: SecurityEvent.FORBIDDEN,

@@ -13,9 +13,11 @@ from starlette.routing import Route
 from diem.errors import DiemError
 from diem.links.rest import client_address, on_defect, on_http_error, problem, read_body
 from diem.process import security_log
+from diem.process.listeners import canonical_origin
 from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.protocol import endpoints
 from diem.protocol.update import iso
+from diem.tokens.claims import MAX_ORIGIN, MAX_ORIGINS
 from services.data.access.access import Access
 from services.data.access.keys import MAX_NAME, MAX_PREFIXES, Key, WriteTerms, is_id, is_name
 from services.data.access.plans import DAY_S, MAX_PER_MINUTE
@@ -30,7 +32,7 @@ MAX_BODY_BYTES: Final = 32 * 1024
 MAX_LIFETIME_S: Final = 10 * 366 * DAY_S
 SIGNING_KEY: Final = "client tokens"
 """Name of signing keys in the log."""
-_FIELDS: Final = frozenset({"name", "plan", "lifetime_seconds", "writes", "prefixes", "per_minute"})
+_FIELDS: Final = frozenset({"name", "plan", "lifetime_seconds", "writes", "prefixes", "per_minute", "origins"})
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -43,7 +45,9 @@ def keys_app(access: Access) -> Starlette:
     async def create(request: Request) -> Response:
         wanted = _wanted(await read_body(request, MAX_BODY_BYTES))
         if wanted.writes is None:
-            key, text = await access.create(wanted.name, wanted.plan, lifetime_s=wanted.lifetime_s)
+            key, text = await access.create(
+                wanted.name, wanted.plan, lifetime_s=wanted.lifetime_s, origins=wanted.origins
+            )
         else:
             key, text = await access.create_writer(wanted.name, wanted.writes, lifetime_s=wanted.lifetime_s)
         _audit(SecurityEvent.KEY_CREATED, request, key)
@@ -92,7 +96,8 @@ def keys_app(access: Access) -> Starlette:
 
 def _audit(kind: SecurityEvent, request: Request, key: Key) -> None:
     address = client_address(request.scope) or UNIX_PEER
-    terms = {"prefixes": list(key.prefixes), "per_minute": key.per_minute} if key.writes else {"plan": key.plan}
+    write_terms = {"prefixes": list(key.prefixes), "per_minute": key.per_minute}
+    terms: dict[str, Any] = write_terms if key.writes else {"plan": key.plan, "origins": list(key.origins)}
     expires = _time(key.expires_ms)
     security_log.audit(kind, address=address, key_id=key.id, key_name=key.name, expires=expires, **terms)
 
@@ -104,6 +109,7 @@ class WantedKey(NamedTuple):
     plan: str
     writes: WriteTerms | None
     lifetime_s: int | None
+    origins: tuple[str, ...] = ()
 
 
 def _wanted(body: bytes) -> WantedKey:
@@ -123,7 +129,7 @@ def _wanted(body: bytes) -> WantedKey:
     lifetime_s = _number(found, "lifetime_seconds", MAX_LIFETIME_S)
     if writes:
         return WantedKey(name.strip(), "", _write_terms(found), lifetime_s)
-    return WantedKey(name.strip(), _plan(found), None, lifetime_s)
+    return WantedKey(name.strip(), _plan(found), None, lifetime_s, _origins(found.get("origins", [])))
 
 
 def _plan(found: dict[str, Any]) -> str:
@@ -137,8 +143,9 @@ def _plan(found: dict[str, Any]) -> str:
 
 
 def _write_terms(found: dict[str, Any]) -> WriteTerms:
-    if "plan" in found:
-        raise InvalidDataset("a write key has no plan", "plan")
+    for term in ("plan", "origins"):
+        if term in found:
+            raise InvalidDataset(f"a write key has no {term}", term)
     return WriteTerms(_prefixes(found.get("prefixes", [])), _number(found, "per_minute", MAX_PER_MINUTE))
 
 
@@ -160,6 +167,17 @@ def _prefixes(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _origins(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > MAX_ORIGINS:
+        raise InvalidDataset(f"origins is a list of at most {MAX_ORIGINS} origins", "origins")
+    if not all(isinstance(each, str) and len(each) <= MAX_ORIGIN for each in value):
+        raise InvalidDataset(f"an origin is text of at most {MAX_ORIGIN} characters", "origins")
+    try:
+        return tuple(dict.fromkeys(map(canonical_origin, value)))
+    except ValueError as error:
+        raise InvalidDataset(str(error), "origins") from None
+
+
 def _entry(key: Key, last_used_ms: int | None) -> dict[str, Any]:
     shown = {
         "id": key.id,
@@ -171,7 +189,8 @@ def _entry(key: Key, last_used_ms: int | None) -> dict[str, Any]:
         "last_used": _time(last_used_ms),
         "writes": key.writes,
     }
-    return {**shown, "prefixes": key.prefixes, "per_minute": key.per_minute} if key.writes else shown
+    terms = {"prefixes": key.prefixes, "per_minute": key.per_minute} if key.writes else {"origins": key.origins}
+    return {**shown, **terms}
 
 
 def _signing_entry(status: SigningKeyStatus) -> dict[str, Any]:

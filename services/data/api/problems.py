@@ -45,6 +45,7 @@ REFUSALS: Final = {
     QuotaReason.EXPIRED: (401, "key_expired", "this key has expired"),
     QuotaReason.UNVERIFIED: (401, "unauthorised", "this token is not valid here, or has expired"),
     QuotaReason.NO_PLAN: (403, "no_plan", "the plan of this API key is no longer offered"),
+    QuotaReason.ORIGIN: (403, "origin", "this API key is not for pages of this origin"),
     QuotaReason.READ_ONLY: (403, "read_only", "this API key is for reading: a write needs a write key"),
     QuotaReason.WRITE_ONLY: (403, "write_only", "this key is for writing: reading needs an API key"),
     QuotaReason.PREFIX: (403, "not_in_plan", "this endpoint is not in the plan"),

@@ -28,7 +28,7 @@ from services.data.store.tables import (
     upgrade,
 )
 
-_KEY_LIMITS: Final = ("name", "plan", "revoked_ms", "expires_ms", "writes", "prefixes", "per_minute")
+_KEY_LIMITS: Final = ("name", "plan", "revoked_ms", "expires_ms", "writes", "prefixes", "per_minute", "origins")
 """Columns of a key that may have changed since the backup."""
 _LIMIT_KEY: Final = (
     update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values({n: bindparam(n) for n in _KEY_LIMITS})

@@ -15,9 +15,11 @@ import orjson
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger
 
 from diem.errors import DiemError
+from diem.process.listeners import canonical_origin
 from diem.protocol import endpoints
 from diem.protocol.messages import MAX_VERSION
 from diem.protocol.update import GONE, UPDATE
+from diem.tokens.claims import MAX_ORIGIN, MAX_ORIGINS
 from services.data.access import keys as api_keys
 from services.data.access.plans import MAX_PER_MINUTE, PLAN_NAME
 from services.data.datasets import Resolution, parse_resolution, points_of
@@ -33,6 +35,7 @@ _MAX_ANSWER_BYTES: Final = 64 * 1024
 """Answers to requests: 50 entries with names of 256 bytes have 15 KiB."""
 _SHA256_BYTES: Final = 32
 _MAX_PREFIXES_CHARACTERS: Final = 64 * 1024
+_MAX_ORIGINS_CHARACTERS: Final = 8 * 1024
 _DATASET_DIGEST_BYTES: Final = 16
 
 Row = dict[str, Any]
@@ -178,6 +181,17 @@ def _prefixes(value: object) -> None:
         _endpoint(name)
 
 
+def _origins(value: object) -> None:
+    if value == "":
+        return
+    found = orjson.loads(_text(value, _MAX_ORIGINS_CHARACTERS))
+    if not isinstance(found, list) or not 1 <= len(found) <= MAX_ORIGINS:
+        raise ValueError("not a list of origins")
+    for origin in found:
+        if not isinstance(origin, str) or len(origin) > MAX_ORIGIN or canonical_origin(origin) != origin:
+            raise ValueError("not an origin")
+
+
 def _optional(rule: Callable[[Any], object]) -> Callable[[Any], object]:
     """Return a rule that accepts None, too."""
     return lambda value: None if value is None else rule(value)
@@ -227,6 +241,7 @@ _RULES: Final[Mapping[str, Mapping[str, Callable[[Any], object]]]] = {
         "writes": partial(_integer, least=0, greatest=1),
         "prefixes": _prefixes,
         "per_minute": _optional(partial(_integer, least=1, greatest=MAX_PER_MINUTE)),
+        "origins": _origins,
     },
     "key_days": {
         "key_id": _key_id,
@@ -273,6 +288,8 @@ def _key_row(row: Row) -> None:
         raise ValueError("an API key has a plan, and a write key has none")
     if not writes and (row.get("prefixes") or row.get("per_minute") is not None):
         raise ValueError("only write keys have prefixes or a rate")
+    if writes and row.get("origins"):
+        raise ValueError("only API keys have origins")
 
 
 _WHOLE: Final[Mapping[str, Callable[[Row], None]]] = {

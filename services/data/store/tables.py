@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 METADATA: Final = MetaData()
-REVISION: Final = "0005"
+REVISION: Final = "0006"
 """The latest migration, which results in these tables."""
 # Alembic's own table, not one of the store.
 _ALEMBIC_VERSION: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
@@ -125,6 +125,8 @@ API_KEYS: Final = Table(
     Column("prefixes", Text, nullable=False),
     # Changes of a write key within 60 seconds.
     Column("per_minute", Integer, nullable=True),
+    # Of an API key, a JSON list; empty: pages of every origin.
+    Column("origins", Text, nullable=False),
 )
 
 KEY_DAYS: Final = Table(

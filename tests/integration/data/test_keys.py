@@ -180,6 +180,9 @@ async def test_keys_from_the_command_line(tmp_path: Path) -> None:
         ):
             code, out, err = await diem(state, process, *arguments)
             assert (code, out, err) == (1, "", f"diem: the Data Service refuses: {said}\n")
+        pages = ("--origin", "https://App.example:443", "--origin", "http://localhost:3000")
+        code, out, _ = await diem(state, process, "create", "Pages", "--plan", "dam", *pages, "--json")
+        assert (code, json.loads(out)["origins"]) == (0, ["https://app.example", "http://localhost:3000"])
         secrets = [key.rpartition("_")[2], made["key"].rpartition("_")[2]]
         await process.end()
     logged = "\n".join(process.log)
@@ -216,6 +219,7 @@ async def test_write_keys_from_the_command_line(tmp_path: Path) -> None:
         for arguments, text in (
             (("create", "x"), "an API key needs --plan, a write key --write"),
             (("create", "x", "--plan", "dam", "--write"), "a write key has no plan"),
+            (("create", "x", "--write", "--origin", "https://a"), "--origin is for API keys"),
             (("create", "x", "--plan", "dam", "--rate", "5"), "--prefix and --rate are for write keys"),
             (("create", "x", "--plan", "dam", "--expires", "soon"), "'soon' is not a length of time"),
         ):

@@ -195,6 +195,14 @@ async def test_token_covers_its_endpoints_and_no_others() -> None:
     assert set(everything.json()["endpoints"]) == {"/a", "/dam/x"}
 
 
+async def test_token_for_other_pages_is_refused_like_a_foreign_origin() -> None:
+    app = api_with_tokens(ISSUER.key)
+    token = bearing(ISSUER.token(prefixes=["/"], origins=[SITE]))
+    for origin in ({"Origin": SITE}, {}):
+        assert (await request(app, headers={**token, **origin})).status_code == 200
+    assert problem_of(await request(app, headers={**token, "Origin": PAGE})) == (403, "origin")
+
+
 @pytest.mark.parametrize(
     "header",
     [f"Bearer {Issuer().token()}", f"Bearer {ISSUER.token(exp=int(NOW) - 60)}", "Bearer", "Basic YTpi", ""],

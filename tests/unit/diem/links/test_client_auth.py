@@ -14,6 +14,7 @@ from diem.links.client_auth import (
     ClientAuth,
     Deadlines,
     Member,
+    OriginRefused,
     Outcome,
     bearer_tokens,
 )
@@ -70,7 +71,7 @@ class World:
         self.open: set[Member] = set()
 
     def accept(self, connection: Connection, **claims: Any) -> None:
-        self.auth.accept(connection, self.auth.verify(ISSUER.token(self.clock.wall_ms() / 1000, **claims)))
+        self.auth.accept(connection, self.auth.verify(ISSUER.token(self.clock.wall_ms() / 1000, **claims), None))
 
     def due(self) -> list[tuple[object, int]]:
         return [(connection, int(code)) for connection, code, _ in self.auth.pop_due(self.open)]
@@ -190,7 +191,7 @@ async def test_connections_are_due_in_the_next_second_when_the_key_of_their_toke
     for connection in (one, refreshed):
         world.accept(connection)
     for connection in (other, refreshed):
-        world.auth.accept(connection, world.auth.verify(second.token(NOW)))
+        world.auth.accept(connection, world.auth.verify(second.token(NOW), None))
     world.open |= {one, other, refreshed, anonymous}
     keys.content = KeySet((second.key,))
     await keys.polled()
@@ -227,10 +228,26 @@ def test_closed_connection_is_not_due_and_not_counted(world: World) -> None:
 def test_refused_token_has_the_code_of_its_fault(world: World, token: str, code: Close, outcome: Outcome) -> None:
     world.verifier.replace_keys([ISSUER.key], {"revoked0": NOW})
     with pytest.raises(AuthRefused) as caught:
-        world.auth.verify(token)
+        world.auth.verify(token, None)
     assert caught.value.code is code
     assert token not in str(caught.value)
     assert world.auth.outcomes == {outcome: 1}
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "https://app.example:444", "http://app.example", "null", ""]
+)
+def test_token_for_some_pages_is_refused_to_others_and_to_nobody_else(world: World, origin: str) -> None:
+    token = ISSUER.token(origins=["https://app.example", "https://two.example"])
+    for allowed in ("https://app.example", "https://two.example", None):
+        assert world.auth.verify(token, allowed).subject == "alice"
+    with pytest.raises(OriginRefused) as caught:
+        world.auth.verify(token, origin)
+    assert caught.value.code is Close.UNAUTHORISED
+    assert world.auth.verify(ISSUER.token(), origin).origins is None
+    with pytest.raises(OriginRefused):
+        world.auth.verify(ISSUER.token(origins=[]), "https://app.example")
+    assert world.auth.outcomes == {Outcome.ORIGIN: 2}
 
 
 async def test_before_the_keys_are_read_a_client_is_told_to_come_again() -> None:
@@ -238,13 +255,13 @@ async def test_before_the_keys_are_read_a_client_is_told_to_come_again() -> None
     world = World(keys)
     world.verifier.replace_keys(())
     with pytest.raises(AuthRefused) as caught:
-        world.auth.verify(ISSUER.token())
+        world.auth.verify(ISSUER.token(), None)
     assert (caught.value.code, caught.value.close_reason) == (Close.OVERLOAD, "retry=2000")
     running = asyncio.create_task(world.auth.run())
     await keys.polled()
-    assert world.auth.verify(ISSUER.token()).subject == "alice"
+    assert world.auth.verify(ISSUER.token(), None).subject == "alice"
     with pytest.raises(AuthRefused) as caught:
-        world.auth.verify("x.y.z")
+        world.auth.verify("x.y.z", None)
     assert caught.value.code is Close.UNAUTHORISED
     running.cancel()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -42,13 +42,20 @@ class Server:
         anonymous_data: Anonymous = "auto",
         everyone: bool = False,
         per_user: int = 20,
+        origins: Collection[str] = (),
     ) -> None:
         self.clock = ManualClock(0.0, int(NOW * 1000))
         self.verifier = Verifier([ISSUER.key])
         self.hub = FeedHub(everyone=everyone)
         self.auth = ClientAuth(self.clock, self.verifier)
         admission = Admission(
-            AdmissionRules(anonymous=anonymous, anonymous_data=anonymous_data, tokens=True, per_user=per_user)
+            AdmissionRules(
+                anonymous=anonymous,
+                anonymous_data=anonymous_data,
+                tokens=True,
+                origins=frozenset(origins),
+                per_user=per_user,
+            )
         )
         self.edge = Edge(self.hub.fanout, admission, EdgeRules("s", "single"), HubService(self.hub), self.auth)
         self.edge.publish_status(live=True, since="-")
@@ -71,10 +78,12 @@ class Server:
             self.hub.batch(Batch("store", self.changes + 1, iter([change])))
 
     @contextlib.asynccontextmanager
-    async def client(self, token: str | None = None, address: str = "127.0.0.1") -> AsyncIterator[Client]:
+    async def client(
+        self, token: str | None = None, address: str = "127.0.0.1", origin: str | None = None
+    ) -> AsyncIterator[Client]:
         protocols = ["diem.v1.json", *([] if token is None else [f"bearer.{token}"])]
         url = f"ws://127.0.0.1:{self.listener.port}/ws"
-        options = {"subprotocols": list(map(Subprotocol, protocols)), "local_addr": (address, 0)}
+        options = {"subprotocols": list(map(Subprotocol, protocols)), "local_addr": (address, 0), "origin": origin}
         async with connect(url, proxy=None, compression=None, **options) as link:  # type: ignore[arg-type]
             client = Client(link)
             welcome = await client.receive()
@@ -403,3 +412,25 @@ async def test_a_token_that_comes_later_gives_data_to_later_subscriptions() -> N
             await client.ask(auth(2, ISSUER.token()))
             await client.ask(asking(3, "/dam/a"))
             assert "data" in await client.receive()
+
+
+async def test_a_page_gets_in_only_with_a_token_for_its_origin() -> None:
+    mine, other = "https://app.example", "https://other.example"
+    token = ISSUER.token(origins=[mine])
+    async with serving(origins={mine, other}) as server:
+        for origin in (mine, None):
+            async with server.client(token, origin=origin) as client:
+                assert (await client.ask(subscribe(1, "/dam/a")))["endpoints"].keys() == {"/dam/a"}
+        with pytest.raises(InvalidStatus) as refused:
+            async with server.client(token, origin=other):
+                pass
+        assert refused.value.response.status_code == 403
+        async with server.client(origin=other) as client:
+            assert (await client.ask(auth(1, token)))["code"] == "unauthorised"
+            with pytest.raises(ConnectionClosed) as closed:
+                await client.receive()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 4501
+        async with server.client(ISSUER.token(), origin=other) as client:
+            # A refreshed token is one for pages, too.
+            assert (await client.ask(auth(1, token)))["code"] == "unauthorised"

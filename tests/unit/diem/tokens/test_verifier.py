@@ -188,6 +188,17 @@ def test_trusted_issuers_replace_the_default(issuer: Issuer) -> None:
         verifier.verify(issuer.token(), NOW)
 
 
+def test_origins_are_optional_and_a_list_of_text(issuer: Issuer) -> None:
+    verifier = Verifier([issuer.key])
+    assert verifier.verify(issuer.token(), NOW).origins is None
+    for origins in ([], ["https://app.example", "http://localhost:8080"]):
+        assert verifier.verify(issuer.token(origins=origins), NOW).origins == tuple(origins)
+    wrong: object
+    for wrong in ("https://app.example", {}, [7], [""], ["x" * 257], ["https://a.example"] * 21):
+        with pytest.raises(TokenInvalid, match="origins"):
+            verifier.verify(issuer.token(origins=wrong), NOW)
+
+
 @pytest.mark.parametrize("prefixes", ["/dam", {}, [7], ["dam"], ["/dam/"], [""], ["//"], ["/a/../b"], ["/a"] * 101])
 def test_prefixes_are_endpoints(issuer: Issuer, prefixes: object) -> None:
     refused(Verifier([issuer.key]), issuer.token(prefixes=prefixes), "prefixes")

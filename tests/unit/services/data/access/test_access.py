@@ -446,6 +446,7 @@ async def test_keys_are_administered_behind_the_internal_listener(world: World) 
             "expires": None,
             "last_used": created,
             "writes": False,
+            "origins": [],
         }
         assert listed.json() == {"keys": [entry], "plans": ["dam", "free", "open", "tiny"]}
         for _ in range(2):
@@ -456,6 +457,12 @@ async def test_keys_are_administered_behind_the_internal_listener(world: World) 
         bodies: list[Any] = [{"name": "", "plan": "free"}, {"name": "a\nb", "plan": "free"}, {"name": "a"}, [], {}]
         for wrong in bodies:
             assert (await http.post("/v1/keys", json=wrong)).status_code == 422
+        pages = {"name": "a", "plan": "free", "origins": ["HTTPS://App.example:443", "http://a:8080", "http://a:8080"]}
+        made = await http.post("/v1/keys", json=pages)
+        assert made.json()["origins"] == ["https://app.example", "http://a:8080"]
+        for origins in ("https://a", ["https://a/"], ["a"], ["null"], [7], ["https://" + "a" * 250], ["http://a"] * 21):
+            assert (await http.post("/v1/keys", json={**pages, "origins": origins})).status_code == 422
+        assert (await http.post("/v1/keys", json={"name": "a", "writes": True, "origins": []})).status_code == 422
         assert problem(await http.post("/v1/keys", json={"name": "a", "plan": "x"})) == (422, "unknown_plan")
         assert problem(await http.post("/v1/keys", json={"name": "a", "plan": "anonymous"})) == (422, "unknown_plan")
         assert problem(await http.post("/v1/keys", content=b"{")) == (400, "malformed")

@@ -1,6 +1,7 @@
 """POST /v1/tokens, GET /v1/tokens/keys, and tokens as credentials of reads."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -285,6 +286,35 @@ async def test_a_page_of_another_origin_gets_tokens_with_its_key_only(world: Wor
     assert "access-control-allow-origin" not in without.headers
     # POST is for tokens only.
     assert (await world.http.options("/v1/data/dam/a", headers={**origin, **asked})).status_code != 204
+
+
+async def test_a_key_for_some_pages_and_its_tokens_are_refused_to_others(world: World) -> None:
+    key, text = await world.access.create("a page", "dam", origins=("https://app.example",))
+    token = await world.token(text)
+    (jwk,) = (await world.http.get("/v1/tokens/keys")).json()["keys"]
+    assert Verifier(parse_key_set(json.dumps({"keys": [jwk]}).encode(), secrets=False).keys).verify(
+        token, world.now
+    ).origins == ("https://app.example",)
+
+    async def read(credential: str, origin: str | None) -> httpx.Response:
+        headers = bearer(credential) if origin is None else {**bearer(credential), "Origin": origin}
+        return await world.http.get("/v1/data/dam/a", headers=headers)
+
+    for credential in (text, token):
+        for origin in ("https://app.example", None):
+            assert (await read(credential, origin)).status_code == 200
+    used = await world.used(key.id)
+    for credential in (text, token):
+        for origin in ("https://evil.example", "null"):
+            assert_problem(await read(credential, origin), 403, "origin")
+    evil = {**bearer(text), "Origin": "https://evil.example"}
+    for method, path in (("POST", "/v1/tokens"), ("GET", "/v1/usage"), ("GET", "/v1/endpoints")):
+        assert_problem(await world.http.request(method, path, headers=evil), 403, "origin")
+    # Pages of others use up nothing of the key.
+    assert await world.used(key.id) == used
+    many = [(await read(text, "https://evil.example")).status_code for _ in range(20)]
+    assert (many[0], many[-1]) == (403, 429)
+    assert (await read(text, "https://app.example")).status_code == 200
 
 
 async def test_slow_requests_for_tokens_do_not_hold_up_readers(world: World) -> None:

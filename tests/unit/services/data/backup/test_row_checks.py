@@ -29,7 +29,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "requests": {"key": "k", "digest": b"\0\1", "answer": b'[["/a",5,true]]', "created_ms": 4},
     "api_keys": {
         "id": "abcdefg1", "name": "The page", "plan": "free", "digest": bytes(32), "created_ms": 1, "revoked_ms": None,
-        "expires_ms": 5, "last_used_ms": None, "writes": 0, "prefixes": "", "per_minute": None,
+        "expires_ms": 5, "last_used_ms": None, "writes": 0, "prefixes": "", "per_minute": None, "origins": "",
     },
     "key_days": {"key_id": "abcdefg1", "day": 20_000, "requests": 5},
 }  # fmt: skip
@@ -144,6 +144,9 @@ POINT = {"time": "1970-01-01T00:00:00Z", "value": 1}
         ("api_keys", {"plan": ""}, "an API key has a plan, and a write key has none"),
         ("api_keys", {"writes": 1}, "an API key has a plan, and a write key has none"),
         ("api_keys", {"per_minute": 5}, "only write keys have prefixes or a rate"),
+        ("api_keys", {"origins": '["https://A.example"]'}, "origins: not an origin"),
+        ("api_keys", {"origins": "[]"}, "origins: not a list of origins"),
+        ("api_keys", {"writes": 1, "plan": "", "origins": '["https://a"]'}, "only API keys have origins"),
         ("api_keys", {"writes": 2}, "writes:"),
         ("api_keys", {"writes": 1, "plan": "", "prefixes": '["dam"]'}, "prefixes: 'dam' is not an endpoint name"),
         ("api_keys", {"writes": 1, "plan": "", "prefixes": "[]"}, "prefixes: not a list of prefixes"),

@@ -142,6 +142,7 @@ async def test_a_downgrade_removes_keys_that_an_earlier_release_would_take_for_u
         "plain": new_key("plain", "free", 1)[0],
         "expires": new_key("expires", "free", 1, expires_ms=10)[0],
         "writes": new_key("writes", "", 1, writes=WriteTerms(("/dam", "/load"), 60))[0],
+        "pages": new_key("pages", "free", 1, origins=("https://app.example", "http://localhost:3000"))[0],
     }
     store = await Store.open(databases.url())
     async with store.serving():

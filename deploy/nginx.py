@@ -26,6 +26,9 @@ PER_ADDRESS: Final = 50
 CONNECTS_PER_S: Final = 50
 DATA_READS: Final = 6
 """Requests for data that a browser sends at once to one origin: after an update all pages of an address may."""
+READS_PER_S: Final = 20
+"""Reads without a key, which the cache may answer, of an address for each client that it may have: as many as the Data
+Service answers one address."""
 MAX_WORKERS: Final = 4
 MAX_CONNECTIONS: Final = 32_768
 """Of one worker, which allocates about 400 bytes for each at its start."""
@@ -111,7 +114,7 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("server_tokens", "off"),
         *_temporary_paths(plan.directory),
         ("limit_conn_zone", ["$binary_remote_addr zone=clients:10m", "$binary_remote_addr zone=readers:10m"]),
-        ("limit_req_zone", f"$binary_remote_addr zone=connects:10m rate={plan.connects_per_s}r/s"),
+        ("limit_req_zone", _request_zones(plan)),
         ("limit_conn_status", "429"),
         ("limit_req_status", "429"),
         # No regular expressions in maps: CVE-2026-42533.
@@ -161,6 +164,19 @@ def _forwarding(front_proxies: tuple[str, ...]) -> list[Content | Any]:
     ]
 
 
+def _request_zones(plan: NginxPlan) -> list[str]:
+    connects = f"$binary_remote_addr zone=connects:10m rate={plan.connects_per_s}r/s"
+    reads = f"$keyless zone=reads:10m rate={READS_PER_S * plan.per_address}r/s"
+    return [connects] if plan.cache is None else [connects, reads]
+
+
+def _caching(plan: NginxPlan) -> Sequence[Content]:
+    if plan.cache is None:
+        return ()
+    # The Data Service does not see reads that are answered from the cache.
+    return (*_CACHING, ("limit_req", f"zone=reads burst={2 * READS_PER_S * plan.per_address} nodelay"))
+
+
 def _cache(directory: Path) -> list[Content | Any]:
     """Return the cache of named versions, which never change, and ``$data_cache``: whether a request may use it.
 
@@ -178,6 +194,8 @@ def _cache(directory: Path) -> list[Content | Any]:
         ),
         _block("map $arg_version $cache_of_version", ("default", "$cache_of_format"), ('""', "off")),
         _block("map $http_authorization $data_cache", ("default", "off"), ('""', "$cache_of_version")),
+        # The others have the limits of their plans.
+        _block("map $http_authorization $keyless", ("default", '""'), ('""', "$binary_remote_addr")),
         _block("map $upstream_http_cache_control $not_public", ("default", "1"), (f'"{PUBLIC}"', '""')),
     ]
 
@@ -210,7 +228,7 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("proxy_send_timeout", "10s"),
         _websocket(plan),
         _rest("= /v1/data", plan.per_address, BULK_BYTES + SLACK_BYTES),
-        _rest("/v1/data/", DATA_READS * plan.per_address, 2 * SLACK_BYTES, *(() if plan.cache is None else _CACHING)),
+        _rest("/v1/data/", DATA_READS * plan.per_address, 2 * SLACK_BYTES, *_caching(plan)),
         _rest("/", plan.per_address, 2 * SLACK_BYTES),
     )
 

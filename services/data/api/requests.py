@@ -80,7 +80,7 @@ def has_etag(if_none_match: str | None, etag: str) -> bool:
     """Return whether an If-None-Match header matches ``etag`` (weak comparison, RFC 9110 section 13.1.2)."""
     if if_none_match is None:
         return False
-    if if_none_match.strip() == "*":
+    if if_none_match == etag or if_none_match.strip() == "*":
         return True
     return any(candidate.strip().removeprefix("W/") == etag for candidate in if_none_match.split(","))
 

@@ -442,6 +442,21 @@ async def test_a_named_version_that_everybody_may_read_is_requested_once_and_not
         assert len(data.received) == 1
 
 
+async def test_reads_of_an_address_from_the_cache_are_limited_but_not_those_with_a_key(tmp_path: Path) -> None:
+    async with backend(PUBLIC.encode()) as data, caching_nginx(tmp_path, data.port, per_address=1) as front:
+        for headers, refused in (("", True), ("Authorization: Bearer x\r\n", False)):
+            async with front.connected() as (reader, writer):
+                request = f"GET /v1/data/a?version=1 HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode()
+                statuses = set()
+                writer.write(300 * request)
+                for _ in range(300):
+                    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                    await reader.readexactly(int(field(head, "Content-Length")[0]))
+                    statuses.add(status(head))
+                assert (429 in statuses) == refused
+                assert 200 in statuses
+
+
 @pytest.mark.parametrize(
     "answer",
     [

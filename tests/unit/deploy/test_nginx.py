@@ -138,6 +138,8 @@ def test_only_named_versions_are_cached_and_only_where_there_is_a_cache() -> Non
     assert directives("proxy_cache", cached) == directives("proxy_cache", location) == ["$data_cache"]
     assert directives("proxy_cache_key", location) == ['"$http_host$request_uri"']
     assert directives("proxy_cache_lock", location) == ["on"]
+    assert directives("limit_req_zone", cached)[1:] == ["$keyless zone=reads:10m rate=1000r/s"]
+    assert directives("limit_req", location) == ["zone=reads burst=2000 nodelay"]
     # Beside an own field a location does not have those of the server.
     assert "add_header" not in location
     uncached = block("location /v1/data/", text(certificate=Path("/c.pem")))

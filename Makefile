@@ -90,7 +90,7 @@ bench-placement: install-test install-spark install-quality
 bench-ingest: install-test postgres
 	@$(PY) -m tests.bench.ingest
 
-bench-tokens: install-test
+bench-tokens: install-test nginx
 	@$(PY) -m tests.bench.tokens
 
 bench-attack: install-test nginx

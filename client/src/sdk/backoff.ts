@@ -10,7 +10,7 @@ const BASE_MS = 500;
 export const CAP_MS = 30_000;
 
 /** The bound in milliseconds of a random delay after so many failures: 0.5 s, doubled, at most `capMs`. */
-export const windowMs = (failures: number, capMs: number): number => Math.min(capMs, BASE_MS * 2 ** Math.min(failures, 30));
+export const windowMs = (failures: number, capMs = CAP_MS): number => Math.min(capMs, BASE_MS * 2 ** Math.min(failures, 30));
 
 /** Delays drawn uniformly from a window that doubles from half a second to `capMs` (full jitter). */
 export class Backoff {

@@ -6,7 +6,7 @@ import type { DataError } from "./http.ts";
 import type { ClientMessage, ServerFrame, WelcomeFrame } from "./messages.ts";
 import { parseFrame } from "./messages.ts";
 import { Subject } from "./observable.ts";
-import { Backoff } from "./backoff.ts";
+import { Backoff, CAP_MS } from "./backoff.ts";
 import { ResettableTimer } from "./timers.ts";
 
 /** `connecting` is the first dial only; `closed` is final until `open()` is called again. */
@@ -100,8 +100,8 @@ export class Connection {
     if (this.status.value.state !== "closed") this.#lost(null, reason);
   }
 
-  /** Bounds the back-off window; one that a server asks for may be longer. */
-  cap(ms: number): void {
+  /** Bounds the back-off window, as usual without `ms`; one that a server asks for may be longer. */
+  cap(ms = CAP_MS): void {
     this.#backoff.capMs = ms;
   }
 

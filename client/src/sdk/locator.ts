@@ -1,12 +1,12 @@
 /** Requests to the metadata services: where endpoints are served, on hosts that the configuration trusts. */
 
-import { Backoff } from "./backoff.ts";
+import type { Backoff } from "./backoff.ts";
 import type { Environment } from "./environment.ts";
-import type { Bearer } from "./http.ts";
-import { DataError, request } from "./http.ts";
+import type { Bearer, DataError } from "./http.ts";
 import type { Rejection } from "./messages.ts";
 import type { Located, Place, Routes } from "./routes.ts";
-import { ResettableTimer } from "./timers.ts";
+import type { Shared } from "./shared.ts";
+import type { ResettableTimer } from "./timers.ts";
 
 export interface Metadata {
   /** Absolute base URLs of the metadata services, without a slash at the end; never empty. */
@@ -18,8 +18,9 @@ export interface Metadata {
   readonly hosts: ReadonlySet<string>;
 }
 
-/** Locates endpoints at the metadata service `base`. Throws `DataError`. */
+/** Locates endpoints at the metadata service `base`. Throws what `request` throws, and `Error` for another answer. */
 export async function locate(
+  request: Shared["request"],
   env: Environment,
   base: string,
   metadata: Metadata,
@@ -33,10 +34,10 @@ export async function locate(
   return parseLocated(body, metadata);
 }
 
-/** Parses an answer; servers that are not trusted are left out. Throws `DataError`. */
+/** Parses an answer; servers that are not trusted are left out. Throws `Error`. */
 export function parseLocated(body: unknown, metadata: Metadata): Located {
   const { clone, endpoints, epoch, rejected, servers } = (body ?? {}) as Record<string, unknown>;
-  if (typeof endpoints !== "object" || endpoints === null) throw new DataError("not an answer about owners");
+  if (typeof endpoints !== "object" || endpoints === null) throw new Error("not an answer about owners");
   let untrusted: string | null = null;
   const trusted = (url: unknown): string | null => {
     if (typeof url !== "string") return null;
@@ -106,6 +107,7 @@ export class EpochGuard {
 }
 
 export interface LocatorOptions {
+  readonly shared: Shared;
   bearer: Bearer;
   /** The metadata services, after so many failures in a row; null: the configuration names none any longer. */
   metadata(failures: number): Promise<Metadata | null>;
@@ -141,8 +143,8 @@ export class Locator {
     this.#env = env;
     this.#routes = routes;
     this.#options = options;
-    this.#backoff = new Backoff(env);
-    this.#timer = new ResettableTimer(env);
+    this.#backoff = new options.shared.Backoff(env);
+    this.#timer = new options.shared.ResettableTimer(env);
     this.#next = Math.floor(env.random() * 1_000);
   }
 
@@ -210,8 +212,7 @@ export class Locator {
         if (older) this.#next += 1;
         this.#options.answered(names, answer, older);
       } catch (error) {
-        const retryMs = error instanceof DataError ? error.retryAfterMs : null;
-        this.#notBefore = this.#env.now() + this.#backoff.next() + (retryMs ?? 0);
+        this.#notBefore = this.#env.now() + this.#backoff.next() + ((error as Partial<DataError>).retryAfterMs ?? 0);
         this.#problem = "the metadata service does not answer";
         this.#next += 1;
         this.#options.unanswered(names);
@@ -235,7 +236,7 @@ export class Locator {
     }
     const { services } = metadata;
     const base = services[this.#next % services.length] as string;
-    return locate(this.#env, base, metadata, names, this.#clone, this.#options.bearer);
+    return locate(this.#options.shared.request, this.#env, base, metadata, names, this.#clone, this.#options.bearer);
   }
 }
 

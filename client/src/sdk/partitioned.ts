@@ -1,31 +1,33 @@
-/** Partitioned mode: one session for each server that owns a subscribed endpoint (docs/protocol.md section 4.1). */
+/**
+ * Partitioned mode: one session for each server that owns a subscribed endpoint (docs/protocol.md section 4.1). Loaded only in
+ * mode z-client, with locator, pool and routes; of the rest of the SDK it imports types alone (`shared.ts`).
+ */
 
 import type { ConnectionStatus } from "./connection.ts";
 import type { Environment } from "./environment.ts";
-import { DataError } from "./http.ts";
 import type { Listener, Transport, RoutingEvents } from "./session.ts";
 import type { LiveStatus } from "./liveness.ts";
-import { OFFLINE, sameLive } from "./liveness.ts";
 import type { Metadata } from "./locator.ts";
 import { Locator } from "./locator.ts";
 import type { Rejection, ServerFrame } from "./messages.ts";
-import { Subject } from "./observable.ts";
+import type { Subject } from "./observable.ts";
 import { ServerPool } from "./pool.ts";
 import type { Located, RoutingAction } from "./routes.ts";
 import { Routes } from "./routes.ts";
-import { soon } from "./timers.ts";
+import type { Shared } from "./shared.ts";
 
 /**
  * Fails static: while the metadata service does not answer, everything stays where it is and is dialled where it was.
  */
 export class PartitionedTransport implements Transport {
+  readonly #shared: Shared;
   readonly #env: Environment;
   readonly #listener: Listener;
   readonly #routes: Routes;
   readonly #locator: Locator;
   readonly #pool: ServerPool;
-  readonly status = new Subject<ConnectionStatus>(combinedStatus([], ""));
-  readonly live = new Subject<LiveStatus>(OFFLINE);
+  readonly status: Subject<ConnectionStatus>;
+  readonly live: Subject<LiveStatus>;
   readonly #publishSoon: () => void;
   /** When the accepted token expires, which tells it from others; 0 = there is none. */
   #expires = 0;
@@ -33,16 +35,21 @@ export class PartitionedTransport implements Transport {
 
   /** `abandon` is called when the configuration no longer names a metadata service. */
   constructor(
+    shared: Shared,
     env: Environment,
     listener: Listener,
     metadata: (failures: number) => Promise<Metadata | null>,
     abandon: () => void,
   ) {
+    this.#shared = shared;
     this.#env = env;
     this.#listener = listener;
-    this.#routes = new Routes(() => env.random());
-    this.#publishSoon = soon(env, () => this.#publish());
+    this.status = new shared.Subject(combinedStatus([], ""));
+    this.live = new shared.Subject(shared.OFFLINE);
+    this.#routes = new Routes((failures) => env.random() * shared.windowMs(failures));
+    this.#publishSoon = shared.soon(env, () => this.#publish());
     this.#locator = new Locator(env, this.#routes, {
+      shared,
       metadata,
       bearer: async () => (await listener.credentials?.())?.token,
       answered: (names, answer, older) => this.#answered(names, answer, older),
@@ -54,7 +61,7 @@ export class PartitionedTransport implements Transport {
       listener.frame(frame);
       if (frame?.type === "authenticated") this.#authenticated(frame.expires);
     };
-    this.#pool = new ServerPool(env, { ...listener, frame }, {
+    this.#pool = new ServerPool(shared, env, { ...listener, frame }, {
       select: (url, listed) => this.#select(url, listed),
       routing: (url) => this.#routing(url),
       lost: (url) => this.#apply(this.#routes.lost(url)),
@@ -156,7 +163,7 @@ export class PartitionedTransport implements Transport {
     if (!listed) {
       this.#suspect(url);
       await this.#locator.located();
-      if (!this.#routes.uses(url)) throw new DataError("no endpoint is there");
+      if (!this.#routes.uses(url)) throw new Error("no endpoint is there");
     }
     return url;
   }
@@ -183,6 +190,7 @@ export class PartitionedTransport implements Transport {
   }
 
   #publish(): void {
+    const { OFFLINE, sameLive } = this.#shared;
     const status = this.#summary();
     if (!sameStatus(status, this.status.value)) this.status.set(status);
     const live = this.#isOpen ? combinedLiveness(this.#endpoints(), this.#pool.sessions.map(([, session]) => session.live.value)) : OFFLINE;

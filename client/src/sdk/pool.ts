@@ -2,9 +2,9 @@
 
 import type { Environment } from "./environment.ts";
 import type { Listener, RoutingEvents } from "./session.ts";
-import { Session } from "./session.ts";
-import { CAP_MS } from "./backoff.ts";
-import { ResettableTimer } from "./timers.ts";
+import type { Session } from "./session.ts";
+import type { Shared } from "./shared.ts";
+import type { ResettableTimer } from "./timers.ts";
 
 /** A server that is not live is suspected after this and up to as much again, and then once more. */
 const SUSPECT_AFTER_MS = 5_000;
@@ -39,12 +39,14 @@ interface PooledServer {
 }
 
 export class ServerPool {
+  readonly #shared: Shared;
   readonly #env: Environment;
   readonly #listener: Listener;
   readonly #handlers: ServerPoolHandlers;
   readonly #servers = new Map<string, PooledServer>();
 
-  constructor(env: Environment, listener: Listener, handlers: ServerPoolHandlers) {
+  constructor(shared: Shared, env: Environment, listener: Listener, handlers: ServerPoolHandlers) {
+    this.#shared = shared;
     this.#env = env;
     this.#listener = listener;
     this.#handlers = handlers;
@@ -67,6 +69,7 @@ export class ServerPool {
       server.listed = false;
       return this.#handlers.select(url, listed);
     };
+    const { ResettableTimer, Session } = this.#shared;
     const session = new Session(this.#env, select, this.#listener, this.#handlers.routing(url), SILENCE_LIMIT_MS);
     const server: PooledServer = { session, listed: true, suspectTimer: new ResettableTimer(this.#env), closeTimer: new ResettableTimer(this.#env) };
     this.#servers.set(url, server);
@@ -79,7 +82,7 @@ export class ServerPool {
   /** The metadata service listed this server for its endpoints, or did not, or gave no answer. */
   setListed(url: string, listed: boolean): void {
     const server = this.#servers.get(url);
-    server?.session.connection.cap(listed ? LISTED_CAP_MS : CAP_MS);
+    server?.session.connection.cap(listed ? LISTED_CAP_MS : undefined);
     if (listed && server?.session.connection.expedite(EXPEDITE_MS)) server.listed = true;
   }
 

@@ -5,7 +5,6 @@
  * has the cases that both pass.
  */
 
-import { CAP_MS, windowMs } from "./backoff.ts";
 import type { Rejection } from "./messages.ts";
 
 /** Names in one request to the metadata service. */
@@ -49,7 +48,7 @@ const STAYED_AFTER_MS = 1_000;
  */
 class Route {
   readonly #endpoint: string;
-  readonly #random: () => number;
+  readonly #backoff: (failures: number) => number;
   /** The server where it is subscribed, or about to be; null until one is known. */
   url: string | null = null;
   /** Whether that server has answered. */
@@ -70,9 +69,9 @@ class Route {
   /** Whether its server has no room for it, and no other server has it. */
   limited = false;
 
-  constructor(endpoint: string, random: () => number, now: number) {
+  constructor(endpoint: string, backoff: (failures: number) => number, now: number) {
     this.#endpoint = endpoint;
-    this.#random = random;
+    this.#backoff = backoff;
     this.due = now;
   }
 
@@ -158,7 +157,7 @@ class Route {
   #delay(hops: number, now: number): void {
     this.#hops = hops;
     this.locating = false; // the pending answer is older than this event
-    this.due = hops > MAX_HOPS ? now + this.#random() * windowMs(hops - MAX_HOPS - 1, CAP_MS) : now;
+    this.due = hops > MAX_HOPS ? now + this.#backoff(hops - MAX_HOPS - 1) : now;
   }
 
   #leave(url: string | null): RoutingAction[] {
@@ -172,15 +171,16 @@ class Route {
  */
 export class Routes {
   readonly #routes = new Map<string, Route>();
-  readonly #random: () => number;
+  readonly #backoff: (failures: number) => number;
 
-  constructor(random: () => number) {
-    this.#random = random;
+  /** `backoff` returns the delay in milliseconds after so many failures in a row. */
+  constructor(backoff: (failures: number) => number) {
+    this.#backoff = backoff;
   }
 
   /** Begins to route an endpoint: it is to be located. */
   add(endpoint: string, now: number): void {
-    this.#routes.set(endpoint, new Route(endpoint, this.#random, now));
+    this.#routes.set(endpoint, new Route(endpoint, this.#backoff, now));
   }
 
   /** Leaves an endpoint everywhere; what a server had no room for is located now if that frees a place. */

@@ -8,6 +8,7 @@ import type { LiveStatus } from "./liveness.ts";
 import type { Metadata } from "./locator.ts";
 import { Subject } from "./observable.ts";
 import type { PartitionedTransport } from "./partitioned.ts";
+import { SHARED } from "./shared.ts";
 
 export interface TransportOptions {
   /** The server to dial after so many failures in a row. */
@@ -86,7 +87,7 @@ export class TransportSwitch {
 
   /** One connection to each owner, until the configuration names no metadata service. */
   #partitioned(Mode: typeof PartitionedTransport, metadata: (failures: number) => Promise<Metadata | null>): Transport {
-    const transport: Transport = new Mode(this.#env, this.#listener, metadata, () => {
+    const transport: Transport = new Mode(SHARED, this.#env, this.#listener, metadata, () => {
       if (transport === this.current) this.#replace(this.#single());
     });
     return transport;

@@ -2,7 +2,7 @@
 
 import { readFileSync, readdirSync } from "node:fs";
 import { expect, test } from "vitest";
-import { TokenBucket } from "../../src/sdk/backoff.ts";
+import { TokenBucket, windowMs } from "../../src/sdk/backoff.ts";
 import { CLOSE_CODES, reconnects, retryWindow } from "../../src/sdk/codes.ts";
 import { Connection } from "../../src/sdk/connection.ts";
 import type { Socket } from "../../src/sdk/environment.ts";
@@ -122,7 +122,7 @@ function stateOf(routes: Routes, then: object): object {
 }
 
 each<{ name: string; steps: RouteStep[] }>("routes", ({ steps }) => {
-  const routes = new Routes(() => 1);
+  const routes = new Routes(windowMs);
   for (const step of steps) {
     const actions = route(routes, step).map(({ kind, endpoint, url }) => `${kind === "join" ? "+" : "-"}${endpoint} ${url}`);
     expect(actions, JSON.stringify(step)).toEqual(step.actions ?? []);

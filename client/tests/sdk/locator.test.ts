@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { parseConfig } from "../../src/sdk/config.ts";
 import type { Metadata } from "../../src/sdk/locator.ts";
 import { locate, parseLocated } from "../../src/sdk/locator.ts";
+import { request } from "../../src/sdk/http.ts";
 import { World } from "./world.ts";
 
 const SERVERS = [{ port: 8101, path: "/ws" }, { url: "wss://edge.test/ws" }];
@@ -48,7 +49,7 @@ test.each([null, {}, { endpoints: 3 }])("%j is no answer", (body) => {
 test("a question is a POST of the names, with the clone once there is one", async () => {
   const world = new World();
   world.auto = () => ({ status: 200, body: { endpoints: {} } });
-  for (const clone of [null, 3]) await locate(world, "http://diem.test:8400/v1", METADATA, ["/a"], clone);
+  for (const clone of [null, 3]) await locate(request, world, "http://diem.test:8400/v1", METADATA, ["/a"], clone);
   expect(world.requests.map(({ url, body }) => [url, body])).toEqual([
     ["http://diem.test:8400/v1/locate", { endpoints: ["/a"] }],
     ["http://diem.test:8400/v1/locate", { endpoints: ["/a"], clone: 3 }],

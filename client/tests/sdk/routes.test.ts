@@ -1,6 +1,7 @@
 /** What the SDK alone has of routes, for the status of the page; the algorithm's cases are in tests/cases/routes.json. */
 
 import { expect, test } from "vitest";
+import { windowMs } from "../../src/sdk/backoff.ts";
 import type { Located } from "../../src/sdk/routes.ts";
 import { Routes } from "../../src/sdk/routes.ts";
 
@@ -10,7 +11,7 @@ const answer = (owner: string | null): Located =>
   ({ clone: 1, endpoints: new Map([["/a", { owner, hot: false }]]), rejected: {}, servers: [], untrusted: null, epoch: 0 });
 
 function located(owner: string | null, now = 0): Routes {
-  const routes = new Routes(() => 1);
+  const routes = new Routes(windowMs);
   routes.add("/a", now);
   routes.located(routes.toLocate(now), answer(owner), new Map(), now);
   return routes;
@@ -37,7 +38,7 @@ test("what is refused, by the metadata service or for the limit, is neither", ()
   const routes = located(A);
   routes.overLimit(A, "/a", 0);
   expect([routes.hasUnplaced, routes.hasUnregistered]).toEqual([false, false]);
-  const rejected = new Routes(() => 1);
+  const rejected = new Routes(windowMs);
   rejected.add("/a", 0);
   rejected.located(rejected.toLocate(0), { ...answer(null), rejected: { "/a": { code: "bad_name", message: "" } } }, new Map(), 0);
   expect([rejected.hasUnplaced, rejected.isRefused("/a")]).toEqual([false, true]);

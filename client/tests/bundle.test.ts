@@ -10,6 +10,7 @@ vi.setConfig({ testTimeout: 300_000 }); // it builds
 const LIMIT = 10 * 1024;
 /** What is loaded later, by its main file: what it consists of, and a bound of our own for its bytes. */
 const LATER = {
+  "catalogue.ts": { files: ["catalogue.ts"], limit: 0.5 * 1024 },
   "partitioned.ts": { files: ["locator.ts", "partitioned.ts", "pool.ts", "routes.ts"], limit: 4.375 * 1024 },
   "tokens.ts": { files: ["tokens.ts"], limit: 1.5 * 1024 },
 };
@@ -56,7 +57,7 @@ async function bundle(code: string): Promise<Bundle> {
   return { size: size(first), files: files(first), later: Object.fromEntries(later) };
 }
 
-test("everything the package exports is below 10 KiB; the partitioned mode and tokens come when they are asked for", async () => {
+test("everything the package exports is below 10 KiB; catalogue, partitioned mode and tokens come when they are asked for", async () => {
   const all = await bundle('export * from "diem-client"');
   console.info(`the SDK: ${all.size} bytes; more later:`, all.later);
   expect(all.size).toBeLessThan(LIMIT);
@@ -71,7 +72,7 @@ test("everything the package exports is below 10 KiB; the partitioned mode and t
 test("DataService alone brings no WebSocket, no cache and no partitioned mode", async () => {
   const { files, later, size } = await bundle('export { DataService } from "diem-client"');
   expect(files).toEqual(["backoff.ts", "data.ts", "dataset.ts", "fetches.ts", "http.ts", "json.ts", "observable.ts"]);
-  expect(later).toEqual({});
+  expect(Object.keys(later)).toEqual(["catalogue.ts"]);
   expect(size).toBeLessThan(LIMIT / 4);
 });
 

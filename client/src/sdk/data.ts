@@ -2,7 +2,7 @@
 
 import type { DataCache, Entry } from "./cache.ts";
 import type { CatalogueEntry, Dataset } from "./dataset.ts";
-import { parseCatalogue, parseDataset, tombstone } from "./dataset.ts";
+import { parseDataset, tombstone } from "./dataset.ts";
 import { FetchScheduler, PendingFetch } from "./fetches.ts";
 import type { Environment } from "./environment.ts";
 import type { Bearer } from "./http.ts";
@@ -87,16 +87,9 @@ export class DataService {
 
   /** All endpoints the Data Service has: one request for each 5,000, not repeated. Throws `DataError`. */
   async catalogue(): Promise<CatalogueEntry[]> {
-    const url = `${await this.#options.rest()}/endpoints`;
-    const entries: CatalogueEntry[] = [];
-    for (let after = ""; ; ) {
-      const { body } = await getJson(this.#env, url + (after && `?after=${encodeURIComponent(after)}`), null, this.#options.bearer);
-      entries.push(...parseCatalogue(body));
-      const { next } = (body ?? {}) as { next?: unknown };
-      // Without this check, a name that is not a later one would be requested endlessly.
-      if (typeof next !== "string" || next <= after) return entries;
-      after = next;
-    }
+    const { readCatalogue } = await import("./catalogue.ts"); // few pages list endpoints
+    const { rest, bearer } = this.#options;
+    return readCatalogue(await rest(), (url) => getJson(this.#env, url, null, bearer));
   }
 
   /** After a resync: these must be fetched again, whatever version is held. */

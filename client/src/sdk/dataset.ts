@@ -67,21 +67,3 @@ export function tombstone(endpoint: string, body: unknown, held: Dataset | undef
     confirmed: true,
   };
 }
-
-/** The entries of a `/v1/endpoints` body; what is not well-formed is left out. */
-export function parseCatalogue(body: unknown): CatalogueEntry[] {
-  const { endpoints } = (body ?? {}) as { endpoints?: unknown };
-  if (!Array.isArray(endpoints)) return [];
-  return (endpoints as Record<string, unknown>[])
-    .filter((entry) => typeof entry.endpoint === "string")
-    .map((entry) => ({
-      endpoint: text(entry.endpoint),
-      title: text(entry.title),
-      area: text(entry.area),
-      quantity: text(entry.quantity),
-      unit: text(entry.unit),
-      resolution: text(entry.resolution),
-      version: Number(entry.version) || 0,
-      gone: entry.gone === true,
-    }));
-}

@@ -35,7 +35,7 @@ declare global {
 
 const ZONE_KEY = "diem.zone";
 const asked = wish(location.search);
-const diem = createDiem({ configUrl: "./config.json" });
+const diem = createDiem({ configUrl: "./config.json", data: asked.data });
 window.diem = diem;
 
 let rest: string | null = null;

@@ -20,15 +20,25 @@ export interface Wish {
   readonly zone: string | null;
   readonly price: string | null;
   readonly load: readonly string[] | null;
+  /** Whether data is to come with updates. */
+  readonly data: boolean;
 }
 
-/** Reads `?zone=GR`, `?price=/some/endpoint` and `?load=/a,/b`; names that are not endpoint names, or lead to none, are left out. */
+/**
+ * Reads `?zone=GR`, `?price=/some/endpoint`, `?load=/a,/b` and `?data=off`; names that are not endpoint names, or lead to none,
+ * are left out.
+ */
 export function wish(search: string): Wish {
   const asked = new URLSearchParams(search);
   const price = asked.get("price");
   const load = [...new Set(asked.get("load")?.split(","))].filter(isEndpoint).slice(0, MAX_ROWS);
   const zone = asked.get("zone");
-  return { zone: zone && isZone(zone) ? zone : null, price: price && isEndpoint(price) ? price : null, load: load.length > 0 ? load : null };
+  return {
+    zone: zone && isZone(zone) ? zone : null,
+    price: price && isEndpoint(price) ? price : null,
+    load: load.length > 0 ? load : null,
+    data: asked.get("data") !== "off",
+  };
 }
 
 export const priceEndpoint = (zone: string): string => `/dam/prices/${zone}`;

@@ -11,7 +11,9 @@ import { ResettableTimer } from "./timers.ts";
 
 export interface Entry {
   readonly dataset: Dataset;
-  readonly etag: string | null;
+  readonly etag?: string | null | undefined;
+  /** Since a resync, no request has confirmed it: data that comes with an update may be older. */
+  readonly suspect?: boolean | undefined;
 }
 
 /** In memory, `entries` alone. */
@@ -75,10 +77,21 @@ export class DataCache {
     this.#unsaved.add(endpoint);
   }
 
+  /**
+   * Holds `data` of an update to `version`; without it, a server retains this version, and confirms it if it is the one held.
+   * After a resync, a dataset stays unconfirmed.
+   */
+  update({ endpoint, version, data }: { endpoint: string; version: number | null; data?: unknown }): void {
+    const { dataset, etag, suspect } = this.get(endpoint) ?? {};
+    const found = data ? parseDataset(endpoint, data) : dataset;
+    if (found?.version !== version) return;
+    this.put(endpoint, { dataset: { ...found, confirmed: !suspect }, etag: data ? `"${version}-json"` : etag, suspect });
+  }
+
   /** Marks a dataset as unconfirmed: it must be revalidated. */
   suspect(endpoint: string): void {
     const entry = this.#entries.get(endpoint);
-    if (entry) this.#entries.set(endpoint, { ...entry, dataset: { ...entry.dataset, confirmed: false } });
+    if (entry) this.#entries.set(endpoint, { ...entry, suspect: true, dataset: { ...entry.dataset, confirmed: false } });
   }
 
   /** Writes what has changed to the store now. */

@@ -23,6 +23,8 @@ export interface DataOptions {
   told(endpoint: string): number;
   /** Whether a change of this endpoint would be announced. */
   isWatched(endpoint: string): boolean;
+  /** Resolves when data that may come with an update is no longer waited for: it is fetched then. */
+  awaited?(endpoint: string): Promise<void> | undefined;
   readonly cache: DataCache;
 }
 
@@ -74,10 +76,8 @@ export class DataService {
     const told = this.#options.told(endpoint);
     const pending = this.#fetches.get(endpoint);
     if (pending) return pending.join(told);
-    const entry = this.#options.cache.get(endpoint);
-    if (entry?.dataset.confirmed && entry.dataset.version >= told && this.#options.isWatched(endpoint)) {
-      return Promise.resolve(entry.dataset);
-    }
+    const current = this.#current(endpoint);
+    if (current) return Promise.resolve(current);
     const fetch = new PendingFetch();
     this.#fetches.set(endpoint, fetch);
     const dataset = fetch.join(told);
@@ -101,6 +101,16 @@ export class DataService {
     this.spread();
   }
 
+  /** A dataset came with an update, or was confirmed by a server: ends the fetch that is no longer needed. */
+  settle(endpoint: string): void {
+    const fetch = this.#fetches.get(endpoint);
+    const dataset = fetch && this.#current(endpoint);
+    if (!dataset) return;
+    this.#fetches.delete(endpoint);
+    this.#failing(endpoint, null);
+    fetch.supersede(dataset);
+  }
+
   /** Fetches of the next two seconds start at a random moment, because many tabs are about to fetch for the same reason. */
   spread(): void {
     this.#scheduler.spread();
@@ -111,21 +121,30 @@ export class DataService {
     for (const fetch of this.#fetches.values()) fetch.expedite?.();
   }
 
+  /** The dataset that is held, if nothing newer was announced and every change would be; else null. */
+  #current(endpoint: string): Dataset | null {
+    const { isWatched, told } = this.#options;
+    const dataset = this.peek(endpoint);
+    return dataset?.confirmed && dataset.version >= told(endpoint) && isWatched(endpoint) ? dataset : null;
+  }
+
   async #fetch(endpoint: string, fetch: PendingFetch): Promise<void> {
-    const { told, isWatched, cache } = this.#options;
+    const { told, isWatched, cache, awaited } = this.#options;
     const backoff = new Backoff(this.#env, FETCH_CAP_MS);
     await cache.ready;
+    await awaited?.(endpoint);
     await this.#scheduler.wait(fetch, this.#scheduler.delay);
-    for (;;) {
+    while (!fetch.isOver) {
       try {
         fetch.sent(told(endpoint));
-        const outcome = fetch.completed(await this.#request(endpoint), told(endpoint));
+        const outcome = fetch.completed(await this.#request(endpoint, fetch), told(endpoint));
         if (outcome === "stale") throw new DataError("stale");
         this.#failing(endpoint, null);
         if (outcome === "done") break;
-        cache.suspect(endpoint);
+        if (fetch.isSuspect) cache.suspect(endpoint);
         await this.#scheduler.wait(fetch, this.#scheduler.delay);
       } catch (error) {
+        if (fetch.isOver) return;
         const failure = error instanceof DataError ? error : new DataError(String(error));
         fetch.failed();
         if (this.#mayRepeat(endpoint, failure)) {
@@ -138,16 +157,17 @@ export class DataService {
         break;
       }
     }
-    this.#fetches.delete(endpoint);
+    if (!fetch.isOver) this.#fetches.delete(endpoint);
   }
 
-  async #request(endpoint: string): Promise<Dataset> {
+  async #request(endpoint: string, fetch: PendingFetch): Promise<Dataset> {
     const { cache } = this.#options;
     const rest = await this.#options.rest();
-    const held = cache.get(endpoint);
     this.stats.fetches[endpoint] = (this.stats.fetches[endpoint] ?? 0) + 1;
-    const { status, etag, body } = await getJson(this.#env, `${rest}/data${endpoint}`, held?.etag, this.#options.bearer);
-    let entry: Entry | null = held;
+    const { status, etag, body } = await getJson(this.#env, `${rest}/data${endpoint}`, cache.get(endpoint)?.etag, this.#options.bearer);
+    if (fetch.isOver) throw new DataError("superseded");
+    const held = cache.get(endpoint);
+    let entry: Entry | null = held; // an update may have brought it meanwhile: then a 304 is about an older one
     if (status === 410) entry = { dataset: tombstone(endpoint, body, held?.dataset, this.#options.told(endpoint)), etag: null };
     else if (status === 200) {
       const dataset = parseDataset(endpoint, body);
@@ -156,7 +176,7 @@ export class DataService {
     if (entry === null) throw new DataError("another dataset");
     if (held && entry.dataset.version < held.dataset.version) entry = held; // only a greater version is applied
     const dataset = { ...entry.dataset, confirmed: true };
-    cache.put(endpoint, { ...entry, dataset });
+    cache.put(endpoint, { etag: entry.etag, dataset });
     return dataset;
   }
 

@@ -26,6 +26,8 @@ export interface DiemOptions {
   readonly token?: TokenFunction;
   /** Whether requests to the Data Service have the token in place of the API key. */
   readonly tokenForData?: boolean;
+  /** Whether servers are asked to send data with updates, so that it need not be fetched; true when left out. */
+  readonly data?: boolean;
   readonly environment?: Environment;
 }
 
@@ -57,7 +59,7 @@ export interface Diem {
 }
 
 /** Connects to the DIEM deployment that `configUrl` describes. One per page. */
-export function createDiem({ configUrl = "/config.json", apiKey, token, tokenForData, environment }: DiemOptions = {}): Diem {
+export function createDiem({ configUrl = "/config.json", apiKey, token, tokenForData, data: inline = true, environment }: DiemOptions = {}): Diem {
   const env = environment ?? browserEnvironment(configUrl);
   const config = new ConfigSource(env, configUrl);
   let source: TokenSource | undefined;
@@ -66,13 +68,17 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
     source ??= new TokenSource(env, token, new Backoff(env));
     return source.ready();
   });
-  const cache = new DataCache(env, undefined, tokenForData ? null : apiKey);
+  const cache = new DataCache(env, undefined, tokenForData || (token && inline) ? null : apiKey);
   let cleared = false;
   const data: DataService = new DataService(env, {
-    rest: async () => (await config.get()).rest,
+    rest: async () => {
+      if (cleared) throw new Error("signed out");
+      return (await config.get()).rest;
+    },
     bearer: async () => (tokenForData ? (await credentials?.())?.token : apiKey),
     told: (endpoint) => updates.told(endpoint),
     isWatched: (endpoint) => !cleared && updates.isWatched(endpoint),
+    awaited: (endpoint) => updates.replied(endpoint),
     cache,
   });
   const updates: UpdatesService = new UpdatesService(env, {
@@ -82,6 +88,12 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
     held: (endpoint) => data.held(endpoint),
     moved: () => void config.reread().catch(() => undefined),
     resynced: (endpoints) => data.suspect(endpoints),
+    ...(inline && {
+      updated: (update) => {
+        cache.update(update);
+        data.settle(update.endpoint);
+      },
+    }),
   });
 
   let opened = false;

@@ -27,13 +27,16 @@ export class PendingFetch {
   #next: Deferred | null = null;
   #isPending = false;
   #needed = 0;
-  #suspect = false;
+  /** Since the last request was sent, a resync has come. */
+  isSuspect = false;
+  /** Whether the dataset came with an update, and no request is needed. */
+  isOver = false;
   /** Replaces the present delay by a shorter one. */
   expedite: (() => void) | null = null;
 
   /** Waits for the dataset; `told` is the version announced so far. */
   join(told: number): Promise<Dataset> {
-    if (!this.#isPending || (told <= this.#needed && !this.#suspect)) return this.#now.promise;
+    if (!this.#isPending || (told <= this.#needed && !this.isSuspect)) return this.#now.promise;
     this.#next ??= new Deferred();
     return this.#next.promise;
   }
@@ -42,7 +45,7 @@ export class PendingFetch {
   sent(told: number): void {
     this.#isPending = true;
     this.#needed = told;
-    this.#suspect = false;
+    this.isSuspect = false;
     const later = this.#next;
     if (later !== null) this.#now.promise.then(later.resolve, later.reject);
     this.#next = null;
@@ -50,7 +53,7 @@ export class PendingFetch {
 
   /** The dataset must be fetched again: an answer to the pending request is not enough. */
   suspect(): void {
-    this.#suspect = this.#isPending;
+    this.isSuspect = this.#isPending;
   }
 
   /** The request failed. */
@@ -65,12 +68,19 @@ export class PendingFetch {
   completed(dataset: Dataset, told: number): "done" | "again" | "stale" {
     this.#isPending = false;
     if (dataset.version < this.#needed) return "stale";
-    const done = dataset.version >= told && !this.#suspect;
+    const done = dataset.version >= told && !this.isSuspect;
     this.#now.resolve(dataset);
     if (done) this.#next?.resolve(dataset);
     else this.#now = this.#next ?? new Deferred();
     this.#next = null;
     return done ? "done" : "again";
+  }
+
+  /** The dataset came with an update: all callers are served. */
+  supersede(dataset: Dataset): void {
+    this.isOver = true;
+    this.#now.resolve(dataset);
+    this.#next?.resolve(dataset);
   }
 
   /** Gives up: all callers get the error. */

@@ -8,7 +8,7 @@ export const SUBPROTOCOL = "diem.v1.json";
 export const MAX_NAMES = 100;
 
 export type ClientMessage =
-  | { type: "subscribe"; id: number; endpoints: Record<string, number | null>; client?: string | undefined }
+  | { type: "subscribe"; id: number; endpoints: Record<string, number | null>; client?: string | undefined; data?: boolean | undefined }
   | { type: "unsubscribe"; id: number; endpoints: string[] };
 
 export interface Rejection {
@@ -24,6 +24,8 @@ export interface UpdateFrame {
   readonly version: number;
   readonly time: string;
   readonly gone: boolean;
+  /** The dataset of this version, as the Data Service answers it; missing: it has to be fetched. */
+  readonly data?: unknown;
 }
 
 export interface WelcomeFrame {
@@ -34,6 +36,8 @@ export interface WelcomeFrame {
   readonly subscriptions: number;
   /** The server records traffic, and takes the page's identity with the first request. */
   readonly traffic: boolean;
+  /** The server takes requests for the data of updates. */
+  readonly data: boolean;
 }
 
 export type ServerFrame =
@@ -61,11 +65,11 @@ export function parseFrame(data: unknown): ServerFrame | null {
     case "update": {
       const { endpoint, version } = frame;
       if (typeof endpoint !== "string" || !Number.isSafeInteger(version)) return null;
-      return { type, endpoint, version: version as number, time: text(frame.time), gone: frame.gone === true };
+      return { type, endpoint, version: version as number, time: text(frame.time), gone: frame.gone === true, data: frame.data };
     }
     case "welcome": {
       const subscriptions = Number(fields(frame.limits).subscriptions) || 0;
-      return { type, server: text(frame.server), mode: text(frame.mode), subscriptions, traffic: !!frame.traffic };
+      return { type, server: text(frame.server), mode: text(frame.mode), subscriptions, traffic: !!frame.traffic, data: !!frame.data };
     }
     case "authenticated":
       return { type, expires: Number(frame.expires) };

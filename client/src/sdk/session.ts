@@ -40,11 +40,18 @@ export interface Credentials {
 export interface Listener {
   /** Missing where no token is presented. Rejects when there is none now. */
   credentials?: (() => Promise<Credentials>) | undefined;
+  /** Servers are asked for the data of updates. */
+  readonly data: boolean;
   /** The version of the data the client holds; 0 = none. */
   held(endpoint: string): number;
   /** Every frame, before it is dispatched; null for one that this SDK does not know. */
   frame(frame: ServerFrame | null): void;
   updated(frame: UpdateFrame): void;
+  /**
+   * A server has registered it and retains `version`: the update follows if that is greater than the one held. Null: the server
+   * has none, is not live, or was not asked for data.
+   */
+  registered(endpoint: string, version: number | null): void;
   resync(endpoints: readonly string[]): void;
   refused(endpoint: string, rejection: Rejection): void;
 }
@@ -77,8 +84,8 @@ export class Session implements Transport {
   #bucket!: TokenBucket;
   /** When the token expires, Unix time in seconds, which tells it from others; 0 = none was accepted. */
   #expires = 0;
-  /** Of the page: goes with the first message, which is a `subscribe`, to a server that records traffic. */
-  #identity: { client: string | undefined } | undefined;
+  /** More of a `subscribe`: the page's identity in the first one, for a server that records traffic; `data` in each. */
+  #more: { client?: string | undefined; data?: boolean | undefined } = {};
   /** Of requests that failed for load. */
   readonly #backoff: Backoff;
   /** Nothing is requested before this time. */
@@ -146,8 +153,8 @@ export class Session implements Transport {
     this.connection.close();
   }
 
-  #opened({ server, subscriptions, traffic }: WelcomeFrame): void {
-    this.#identity = traffic ? { client: this.#env.client } : undefined;
+  #opened({ server, subscriptions, traffic, data }: WelcomeFrame): void {
+    this.#more = { client: traffic ? this.#env.client : undefined, data: (data && this.#listener.data) || undefined };
     this.#subscriptions.reset();
     this.#bucket = new TokenBucket(this.#env, server, subscriptions);
     if (this.#expires) this.#bucket.charge(0); // its `auth`
@@ -172,8 +179,8 @@ export class Session implements Transport {
       const message = this.#subscriptions.next((endpoint) => this.#listener.held(endpoint));
       if (message === null) return;
       this.#bucket.charge(Object.keys(message.endpoints).length);
-      this.connection.send(Object.assign(message, this.#identity));
-      this.#identity = undefined;
+      this.connection.send(message.type === "subscribe" ? { ...message, ...this.#more } : message);
+      this.#more.client = undefined;
     }
   }
 
@@ -190,7 +197,7 @@ export class Session implements Transport {
         return this.#flushSoon();
       case "subscribed":
         this.#backoff.failures = 0;
-        this.#routing.subscribed(this.#subscriptions.confirmed(frame.id, Object.keys(frame.endpoints)));
+        this.#registered(this.#subscriptions.confirmed(frame.id, Object.keys(frame.endpoints)), frame.endpoints);
         this.#routing.refused(this.#subscriptions.rejected(frame.id, frame.rejected));
         return this.#setLiveness(this.#announced);
       case "unsubscribed":
@@ -207,6 +214,11 @@ export class Session implements Transport {
       case "error":
         return this.#failed(frame.id, frame);
     }
+  }
+
+  #registered(names: readonly string[], versions: Record<string, number | null>): void {
+    this.#routing.subscribed(names);
+    for (const name of names) this.#listener.registered(name, this.#more.data && this.isLive(name) ? (versions[name] ?? null) : null);
   }
 
   /** An `error` reply: request `id` registered nothing. Without an id it belongs to no request of this client. */

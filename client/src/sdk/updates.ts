@@ -12,6 +12,9 @@ import type { Observable } from "./observable.ts";
 import type { Callback, Subscriber } from "./subscribers.ts";
 import { Subscribers } from "./subscribers.ts";
 
+/** The reply to a subscription, with data, is waited for so long. */
+const REPLY_MS = 2_000;
+
 /** Ends the subscription; calling it again does nothing. */
 export type Subscription = () => void;
 
@@ -22,27 +25,47 @@ export interface UpdatesOptions extends TransportOptions {
   held(endpoint: string): number;
   /** These endpoints must be fetched again: called before the views get `resync`. */
   resynced?(endpoints: readonly string[]): void;
+  /**
+   * Called with an update before the views are, and when the reply to a subscription has no update after it: `version` is what
+   * the server retains then, null if that is not known. Servers are asked for the data of updates if there is such a function.
+   */
+  updated?(update: { readonly endpoint: string; readonly version: number | null; readonly data?: unknown }): void;
 }
 
 export class UpdatesService {
   readonly stats = { frames: 0, updateFrames: 0 };
+  readonly #env: Environment;
   readonly #options: UpdatesOptions;
   readonly #views: Subscribers;
+  /** No entry: the subscription has had no reply yet. */
   readonly #told = new Map<string, number>();
+  /** Endpoint -> ends the wait for the reply to its subscription. */
+  readonly #waiting = new Map<string, () => void>();
   readonly #transport: TransportSwitch;
 
   constructor(env: Environment, options: UpdatesOptions) {
+    this.#env = env;
     this.#options = options;
     this.#views = new Subscribers((error) => env.report(error));
     const listener: Listener = {
       credentials: options.credentials,
+      data: !!options.updated,
       held: (endpoint) => options.held(endpoint),
       frame: (frame) => this.#count(frame),
       updated: (frame) => this.#updated(frame),
       resync: (endpoints) => this.#resync(endpoints),
-      refused: (endpoint, rejection) => this.#views.notify(endpoint, { type: "rejected", endpoint, ...rejection }),
+      registered: (endpoint, version) => {
+        if ((version ?? 0) <= options.held(endpoint)) this.#replied({ endpoint, version });
+      },
+      refused: (endpoint, rejection) => {
+        this.#replied({ endpoint, version: null });
+        this.#views.notify(endpoint, { type: "rejected", endpoint, ...rejection });
+      },
     };
     this.#transport = new TransportSwitch(env, listener, options, () => this.#views.endpoints);
+    this.connection.observe(() => {
+      if (!this.#isSoon) for (const done of this.#waiting.values()) done();
+    });
   }
 
   /** The status of all connections as one: that of the worst. */
@@ -72,6 +95,23 @@ export class UpdatesService {
   /** The latest version that views were notified of; 0 = none. */
   told(endpoint: string): number {
     return this.#told.get(endpoint) ?? 0;
+  }
+
+  /**
+   * Resolves when the server has replied to the subscription, with data if it has any; after two seconds at the latest, or when
+   * there is no connection. Undefined: it has replied, or data is not asked for.
+   */
+  replied(endpoint: string): Promise<void> | undefined {
+    if (!this.#options.updated || this.#told.has(endpoint) || !this.isWatched(endpoint) || !this.#isSoon) return;
+    return new Promise((resolve) => {
+      const done = (): void => {
+        this.#env.cancel(timer);
+        this.#waiting.delete(endpoint);
+        resolve();
+      };
+      const timer = this.#env.later(REPLY_MS, done);
+      this.#waiting.set(endpoint, done);
+    });
   }
 
   /** Connects, or dials now instead of waiting for the next attempt. Does nothing while connected, unless that was silent for long. */
@@ -112,18 +152,36 @@ export class UpdatesService {
     if (frame?.type === "update") this.stats.updateFrames += 1;
   }
 
-  /** The drop rule: only what is subscribed, and newer than what is held and what was announced. */
+  /** Whether a reply to a subscription can be expected. */
+  get #isSoon(): boolean {
+    return /^(?:connecting|open)$/.test(this.connection.value.state);
+  }
+
+  /** A server has replied to the subscription, with an update or without. */
+  #replied(update: { endpoint: string; version: number | null; data?: unknown }): void {
+    const { endpoint, version } = update;
+    if (!this.#views.has(endpoint)) return;
+    this.#told.set(endpoint, Math.max(this.told(endpoint), version ?? 0));
+    this.#options.updated?.(update);
+    this.#waiting.get(endpoint)?.();
+  }
+
+  /** The drop rule: only what is subscribed, and newer than what is held; views are notified of what is newer than announced. */
   #updated(frame: UpdateFrame): void {
     const { endpoint, version } = frame;
-    if (!this.#views.has(endpoint)) return;
-    if (version <= Math.max(this.#options.held(endpoint), this.told(endpoint))) return;
-    this.#told.set(endpoint, version);
+    const told = this.told(endpoint);
+    if (!this.#views.has(endpoint) || version <= this.#options.held(endpoint)) return;
+    this.#replied(frame);
+    if (version <= told) return;
     this.#views.notify(endpoint, frame);
   }
 
   #resync(endpoints: readonly string[]): void {
     const wanted = endpoints.filter((endpoint) => this.#views.has(endpoint));
     this.#options.resynced?.(wanted);
-    for (const endpoint of wanted) this.#views.notify(endpoint, { type: "resync", endpoint });
+    for (const endpoint of wanted) {
+      this.#waiting.get(endpoint)?.();
+      this.#views.notify(endpoint, { type: "resync", endpoint });
+    }
   }
 }

@@ -106,8 +106,8 @@ test("zone codes have names", () => {
 });
 
 test("the address says what to show; what is no endpoint is ignored", () => {
-  expect(wish("?zone=BG&price=/p&load=/a,b,/c,/a")).toEqual({ zone: "BG", price: "/p", load: ["/a", "/c"] });
-  expect(wish("?price=javascript:1&load=")).toEqual({ zone: null, price: null, load: null });
+  expect(wish("?zone=BG&price=/p&load=/a,b,/c,/a")).toEqual({ zone: "BG", price: "/p", load: ["/a", "/c"], data: true });
+  expect(wish("?price=javascript:1&load=&data=off")).toEqual({ zone: null, price: null, load: null, data: false });
 });
 
 test("the header says live only when it is", () => {

@@ -21,7 +21,7 @@ beforeEach(() => {
     const version = stored.get(endpoint);
     return version ? { status: 200, body: body(endpoint, version), headers: etag(version) } : { status: 404 };
   };
-  diem = createDiem({ environment: world });
+  diem = createDiem({ data: false, environment: world });
 });
 
 async function connected(): Promise<void> {
@@ -253,7 +253,7 @@ test("partitioned: what is held goes to the new owner; a further connection spre
     await world.advance();
   };
   diem.close();
-  diem = createDiem({ environment: world });
+  diem = createDiem({ data: false, environment: world });
   stored.set("/a", 5).set("/b", 5);
   const a = view("/a");
   await world.advance();
@@ -299,7 +299,7 @@ async function offline(keep: Record<string, number>): Promise<World> {
   diem.close();
   const later = new World();
   later.storage = world.storage;
-  diem = createDiem({ environment: later });
+  diem = createDiem({ data: false, environment: later });
   return later;
 }
 
@@ -330,7 +330,7 @@ test("offline start: a store that takes longer than fetches wait for it is shown
   diem.close();
   const kept = (await later.storage?.load()) ?? [];
   later.storage = { load: () => new Promise((resolve) => later.later(1_500, () => resolve(kept))), save: () => Promise.resolve() };
-  diem = createDiem({ environment: later });
+  diem = createDiem({ data: false, environment: later });
   const { shown } = view("/a");
   await later.advance(1_400);
   expect(shown).toEqual([]);
@@ -345,7 +345,7 @@ test("two tabs: the older one's data does not replace what the newer one kept", 
   const newer = view("/a");
   await later.advance(2_000);
   expect(newer.shown).toEqual([5, 6]);
-  const older = createDiem({ environment: world }); // its server lags behind
+  const older = createDiem({ data: false, environment: world }); // its server lags behind
   older.watch("/a", () => undefined);
   await world.advance(2_000);
   expect((await world.storage?.load())?.map(({ version }) => version)).toEqual([6]);
@@ -356,7 +356,7 @@ test("an API key goes to the Data Service, and nowhere else", async () => {
   diem.close();
   world.requests.length = 0;
   stored.set("/a", 5);
-  diem = createDiem({ environment: world, apiKey: "diem_12345678_secret" });
+  diem = createDiem({ data: false, environment: world, apiKey: "diem_12345678_secret" });
   view("/a");
   await connected();
   void diem.data.catalogue().catch(() => undefined);
@@ -368,7 +368,7 @@ test("an API key goes to the Data Service, and nowhere else", async () => {
 
 test("signing out: nothing is held, on the device either, nothing is asked any more, and who is next starts afresh", async () => {
   diem.close();
-  diem = createDiem({ environment: world, apiKey: "diem_one" });
+  diem = createDiem({ data: false, environment: world, apiKey: "diem_one" });
   stored.set("/a", 5);
   const { shown } = view("/a");
   await connected();
@@ -388,7 +388,7 @@ test("a key's data is not shown to the next key's page, or to one without", asyn
   for (const apiKey of ["diem_one", "diem_two", undefined]) {
     diem.close();
     later.requests.length = 0;
-    diem = createDiem({ environment: later, ...(apiKey && { apiKey }) });
+    diem = createDiem({ data: false, environment: later, ...(apiKey && { apiKey }) });
     await diem.data.ready;
     expect(diem.data.peek("/a")?.version).toBe(apiKey === undefined ? 5 : undefined);
   }
@@ -449,7 +449,7 @@ test("a page that comes back out of the browser's cache, or of sleep, does not s
   let slept = 0;
   world.wall = () => 1_700_000_000_000 + world.time + slept;
   for (const event of ["pageshow", "visibilitychange", "online", "focus"]) {
-    diem = createDiem({ environment: world });
+    diem = createDiem({ data: false, environment: world });
     await connected();
     const dials = world.sockets.length;
     events.say(event);
@@ -469,7 +469,7 @@ test("a page that comes back out of the browser's cache, or of sleep, does not s
 test("a page that the server has sent away does not come back because somebody looks at it, or the network is back", async () => {
   diem.close();
   const events = browserEvents();
-  diem = createDiem({ environment: world });
+  diem = createDiem({ data: false, environment: world });
   await connected();
   world.last.end(4504, "too many connections");
   const dials = world.sockets.length;

@@ -4,7 +4,7 @@
  */
 
 import type { FakeSocket } from "./world.ts";
-import { LoadedWorld } from "./world.ts";
+import { LoadedWorld, body, etag } from "./world.ts";
 
 export const SERVERS = ["a", "b", "c"] as const;
 export type Name = (typeof SERVERS)[number];
@@ -17,6 +17,8 @@ const url = (server: string): string => `ws://${server}.diem.test/ws`;
 interface Registered {
   readonly at: number;
   readonly visit: number;
+  /** Whether its updates have data. */
+  readonly data: boolean;
   /** Messages that the client had sent when it was told so. */
   readonly sent: number;
 }
@@ -61,6 +63,14 @@ export class Group {
   /** Answers in parts, and says everything twice, as proxies may. */
   repeats = false;
   limit = Number.POSITIVE_INFINITY;
+  /** Whether servers offer data with updates. */
+  data = false;
+  /** Endpoints whose retained data servers have dropped, until the next update. */
+  readonly dropped = new Set<string>();
+  /** Whether the Data Service answers. */
+  service = true;
+  /** What servers send as the data of a version. */
+  body = body;
   /** How often the page has given up an endpoint. */
   visits = (_name: string): number => 0;
   #registrations = 0;
@@ -102,6 +112,7 @@ export class Group {
   }
 
   publish(name: string): void {
+    this.dropped.delete(name);
     this.versions.set(name, 1_700_000_000_000 + (this.versions.get(name) as number) % 1_700_000_000_000 + 1);
     for (const server of SERVERS) if (!this.#stalled.has(server)) this.#deliver(server, name);
   }
@@ -180,9 +191,18 @@ export class Group {
     for (const { socket, welcomed } of this.#of(server)) if (welcomed) socket.frame({ type: "status", live, since: "t" });
   }
 
+  /** All servers name it in a `resync`, and have its data no longer. */
+  resync(name: string): void {
+    this.dropped.add(name);
+    for (const server of SERVERS) {
+      for (const { socket, subscribed } of this.#of(server)) if (subscribed.has(name)) socket.frame({ type: "resync", endpoints: [name] });
+    }
+  }
+
   /** Everything works, and time passes. */
   async rest(ms: number): Promise<void> {
     this.metadata = "up";
+    this.service = true;
     this.#older = new Map(this.#homes);
     for (const server of [...this.#down]) this.toggle(server);
     for (const server of [...this.#stalled]) this.stall(server);
@@ -252,12 +272,18 @@ export class Group {
 
   #deliver(server: Name, name: string): void {
     if (this.#role(server, name) === "foreign") return;
-    for (const { socket, subscribed } of this.#of(server)) if (subscribed.has(name)) this.#update(socket, name);
+    for (const { socket, subscribed } of this.#of(server)) {
+      const registered = subscribed.get(name);
+      if (registered) this.#update(socket, name, registered.data);
+    }
   }
 
-  #update(socket: FakeSocket, name: string): void {
+  /** With data, what is repeated is followed by the version before it. */
+  #update(socket: FakeSocket, name: string, data: boolean): void {
     const version = this.versions.get(name) as number;
-    for (let times = this.repeats ? 2 : 1; times > 0 && version > 0; times -= 1) socket.update(name, version);
+    if (version === 0) return;
+    const sent = this.repeats ? [version, version, ...(data && version > 1_700_000_000_001 ? [version - 1] : [])] : [version];
+    for (const each of sent) socket.update(name, each, data && !this.dropped.has(name) ? { data: this.body(name, each) } : {});
   }
 
   #end(client: Client, code: number, reason: string): void {
@@ -273,21 +299,23 @@ export class Group {
     if (this.#down.has(server) || isUsedUp) return this.#end(client, 1006, "");
     if (!client.welcomed) {
       client.welcomed = true;
-      socket.frame({ type: "welcome", session: "s", server, mode: this.#mode, authenticated: true, limits: {} });
+      socket.frame({ type: "welcome", session: "s", server, mode: this.#mode, authenticated: true, limits: {}, ...(this.data && { data: true }) });
       socket.frame({ type: "status", live: !this.#stalled.has(server), since: "t" });
     }
     while (client.read < socket.sent.length && !socket.closed) {
-      const message = socket.sent[client.read] as { type: string; id: number; endpoints: object };
+      const message = socket.sent[client.read] as { type: string; id: number; endpoints: object; data?: boolean };
       const visits = client.visits[client.read] as number[];
       client.read += 1;
       if (allowance.level(now) < 1) this.faults.push(`${server}: more messages than the server takes`);
       allowance.charge(visits.length);
-      if (message.type === "subscribe") this.#subscribe(server, client, message.id, message.endpoints as Record<string, number | null>, visits);
+      if (message.type === "subscribe") this.#subscribe(server, client, message.id, message.endpoints as Record<string, number | null>, message.data === true, visits);
       else this.#unsubscribe(server, client, message.id, message.endpoints as string[], visits);
     }
   }
 
-  #subscribe(server: Name, { socket, subscribed }: Client, id: number, known: Record<string, number | null>, visits: number[]): void {
+  #subscribe(
+    server: Name, { socket, subscribed }: Client, id: number, known: Record<string, number | null>, data: boolean, visits: number[],
+  ): void {
     const taken: Record<string, number | null> = {};
     const rejected: Record<string, object> = {};
     for (const [n, name] of Object.keys(known).entries()) {
@@ -295,7 +323,7 @@ export class Group {
       else if (subscribed.size >= this.limit && !subscribed.has(name)) rejected[name] = { code: "limit", message: "" };
       else {
         const at = (this.#registrations += 1);
-        subscribed.set(name, { at, visit: visits[n] as number, sent: socket.sent.length });
+        subscribed.set(name, { at, visit: visits[n] as number, data, sent: socket.sent.length });
         this.#registered.set(name, (this.#registered.get(name) ?? new Map<string, number>()).set(server, at));
         taken[name] = this.versions.get(name) || null;
       }
@@ -303,7 +331,7 @@ export class Group {
     const parts = this.repeats ? [{}, taken, {}] : [taken];
     parts.forEach((endpoints, n) => socket.frame({ type: "subscribed", id, endpoints, ...(n === 0 && { rejected }) }));
     if (this.#stalled.has(server)) return;
-    for (const name of Object.keys(taken)) if ((this.versions.get(name) ?? 0) > (known[name] ?? 0)) this.#update(socket, name);
+    for (const name of Object.keys(taken)) if ((this.versions.get(name) ?? 0) > (known[name] ?? 0)) this.#update(socket, name, data);
   }
 
   #unsubscribe(server: Name, { socket, subscribed, announced, read }: Client, id: number, endpoints: readonly string[], visits: number[]): void {
@@ -322,6 +350,12 @@ export class Group {
     if (address.endsWith("/config.json")) {
       const metadata = this.#mode === "x" ? {} : { metadata: [8400, 8401].map((port) => ({ port, path: "/v1" })) };
       return { status: 200, body: { mode: this.#mode, servers: SERVERS.map((server) => ({ url: url(server) })), rest: "/v1", ...metadata } };
+    }
+    if (address.includes("/v1/data/")) {
+      const name = address.slice(address.indexOf("/v1/data/") + 8);
+      const version = this.versions.get(name);
+      if (!this.service) return { status: 503 };
+      return version ? { status: 200, body: body(name, version), headers: etag(version) } : { status: 404 };
     }
     if (this.metadata === "away") return { status: 500 };
     if (this.metadata === "busy") return { status: 503, headers: { "Retry-After": "3" } };

@@ -359,7 +359,7 @@ test("an auth counts as a message: what may be sent at once is one less", async 
 });
 
 test("data is requested with the token where the page says so, and not stored", async () => {
-  start({ tokenForData: true });
+  start({ tokenForData: true, data: false });
   diem.watch("/a", () => undefined);
   await connected();
   expect(world.request).toMatchObject({ url: "http://diem.test/v1/data/a", headers: { Authorization: `Bearer ${made[0]}` } });

@@ -1,6 +1,7 @@
 /**
  * Random walks: at rest nothing is behind that the SDK calls live, everything is live for which there is room, and at no
- * time is anything called live that no server has registered.
+ * time is anything called live that no server has registered. With data: what is held never gets older, and every version is
+ * shown with its own data, whether that came with an update or was fetched.
  *
  * The same walks every time; `DIEM_WALKS_FACTOR` makes as many times more, with the seed `DIEM_WALKS_SEED` or a new one.
  */
@@ -8,8 +9,12 @@
 import fc from "fast-check";
 import { expect, test, vi } from "vitest";
 import { ConfigSource } from "../../src/sdk/config.ts";
+import { DataService } from "../../src/sdk/data.ts";
+import type { Diem } from "../../src/sdk/diem.ts";
+import { createDiem } from "../../src/sdk/diem.ts";
 import { UpdatesService } from "../../src/sdk/updates.ts";
 import { Group, SERVERS } from "./group.ts";
+import { body } from "./world.ts";
 
 const FACTOR = Number(process.env.DIEM_WALKS_FACTOR ?? 0);
 const SEED = FACTOR === 0 ? 1 : Number(process.env.DIEM_WALKS_SEED ?? Date.now() % 2 ** 31);
@@ -35,25 +40,28 @@ const step = fc.oneof(
   fc.record({ kind: fc.constantFrom("retire", "reconnect") }),
   fc.record({ kind: fc.constant("cut"), server, close }),
   fc.record({ kind: fc.constantFrom("toggle", "stall"), server }),
+  fc.record({ kind: fc.constantFrom("drop", "resync"), names: some }),
+  fc.record({ kind: fc.constant("service") }),
   fc.record({ kind: fc.constant("metadata"), metadata: fc.constantFrom("up", "away", "busy", "behind") }),
 ) as fc.Arbitrary<RoutingAction>;
 
 type RoutingAction =
   | { kind: "subscribe"; names: string[]; informed: boolean }
-  | { kind: "unsubscribe" | "publish"; names: string[] }
+  | { kind: "unsubscribe" | "publish" | "drop" | "resync"; names: string[] }
   | { kind: "flicker"; names: string[]; times: number }
   | { kind: "wait"; ms: number }
   | { kind: "answer" | "toggle" | "stall"; server: (typeof SERVERS)[number] }
   | { kind: "prepare"; names: string[]; server: (typeof SERVERS)[number] }
   | { kind: "move" | "take"; names: string[]; server: (typeof SERVERS)[number]; hinted: boolean }
-  | { kind: "retire" | "reconnect" }
+  | { kind: "retire" | "reconnect" | "service" }
   | { kind: "cut"; server: (typeof SERVERS)[number]; close: [number, string] }
   | { kind: "metadata"; metadata: Group["metadata"] };
 
-/** A page: it fetches what it is told of at once. */
+/** A page: it holds the versions that it is notified of. */
 class Page {
   readonly held = new Map<string, number>();
   readonly faults: string[] = [];
+  readonly diem: Diem | null = null;
   readonly updates: UpdatesService;
   readonly stops = new Map<string, () => void>();
   readonly visits = new Map<string, number>();
@@ -84,11 +92,42 @@ class Page {
   }
 }
 
+/** A page that shows data, as it comes with updates or by a request. */
+class DataPage extends Page {
+  override readonly diem: Diem;
+  override readonly updates: UpdatesService;
+
+  constructor(group: Group) {
+    super(group);
+    this.diem = createDiem({ environment: group.world });
+    this.updates = this.diem.updates;
+  }
+
+  override subscribe(name: string): void {
+    if (this.stops.has(name)) return;
+    let last = 0;
+    this.stops.set(name, this.diem.watch(name, ({ version, points }) => {
+      if (version < last) this.faults.push(`${name}: ${version} is shown after ${last}`);
+      if (points[0]?.value !== version) this.faults.push(`${name}: ${version} is shown with the data of ${points[0]?.value}`);
+      last = version;
+    }));
+  }
+
+  /** What is held now; it must not be older than before. */
+  look(): void {
+    for (const name of NAMES) {
+      const version = this.diem.data.peek(name)?.version ?? 0;
+      if (version < (this.held.get(name) ?? 0)) this.faults.push(`${name}: ${version} is held after ${this.held.get(name)}`);
+      this.held.set(name, version);
+    }
+  }
+}
+
 async function take(group: Group, page: Page, next: RoutingAction): Promise<void> {
   switch (next.kind) {
     case "subscribe":
       for (const name of next.names) {
-        if (next.informed && !page.stops.has(name)) page.held.set(name, group.versions.get(name) as number);
+        if (next.informed && page.diem === null && !page.stops.has(name)) page.held.set(name, group.versions.get(name) as number);
         page.subscribe(name);
       }
       return;
@@ -124,6 +163,13 @@ async function take(group: Group, page: Page, next: RoutingAction): Promise<void
     case "toggle":
     case "stall":
       return group[next.kind](next.server);
+    case "drop":
+      return next.names.forEach((name) => group.dropped.add(name));
+    case "resync":
+      return next.names.forEach((name) => group.resync(name));
+    case "service":
+      group.service = !group.service;
+      return;
     case "metadata":
       group.metadata = next.metadata;
   }
@@ -141,10 +187,15 @@ function check(group: Group, page: Page): void {
 }
 
 /** `prompt`: servers answer at once, and not only when it is their turn. */
-async function walk(mode: "x" | "z-client", limit: number, repeats: boolean, prompt: boolean, steps: RoutingAction[]): Promise<void> {
+async function walk(
+  mode: "x" | "z-client", options: Partial<Group>, prompt: boolean, steps: RoutingAction[],
+): Promise<void> {
   const group = new Group(mode, NAMES);
-  Object.assign(group, { limit, repeats });
-  const page = new Page(group);
+  Object.assign(group, options);
+  const page = options.data ? new DataPage(group) : new Page(group);
+  const look = (): void => {
+    if (page instanceof DataPage) page.look();
+  };
   group.visits = (name) => page.visits.get(name) ?? 0;
   page.updates.connect();
   await group.world.advance();
@@ -156,24 +207,45 @@ async function walk(mode: "x" | "z-client", limit: number, repeats: boolean, pro
       for (const each of SERVERS) group.answer(each);
       await group.world.advance();
     }
+    look();
     const unregistered = NAMES.filter((name) => page.updates.isLive(name) && !group.isRegistered(name));
     expect(unregistered, `called live after ${JSON.stringify(next)}`).toEqual([]);
   }
   await group.rest(REST_MS);
+  look();
   check(group, page);
   for (const name of [...page.stops.keys()].filter((_, n) => n % 2 === 0)) page.unsubscribe(name);
   await group.rest(REST_MS);
+  look();
   check(group, page);
   page.updates.close();
+  page.diem?.close();
   expect(group.world.timers, "timers after close()").toBe(0);
 }
 
-test.each(["z-client", "x"] as const)("mode %s", async (mode) => {
-  await fc.assert(
+const walks = (mode: "x" | "z-client", options: Partial<Group>, mustFail = false): Promise<void> =>
+  fc.assert(
     fc.asyncProperty(
       fc.constantFrom(2, 4, 128), fc.boolean(), fc.boolean(), fc.array(step, { minLength: 1, maxLength: 40, size: "max" }),
-      (limit, repeats, prompt, steps) => walk(mode, limit, repeats, prompt, steps),
+      (limit, repeats, prompt, steps) => walk(mode, { limit, repeats, ...options }, prompt, steps),
     ),
-    { seed: SEED, numRuns: 40 * Math.max(FACTOR, 1) },
+    { seed: mustFail ? 1 : SEED, numRuns: 40 * (mustFail ? 1 : Math.max(FACTOR, 1)), endOnFailure: mustFail },
   );
+
+test.each(["z-client", "x"] as const)("mode %s", (mode) => walks(mode, {}));
+
+test.each(["z-client", "x"] as const)("mode %s, with data", (mode) => walks(mode, { data: true }));
+
+/** What the walks find that must fail, the same ones every time; it is not shrunk. */
+const found = (options: Partial<Group>): Promise<string> =>
+  walks("x", options, true).then(() => "nothing", ({ cause }: { cause: { message: string; actual: unknown } }) => `${cause.message} ${cause.actual}`);
+
+test("data of another version is found", async () => {
+  const older = (name: string, version: number): object => body(name, version, version - 1);
+  expect(await found({ data: true, body: older })).toContain("is shown with the data of");
+});
+
+test("a page that takes data without comparing versions is found", async () => {
+  const held = vi.spyOn(DataService.prototype, "held").mockReturnValue(0);
+  expect(await found({ data: true, repeats: true }).finally(() => held.mockRestore())).toMatch(/is held after|is live: expected/);
 });

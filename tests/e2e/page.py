@@ -11,10 +11,13 @@ MINUS: Final = "\N{MINUS SIGN}"
 DASH: Final = "\N{EN DASH}"
 
 
-async def open_page(browser: Browser, url: str, *, price: str, load: str) -> Page:
-    """Open the page with views of two endpoints (``load`` may be several, with commas), connected and live."""
+async def open_page(browser: Browser, url: str, *, price: str, load: str, data: str = "on") -> Page:
+    """Open the page with views of two endpoints (``load`` may be several, with commas), connected and live.
+
+    With ``data`` "off" it fetches all data; otherwise data comes with updates.
+    """
     page = await browser.new_page()
-    await page.goto(f"{url}?price={price}&load={load}")
+    await page.goto(f"{url}?price={price}&load={load}&data={data}")
     await connected(page)
     return page
 

@@ -73,7 +73,7 @@ test("DataService alone brings no WebSocket, no cache and no partitioned mode", 
   const { files, later, size } = await bundle('export { DataService } from "diem-client"');
   expect(files).toEqual(["backoff.ts", "data.ts", "dataset.ts", "fetches.ts", "http.ts", "json.ts", "observable.ts"]);
   expect(Object.keys(later)).toEqual(["catalogue.ts"]);
-  expect(size).toBeLessThan(LIMIT / 4);
+  expect(size).toBeLessThan(2.625 * 1024);
 });
 
 test("a constant brings its table and nothing else", async () => {

@@ -33,7 +33,7 @@ class Deployment:
         self.tokens = 0
 
     async def serve(self, route: Route) -> None:
-        path = route.request.url.removeprefix(self.system.page)
+        path = route.request.url.removeprefix(self.system.page).partition("?")[0]
         authorization = route.request.headers.get("authorization", "")
         if path == "/config.json":
             await route.fulfill(json={"mode": "single", "rest": "/v1", "servers": [{"url": self.system.url}]})

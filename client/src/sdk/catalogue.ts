@@ -1,5 +1,6 @@
 /**
- * Reads the catalogue: all endpoints of the Data Service. Loaded when it is asked for; like `tokens.ts`, it imports types alone.
+ * Reads the catalogue: all endpoints of the Data Service. Loaded when it is asked for; like `tokens.ts`, it imports types
+ * alone.
  */
 
 import type { CatalogueEntry } from "./dataset.ts";

@@ -25,6 +25,8 @@ export interface DataOptions {
   isWatched(endpoint: string): boolean;
   /** Resolves when data that may come with an update is no longer waited for: it is fetched then. */
   awaited?(endpoint: string): Promise<void> | undefined;
+  /** Milliseconds over which fetches of what is announced are spread. */
+  fetchWindowMs?(endpoint: string): number;
   readonly cache: DataCache;
 }
 
@@ -113,7 +115,7 @@ export class DataService {
 
   /** Fetches of the next two seconds start at a random moment, because many tabs are about to fetch for the same reason. */
   spread(): void {
-    this.#scheduler.spread();
+    this.#scheduler.hold();
   }
 
   /** Repeats pending fetches within two seconds, because the service may have recovered. */
@@ -123,17 +125,22 @@ export class DataService {
 
   /** The dataset that is held, if nothing newer was announced and every change would be; else null. */
   #current(endpoint: string): Dataset | null {
-    const { isWatched, told } = this.#options;
     const dataset = this.peek(endpoint);
-    return dataset?.confirmed && dataset.version >= told(endpoint) && isWatched(endpoint) ? dataset : null;
+    return dataset?.confirmed && !this.#isBehind(endpoint) && this.#options.isWatched(endpoint) ? dataset : null;
+  }
+
+  /** Whether something newer was announced than is held. */
+  #isBehind(endpoint: string): boolean {
+    return this.#options.told(endpoint) > this.held(endpoint);
   }
 
   async #fetch(endpoint: string, fetch: PendingFetch): Promise<void> {
-    const { told, isWatched, cache, awaited } = this.#options;
+    const { told, isWatched, cache, awaited, fetchWindowMs } = this.#options;
     const backoff = new Backoff(this.#env, FETCH_CAP_MS);
+    const spread = (): Promise<void> => this.#scheduler.wait(fetch, this.#scheduler.delay(fetchWindowMs?.(endpoint)));
     await cache.ready;
     await awaited?.(endpoint);
-    await this.#scheduler.wait(fetch, this.#scheduler.delay);
+    await spread();
     while (!fetch.isOver) {
       try {
         fetch.sent(told(endpoint));
@@ -142,14 +149,14 @@ export class DataService {
         this.#failing(endpoint, null);
         if (outcome === "done") break;
         if (fetch.isSuspect) cache.suspect(endpoint);
-        await this.#scheduler.wait(fetch, this.#scheduler.delay);
+        await spread();
       } catch (error) {
         if (fetch.isOver) return;
         const failure = error instanceof DataError ? error : new DataError(String(error));
         fetch.failed();
         if (this.#mayRepeat(endpoint, failure)) {
           this.#failing(endpoint, failure);
-          await this.#scheduler.wait(fetch, Math.max(backoff.next(), this.#scheduler.delay));
+          await this.#scheduler.wait(fetch, Math.max(backoff.next(), this.#scheduler.delay()));
           if (isWatched(endpoint)) continue;
         }
         this.#failing(endpoint, null);
@@ -161,14 +168,22 @@ export class DataService {
   }
 
   async #request(endpoint: string, fetch: PendingFetch): Promise<Dataset> {
-    const { cache } = this.#options;
-    const rest = await this.#options.rest();
+    const { cache, bearer } = this.#options;
+    const url = `${await this.#options.rest()}/data${endpoint}`;
+    const told = this.#options.told(endpoint);
+    const before = cache.get(endpoint);
     this.stats.fetches[endpoint] = (this.stats.fetches[endpoint] ?? 0) + 1;
-    const { status, etag, body } = await getJson(this.#env, `${rest}/data${endpoint}`, cache.get(endpoint)?.etag, this.#options.bearer);
-    if (fetch.isOver) throw new DataError("superseded");
+    // The answer for a version never changes, so that a cache serves it to everybody; it may not be kept any more.
+    // After a resync no version is known.
+    const isNamed = !fetch.wasSuspect && !before?.suspect && this.#isBehind(endpoint);
+    const named = isNamed && getJson(this.#env, `${url}?version=${told}`, null, bearer, "default").catch((error: DataError) => {
+      if (error.status !== 404) throw error;
+    });
+    const { status, etag, body } = (await named) || (await getJson(this.#env, url, before?.etag, bearer));
+    if (fetch.isOver) throw new DataError("stale");
     const held = cache.get(endpoint);
     let entry: Entry | null = held; // an update may have brought it meanwhile: then a 304 is about an older one
-    if (status === 410) entry = { dataset: tombstone(endpoint, body, held?.dataset, this.#options.told(endpoint)), etag: null };
+    if (status === 410) entry = { dataset: tombstone(endpoint, body, held?.dataset, told), etag: null };
     else if (status === 200) {
       const dataset = parseDataset(endpoint, body);
       entry = dataset && { dataset, etag };
@@ -183,8 +198,7 @@ export class DataService {
   /** A fetch of a watched endpoint is repeated after a transient failure, and until an announced version is there. */
   #mayRepeat(endpoint: string, failure: DataError): boolean {
     if (failure.status === 429 || failure.status === 503) this.#scheduler.hold(failure.retryAfterMs ?? 0);
-    const behind = this.#options.told(endpoint) > this.held(endpoint);
-    return this.#options.isWatched(endpoint) && (failure.retriable || behind);
+    return this.#options.isWatched(endpoint) && (failure.retriable || this.#isBehind(endpoint));
   }
 
   #failing(endpoint: string, failure: DataError | null): void {

@@ -79,6 +79,8 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
     told: (endpoint) => updates.told(endpoint),
     isWatched: (endpoint) => !cleared && updates.isWatched(endpoint),
     awaited: (endpoint) => updates.replied(endpoint),
+    // Where nothing is displayed yet, nobody is to wait.
+    fetchWindowMs: (endpoint) => (data.held(endpoint) ? updates.fetchWindowMs(endpoint) : 0),
     cache,
   });
   const updates: UpdatesService = new UpdatesService(env, {

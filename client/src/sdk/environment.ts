@@ -21,7 +21,7 @@ export interface HttpResponse {
 export interface HttpOptions {
   readonly headers: Record<string, string>;
   readonly signal: AbortSignal;
-  readonly cache: "no-store";
+  readonly cache: "no-store" | "default";
   /** GET when left out. */
   readonly method?: "POST";
   readonly body?: string;

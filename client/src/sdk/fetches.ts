@@ -29,6 +29,8 @@ export class PendingFetch {
   #needed = 0;
   /** Since the last request was sent, a resync has come. */
   isSuspect = false;
+  /** Whether one had come before. */
+  wasSuspect = false;
   /** Whether the dataset came with an update, and no request is needed. */
   isOver = false;
   /** Replaces the present delay by a shorter one. */
@@ -43,6 +45,7 @@ export class PendingFetch {
 
   /** A request is sent; its answer must be at least version `told`. All callers wait for it. */
   sent(told: number): void {
+    this.wasSuspect = this.isSuspect;
     this.#isPending = true;
     this.#needed = told;
     this.isSuspect = false;
@@ -53,7 +56,7 @@ export class PendingFetch {
 
   /** The dataset must be fetched again: an answer to the pending request is not enough. */
   suspect(): void {
-    this.isSuspect = this.#isPending;
+    this.isSuspect = true;
   }
 
   /** The request failed. */
@@ -101,21 +104,19 @@ export class FetchScheduler {
     this.#env = env;
   }
 
-  /** Many tabs are about to fetch for the same reason: what starts within the next two seconds starts at a random moment. */
-  spread(): void {
-    this.#spreadUntil = Math.max(this.#spreadUntil, this.#env.now() + SPREAD_MS);
-  }
-
-  /** Sends nothing for `ms`, as the service asked; what is sent then is spread, too. */
-  hold(ms: number): void {
+  /**
+   * Sends nothing for `ms`, as the service asked. What starts within two seconds after that starts at a random moment, because many
+   * tabs are about to fetch for the same reason.
+   */
+  hold(ms = 0): void {
     this.#notBefore = Math.max(this.#notBefore, this.#env.now() + ms);
     this.#spreadUntil = Math.max(this.#spreadUntil, this.#notBefore + SPREAD_MS);
   }
 
-  /** Delay of a request in milliseconds. */
-  get delay(): number {
-    const spread = this.#env.now() < this.#spreadUntil ? this.#env.random() * SPREAD_MS : 0;
-    return this.#held + spread;
+  /** Delay of a request in milliseconds, spread over `windowMs` at least. */
+  delay(windowMs = 0): number {
+    const spread = this.#env.now() < this.#spreadUntil ? SPREAD_MS : 0;
+    return this.#held + this.#env.random() * Math.max(spread, windowMs);
   }
 
   /** Resolves after `ms`; when the fetch is expedited, within two seconds, but not before the time that the service asked for. */

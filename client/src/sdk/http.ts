@@ -35,27 +35,34 @@ export interface Answer {
 }
 
 /**
- * GETs `url` as JSON, bypassing the browser's HTTP cache. Answers 200, 304 and 410 are returned; everything else, a lost
+ * GETs `url` as JSON, bypassing the browser's HTTP cache unless `cache` is "default". Answers 200, 304 and 410 are returned; everything else, a lost
  * connection, a body that is not JSON and a response that takes more than ten seconds throw `DataError`.
  */
-export function getJson(env: Environment, url: string, etag?: string | null, bearer?: Bearer): Promise<Answer> {
-  return request(env, url, bearer, etag ? { "If-None-Match": etag } : {});
+export function getJson(env: Environment, url: string, etag?: string | null, bearer?: Bearer, cache?: "default"): Promise<Answer> {
+  return request(env, url, bearer, etag ? { "If-None-Match": etag } : {}, cache && { cache });
 }
 
-/** Sends a request with more `headers` and `options` than every one has; the answers are those of `getJson`. */
+/**
+ * Sends a request with more `headers` and `options` than every one has; the answers are those of `getJson`. With a key, the
+ * browser's cache has no part in it: what the key may read is not stored on the device.
+ */
 export async function request(
   env: Environment,
   url: string,
   bearer: Bearer | undefined,
   headers: Record<string, string>,
-  options?: { method: "POST"; body: string },
+  options?: { method: "POST"; body: string } | { cache: "default" },
 ): Promise<Answer> {
   const key = await bearer?.();
   const abort = new AbortController();
   const timer = env.later(TIMEOUT_MS, () => abort.abort());
   try {
     const response = await env.fetch(url, {
-      ...options, headers: { Accept: "application/json", ...headers, ...(key && { Authorization: `Bearer ${key}` }) }, signal: abort.signal, cache: "no-store",
+      cache: "no-store",
+      ...options,
+      headers: { Accept: "application/json", ...headers, ...(key && { Authorization: `Bearer ${key}` }) },
+      signal: abort.signal,
+      ...(key && { cache: "no-store" }),
     });
     const { status } = response;
     if (status === 304) return { status, etag: headers["If-None-Match"] ?? null, body: null };

@@ -6,6 +6,7 @@ import { fields, names, text } from "./json.ts";
 export const SUBPROTOCOL = "diem.v1.json";
 /** Names in one message at most; with 256 bytes a name this also keeps a message below 32 KiB. */
 export const MAX_NAMES = 100;
+const MAX_FETCH_WINDOW_MS = 10_000;
 
 export type ClientMessage =
   | { type: "subscribe"; id: number; endpoints: Record<string, number | null>; client?: string | undefined; data?: boolean | undefined }
@@ -38,6 +39,8 @@ export interface WelcomeFrame {
   readonly traffic: boolean;
   /** The server takes requests for the data of updates. */
   readonly data: boolean;
+  /** Milliseconds over which clients spread the fetches of what this server announces. */
+  readonly fetchWindowMs: number;
 }
 
 export type ServerFrame =
@@ -69,7 +72,9 @@ export function parseFrame(data: unknown): ServerFrame | null {
     }
     case "welcome": {
       const subscriptions = Number(fields(frame.limits).subscriptions) || 0;
-      return { type, server: text(frame.server), mode: text(frame.mode), subscriptions, traffic: !!frame.traffic, data: !!frame.data };
+      const fetchWindowMs = Math.min(Number(frame.fetch_window_ms) || 0, MAX_FETCH_WINDOW_MS);
+      const [server, mode] = [text(frame.server), text(frame.mode)];
+      return { type, server, mode, subscriptions, traffic: !!frame.traffic, data: !!frame.data, fetchWindowMs };
     }
     case "authenticated":
       return { type, expires: Number(frame.expires) };

@@ -49,9 +49,9 @@ export interface Listener {
   updated(frame: UpdateFrame): void;
   /**
    * A server has registered it and retains `version`: the update follows if that is greater than the one held. Null: the server
-   * has none, is not live, or was not asked for data.
+   * has none, is not live, or was not asked for data. Fetches of what it announces are spread over `fetchWindowMs`.
    */
-  registered(endpoint: string, version: number | null): void;
+  registered(endpoint: string, version: number | null, fetchWindowMs: number): void;
   resync(endpoints: readonly string[]): void;
   refused(endpoint: string, rejection: Rejection): void;
 }
@@ -86,6 +86,7 @@ export class Session implements Transport {
   #expires = 0;
   /** More of a `subscribe`: the page's identity in the first one, for a server that records traffic; `data` in each. */
   #more: { client?: string | undefined; data?: boolean | undefined } = {};
+  #fetchWindowMs = 0;
   /** Of requests that failed for load. */
   readonly #backoff: Backoff;
   /** Nothing is requested before this time. */
@@ -153,7 +154,8 @@ export class Session implements Transport {
     this.connection.close();
   }
 
-  #opened({ server, subscriptions, traffic, data }: WelcomeFrame): void {
+  #opened({ server, subscriptions, traffic, data, fetchWindowMs }: WelcomeFrame): void {
+    this.#fetchWindowMs = fetchWindowMs;
     this.#more = { client: traffic ? this.#env.client : undefined, data: (data && this.#listener.data) || undefined };
     this.#subscriptions.reset();
     this.#bucket = new TokenBucket(this.#env, server, subscriptions);
@@ -218,7 +220,10 @@ export class Session implements Transport {
 
   #registered(names: readonly string[], versions: Record<string, number | null>): void {
     this.#routing.subscribed(names);
-    for (const name of names) this.#listener.registered(name, this.#more.data && this.isLive(name) ? (versions[name] ?? null) : null);
+    for (const name of names) {
+      const version = this.#more.data && this.isLive(name) ? (versions[name] ?? null) : null;
+      this.#listener.registered(name, version, this.#fetchWindowMs);
+    }
   }
 
   /** An `error` reply: request `id` registered nothing. Without an id it belongs to no request of this client. */

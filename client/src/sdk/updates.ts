@@ -39,6 +39,8 @@ export class UpdatesService {
   readonly #views: Subscribers;
   /** No entry: the subscription has had no reply yet. */
   readonly #told = new Map<string, number>();
+  /** Endpoint -> milliseconds over which fetches are spread, as its server asks. */
+  readonly #fetchWindows = new Map<string, number>();
   /** Endpoint -> ends the wait for the reply to its subscription. */
   readonly #waiting = new Map<string, () => void>();
   readonly #transport: TransportSwitch;
@@ -54,7 +56,8 @@ export class UpdatesService {
       frame: (frame) => this.#count(frame),
       updated: (frame) => this.#updated(frame),
       resync: (endpoints) => this.#resync(endpoints),
-      registered: (endpoint, version) => {
+      registered: (endpoint, version, fetchWindowMs) => {
+        this.#fetchWindows.set(endpoint, fetchWindowMs);
         if ((version ?? 0) <= options.held(endpoint)) this.#replied({ endpoint, version });
       },
       refused: (endpoint, rejection) => {
@@ -95,6 +98,11 @@ export class UpdatesService {
   /** The latest version that views were notified of; 0 = none. */
   told(endpoint: string): number {
     return this.#told.get(endpoint) ?? 0;
+  }
+
+  /** Milliseconds over which fetches of what is announced are spread, as the server of this endpoint asks. */
+  fetchWindowMs(endpoint: string): number {
+    return this.#fetchWindows.get(endpoint) ?? 0;
   }
 
   /**
@@ -144,6 +152,7 @@ export class UpdatesService {
   #remove(endpoint: string, view: Subscriber): void {
     if (!this.#views.remove(endpoint, view)) return;
     this.#transport.current.unsubscribe(endpoint);
+    this.#fetchWindows.delete(endpoint);
     this.#told.delete(endpoint); // the next subscription starts from what is held, or a version that was announced but never fetched is lost
   }
 

@@ -17,9 +17,9 @@ beforeEach(() => {
   world.auto = (url) => {
     if (url.endsWith("/config.json")) return { status: 200, body: CONFIG };
     if (!up) return { status: 503 };
-    const endpoint = url.slice("http://diem.test/v1/data".length);
+    const [endpoint = "", named] = url.slice("http://diem.test/v1/data".length).split("?version=");
     const version = stored.get(endpoint);
-    return version ? { status: 200, body: body(endpoint, version), headers: etag(version) } : { status: 404 };
+    return version && (named === undefined || Number(named) === version) ? { status: 200, body: body(endpoint, version), headers: etag(version) } : { status: 404 };
   };
   diem = createDiem({ data: false, environment: world });
 });
@@ -78,7 +78,7 @@ test("a burst costs fewer fetches than versions, and ends at the last", async ()
 
 test("an update that comes during a fetch is shown too", async () => {
   const auto = world.auto;
-  world.auto = (url) => (url.endsWith("/a") ? undefined : auto(url));
+  world.auto = (url) => (url.includes("/data/a") ? undefined : auto(url));
   const { shown } = view("/a");
   await connected();
   world.last.update("/a", 6);
@@ -150,7 +150,7 @@ test("gone is shown, and so is what is created anew", async () => {
   const { shown } = view("/a");
   await connected();
   const auto = world.auto;
-  world.auto = (url) => (url.endsWith("/a") ? { status: 410 } : auto(url));
+  world.auto = (url) => (url.includes("/data/a") ? { status: 410 } : auto(url));
   world.last.update("/a", 6, { gone: true });
   await world.advance();
   world.auto = auto;

@@ -352,10 +352,10 @@ export class Group {
       return { status: 200, body: { mode: this.#mode, servers: SERVERS.map((server) => ({ url: url(server) })), rest: "/v1", ...metadata } };
     }
     if (address.includes("/v1/data/")) {
-      const name = address.slice(address.indexOf("/v1/data/") + 8);
+      const [name = "", named] = address.slice(address.indexOf("/v1/data/") + 8).split("?version=");
       const version = this.versions.get(name);
       if (!this.service) return { status: 503 };
-      return version ? { status: 200, body: body(name, version), headers: etag(version) } : { status: 404 };
+      return version && (named === undefined || Number(named) === version) ? { status: 200, body: body(name, version), headers: etag(version) } : { status: 404 };
     }
     if (this.metadata === "away") return { status: 500 };
     if (this.metadata === "busy") return { status: 503, headers: { "Retry-After": "3" } };

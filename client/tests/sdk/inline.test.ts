@@ -1,11 +1,11 @@
-/** Data that comes with updates: what it saves, and that the rules for versions hold with it. */
+/** Data that comes with updates: what it saves, that the rules for versions hold with it, and how the rest is fetched. */
 
 import { beforeEach, expect, test } from "vitest";
 import type { Dataset } from "../../src/sdk/dataset.ts";
 import type { Diem, DiemOptions } from "../../src/sdk/diem.ts";
 import { createDiem } from "../../src/sdk/diem.ts";
 import { Cluster } from "./cluster.ts";
-import type { FakeSocket, FakeStore } from "./world.ts";
+import type { FakeSocket, FakeStore, Request } from "./world.ts";
 import { CONFIG, World, body, etag, jwt } from "./world.ts";
 
 let world: World;
@@ -25,9 +25,9 @@ function worldOf(storage?: World["storage"]): World {
   made.auto = (url) => {
     if (url.endsWith("/config.json")) return { status: 200, body: CONFIG };
     if (!up) return undefined;
-    const endpoint = url.slice("http://diem.test/v1/data".length);
+    const [endpoint = "", named] = url.slice("http://diem.test/v1/data".length).split("?version=");
     const version = retained.get(endpoint);
-    return version ? { status: 200, body: body(endpoint, version), headers: etag(version) } : { status: 404 };
+    return version && (named === undefined || Number(named) === version) ? { status: 200, body: body(endpoint, version), headers: etag(version) } : { status: 404 };
   };
   return made;
 }
@@ -40,9 +40,9 @@ beforeEach(() => {
 });
 
 /** Opens the connection; `offer`: to a server that has data. */
-async function open(offer = true): Promise<FakeSocket> {
+async function open(offer = true, more: object = {}): Promise<FakeSocket> {
   await world.advance();
-  world.last.frame({ type: "welcome", server: "websocket-1", mode: "single", limits: {}, ...(offer && { data: true }) });
+  world.last.frame({ type: "welcome", server: "websocket-1", mode: "single", limits: {}, ...(offer && { data: true }), ...more });
   await world.advance();
   return world.last;
 }
@@ -152,17 +152,23 @@ test.each([
   expect([shown, gets().length]).toEqual([[5, 6], 1]);
 });
 
-test("an older version's data is not shown after a newer one", async () => {
+test("an older version's data is not held or shown after a newer one", async () => {
   retained.set("/a", 5);
   const shown = view();
   await open();
   await reply();
-  for (const version of [8, 7, 8, 6, 9]) update("/a", version);
-  await world.advance();
-  expect([shown.at(-1), shown.every((version, n) => version > (shown[n - 1] ?? 0)), gets()]).toEqual([9, true, []]);
+  for (const [version, held] of [[8, 8], [7, 8], [8, 8], [6, 8], [9, 9]] as const) {
+    update("/a", version);
+    await world.advance();
+    expect(diem.data.held("/a")).toBe(held);
+  }
+  expect([shown, gets()]).toEqual([[5, 8, 9], []]);
 });
 
-test("data of an announced version shows it at once, and the answer to the fetch is void", async () => {
+test.each([
+  ["is void", (request: Request) => request.answer(410, { version: 8 })],
+  ["is no failure", (request: Request) => request.answer(503, {}, { "Retry-After": "60" })],
+])("data of an announced version shows it at once, and the answer to the fetch %s", async (_what, answer) => {
   const shown = view();
   await open();
   await reply();
@@ -173,9 +179,10 @@ test("data of an announced version shows it at once, and the answer to the fetch
   await change("/a", 6);
   expect(shown).toEqual([6]);
   await change("/a", 7);
-  request.answer(410, { version: 8 });
+  answer(request);
   await world.advance(20_000);
-  expect([shown, gets().filter((url) => url.endsWith("/a")).length]).toEqual([[6, 7], 2]); // the first was answered with 404
+  expect([shown, gets().length, diem.data.health.value.reachable]).toEqual([[6, 7], 2, true]); // the first was answered with 404
+  expect(diem.data.peek("/a")).toMatchObject({ version: 7, gone: false });
 });
 
 test("data of a version between the one held and the one announced does not end the fetch", async () => {
@@ -437,4 +444,85 @@ test("an endpoint that moves: both owners send data, and nothing older is shown"
   await at("a", [7, 8]);
   await at("b", [9]);
   expect([shown, gets()]).toEqual([[5, 6, 7, 8, 9], []]);
+});
+
+test("what was announced is fetched by its version, which a cache may answer; without data it is revalidated", async () => {
+  retained.set("/a", 5);
+  const shown = view();
+  await open();
+  await reply(true);
+  await change("/a", 6, false);
+  world.last.frame({ type: "resync", endpoints: ["/a"] });
+  await world.advance(2_000);
+  expect(world.requests.slice(1).map(({ url, etag: known, cache }) => [url.slice("http://diem.test/v1".length), known, cache])).toEqual([
+    ["/data/a?version=5", undefined, "default"], ["/data/a?version=6", undefined, "default"], ["/data/a", '"6-json"', "no-store"],
+  ]);
+  expect(shown).toEqual([5, 6]);
+});
+
+test("with a key, the browser's cache has no part in it", async () => {
+  diem.close();
+  start({ apiKey: "diem_one" });
+  retained.set("/a", 5);
+  view();
+  await open();
+  await reply(true);
+  expect(world.request).toMatchObject({ url: "http://diem.test/v1/data/a?version=5", cache: "no-store" });
+});
+
+test("a version that is not kept any more is no failure: the latest is fetched at once", async () => {
+  retained.set("/a", 5);
+  const shown = view();
+  await open();
+  await reply();
+  retained.set("/a", 9);
+  update("/a", 6, false);
+  await world.advance();
+  expect([shown, gets().map((url) => url.slice(-10)), diem.data.health.value.reachable]).toEqual([[5, 9], ["?version=6", "/v1/data/a"], true]);
+});
+
+test("a resync that comes while the first fetch is delayed: the version that was announced before counts for nothing", async () => {
+  view();
+  await open();
+  await reply();
+  up = false;
+  update("/a", 6, false);
+  await world.advance();
+  world.request.answer(503);
+  await world.advance();
+  const before = world.requests.length;
+  world.last.frame({ type: "resync", endpoints: ["/a"] });
+  await world.advance(10_000);
+  expect(world.requests[before]?.url).toBe("http://diem.test/v1/data/a");
+});
+
+test.each([[8_000, 4_000], [60_000, 5_000], [undefined, 0], ["x", 0]])(
+  "with a window of %j ms fetches start after %d ms at the middle of the dice, and fetch what is the latest then", async (fetch_window_ms, delay) => {
+    retained.set("/a", 5);
+    const shown = view();
+    await open(true, { fetch_window_ms });
+    await reply(true);
+    expect(shown, "where nothing is displayed nobody waits").toEqual([5]);
+    await change("/a", 6, false);
+    await world.advance(delay / 2);
+    await change("/a", 7, false);
+    if (delay > 0) {
+      await world.advance(delay / 2 - 1);
+      expect(shown).toEqual([5]);
+      await world.advance(1);
+    }
+    expect([shown.at(-1), gets().at(-1)]).toEqual([7, "http://diem.test/v1/data/a?version=7"]);
+  },
+);
+
+test("data that comes within the window ends the fetch", async () => {
+  retained.set("/a", 5);
+  const shown = view();
+  await open(true, { fetch_window_ms: 8_000 });
+  await reply();
+  await change("/a", 6, false);
+  await world.advance(2_000);
+  await change("/a", 6);
+  await world.advance(20_000);
+  expect([shown, gets()]).toEqual([[5, 6], []]);
 });

@@ -83,6 +83,7 @@ export interface Request {
   readonly at: number;
   readonly etag: string | undefined;
   readonly headers: Record<string, string>;
+  readonly cache: string;
   /** The parsed body of a POST. */
   readonly body: unknown;
   /** Answers it; without a body, `{}`. */
@@ -139,7 +140,7 @@ export class World implements Environment {
       options.signal.addEventListener("abort", fail);
       const posted: unknown = options.body === undefined ? undefined : JSON.parse(options.body);
       const given = this.auto(url, posted);
-      this.requests.push({ url, at: this.time, etag: options.headers["If-None-Match"], headers: options.headers, body: posted, answer, fail });
+      this.requests.push({ url, at: this.time, etag: options.headers["If-None-Match"], headers: options.headers, cache: options.cache, body: posted, answer, fail });
       if (given) answer(given.status, given.body, given.headers);
     });
   }

@@ -7,6 +7,7 @@ from diem.fanout.fanout import Fanout
 from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, Edge, EdgeRules, admission_rules
 from diem.links.listener import Listener
+from diem.links.read_reports import reporting
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing
@@ -75,7 +76,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     ):
         await public.start()
         freeze_heap()
-        async with recording(settings, edge):
+        async with recording(settings, edge), reporting(settings, edge, key, link_tls):
             works = [snapshots.run(), pool.run(), edge.run(), auth.run(), _check(proxy)]
             if isinstance(service, PassthroughProxy):
                 works.append(service.wheel.run())

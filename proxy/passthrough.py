@@ -11,7 +11,8 @@ from diem.links.keepalive import TimerWheel
 from diem.process.clock import Clock
 from diem.protocol import endpoints, messages
 from diem.protocol.codes import ErrorCode
-from diem.protocol.frames import frames_of, read_update, text_frame
+from diem.protocol.frames import frame_without_data, frames_of, read_update, text_frame
+from diem.protocol.update import DATA_FIELD
 from proxy.pending import (
     MAX_PENDING,
     CallLater,
@@ -318,17 +319,26 @@ class PassthroughClient:
         if self._withheld:
             self._send_without_withheld(data)
             return
+        if self._data:
+            data = self._metered(data)
         self._proxy.stats.offered += frames
         if self._session.blocked:
             self._session.send_many(frames_of(data))
         else:
             self._session.send(data)
 
+    def _metered(self, data: bytes) -> bytes:
+        """Count the updates with data, of which each has the field once; without it when the quota is used up."""
+        meter = self._session.meter
+        if not meter.exhausted:
+            meter.reads += data.count(DATA_FIELD)
+            return data
+        return b"".join(frame_without_data(read_update(frame)[0], frame) for frame in frames_of(data))
+
     def _send_without_withheld(self, data: bytes) -> None:
-        frames = [frame for frame in frames_of(data) if read_update(frame)[0].decode() not in self._withheld]
-        if frames:
+        if frames := [frame for frame in frames_of(data) if read_update(frame)[0].decode() not in self._withheld]:
             self._proxy.stats.offered += len(frames)
-            self._session.send_many(frames)
+            self._session.send_many(frames_of(self._metered(b"".join(frames))) if self._data else frames)
 
     def message(self, url: str, message: messages.ServerMessage) -> None:
         """Answer the client, and relocate endpoints."""
@@ -408,7 +418,7 @@ def trace_subscribed(session: Session, versions: Mapping[str, int | None]) -> No
     if session.trace is not None:
         named = {name.encode(): version for name, version in versions.items()}
         if new := [endpoint for endpoint in named if endpoint not in session.endpoints]:
-            session.endpoints.update(dict.fromkeys(new))
+            session.endpoints.update(dict.fromkeys(new, False))
             session.trace.subscribed(new, [endpoint for endpoint in new if named[endpoint] is None])
 
 

@@ -217,12 +217,12 @@ class SharedProxy(Service):
         frames: list[bytes] = []
         for name, version in ready.items():
             endpoint = name.encode()
-            session.endpoints[registry.add(endpoint, session, variant)] = None
+            session.endpoints[registry.add(endpoint, session, variant)] = request.data
             versions[name] = version
             if (held := retained.get(endpoint)) is not None:
                 versions[name] = max(held.version, version or 0)
                 if held.version > request.known[name]:
-                    frames.append(self._fanout.frames.get(endpoint, held.value, variant))
+                    frames.append(self._fanout.replayed(session, endpoint, held.value, variant))
         frames += [text_frame(messages.resync([name])) for name in ready if name in request.resync]
         stats.offered += len(frames)
         if session.trace is not None and len(session.endpoints) > before:

@@ -6,13 +6,14 @@ from enum import IntEnum
 from typing import Generic, TypeVar
 
 from diem.fanout.compressed_frames import CompressedFrames
+from diem.fanout.read_meter import UNMETERED, Metered, ReadMeter
 from diem.fanout.session import DeliveryStats, Session
 from diem.protocol import messages
 from diem.protocol.deflate import deflated_frame
-from diem.protocol.frames import frame_without_data, payload_offset, text_frame
-from diem.protocol.update import without_data
+from diem.protocol.frames import frame_has_data, frame_without_data, payload_offset, text_frame
+from diem.protocol.update import has_data, without_data
 
-S = TypeVar("S")
+S = TypeVar("S", bound=Metered)
 
 
 class UpdateCounter:
@@ -52,12 +53,14 @@ class UpdateCounter:
 class _Subscribers(set[S]):
     """The subscribers of one endpoint that want no data, the others, and the copy of its name that they share."""
 
-    __slots__ = ("compressed", "endpoint", "with_data")
+    __slots__ = ("compressed", "endpoint", "meters", "with_data")
     endpoint: bytes
     with_data: "set[S] | None"
     """None instead of an empty set."""
     compressed: "set[S] | None"
     """As ``with_data``."""
+    meters: dict[ReadMeter, int] | None
+    """Subscribers with data, compressed or not, by the meter that counts it. None instead of an empty map."""
 
 
 class Variant(IntEnum):
@@ -70,8 +73,8 @@ class Variant(IntEnum):
 
 
 def variant_for(session: Session, *, with_data: bool) -> Variant:
-    """Return what a session is sent that subscribes with data, or without."""
-    if not with_data:
+    """Return what a session is sent that subscribes with data, or without; with none when its quota is used up."""
+    if not with_data or session.meter.exhausted:
         return Variant.WITHOUT_DATA
     return Variant.COMPRESSED if session.compressed else Variant.WITH_DATA
 
@@ -90,6 +93,8 @@ class Registry(Generic[S]):
         """Variant None: the end of a subscription."""
         self.entries = 0
         """Number of subscriptions: the sum of the subscribers of all endpoints."""
+        self.metered = 0
+        """Number of those whose data is counted."""
 
     def __len__(self) -> int:
         return len(self._subscribers)
@@ -128,11 +133,13 @@ class Registry(Generic[S]):
         found = self._subscribers.get(endpoint)
         if found is None:
             found = self._subscribers[endpoint] = _Subscribers()
-            found.endpoint, found.with_data, found.compressed = endpoint, None, None
+            found.endpoint, found.with_data, found.compressed, found.meters = endpoint, None, None, None
         self.entries += 1 - self._remove(found, subscriber)
         if variant == Variant.WITHOUT_DATA:
             found.add(subscriber)
-        elif variant == Variant.WITH_DATA:
+            return found.endpoint
+        self._count(found, subscriber.meter, 1)
+        if variant == Variant.WITH_DATA:
             found.with_data = found.with_data or set()
             found.with_data.add(subscriber)
         else:
@@ -160,12 +167,36 @@ class Registry(Generic[S]):
         if found.with_data is not None and subscriber in found.with_data:
             found.with_data.discard(subscriber)
             found.with_data = found.with_data or None
-            return True
-        if found.compressed is not None and subscriber in found.compressed:
+        elif found.compressed is not None and subscriber in found.compressed:
             found.compressed.discard(subscriber)
             found.compressed = found.compressed or None
-            return True
-        return False
+        else:
+            return False
+        self._count(found, subscriber.meter, -1)
+        return True
+
+    def _count(self, found: _Subscribers[S], meter: ReadMeter, change: int) -> None:
+        if meter is not UNMETERED:
+            meters = found.meters or {}
+            meters[meter] = meters.get(meter, 0) + change
+            if not meters[meter]:
+                del meters[meter]
+            found.meters = meters or None
+            self.metered += change
+
+    def meters(self, endpoint: bytes) -> Mapping[ReadMeter, int] | None:
+        """Return the number of subscribers with data by the meter that counts it; None if nothing is counted."""
+        found = self._subscribers.get(endpoint)
+        return None if found is None else found.meters
+
+    def set_meter(self, subscriber: S, endpoints: Iterable[bytes], meter: ReadMeter) -> None:
+        """Count the data of a subscriber by another meter from now on; ``endpoints`` are those that it has."""
+        before, subscriber.meter = subscriber.meter, meter
+        for endpoint in endpoints:
+            found = self._subscribers.get(endpoint)
+            if found is not None and subscriber not in found:
+                self._count(found, before, -1)
+                self._count(found, meter, 1)
 
     @contextmanager
     def iterating(self) -> Iterator[None]:
@@ -197,13 +228,16 @@ class UpdateFrames:
     def __init__(self, *, framed: bool = False) -> None:
         self.without_data: Callable[[bytes, bytes], bytes]
         self.with_data: Callable[[bytes, bytes], bytes]
+        self.has_data: Callable[[bytes, bytes], bool]
         if framed:
+            self.has_data = lambda _, frame: frame_has_data(frame)
             self.without_data = frame_without_data
             self.with_data = lambda _, frame: frame
             self.cache = CompressedFrames(
                 lambda endpoint, frame: deflated_frame(endpoint, frame[payload_offset(frame) :])
             )
         else:
+            self.has_data = has_data
             self.without_data = lambda endpoint, update: text_frame(without_data(endpoint, update))
             self.with_data = lambda _, update: text_frame(update)
             self.cache = CompressedFrames(deflated_frame)
@@ -234,6 +268,8 @@ class Fanout:
         self.delivered = 0
         """Fresh updates delivered to at least one session."""
         self.frames = UpdateFrames(framed=framed)
+        self.replies_without_data = 0
+        """Retained updates that were sent without their data, because the client has had as much as it may."""
         self.update_counter: UpdateCounter | None = None
         """Counts updates by endpoint; None unless traffic is recorded."""
         self._everyone = everyone
@@ -250,6 +286,31 @@ class Fanout:
             self._restricted.discard(session)
         elif self._everyone:
             self._restricted.add(session)
+
+    def set_meter(self, session: Session, meter: ReadMeter) -> None:
+        """Count the data of a session by another meter from now on."""
+        if meter is not session.meter:
+            self.registry.set_meter(session, session.endpoints, meter)
+            self.apply_quota(session)
+
+    def apply_quota(self, session: Session) -> None:
+        """Send a session the data that it requested from now on, or none if the quota of its meter is used up."""
+        for endpoint, with_data in session.endpoints.items():
+            if with_data:
+                self.registry.add(endpoint, session, variant_for(session, with_data=True))
+
+    def replayed(self, session: Session, endpoint: bytes, update: bytes, variant: Variant) -> bytes:
+        """Return the frame of a retained update for a new subscriber, and count its data.
+
+        It has none if the client has had as much as it may.
+        """
+        if variant != Variant.WITHOUT_DATA and self.frames.has_data(endpoint, update):
+            if session.admit_data is None or session.admit_data(len(update)):
+                session.meter.reads += 1
+            else:
+                self.replies_without_data += 1
+                variant = Variant.WITHOUT_DATA
+        return self.frames.get(endpoint, update, variant)
 
     def leave(self, session: Session) -> None:
         """Remove a session with all of its subscriptions."""
@@ -294,7 +355,10 @@ class Fanout:
         frames = self.frames
         if self._everyone:
             self._deliver_to_all({e: frames.without_data(e, fresh[e]) for e in wanted}, fresh)
+            for endpoint in wanted:
+                self._count_reads(endpoint, fresh[endpoint])
             return
+        metered = self.registry.metered > 0
         deliveries: list[Delivery] = []
         for endpoint in wanted:
             update = fresh[endpoint]
@@ -305,7 +369,16 @@ class Fanout:
                 deliveries.append((frames.with_data(endpoint, update), with_data))
             if compressed:
                 deliveries.append((frames.compressed(endpoint, update), compressed))
+            if metered and (with_data or compressed):
+                self._count_reads(endpoint, update)
         self._deliver(deliveries)
+
+    def _count_reads(self, endpoint: bytes, update: bytes) -> None:
+        """Count the data of an update: one addition for each API key, not for each receiver."""
+        meters = self.registry.meters(endpoint)
+        if meters is not None and self.frames.has_data(endpoint, update):
+            for meter, receivers in meters.items():
+                meter.reads += receivers
 
     def resync(self, endpoints: Iterable[bytes]) -> None:
         """Send ``resync``: subscribers fetch these endpoints, whatever version they hold."""

@@ -70,11 +70,11 @@ class FeedHub:
                 owner = self._ownership.owner(endpoint)
                 answer.rejected[name] = messages.not_owner(owner)
                 continue
-            session.endpoints[registry.add(endpoint, session, variant)] = None
+            session.endpoints[registry.add(endpoint, session, variant)] = with_data
             retained = self.state.retained.get(endpoint)
             answer.endpoints[name] = retained.version if retained else None
             if retained and retained.version > version:
-                answer.replay.append(self.fanout.frames.get(endpoint, retained.value, variant))
+                answer.replay.append(self.fanout.replayed(session, endpoint, retained.value, variant))
         self.fanout.stats.offered += len(answer.replay)
         if session.trace is not None and len(session.endpoints) > before:
             new = list(islice(session.endpoints, before, None))

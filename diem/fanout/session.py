@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from diem.protocol.frames import conflation_key, conflation_keys, is_older_update
+from diem.fanout.read_meter import UNMETERED, ReadMeter
+from diem.protocol.frames import conflation_key, conflation_keys, frame_has_data, is_older_update
 
 
 @dataclass(slots=True)
@@ -59,9 +60,11 @@ class Session:
         "_stats",
         "_write",
         "_writelines",
+        "admit_data",
         "compressed",
         "endpoints",
         "exempt",
+        "meter",
         "send",
         "send_many",
         "trace",
@@ -82,8 +85,12 @@ class Session:
         self._held: dict[bytes, bytes] | None = None
         self._write = self.send = write
         self._writelines = self.send_many = writelines
-        self.endpoints: dict[bytes, None] = {}
-        """Subscribed endpoints; a dict, because a small one takes half the memory of a set."""
+        self.endpoints: dict[bytes, bool] = {}
+        """Subscribed endpoints, and whether the client asked for their data."""
+        self.meter: ReadMeter = UNMETERED
+        """Counts the data that it is sent; changed by :meth:`~diem.fanout.fanout.Fanout.set_meter` only."""
+        self.admit_data: Callable[[int], bool] | None = None
+        """Return whether a reply to the client may have so many more bytes of data; None: without a bound."""
         self.trace: ClientTrace | None = None
         """None unless traffic is recorded, and for proxies, which record their clients themselves."""
 
@@ -129,6 +136,7 @@ class Session:
             self._stats.held -= len(self._held)
             self._stats.dropped += len(self._held)
         self._held = None
+        self.admit_data = None
         self.send, self.send_many = self._drop, self._drop_many
         self._write, self._writelines = self.send, self.send_many
 
@@ -144,7 +152,10 @@ class Session:
             # While an endpoint moves, two servers send it, one of them later. Updates of equal length, both compressed
             # or neither, are equal up to the version, so comparing the frames decides most cases.
             alike = len(frame) == len(before) and frame[0] == before[0]
-            if (frame < before or not alike) and is_older_update(frame, before):
+            older = (frame < before or not alike) and is_older_update(frame, before)
+            # It was counted when it was handed to this session, and will not be sent.
+            self.meter.reads -= frame_has_data(frame if older else before)
+            if older:
                 return
             # Removed first, so that the map stays in the order of the latest changes.
             del held[key]

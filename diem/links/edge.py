@@ -12,6 +12,7 @@ from websockets.datastructures import Headers, MultipleValuesError
 
 from diem.fanout.fanout import Fanout
 from diem.fanout.feed_hub import FeedHub
+from diem.fanout.read_meter import UNMETERED, ReadMeter, ReadMeters
 from diem.fanout.session import ClientTrace, Session
 from diem.links.client_auth import ClientAuth, may_be_anonymous
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
@@ -44,6 +45,8 @@ from diem.protocol import messages
 from diem.protocol.codes import Close
 from diem.protocol.frames import text_frame
 from diem.protocol.messages import MAX_FETCH_WINDOW_MS
+from diem.tokens.claims import Claims
+from diem.tokens.verifier import ISSUER
 
 if TYPE_CHECKING:
     from diem.links.edge_connection import EdgeConnection
@@ -320,11 +323,22 @@ class Edge:
         self.refused: Counter[int] = Counter()
         self.trace_sink: TraceSink | None = None
         """None unless traffic is recorded."""
+        self.read_meters: ReadMeters | None = None
+        """Counts the data that clients with API keys receive; None unless that is reported."""
 
     def publish_status(self, *, live: bool, since: str) -> None:
         """Send a changed ``status`` to every client; later ones get it after their ``welcome``."""
         self.status_frame = text_frame(messages.status(live=live, since=since))
         self.fanout.broadcast(self.status_frame)
+
+    def meter_of(self, claims: Claims) -> ReadMeter:
+        """Return what counts the data of a client with a token: by its API key, if it has one, where it is reported.
+
+        Other issuers have keys of their own, which say nothing of those of the Data Service.
+        """
+        if self.read_meters is None or not claims.key or claims.issuer != ISSUER:
+            return UNMETERED
+        return self.read_meters.of(claims.key)
 
     def close_moved(self, sessions: Collection[Session]) -> None:
         """Close clients that have not followed their ``moved``: on reconnecting, they locate their endpoints again."""
@@ -378,6 +392,7 @@ class Edge:
         yield from self.auth.samples(len(self.connections))
         yield metrics.DELIVERIES.sample(self.fanout.stats.sent)
         yield metrics.DELIVERIES_CONFLATED.sample(self.fanout.stats.conflated)
+        yield metrics.REPLIES_WITHOUT_DATA.sample(self.fanout.replies_without_data)
         for kind, count in self.received.items():
             yield metrics.MESSAGES.sample(count, kind)
         for error, count in self.errors.items():

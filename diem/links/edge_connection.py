@@ -159,7 +159,7 @@ class EdgeConnection(ServerConnection):
         edge.connections.add(self)
         edge.fanout.join(self.session)
         if claims is not None:
-            edge.auth.accept(self, claims)
+            self._accept(claims)
         elif not anonymous:
             edge.auth.wait(self)
         edge.fanout.restrict(self.session, restricted=not anonymous if claims is None else not claims.everything)
@@ -257,7 +257,12 @@ class EdgeConnection(ServerConnection):
         elif request.data and not self._anonymous_data:
             # Still subscribed, to updates without data, which the client fetches by the rules of the Data Service.
             request = request._replace(data=False)
+        if request.data and self.session.admit_data is None:
+            self.session.admit_data = self._admit_data
         self._edge.service.subscribe(self, request)
+
+    def _admit_data(self, size: int) -> bool:
+        return self._allowance.take_data(asyncio.get_running_loop().time(), size)
 
     def _permit(self, request: messages.Subscribe, claims: Claims) -> messages.Subscribe:
         """Return the request with the names that the token covers; the others are rejected, existing or not."""
@@ -297,13 +302,19 @@ class EdgeConnection(ServerConnection):
             self._record_rate(Close.RATE, reason)
             self.close(Close.RATE, f"retry={seconds * 1000}")
             return
-        edge.auth.accept(self, claims)
+        self._accept(claims)
         edge.fanout.restrict(self.session, restricted=not claims.everything)
         ended = [] if claims.everything else edge.service.restrict(self, claims.allows)
         for start in range(0, len(ended), MAX_NAMES):
             rejected = dict.fromkeys(ended[start : start + MAX_NAMES], messages.FORBIDDEN)
             self.respond(messages.subscribed(request.id, {}, rejected))
         self.respond(messages.authenticated(request.id, int(claims.expires_at)))
+
+    def _accept(self, claims: Claims) -> None:
+        """Give the connection the rights of a token, and count its data for the token's API key."""
+        edge = self._edge
+        edge.auth.accept(self, claims)
+        edge.fanout.set_meter(self.session, edge.meter_of(claims))
 
     def _count_user(self, claims: Claims) -> tuple[str, int] | None:
         """Count the connection for the user of a token, once; beyond the user's limits return why not, and seconds."""

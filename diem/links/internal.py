@@ -33,6 +33,7 @@ MAX_MESSAGE_BYTES: Final = feed.MAX_BATCH_BYTES
 ROLES: Final = {
     "/feed": {KeyRole.FEED},
     "/ws": {KeyRole.FEED},
+    "/v1/keys/reads": {KeyRole.FEED},
     "/watch": {KeyRole.METADATA},
     "/v1/partitions": {KeyRole.METADATA},
     "/metrics": {KeyRole.METRICS},

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from diem.fanout.data_budget import MAX_RETAINED_BYTES
 from diem.process.limits import CONNECTIONS_PER_USER
 from diem.process.listeners import canonical_origin
+from diem.process.settings import InternalUrl
 from diem.process.tls import TlsSettings
 
 Anonymous = Literal["auto", "on", "off"]
@@ -88,6 +89,11 @@ class EdgeSettings(PublicSettings):
         default=True,
         description="Compress the data of updates, once for all clients that can read it (permessage-deflate), as "
         "browsers can.",
+    )
+    reads_url: InternalUrl | None = Field(
+        default=None,
+        description="Where reads of data with updates are reported by API key: http(s)://host:port/v1/keys/reads of "
+        "the Data Service's internal listener. Default: they are not counted.",
     )
     capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
     connection_rate: float = Field(default=200.0, gt=0, description="New clients a second in the long run.")

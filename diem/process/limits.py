@@ -26,6 +26,9 @@ NAMES_PER_MESSAGE: Final = 50
 FRAME_RATE_PER_S: Final = 10.0
 FRAME_BURST: Final = 200.0
 """Pings, pongs and fragments of a client."""
+REPLY_DATA_RATE_PER_S: Final = 64 * 1024
+REPLY_DATA_BURST: Final = 4 * 1024 * 1024
+"""Bytes of data in the retained updates that follow ``subscribed``: 128 endpoints with the longest datasets at once."""
 READMITTED_WITH: Final = 0.25
 """Share of a burst that an exhausted address must have regained before it may connect."""
 MAX_ERRORS: Final = 20
@@ -56,9 +59,9 @@ class TokenBucket:
         self._burst = burst
         self._full_at = 0.0
 
-    def take(self, now: float) -> bool:
-        """Take a token at ``now`` (monotonic seconds); return False if none is left."""
-        full_at = max(self._full_at, now) + 1 / self._rate
+    def take(self, now: float, tokens: float = 1.0) -> bool:
+        """Take ``tokens`` at ``now`` (monotonic seconds); return False, and take none, if fewer are left."""
+        full_at = max(self._full_at, now) + tokens / self._rate
         # The tolerance is for rounding: a token due at this very instant is available.
         if full_at - now > self._burst / self._rate + 1e-9:
             return False
@@ -120,13 +123,17 @@ class AddressLimits:
 
 
 class MessageAllowance:
-    """Messages and frames that one connection may send; lent by the address, so that a reconnect does not refill it."""
+    """What one connection may send, and what it may be sent with replies; lent by the address.
 
-    __slots__ = ("_frames", "messages")
+    So a reconnect does not refill it.
+    """
+
+    __slots__ = ("_data", "_frames", "messages")
 
     def __init__(self, messages: TokenBucket) -> None:
         self.messages = messages
         self._frames: TokenBucket | None = None
+        self._data: TokenBucket | None = None
 
     def __lt__(self, other: "MessageAllowance") -> bool:
         return self.full_at < other.full_at
@@ -134,12 +141,23 @@ class MessageAllowance:
     @property
     def full_at(self) -> float:
         """Time at which the allowance is full again (monotonic seconds)."""
-        return max(self.messages.full_at, self.frames_full_at)
+        return max(self.messages.full_at, self.frames_full_at, self.data_full_at)
 
     @property
     def frames_full_at(self) -> float:
         """The same for frames alone; 0 before the first one."""
         return 0.0 if self._frames is None else self._frames.full_at
+
+    @property
+    def data_full_at(self) -> float:
+        """The same for data in replies alone; 0 before the first."""
+        return 0.0 if self._data is None else self._data.full_at
+
+    def take_data(self, now: float, size: int) -> bool:
+        """Count ``size`` bytes of data in a reply, and return True; beyond the limit return False."""
+        if self._data is None:
+            self._data = TokenBucket(REPLY_DATA_RATE_PER_S, REPLY_DATA_BURST)
+        return self._data.take(now, size)
 
     def admit_frame(self, now: float) -> bool:
         """Count a ping, pong or fragment; return False beyond the limit. Allocates nothing before the first."""
@@ -154,6 +172,10 @@ class MessageAllowance:
             if self._frames is None:
                 self._frames = TokenBucket(FRAME_RATE_PER_S, FRAME_BURST)
             self._frames.drain_to(other.frames_full_at)
+        if other.data_full_at:
+            if self._data is None:
+                self._data = TokenBucket(REPLY_DATA_RATE_PER_S, REPLY_DATA_BURST)
+            self._data.drain_to(other.data_full_at)
 
     def charge_names(self, now: float, names: int) -> None:
         """Charge an admitted message for the names in it."""

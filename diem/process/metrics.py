@@ -75,6 +75,9 @@ UPDATES_FANNED_OUT: Final = _counter("updates_fanned_out", "Updates with at leas
 UPDATES_NOT_SUBSCRIBED: Final = _counter("updates_not_subscribed", "Updates without a subscriber here.")
 UPDATES_STALE: Final = _counter("updates_stale", "Updates not newer than the retained version.")
 DELIVERIES: Final = _counter("deliveries", "Update frames given to client connections.")
+REPLIES_WITHOUT_DATA: Final = _counter(
+    "replies_without_data", "Retained updates without data, because the client or its plan has had as much as it may."
+)
 DELIVERIES_CONFLATED: Final = _counter("deliveries_conflated", "Update frames replaced by a later one, unsent.")
 
 # The way of a record through a bridge: received = sent to the reader + conflated + bad + tombstones + marks (I14).

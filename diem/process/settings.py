@@ -252,6 +252,15 @@ def check_link_url(text: str) -> str:
     return text
 
 
+def check_internal_url(text: str) -> str:
+    """Return the URL of a request to an internal listener. Raises ``ValueError``."""
+    if not text.startswith(("http://", "https://")):
+        raise ValueError(f"an internal request goes to http://host:port/path or https://host:port/path, not {text!r}")
+    return "http" + check_link_url("ws" + text.removeprefix("http")).removeprefix("ws")
+
+
+InternalUrl = Annotated[str, AfterValidator(check_internal_url)]
+"""Type of a setting with the URL of a request to an internal listener."""
 LinkUrl = Annotated[str, AfterValidator(check_link_url)]
 """Type of a setting with the URL of an internal link."""
 

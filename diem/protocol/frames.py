@@ -11,6 +11,8 @@ MAX_PAYLOAD: Final = 1 << 20
 MAX_HEADER_BYTES: Final = 10
 _TEXT: Final = 0x81
 """First byte of a whole text frame."""
+_RSV1: Final = 0x40
+"""Bit of the first byte of a compressed frame (RFC 7692 section 6): only updates with data are compressed."""
 _CONTROL: Final = frozenset({0x88, 0x89, 0x8A})
 START: Final = 2 + len(HEAD)
 """Length of the prefix by which :data:`SHORT` finds update frames."""
@@ -183,6 +185,16 @@ def frame_without_data(endpoint: bytes, frame: bytes) -> bytes:
     payload = payload_offset(frame)
     end = payload + len(HEAD) + len(endpoint) + AFTER_NAME
     return text_frame(frame[payload:end] + b"}") if frame.startswith(DATA_FIELD, end) else frame
+
+
+def frame_has_data(frame: bytes) -> bool:
+    """Return whether a whole frame is an update that carries data, compressed or not."""
+    if frame[0] & _RSV1:
+        return True
+    name = payload_offset(frame) + len(HEAD)
+    return frame.startswith(HEAD, name - len(HEAD)) and frame.startswith(
+        DATA_FIELD, frame.find(b'"', name) + AFTER_NAME
+    )
 
 
 def conflation_key(frame: bytes) -> bytes:

@@ -94,6 +94,7 @@ def _plan(settings: Settings, port: int) -> CompositePlan:
         "ANONYMOUS": settings.anonymous,
         "ANONYMOUS_DATA": settings.anonymous_data,
         "RETAINED_DATA_BYTES": settings.retained_data_bytes,
+        "READS_URL": settings.reads_url,
         "ORIGINS": settings.origins,
         "TRUSTED_PROXIES": list(map(str, settings.trusted_proxies)),
         "PAGE_PORT": settings.page_port,

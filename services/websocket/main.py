@@ -14,6 +14,7 @@ from diem.links.feed_reader import FeedReader
 from diem.links.listener import Listener
 from diem.links.proxy_port import PATH as PROXY_PATH
 from diem.links.proxy_port import ProxyPort
+from diem.links.read_reports import reporting
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process import metrics
 from diem.process.clock import SystemClock
@@ -79,7 +80,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     ):
         await public.start()
         freeze_heap()
-        async with recording(settings, edge):
+        async with recording(settings, edge), reporting(settings, edge, key, link_tls):
             works = (reader.run(), edge.run(), auth.run(), proxies.run(), _check_liveness(server))
             await run_until(life.stopping, works, drain)
 

@@ -1,8 +1,8 @@
 """Admit or refuse requests by API key and plan, count them, and administer keys, also those for writing."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Self
 
@@ -21,9 +21,13 @@ from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import Limit, Quota, QuotaDecision, QuotaReason, QuotaRequest, day_of
 from services.data.access.signing import SigningKeys
 from services.data.access.tokens import Tokens
-from services.data.errors import DataError
+from services.data.errors import DataError, StoreUnavailable
 from services.data.store import Store
 
+INLINE: Final = "inline"
+"""Outcome of data that was sent with an update, in metrics."""
+MAX_REPORTERS: Final = 1000
+"""Processes whose last report is remembered; the one whose report is oldest is forgotten."""
 MAX_CELLS: Final = 10_000
 """Most cells of one interval, and most endpoints counted by key."""
 
@@ -45,6 +49,19 @@ class Count(NamedTuple):
     """Requests beyond the plan's quota or endpoints."""
 
 
+class ReadReport(NamedTuple):
+    """What an edge reports of data that it sent with updates (docs/access.md section 5)."""
+
+    source: str
+    """The incarnation of the process."""
+    number: int
+    """Of its reports, from 1; a repeated one has the same number."""
+    reads: Mapping[str, int]
+    """Reads by key since the report before."""
+    exhausted: tuple[str, ...]
+    """Further keys for which the edge asks whether their quota is still used up."""
+
+
 class Usage:
     """Counts requests in at most 10,000 cells; beyond, requests are counted without endpoint, and as :attr:`merged`."""
 
@@ -60,14 +77,23 @@ class Usage:
 
     def add(self, cell: Cell, outcome: str, day: int, *, refused: bool) -> None:
         """Count one request. ``outcome`` is a :class:`QuotaReason`; ``day`` is in days since 1970."""
-        self.outcomes[cell.plan, outcome] += 1
-        if cell not in self._cells and len(self._cells) >= MAX_CELLS:
-            self.merged += 1
-            cell = cell._replace(endpoint="")
-        answered, were_refused = self._cells.get(cell, Count())
-        self._cells[cell] = Count(answered + (not refused), were_refused + refused)
+        self._add(cell, outcome, Count(not refused, refused))
         if cell.key and not refused:
-            self._name(cell, day)
+            self._name(cell, day, 1)
+
+    def add_reads(self, key: str, plan: str, day: int, reads: int) -> None:
+        """Count data that the clients of a key were sent with updates, as answered requests without an endpoint."""
+        cell = Cell(key, plan, "")
+        self._add(cell, INLINE, Count(answered=reads))
+        self._name(cell, day, reads)
+
+    def _add(self, cell: Cell, outcome: str, count: Count) -> None:
+        self.outcomes[cell.plan, outcome] += sum(count)
+        if cell not in self._cells and len(self._cells) >= MAX_CELLS:
+            self.merged += sum(count)
+            cell = cell._replace(endpoint="")
+        before = self._cells.get(cell, Count())
+        self._cells[cell] = Count(before.answered + count.answered, before.refused + count.refused)
 
     def drain(self) -> list[Accessed]:
         """Return the counts since the last call, as entries of traffic events, and reset them."""
@@ -86,7 +112,7 @@ class Usage:
         """Drop the counts of a revoked key."""
         self._named -= len(self._today.pop(key, ()))
 
-    def _name(self, cell: Cell, day: int) -> None:
+    def _name(self, cell: Cell, day: int, count: int) -> None:
         if day != self._day:
             self._day, self._named = day, 0
             self._today.clear()
@@ -96,7 +122,7 @@ class Usage:
             if self._named >= MAX_CELLS:
                 endpoint = ""
             self._named += endpoint not in counts
-        counts[endpoint] += 1
+        counts[endpoint] += count
 
 
 _logger = structlog.get_logger(__name__)
@@ -137,6 +163,8 @@ class Access:
         self._accounts = KeyAccounts(self.usage_tracker, api_keys, clock)
         self._addresses = AddressAccounts(clock)
         self._creating = asyncio.Lock()
+        self._reports: OrderedDict[str, tuple[int, set[str]]] = OrderedDict()
+        """Process -> number of its last report of reads, and the keys that were charged for it."""
         self._unknown = 0
 
     @classmethod
@@ -210,6 +238,51 @@ class Access:
         if reason is QuotaReason.ADMITTED:
             reason = _allowed(plan, request)
         return self._count(self._decision(reason, plan, quota, None), request)
+
+    async def report_reads(self, report: ReadReport) -> list[str]:
+        """Charge keys for data that an edge sent with updates; return those of the report whose quota is used up.
+
+        A repeated report is charged once. Keys that are unknown or not valid are not charged: their tokens end soon.
+
+        Raises:
+            StoreUnavailable: the store cannot commit now; the report may be repeated.
+        """
+        charged = self._charged(report)
+
+        async def charge(key_id: str) -> bool:
+            key, now_ms = self._api_keys.get(key_id), self._clock.wall_ms()
+            plan = None if key is None or key.writes else self.plans.get(key.plan)
+            if key is None or plan is None or state_reason(key, now_ms) is not None:
+                return False
+            reads = 0 if key_id in charged else report.reads.get(key_id, 0)
+            charged.add(key_id)
+            try:
+                used_up = await self._accounts.charge(key, plan, reads)
+            except StoreUnavailable:
+                if reads:
+                    charged.discard(key_id)
+                raise
+            if reads:
+                self.last_use.touch(key.id, now_ms)
+                self.usage.add_reads(key.id, plan.name, self._today, reads)
+            return used_up
+
+        requested = list({**report.reads, **dict.fromkeys(report.exhausted, 0)})
+        answers = await asyncio.gather(*map(charge, requested), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return [key_id for key_id, used_up in zip(requested, answers, strict=True) if used_up]
+
+    def _charged(self, report: ReadReport) -> set[str]:
+        """Return the keys that were charged for this report, to which the caller adds; all of those of an older one."""
+        last, charged = self._reports.pop(report.source, (0, set()))
+        if report.number > last:
+            last, charged = report.number, set()
+        self._reports[report.source] = last, charged
+        if len(self._reports) > MAX_REPORTERS:
+            self._reports.popitem(last=False)
+        return charged if report.number == last else set(report.reads)
 
     def _decision(self, reason: QuotaReason, plan: AccessPlan, quota: Quota, key: Key | None) -> QuotaDecision:
         limits = tuple(quota.limits(self._clock.monotonic(), self._clock.wall_ms()))

@@ -162,6 +162,20 @@ class KeyAccounts:
             self._reserving(key, plan, account, day)
         return REASONS[outcome]
 
+    async def charge(self, key: Key, plan: AccessPlan, units: int) -> bool:
+        """Charge a key for units that its clients have consumed; return whether a limit of its plan is reached now.
+
+        Raises:
+            StoreUnavailable: the store cannot commit now; nothing was charged.
+        """
+        quota, day = self._account(key, plan).quota, self._today
+        missing = quota.missing(day, units)
+        # 0 units only query the total, which is unknown before the first request of the day.
+        total = await self._usage_tracker.add(key.id, day, missing) if missing or quota.day != day else None
+        if units or total is not None:
+            quota.charge(self._clock.monotonic(), day, units, missing=missing, total=total)
+        return any(not limit.remaining for limit in quota.limits(self._clock.monotonic(), self._clock.wall_ms()))
+
     async def used(self, key: Key) -> int:
         """Return today's units that were handed out, or lost with a killed process.
 

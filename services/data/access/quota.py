@@ -113,6 +113,27 @@ class Quota:
             self._minute.add(now)
         return QuotaOutcome.ADMITTED
 
+    def missing(self, day: int, units: int) -> int:
+        """Return how many of so many units that were consumed already are not reserved by this process."""
+        return max(0, units - self.spare) if day == self.day else units
+
+    def charge(self, now: float, day: int, units: int, *, missing: int, total: int | None) -> None:
+        """Consume units that were handed out elsewhere, even beyond the plan.
+
+        Args:
+            now: monotonic seconds.
+            day: on which they count.
+            units: how many there are.
+            missing: how many of these were :meth:`missing`, and added to the store; the rest is taken from the reserve.
+            total: units of the day in the store after that; None: the store was not asked.
+        """
+        if self._per_minute is not None:
+            self._minute.add(now, units)
+        if total is not None:
+            self.grant(day, 0, total)
+        if day == self.day:
+            self.spare = max(0, self.spare - (units - missing))
+
     @property
     def whole(self) -> int:
         """Units of a whole day."""
@@ -170,7 +191,7 @@ class Quota:
         if self._per_minute is not None:
             count = self._minute.count(now)
             reset_s = _up(self._minute.wait_s(now)) if count else MINUTE_S
-            found.append(Limit("minute", self._per_minute, MINUTE_S, self._per_minute - count, reset_s))
+            found.append(Limit("minute", self._per_minute, MINUTE_S, max(0, self._per_minute - count), reset_s))
         if self._per_day != UNLIMITED:
             if used is None:
                 used = self.used(day_of(wall_ms)) or 0

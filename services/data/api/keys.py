@@ -1,4 +1,7 @@
-"""Administration of API keys, write keys and signing keys, behind the internal listener (docs/access.md section 3)."""
+"""Administration of API keys, write keys and signing keys, behind the internal listener (docs/access.md section 3).
+
+Edges report there, below the same path, the data that they sent with updates (section 5).
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
@@ -18,7 +21,7 @@ from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.protocol import endpoints
 from diem.protocol.update import iso
 from diem.tokens.claims import MAX_ORIGIN, MAX_ORIGINS
-from services.data.access.access import Access
+from services.data.access.access import Access, ReadReport
 from services.data.access.keys import MAX_NAME, MAX_PREFIXES, Key, WriteTerms, is_id, is_name
 from services.data.access.plans import DAY_S, MAX_PER_MINUTE
 from services.data.access.signing import SigningKeyStatus
@@ -29,6 +32,11 @@ PREFIX: Final = "/v1/keys"
 SIGNING: Final = "/signing"
 """Path below :data:`PREFIX` of the keys that sign client tokens; no id of another key."""
 MAX_BODY_BYTES: Final = 32 * 1024
+MAX_REPORT_BYTES: Final = 256 * 1024
+MAX_REPORTED_KEYS: Final = 2000
+"""Keys in one report of reads: 1,000 with reads, and as many that had used up their quota."""
+MAX_READS: Final = 10**9
+"""Reads of one key in one report, and reports of one process."""
 MAX_LIFETIME_S: Final = 10 * 366 * DAY_S
 SIGNING_KEY: Final = "client tokens"
 """Name of signing keys in the log."""
@@ -84,6 +92,7 @@ def keys_app(access: Access) -> Starlette:
             route("", all_, "GET"),
             route(SIGNING, all_signing, "GET"),
             route(SIGNING, rotate, "POST"),
+            route("/reads", _reads(access), "POST"),
             route("/{key_id}", revoke, "DELETE"),
         ],
         exception_handlers={
@@ -92,6 +101,14 @@ def keys_app(access: Access) -> Starlette:
             Exception: on_defect,
         },
     )
+
+
+def _reads(access: Access) -> Handler:
+    async def report(request: Request) -> Response:
+        report = _report(await read_body(request, MAX_REPORT_BYTES))
+        return _reply({"exhausted": await access.report_reads(report)})
+
+    return report
 
 
 def _audit(kind: SecurityEvent, request: Request, key: Key) -> None:
@@ -130,6 +147,24 @@ def _wanted(body: bytes) -> WantedKey:
     if writes:
         return WantedKey(name.strip(), "", _write_terms(found), lifetime_s)
     return WantedKey(name.strip(), _plan(found), None, lifetime_s, _origins(found.get("origins", [])))
+
+
+def _report(body: bytes) -> ReadReport:
+    try:
+        found = orjson.loads(body)
+        source, number, reads, exhausted = (found[name] for name in ("source", "number", "reads", "exhausted"))
+        valid = (
+            isinstance(source, str)
+            and 0 < len(source) <= MAX_NAME
+            and all(type(count) is int and 0 < count <= MAX_READS for count in (number, *reads.values()))
+            and len(reads) + len(exhausted) <= MAX_REPORTED_KEYS
+            and all(isinstance(key_id, str) for key_id in (*reads, *exhausted))
+        )
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise MalformedBody(f"not a report of reads: {error}") from None
+    if not valid:
+        raise InvalidDataset("a report of reads has a source, a number, reads by key, and exhausted keys")
+    return ReadReport(source, number, reads, tuple(exhausted))
 
 
 def _plan(found: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import httpx
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
@@ -16,12 +16,15 @@ PLAN = """
 [[plan]]
 name = "dam"
 prefixes = ["/dam"]
+per_day = 20
 """
 RELAYED = {"Via": "1.1 relay"}
 """With this field, a client is not taken for one of this machine: it needs a token."""
 
 
-async def test_token_of_an_api_key_opens_its_endpoints_until_the_key_is_revoked(tmp_path: Path) -> None:
+async def test_token_of_an_api_key_opens_its_endpoints_with_data_for_its_quota_until_the_key_is_revoked(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "diem.toml").write_text(PLAN)
     async with up(tmp_path, "--config", "diem.toml") as running:
         urls = running.described()["urls"]
@@ -37,7 +40,7 @@ async def test_token_of_an_api_key_opens_its_endpoints_until_the_key_is_revoked(
             urls["websocket"][0], proxy=None, subprotocols=protocols, additional_headers=RELAYED
         ) as client:
             assert json.loads(await client.recv())["authenticated"] is True
-            await client.send('{"type":"subscribe","id":1,"endpoints":{"/dam/a":null,"/load/a":null}}')
+            await client.send('{"type":"subscribe","id":1,"endpoints":{"/dam/a":null,"/load/a":null},"data":true}')
             reply = json.loads(await client.recv())
             while reply["type"] != "subscribed":
                 reply = json.loads(await client.recv())
@@ -51,6 +54,10 @@ async def test_token_of_an_api_key_opens_its_endpoints_until_the_key_is_revoked(
             while (reply := json.loads(await client.recv()))["type"] != "subscribed":
                 pass
             assert reply["endpoints"].keys() == {"/dam/b"}
+            assert await _updates_until_the_quota_is_used_up(client, urls["rest"], tmp_path) >= 19
+            async with httpx.AsyncClient() as http:
+                usage = await http.get(f"{urls['rest']}/usage", headers={"Authorization": f"Bearer {key['key']}"})
+            assert (usage.json()["requests"], usage.json()["limits"][0]["remaining"]) == (20, 0)
             code, _, err = await diem("keys", "revoke", key["id"], cwd=tmp_path)
             assert code == 0, err
             async with asyncio.timeout(max(60, PATIENCE_S)):
@@ -60,6 +67,27 @@ async def test_token_of_an_api_key_opens_its_endpoints_until_the_key_is_revoked(
                 except ConnectionClosed as error:
                     assert error.rcvd is not None
                     assert error.rcvd.code == 4503
+
+
+async def _updates_until_the_quota_is_used_up(client: ClientConnection, rest: str, folder: Path) -> int:
+    """Change an endpoint until its update comes without data; return the number of updates with data before."""
+    write_key = (folder / ".diem" / "write.key").read_text().strip()
+    received = 0
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {write_key}"}) as http, asyncio.timeout(PATIENCE_S):
+        while True:
+            dataset = {
+                "unit": "EUR/MWh",
+                "resolution": "PT1H",
+                "points": [{"time": "2026-01-01T00:00:00Z", "value": received}],
+            }
+            (await http.put(f"{rest}/data/dam/a", json=dataset)).raise_for_status()
+            update = json.loads(await client.recv())
+            while update["type"] != "update":
+                update = json.loads(await client.recv())
+            if "data" not in update:
+                return received
+            received += 1
+            await asyncio.sleep(0.1)
 
 
 def _knows_keys(report: dict[str, dict[str, object]] | None, count: int = 1) -> bool:

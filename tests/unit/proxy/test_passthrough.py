@@ -5,6 +5,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
+from diem.fanout.read_meter import ReadMeter
 from diem.fanout.session import DeliveryStats, Session
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import ManualClock
@@ -358,3 +359,16 @@ def test_ended_rights_of_a_client_without_subscriptions_need_nothing(harness: Ha
     assert harness.proxy.restrict(harness.edge, lambda _: False) == []
     harness.subscribe(1, A=0)
     assert harness.proxy.restrict(harness.edge, lambda _: True) == []
+
+
+def test_data_is_counted_and_dropped_where_the_quota_is_used_up(harness: Harness) -> None:
+    meter = harness.session.meter = ReadMeter("a")
+    harness.proxy.subscribe(harness.edge, Subscribe(7, {A: 0}, data=True))
+    harness.open(A)
+    frames = [text_frame(encode(A, START + n, START, data=b'{"points":[]}' if n else None)) for n in range(3)]
+    chunk = b"".join(frames)
+    harness.client.updates(harness.urls[A], chunk, 3)
+    assert (harness.written.pop(), meter.reads) == (chunk, 2)
+    meter.exhausted = True
+    harness.client.updates(harness.urls[A], chunk, 3)
+    assert (harness.written, meter.reads) == ([b"".join(text_frame(encode(A, START + n, START)) for n in range(3))], 2)

@@ -2,7 +2,9 @@
 
 import itertools
 import zlib
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from diem.fanout.fanout import Fanout, Registry, UpdateCounter, Variant, variant_for
+from diem.fanout.read_meter import UNMETERED, ReadMeter
 from diem.fanout.session import Session
 from diem.protocol.deflate import WINDOW_BITS
 from diem.protocol.frames import payload_offset, text_frame
@@ -21,22 +24,39 @@ CHANGES = st.sampled_from([None, *Variant])
 """None: unsubscribe; else what to subscribe to."""
 
 
+@dataclass(eq=False)
+class Subscriber:
+    """A subscriber that is only counted."""
+
+    number: int
+    meter: ReadMeter = UNMETERED
+
+
+METERS = [UNMETERED, ReadMeter("a"), ReadMeter("b")]
+
+
 class RegistryMachine(RuleBasedStateMachine):
     """The registry against a plain set of pairs, with changes in the middle of iterations."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.registry: Registry[int] = Registry()
+        self.registry: Registry[Subscriber] = Registry()
+        self.subscribers = [Subscriber(number) for number in range(5)]
         self.model: dict[tuple[bytes, int], Variant] = {}
         """Subscriptions."""
 
     def change(self, add: Variant | None, endpoint: bytes, subscriber: int) -> None:
         if add is None:
-            self.registry.discard(endpoint, subscriber)
+            self.registry.discard(endpoint, self.subscribers[subscriber])
             self.model.pop((endpoint, subscriber), None)
         else:
-            self.registry.add(endpoint, subscriber, add)
+            self.registry.add(endpoint, self.subscribers[subscriber], add)
             self.model[endpoint, subscriber] = add
+
+    @rule(subscriber=SUBSCRIBERS, meter=st.sampled_from(METERS))
+    def another_key(self, subscriber: int, meter: ReadMeter) -> None:
+        held = [endpoint for endpoint, who in self.model if who == subscriber]
+        self.registry.set_meter(self.subscribers[subscriber], held, meter)
 
     @rule(add=CHANGES, endpoint=ENDPOINTS, subscriber=SUBSCRIBERS)
     def subscribe_or_unsubscribe(self, add: Variant | None, endpoint: bytes, subscriber: int) -> None:
@@ -51,7 +71,7 @@ class RegistryMachine(RuleBasedStateMachine):
         with self.registry.iterating():
             visited = []
             for subscriber in itertools.chain(*self.registry.by_variant(endpoint)):
-                visited.append(subscriber)
+                visited.append(subscriber.number)
                 for add, other, who in changes:
                     self.change(add, other, who)
             assert sorted(visited) == sorted(before), "a change during the loop must not disturb the loop"
@@ -60,15 +80,22 @@ class RegistryMachine(RuleBasedStateMachine):
     def agrees_with_the_model(self) -> None:
         for endpoint in (b"/a", b"/b", b"/c"):
             expected = {subscriber for of, subscriber in self.model if of == endpoint}
-            assert sorted(self.registry.subscribers(endpoint)) == sorted(expected)
+            assert sorted(each.number for each in self.registry.subscribers(endpoint)) == sorted(expected)
             for variant, subscribers in zip(Variant, self.registry.by_variant(endpoint), strict=True):
-                assert set(subscribers) == {
+                assert {each.number for each in subscribers} == {
                     who for (of, who), v in self.model.items() if of == endpoint and v == variant
                 }
+            with_data = [who for (of, who), v in self.model.items() if of == endpoint and v != Variant.WITHOUT_DATA]
+            counted = Counter(meter for who in with_data if (meter := self.subscribers[who].meter) is not UNMETERED)
+            assert self.registry.meters(endpoint) == (counted or None)
             assert (endpoint in self.registry) == bool(expected), (
                 "an endpoint without subscribers leaves nothing behind"
             )
         assert self.registry.entries == len(self.model)
+        assert self.registry.metered == sum(
+            variant != Variant.WITHOUT_DATA and self.subscribers[who].meter is not UNMETERED
+            for (_, who), variant in self.model.items()
+        )
 
 
 TestRegistry = RegistryMachine.TestCase
@@ -104,7 +131,7 @@ class Receiver:
         for name in names:
             variant = variant_for(self.session, with_data=data)
             endpoint = fanout.registry.add(name.encode(), self.session, variant)
-            self.session.endpoints[endpoint] = None
+            self.session.endpoints[endpoint] = data
 
     def _read(self, frame: bytes) -> None:
         self.frames.append(frame)
@@ -235,3 +262,46 @@ def test_frames_of_equal_length_are_compared_by_version_whether_compressed_or_no
     client.session.send(compressed)
     client.session.unblock()
     assert [message["version"] for message in client.messages] == [version + 1]
+
+
+def test_data_is_counted_by_key_and_not_sent_while_the_quota_is_used_up() -> None:
+    for everyone in (False, True):
+        fanout = Fanout(everyone=everyone)
+        meters = [ReadMeter("a"), ReadMeter("b")]
+        first, second = Receiver(fanout, "/a", data=True), Receiver(fanout, "/a", data=True, compressed=True)
+        other, plain = Receiver(fanout, "/a", data=True), Receiver(fanout, "/a")
+        for receiver, meter in ((first, meters[0]), (second, meters[0]), (other, meters[1]), (plain, meters[1])):
+            fanout.set_meter(receiver.session, meter)
+        fanout.publish({b"/a": full("/a"), b"/b": encode("/b", 1_700_000_000_000, 0)})
+        assert [meter.reads for meter in meters] == [2, 1]
+        for used_up in (True, False):
+            meters[0].exhausted = used_up
+            for receiver in (first, second):
+                fanout.apply_quota(receiver.session)
+            fanout.publish({b"/a": full("/a")})
+        assert [meter.reads for meter in meters] == [4, 3]
+        for receiver in (first, second):
+            assert [sent for sent in receiver.seen if sent[0] == "/a"] == [("/a", True), ("/a", False), ("/a", True)]
+        assert [sent for sent in other.seen if sent[0] == "/a"] == [("/a", True)] * 3
+        assert [sent for sent in plain.seen if sent[0] == "/a"] == [("/a", False)] * 3
+
+
+def test_updates_without_data_are_not_counted() -> None:
+    for framed in (False, True):
+        fanout, meter = Fanout(framed=framed), ReadMeter("a")
+        receiver = Receiver(fanout, "/a", data=True)
+        fanout.set_meter(receiver.session, meter)
+        for update in (full("/a"), encode("/a", 1_700_000_000_000, 0)):
+            fanout.publish({b"/a": text_frame(update) if framed else update})
+        assert meter.reads == 1
+
+
+def test_data_that_a_slow_client_is_not_sent_is_not_counted() -> None:
+    for compressed in (False, True):
+        fanout, meter = Fanout(), ReadMeter("a")
+        receiver = Receiver(fanout, "/a", data=True, compressed=compressed)
+        fanout.set_meter(receiver.session, meter)
+        receiver.session.block()
+        for version, data in enumerate([b"[1]" * 200, b"[2]" * 200, b"[3]", None, b"[4]"]):
+            fanout.publish({b"/a": encode("/a", 1_700_000_000_000 + version, 0, data=data)})
+        assert meter.reads == 1

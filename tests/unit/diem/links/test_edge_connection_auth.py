@@ -6,16 +6,20 @@ from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from diem.fanout.feed_hub import FeedHub
+from diem.fanout.read_meter import ReadMeters
 from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.links.listener import Listener
+from diem.links.read_reports import ReadReporter
+from diem.process import limits
 from diem.process.clock import ManualClock
 from diem.process.edge_settings import Anonymous
 from diem.process.limits import AddressLimits
@@ -434,3 +438,65 @@ async def test_a_page_gets_in_only_with_a_token_for_its_origin() -> None:
         async with server.client(ISSUER.token(), origin=other) as client:
             # A refreshed token is one for pages, too.
             assert (await client.ask(auth(1, token)))["code"] == "unauthorised"
+
+
+async def test_data_counts_to_the_key_of_the_latest_token_and_stops_with_its_quota() -> None:
+    async with serving() as server:
+        meters, used_up, reports = ReadMeters(), list[str](), list[dict[str, int]]()
+        server.edge.read_meters = meters
+
+        async def post(body: bytes) -> bytes:
+            reports.append(orjson.loads(body)["reads"])
+            return orjson.dumps({"exhausted": used_up})
+
+        reporter = ReadReporter(meters, server.edge, post)
+        server.put("/dam/a")
+        async with server.client(ISSUER.token(key="first")) as client:
+            await client.send(asking(1, "/dam/a"))
+            assert (await client.receive())["type"] == "subscribed"
+            assert "data" in await client.receive()
+            server.put("/dam/a")
+            assert "data" in await client.receive()
+            assert (await client.ask(auth(2, ISSUER.token(key="second"))))["type"] == "authenticated"
+            server.put("/dam/a")
+            assert "data" in await client.receive()
+            used_up.append("second")
+            await reporter.report()
+            assert reports.pop() == {"first": 2, "second": 1}
+            server.put("/dam/a")
+            assert "data" not in await client.receive()
+            await client.send(asking(3, "/dam/a"))
+            assert (await client.receive())["type"] == "subscribed"
+            assert "data" not in await client.receive()
+            used_up.clear()
+            await reporter.report()
+            assert reports.pop() == {}
+            server.put("/dam/a")
+            assert "data" in await client.receive()
+            assert len(meters) == 1
+
+
+async def test_data_of_another_issuers_token_counts_to_no_key() -> None:
+    async with serving() as server:
+        meters = server.edge.read_meters = ReadMeters()
+        server.verifier = server.auth._verifier = Verifier([ISSUER.key], issuers=["diem", "https://login.example"])
+        server.put("/dam/a")
+        async with server.client(ISSUER.token(iss="https://login.example", key="first")) as client:
+            await client.send(asking(1, "/dam/a"))
+            assert (await client.receive())["type"] == "subscribed"
+            assert "data" in await client.receive()
+        assert len(meters) == 0
+
+
+async def test_retained_updates_beyond_what_a_client_may_be_sent_have_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REPLY_DATA_BURST", 200)
+    monkeypatch.setattr(limits, "REPLY_DATA_RATE_PER_S", 1e-6)
+    async with serving(anonymous="auto") as server:
+        server.put("/dam/a", "/dam/b", "/dam/c")
+        async with server.client() as client:
+            await client.send(asking(1, "/dam/a", "/dam/b", "/dam/c"))
+            assert (await client.receive())["endpoints"].keys() == {"/dam/a", "/dam/b", "/dam/c"}
+            assert ["data" in await client.receive() for _ in range(3)] == [True, False, False]
+            server.put("/dam/c")
+            assert "data" in await client.receive()
+            assert server.hub.fanout.replies_without_data == 2

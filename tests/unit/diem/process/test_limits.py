@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diem.process.limits import (
+    REPLY_DATA_BURST,
+    REPLY_DATA_RATE_PER_S,
     AddressLimits,
     AddressTable,
     AdmissionResult,
@@ -313,3 +315,19 @@ def test_users_who_have_left_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         own.messages.take(0.0)
         users.release(str(number), lent, own, 0.0)
     assert len(users) == 10
+
+
+def test_data_in_replies_is_bounded_and_a_reconnect_does_not_renew_it() -> None:
+    table = AddressTable(AddressLimits())
+    allowance = table.admit("192.0.2.1", 0)
+    assert allowance.data_full_at == 0
+    assert allowance.take_data(0, REPLY_DATA_BURST)
+    assert not allowance.take_data(0, 1)
+    assert sent(allowance, 0) == 20, "messages are charged apart"
+    table.release("192.0.2.1", allowance, 0)
+    again = table.admit("192.0.2.1", 12)
+    assert not again.take_data(12, 12 * REPLY_DATA_RATE_PER_S + 1)
+    assert again.take_data(12, 12 * REPLY_DATA_RATE_PER_S)
+    other = MessageAllowance(TokenBucket())
+    other.drain_to(again)
+    assert not other.take_data(12, 1)

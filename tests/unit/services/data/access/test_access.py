@@ -15,8 +15,9 @@ from diem.process.clock import ManualClock
 from services.data.access import access as access_module
 from services.data.access import accounts
 from services.data.access import keys as keys_module
-from services.data.access.access import Access, Cell, Usage
+from services.data.access.access import Access, Cell, ReadReport, Usage
 from services.data.access.accounts import MAX_BATCH, UsageTracker
+from services.data.access.keys import WriteTerms
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import QuotaReason, QuotaRequest, day_of
 from services.data.access.records import KEEP_DAYS, Units
@@ -468,6 +469,107 @@ async def test_keys_are_administered_behind_the_internal_listener(world: World) 
         assert problem(await http.post("/v1/keys", content=b"{")) == (400, "malformed")
         assert problem(await http.post("/v1/keys", content=b"x" * 33_000)) == (413, "too_large")
         assert problem(await http.put("/v1/keys", content=b"")) == (405, "method_not_allowed")
+
+
+def report(number: int, reads: dict[str, int] | None = None, *, asks: tuple[str, ...] = ()) -> ReadReport:
+    return ReadReport("an edge", number, reads or {}, asks)
+
+
+async def test_data_sent_with_updates_counts_like_requests_once_for_each_report(world: World) -> None:
+    text = await world.key("free")
+    key = text[5:13]
+    assert await world.request(text, 10) == {QuotaReason.ADMITTED: 10}
+    for _ in range(2):
+        assert await world.access.report_reads(report(1, {key: 7, "nobody00": 5})) == []
+    assert await world.access.report_reads(report(2, {key: 3})) == []
+    assert await world.access.report_reads(report(1, {key: 7})) == []
+    used, limits = await world.access.usage_of(world.access.all_keys()[0])
+    assert (used, [limit.remaining for limit in limits]) == (20, [40, 180])
+    assert world.access.usage.outcomes == {("free", "admitted"): 10, ("free", "inline"): 10}
+    assert world.access.usage.today(key, day_of(NOON)) == {"/dam/a": 10, "": 10}
+    await world.end()
+    await world.begin()
+    assert (await world.access.usage_of(world.access.all_keys()[0]))[0] == 20
+    # A service that was restarted knows no reports.
+    assert await world.access.report_reads(report(2, {key: 3})) == []
+    assert (await world.access.usage_of(world.access.all_keys()[0]))[0] == 23
+
+
+async def test_key_whose_quota_is_used_up_by_data_gets_no_more_until_it_has_some(world: World) -> None:
+    tiny, free = [await world.key(plan) for plan in ("tiny", "free")]
+    of_tiny, of_free = tiny[5:13], free[5:13]
+    assert await world.access.report_reads(report(1, {of_tiny: 6, of_free: 59})) == []
+    assert await world.access.report_reads(report(2, {of_tiny: 30, of_free: 30})) == [of_tiny, of_free]
+    assert await world.request(tiny, 1) == {QuotaReason.DAY: 1}
+    assert await world.request(free, 1) == {QuotaReason.MINUTE: 1}
+    (first,) = [key for key in world.access.all_keys() if key.id == of_tiny]
+    used, limits = await world.access.usage_of(first)
+    assert (used, limits[0].remaining) == (7, 0), "what was sent beyond the quota is not shown"
+    world.clock.advance(61)
+    assert await world.access.report_reads(report(3, asks=(of_tiny, of_free))) == [of_tiny]
+    world.clock.advance(86_400)
+    assert await world.access.report_reads(report(4, asks=(of_tiny,))) == []
+    assert await world.request(tiny, 8) == {QuotaReason.ADMITTED: 7, QuotaReason.DAY: 1}
+
+
+async def test_report_that_could_not_be_stored_is_charged_when_it_is_repeated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = (await world.key("free"))[5:13]
+    add, calls = world.access.usage_tracker.add, Counter[str]()
+
+    async def fails_once(key_id: str, day: int, units: int) -> int:
+        calls[key_id] += 1
+        if calls[key_id] == 1:
+            raise StoreUnavailable("the disk is full")
+        return await add(key_id, day, units)
+
+    monkeypatch.setattr(world.access.usage_tracker, "add", fails_once)
+    with pytest.raises(StoreUnavailable):
+        await world.access.report_reads(report(1, {key: 4}))
+    for _ in range(2):
+        await world.access.report_reads(report(1, {key: 4}))
+    assert (await world.access.usage_of(world.access.all_keys()[0]))[0] == 4
+
+
+async def test_revoked_keys_and_write_keys_are_not_charged(world: World) -> None:
+    revoked = (await world.key("tiny"))[5:13]
+    await world.access.revoke(revoked)
+    writer, _ = await world.access.create_writer("a writer", WriteTerms((), None))
+    assert await world.access.report_reads(report(1, {revoked: 100, writer.id: 100})) == []
+    assert world.access.usage.outcomes == {}
+
+
+async def test_processes_whose_reports_are_remembered_are_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_module, "MAX_REPORTERS", 2)
+    for number in range(4):
+        await world.access.report_reads(ReadReport(f"edge {number}", 1, {}, ()))
+    assert list(world.access._reports) == ["edge 2", "edge 3"]
+
+
+async def test_edges_report_reads_behind_the_internal_listener(world: World) -> None:
+    key = (await world.key("tiny"))[5:13]
+    transport = httpx.ASGITransport(keys_app(world.access))
+    async with httpx.AsyncClient(transport=transport, base_url="http://internal") as http:
+        valid: dict[str, Any] = {"source": "an edge", "number": 1, "reads": {key: 9}, "exhausted": []}
+        answer = await http.post("/v1/keys/reads", json=valid)
+        assert (answer.status_code, answer.json()) == (200, {"exhausted": [key]})
+        for wrong in (
+            {"number": 0},
+            {"number": True},
+            {"source": ""},
+            {"reads": {key: 0}},
+            {"reads": {key: 10**10}},
+            {"exhausted": [1]},
+            {"exhausted": ["a"] * 2001},
+        ):
+            assert problem(await http.post("/v1/keys/reads", json={**valid, **wrong}))[0] == 422
+        for malformed in (b"{", b"[]", b"{}", b'{"source":"a","number":1,"reads":[],"exhausted":[]}'):
+            assert problem(await http.post("/v1/keys/reads", content=malformed)) == (400, "malformed")
+        assert problem(await http.post("/v1/keys/reads", content=b"x" * 300_000)) == (413, "too_large")
+        assert (await http.get("/v1/keys/reads")).status_code == 405
 
 
 async def test_reservations_of_many_keys_share_commits(world: World) -> None:

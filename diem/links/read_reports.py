@@ -1,0 +1,140 @@
+"""Reports of the data that clients received with updates to the Data Service, by API key (docs/access.md section 5).
+
+A report has the reads since the last one. It is repeated with the same number until it is answered, so that it counts
+once, unless the Data Service is killed between storing it and answering. What this process has not reported when it is
+killed is lost: the reads of some seconds.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from diem.errors import DiemError
+from diem.fanout.read_meter import ReadMeters
+from diem.links.edge import Edge
+from diem.process.edge_settings import EdgeSettings
+from diem.process.key_ring import KeyRing, KeyRole
+from diem.process.tls import LinkTls
+
+REPORT_EVERY_S: Final = 10.0
+TIMEOUT_S: Final = 5.0
+END_TIMEOUT_S: Final = 1.0
+"""Time for the last report of a process that stops."""
+MAX_KEYS: Final = 1000
+"""Most API keys in one report; those of others follow in the next."""
+Post = Callable[[bytes], Awaitable[bytes]]
+"""Sends a report, and returns the answer. Raises ReportFailed."""
+
+
+@dataclass(eq=False)
+class ReportFailed(DiemError):
+    """A report was not answered: it is repeated."""
+
+    template = "reads could not be reported: {reason}"
+
+    reason: str
+
+
+class ReadReporter:
+    """Reports the reads of one process, and applies the answers: keys whose quota is used up.
+
+    Args:
+        meters: of this process.
+        edge: whose connections use them.
+        post: sends a report.
+    """
+
+    def __init__(self, meters: ReadMeters, edge: Edge, post: Post) -> None:
+        self._meters = meters
+        self._edge = edge
+        self._post = post
+        self._source = token_hex(8)
+        """Identifies this incarnation of the process."""
+        self._number = 0
+        self._pending: dict[str, Any] | None = None
+        """The report that has not been answered yet."""
+        self._failing = False
+        self._log = structlog.get_logger("reads")
+
+    async def run(self) -> None:
+        """Report every 10 s, until cancelled."""
+        while True:
+            await asyncio.sleep(REPORT_EVERY_S)
+            await self.report()
+
+    async def report(self) -> None:
+        """Report what was read since the last time; nothing is sent if there is nothing to say or to ask."""
+        if self._pending is None:
+            reads, exhausted = self._meters.drain(MAX_KEYS), self._meters.exhausted
+            self._meters.prune({each.session.meter for each in self._edge.connections})
+            if not reads and not exhausted:
+                return
+            self._number += 1
+            self._pending = {
+                "source": self._source,
+                "number": self._number,
+                "reads": reads,
+                "exhausted": exhausted[:MAX_KEYS],
+            }
+        try:
+            answer = orjson.loads(await self._post(orjson.dumps(self._pending)))
+            exhausted = list(answer["exhausted"])
+        except (ReportFailed, LookupError, TypeError, ValueError) as error:
+            if not self._failing:
+                self._log.warning("reads are reported later", error=str(error))
+            self._failing = True
+            return
+        requested = {*self._pending["reads"], *self._pending["exhausted"]}
+        self._pending, self._failing = None, False
+        if changed := self._meters.set_exhausted(frozenset(exhausted), requested):
+            for connection in self._edge.connections:
+                if connection.session.meter in changed:
+                    self._edge.fanout.apply_quota(connection.session)
+
+
+@asynccontextmanager
+async def reporting(settings: EdgeSettings, edge: Edge, keys: KeyRing, tls: LinkTls) -> AsyncIterator[None]:
+    """Count and report the reads of the clients of ``edge`` while the block runs; then the rest, for at most 1 s."""
+    url = settings.reads_url
+    if url is None:
+        yield
+        return
+
+    async def post(report: bytes) -> bytes:
+        # Loaded when there is something to report: most processes on one machine have anonymous clients only.
+        import httpx  # noqa: PLC0415
+
+        from diem.links.internal_client import internal_client  # noqa: PLC0415
+
+        try:
+            async with internal_client(keys, TIMEOUT_S, tls, role=KeyRole.FEED) as http:
+                answer = await http.post(url, content=report)
+        except httpx.HTTPError as error:
+            raise ReportFailed(str(error) or type(error).__name__) from error
+        if answer.status_code != 200:
+            raise ReportFailed(f"status {answer.status_code}")
+        return answer.content
+
+    edge.read_meters = meters = ReadMeters()
+    reporter = ReadReporter(meters, edge, post)
+    work = asyncio.create_task(reporter.run())
+    work.add_done_callback(_log_failure)
+    try:
+        yield
+    finally:
+        work.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await reporter.report()
+
+
+def _log_failure(work: "asyncio.Task[None]") -> None:
+    # Clients are served all the same, and their reads are not counted any more.
+    if not work.cancelled() and (error := work.exception()) is not None:
+        structlog.get_logger("reads").error("reports of reads have failed", exc_info=error)

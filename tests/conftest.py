@@ -8,12 +8,14 @@ import httpx
 import hypothesis
 import pytest
 
+from tests.support import fork_server
 from tests.support.databases import databases, postgres
+from tests.support.fork_server import executed_processes
 from tests.support.kafka import kafka, kafka_options, kafka_program, on_kafka
 from tests.support.scheduling import SchedulingPlugin
 from tests.support.shared import SharedServicesPlugin
 
-__all__ = ["databases", "kafka", "kafka_options", "kafka_program", "on_kafka", "postgres"]
+__all__ = ["databases", "executed_processes", "kafka", "kafka_options", "kafka_program", "on_kafka", "postgres"]
 
 _SERVICES = pytest.StashKey[SharedServicesPlugin]()
 
@@ -39,6 +41,7 @@ _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseS
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run its shared services and its order."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM_OPTIONS)
+    fork_server.install()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background of a script ignores it, and so would all processes that tests start and interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -36,7 +36,6 @@ from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-_START = "import sys; from diem.process.program import start; sys.exit(start('bridge'))"
 
 
 class UpdatesTopic:
@@ -270,7 +269,8 @@ async def bridge_process(directory: Path, options: KafkaOptions, **settings: Any
         "DIEM_BRIDGE_INTERNAL_PORT": str(running.settings.internal_port),
         **{f"DIEM_BRIDGE_{name.upper()}": str(value) for name, value in settings.items()},
     }
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _START, cwd=ROOT, env=environment)
+    argv = (sys.executable, "-m", "diem.process.program", "bridge")
+    process = await asyncio.create_subprocess_exec(*argv, cwd=ROOT, env=environment)
     running.pid = process.pid
     try:
         yield running

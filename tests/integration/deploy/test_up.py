@@ -20,6 +20,7 @@ CSV = b"time,value\n2026-01-01T00:00:00Z,1\n"
 DECLARED = ("--unit", "MW", "--resolution", "PT1H")
 
 
+@pytest.mark.usefixtures("executed_processes")
 @pytest.mark.parametrize(
     "mode", ["single", *(pytest.param(m, marks=needs_nginx) for m in ("all-to-all", "x-broadcast"))]
 )
@@ -51,6 +52,7 @@ async def test_processes_of_a_mode_start_restart_when_killed_and_stop_in_order(t
 
 
 @needs_nginx
+@pytest.mark.usefixtures("executed_processes")
 async def test_children_end_within_two_seconds_of_a_killed_diem_up_and_the_next_one_starts(tmp_path: Path) -> None:
     async with up(tmp_path, "--mode", "x-broadcast") as running:
         children = running.pids()

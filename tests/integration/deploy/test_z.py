@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from deploy.system.description import with_children
 from tests.integration.deploy.clients import NAME, Client, clients, clients_at, put, scale
@@ -97,6 +98,7 @@ async def test_composite_serves_clients_and_keeps_its_number_of_pairs(
         await stop(running)
 
 
+@pytest.mark.usefixtures("executed_processes")
 async def test_children_of_a_composite_end_with_a_killed_diem_up(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
     async with up(tmp_path, *on_kafka, "--mode", "z-composite", "--servers", "1") as running:
         last = await pids(running)

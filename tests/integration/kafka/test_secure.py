@@ -194,7 +194,7 @@ async def running(made: type[S], program: str, directory: Path, **environment: s
     port = free_port()
     own = {"DIEM_STATE_DIR": str(directory), f"DIEM_{program.upper()}_INTERNAL_PORT": str(port)}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", f"import sys; from diem.process.program import start; sys.exit(start({program!r}))",
+        sys.executable, "-m", "diem.process.program", program,
         cwd=ROOT, env=without_diem() | own | environment, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     service = made(process, directory, port)

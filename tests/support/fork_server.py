@@ -1,0 +1,356 @@
+"""Fork server: starts ``diem`` and its processes without importing their modules again.
+
+Imports are three quarters of the CPU time that a process takes to start, and a run of all tests starts a thousand. So
+each pytest process that starts any has one child that has imported everything, and forks. ``asyncio`` in tests starts
+``python -m deploy ...`` this way, and so do ``diem up`` and composites that were started this way; whatever else is run
+is executed as usual. A forked process has its own environment, directory, standard streams and signal handlers, and all
+that it shares with the others are imported modules. It is a child of the fork server, which reports its end.
+
+Tests of the start itself take the fixture ``executed_processes``.
+"""
+
+import asyncio
+import asyncio.subprocess
+import atexit
+import gc
+import os
+import selectors
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from asyncio.base_subprocess import BaseSubprocessTransport
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any, Final, NoReturn
+
+import orjson
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+DIEM: Final = (sys.executable, "-m", "deploy")
+CHILD: Final = (sys.executable, "-m", "diem.process.program")
+"""What ``diem up`` and tests start, and what composites start."""
+_NUMBER: Final = struct.Struct("i")
+_STREAMS: Final = 3
+
+_execute: Final = asyncio.create_subprocess_exec
+_address: str | None = None
+"""Socket of the fork server; None: processes are executed."""
+
+
+# In the processes that start others
+
+
+class _Forked:
+    """A child of the fork server, as asyncio's transport expects it of ``subprocess.Popen``."""
+
+    def __init__(self, connection: socket.socket, pid: int, ends: Mapping[int, IO[bytes]]) -> None:
+        self.connection = connection
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdin, self.stdout, self.stderr = (ends.get(stream) for stream in range(_STREAMS))
+
+    def poll(self) -> int | None:
+        """Return the exit code, if it is known."""
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process is known to have ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+class _Transport(BaseSubprocessTransport):
+    """Transport of a process that the fork server starts."""
+
+    _loop: asyncio.AbstractEventLoop
+    _proc: Any
+
+    def _start(  # noqa: PLR0917  # asyncio calls it
+        self, args: Any, shell: bool, stdin: Any, stdout: Any, stderr: Any, bufsize: int, **options: Any
+    ) -> None:
+        ends: dict[int, IO[bytes]] = {}
+        opened: list[int] = []
+        passed: list[int] = []
+        try:
+            for stream, wanted in enumerate((stdin, stdout, stderr)):
+                if wanted == subprocess.PIPE:
+                    reading, writing = os.pipe()
+                    own, other = (writing, reading) if stream == 0 else (reading, writing)
+                    ends[stream] = os.fdopen(own, "wb" if stream == 0 else "rb", buffering=0)
+                    opened.append(other)
+                    passed.append(other)
+                elif wanted == subprocess.DEVNULL:
+                    opened.append(os.open(os.devnull, os.O_RDWR))
+                    passed.append(opened[-1])
+                elif wanted == subprocess.STDOUT:
+                    passed.append(passed[1])
+                else:
+                    passed.append(stream if wanted is None else wanted if isinstance(wanted, int) else wanted.fileno())
+            connection, pid = _request(args, passed, options)
+        except BaseException:
+            for end in ends.values():
+                end.close()
+            raise
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+        self._proc = _Forked(connection, pid, ends)
+        self._loop.add_reader(connection.fileno(), self._ended)
+
+    def _ended(self) -> None:
+        connection = self._proc.connection
+        self._loop.remove_reader(connection.fileno())
+        with connection:
+            answer = connection.recv(_NUMBER.size)
+        # Without an answer, the fork server has ended.
+        self._process_exited(_NUMBER.unpack(answer)[0] if answer else -signal.SIGKILL)
+
+
+def _request(argv: Sequence[str], streams: Sequence[int], options: Mapping[str, Any]) -> tuple[socket.socket, int]:
+    env = options["env"]
+    request = {
+        "argv": list(map(os.fspath, argv)),
+        "cwd": os.fspath(options["cwd"] or Path.cwd()),
+        "env": dict(os.environ if env is None else env),
+        "session": options["start_new_session"],
+    }
+    assert _address is not None
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(_address)
+        text = orjson.dumps(request)
+        socket.send_fds(connection, [_NUMBER.pack(len(text))], streams)
+        connection.sendall(text)
+        answer = connection.recv(_NUMBER.size)
+        if not answer:
+            raise ConnectionError("the fork server has ended")
+        return connection, _NUMBER.unpack(answer)[0]
+    except BaseException:
+        connection.close()
+        raise
+
+
+async def _create_subprocess(
+    *argv: Any,
+    stdin: Any = None,
+    stdout: Any = None,
+    stderr: Any = None,
+    limit: int = 1 << 16,
+    **options: Any,
+) -> asyncio.subprocess.Process:
+    """Start a process as :func:`asyncio.create_subprocess_exec` does."""
+    forked = argv[: len(DIEM)] in {DIEM, CHILD} and options.keys() <= {"cwd", "env", "start_new_session"}
+    if _address is None or not forked:
+        return await _execute(*argv, stdin=stdin, stdout=stdout, stderr=stderr, limit=limit, **options)
+    loop = asyncio.get_running_loop()
+    protocol = asyncio.subprocess.SubprocessStreamProtocol(limit=limit, loop=loop)
+    waiter = loop.create_future()
+    transport = _Transport(
+        *(loop, protocol, argv, False, stdin, stdout, stderr, 0),
+        waiter=waiter,
+        **{"cwd": None, "env": None, "start_new_session": False} | options,
+    )
+    await waiter
+    return asyncio.subprocess.Process(transport, protocol, loop)
+
+
+class _Lazily:
+    """Starts the fork server with the first process that it could start."""
+
+    async def __call__(self, *argv: Any, **options: Any) -> asyncio.subprocess.Process:
+        global _address  # noqa: PLW0603
+        if _address is None and argv[: len(DIEM)] in {DIEM, CHILD}:
+            _address = _started()
+        return await _create_subprocess(*argv, **options)
+
+
+def _started() -> str:
+    directory = tempfile.mkdtemp(prefix="diem-fork-")
+    address = f"{directory}/socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        code = f"from tests.support import fork_server; fork_server.serve({listener.fileno()}, {address!r})"
+        server = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            pass_fds=[listener.fileno()],
+            # Ctrl-C is for the tests, which end what they have started.
+            start_new_session=True,
+        )
+    assert server.stdin is not None
+    pipe = server.stdin
+
+    def stop() -> None:
+        pipe.close()
+        server.wait()
+
+    atexit.register(stop)
+    return address
+
+
+def install() -> None:
+    """Let ``asyncio`` in this process start ``diem`` by a fork server."""
+    asyncio.create_subprocess_exec = _Lazily()
+
+
+@pytest.fixture
+def executed_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Execute all processes, as users do."""
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", _execute)
+
+
+# In the fork server
+
+
+def serve(descriptor: int, address: str) -> None:
+    """Fork a process for each request, until the end of standard input."""
+    global _address  # noqa: PLW0603
+    _address = address
+    _import()
+    # Supervisors among the forked processes find this function.
+    asyncio.create_subprocess_exec = _create_subprocess
+    gc.collect()
+    gc.freeze()
+    woken, wake = socket.socketpair()
+    for end in (woken, wake):
+        end.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake.fileno())
+    children: dict[int, socket.socket] = {}
+    with socket.socket(fileno=descriptor) as listener, selectors.DefaultSelector() as selector:
+        for readable in (listener, woken, sys.stdin):
+            selector.register(readable, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in selector.select()}
+            if listener in ready:
+                connection, _ = listener.accept()
+                if pid := _fork(connection):
+                    children[pid] = connection
+                    with suppress(OSError):
+                        connection.sendall(_NUMBER.pack(pid))
+                else:
+                    connection.close()
+            if woken in ready:
+                woken.recv(4096)
+            while ended := _ended():
+                pid, code = ended
+                with children.pop(pid) as connection, suppress(OSError):
+                    connection.sendall(_NUMBER.pack(code))
+            if sys.stdin in ready:
+                shutil.rmtree(Path(address).parent)
+                return
+
+
+def _import() -> None:
+    from deploy import cli  # noqa: PLC0415
+    from deploy.cli.commands import COMMANDS  # noqa: PLC0415
+    from diem.process.program import program  # noqa: PLC0415
+    from diem.process.settings import PROCESSES  # noqa: PLC0415
+
+    for name in COMMANDS:
+        import_module(f"{cli.__name__}.{name}")
+    for name in PROCESSES:
+        program(name)
+    for name in _LATE:
+        import_module(name)
+    # Other threads do not exist in forked processes.
+    assert len(list(Path("/proc/self/task").iterdir())) == 1
+
+
+_LATE: Final = (
+    "uvloop",
+    "asyncpg",
+    "aiosqlite",
+    "deploy.nginx",
+    "deploy.system.up",
+    "services.data.store.postgres",
+    "services.data.store.sqlite",
+    "sqlalchemy.dialects.postgresql.asyncpg",
+    "sqlalchemy.dialects.sqlite.aiosqlite",
+    "uvicorn.lifespan.off",
+    "uvicorn.loops.uvloop",
+    "uvicorn.protocols.http.h11_impl",
+)
+"""What processes import when they need it."""
+
+
+def _ended() -> tuple[int, int] | None:
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, os.waitstatus_to_exitcode(status)) if pid else None
+
+
+def _fork(connection: socket.socket) -> int | None:
+    """Return the pid of a new process; None when the process that requested it was killed meanwhile."""
+    size, streams, _, _ = socket.recv_fds(connection, _NUMBER.size, _STREAMS)
+    try:
+        text = connection.recv(_NUMBER.unpack(size)[0], socket.MSG_WAITALL) if size else b""
+        try:
+            request = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return None
+        if pid := os.fork():
+            return pid
+        _run(request, streams)
+    finally:
+        for descriptor in streams:
+            os.close(descriptor)
+
+
+def _run(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
+    code = 1
+    try:
+        _become(request, streams)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:  # noqa: BLE001  # as the interpreter does
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _become(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if request["session"]:
+        os.setsid()
+    # Above all others first: a stream may have the number of another one.
+    for stream, descriptor in enumerate([os.dup(descriptor) for descriptor in streams]):
+        os.dup2(descriptor, stream)
+    os.closerange(_STREAMS, os.sysconf("SC_OPEN_MAX"))
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    tempfile.tempdir = None
+    from deploy.cli import app  # noqa: PLC0415
+    from diem.process.program import start  # noqa: PLC0415
+
+    module, *arguments = request["argv"][2:]
+    sys.argv = [module, *arguments]
+    if module == DIEM[2]:
+        app()
+    sys.exit(start(arguments[0]))

@@ -1,0 +1,79 @@
+"""The fork server starts what the interpreter would."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+
+from tests.support import fork_server
+from tests.support.patience import PATIENCE_S
+
+
+async def output(*arguments: str, cwd: Path, **settings: str) -> tuple[int | None, bytes, bytes]:
+    process = await asyncio.create_subprocess_exec(
+        *fork_server.DIEM, *arguments, cwd=cwd, env=os.environ | settings, stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        out, err = await process.communicate(b"{")
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--version",),
+        ("status", "--state-dir", "nowhere"),
+        ("put", "/a", "-", "--data", "http://127.0.0.1:1"),
+        ("run", "data"),
+        ("nothing",),
+    ],
+    ids=" ".join,
+)
+async def test_a_forked_process_ends_and_prints_as_an_executed_one(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked = await output(*arguments, cwd=tmp_path, DIEM_DATA_PORT="none")
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fork_server._execute)
+    assert forked == await output(*arguments, cwd=tmp_path, DIEM_DATA_PORT="none")
+
+
+async def test_a_forked_process_ends_by_signals_and_alone(tmp_path: Path) -> None:
+    first, second = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "deploy", "run", "websocket"),
+            env=os.environ | {"DIEM_STATE_DIR": str(tmp_path / name)},
+            stdin=PIPE,
+            stderr=PIPE,
+            start_new_session=True,
+        )
+        for name in "ab"
+    ]
+    try:
+        assert os.getpgid(first.pid) == first.pid
+        os.killpg(first.pid, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await first.wait() == -signal.SIGKILL
+        assert second.returncode is None
+        second.terminate()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await second.wait() in {0, -signal.SIGTERM}
+    finally:
+        for process in (first, second):
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+async def test_a_request_that_is_cut_short_affects_no_other(tmp_path: Path) -> None:
+    assert (await output("--version", cwd=tmp_path))[0] == 0
+    assert fork_server._address is not None
+    for sent in (b"", b"\x05\x00\x00\x00{"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(fork_server._address)
+            connection.sendall(sent)
+    assert (await output("--version", cwd=tmp_path))[0] == 0

@@ -48,7 +48,7 @@ sbom: install
 
 check: install-test install-spark
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .
-	@$(VENV)/bin/lint-imports --no-logo 2>/dev/null | grep -v '^$$' | tail -4 && $(VENV)/bin/lint-imports >/dev/null
+	@set -o pipefail; $(VENV)/bin/lint-imports --no-logo 2>/dev/null | grep -v '^$$' | tail -4
 	@$(VENV)/bin/mypy
 	@$(PY) -m tests.vocabulary
 

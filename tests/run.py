@@ -1,8 +1,10 @@
-"""Run all that must pass: static checks, tests of page and SDK, fuzzing, and pytest with several workers at once.
+"""Run all that must pass: static checks, tests of page and SDK, fuzzing, unit tests, and all other tests.
 
-``make test`` is this. What Kafka and Spark need is installed, once, beside the tests that need neither. Most tests wait
-for processes and clocks, so there are more workers than cores. The progress is pytest's own; what runs beside it writes
-to ``build/test``, and is shown when it fails. One summary ends the run.
+``make test`` is this. What Kafka and Spark need is installed, once, beside the tests that need neither. Unit tests
+compute: they run in one process each for those that do and do not need Spark's packages, because passing thousands of
+short tests to workers of pytest-xdist costs a fifth of their CPU time. The others mostly wait for processes and clocks,
+so they have more workers than cores. The progress is that of the workers; what runs beside them writes to
+``build/test``, and is shown when it fails. One summary ends the run.
 """
 
 import argparse
@@ -14,7 +16,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final, NamedTuple, Self
 
 ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / "build" / "test"
@@ -22,6 +24,9 @@ CORES: Final = os.cpu_count() or 1
 WORKERS: Final = 2 * CORES + 1
 """Most tests wait now and then; with more workers, what waits takes more CPU time than it leaves to the others."""
 PYTEST: Final = (sys.executable, "-m", "pytest")
+UNITS: Final = "tests/unit"
+WITHOUT_SPARK: Final = tuple(f"{UNITS}/{name}" for name in ("bridge", "client", "diem", "proxy"))
+"""Unit tests that need no package of Spark's or of the planner's: they start before these are installed."""
 FUZZ_OPTIONS: Final = "--strict-markers --strict-config --import-mode=importlib -ra"
 
 
@@ -83,6 +88,54 @@ class Part:
         return Counts(max(0, total - failures - errors - skipped), failed, skipped)
 
 
+class Selection(NamedTuple):
+    """Arguments of the processes of pytest; an empty one has nothing to run."""
+
+    early: list[str]
+    units: list[str]
+    others: list[str]
+
+
+def select(arguments: Sequence[str]) -> Selection:
+    """Divide pytest's arguments; only whole folders of unit tests run beside the workers."""
+    selection = Selection([], [], [])
+    for argument in arguments:
+        if argument in {"tests", UNITS}:
+            selection.early.extend(WITHOUT_SPARK)
+            selection.units.extend([UNITS, *(f"--ignore={folder}" for folder in WITHOUT_SPARK)])
+        if argument != UNITS:
+            selection.others.append(argument)
+        if argument == "tests":
+            selection.others.append(f"--ignore={UNITS}")
+    return selection
+
+
+class Parts:
+    """The parts of a run that have been started, in this order; a context manager that waits for their end."""
+
+    def __init__(self) -> None:
+        self.started: list[Part] = []
+        self._waiting = ThreadPoolExecutor()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._waiting.shutdown()
+
+    def start(self, part: Part) -> None:
+        """Add a part, and measure its times."""
+        self.started.append(part)
+        self._waiting.submit(part.wait)
+
+    def start_pytest(self, name: str, arguments: Sequence[str]) -> None:
+        """Start a pytest beside the others, if it has arguments; its output is a log."""
+        if arguments:
+            report = LOGS / f"{name.replace(' ', '-')}.xml"
+            argv = [*PYTEST, f"--junitxml={report}", *arguments]
+            self.start(Part(name, argv, log=report.with_suffix(".log"), report=report))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run everything and print the summary; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
@@ -92,35 +145,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     LOGS.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
+    with Parts() as parts:
+        failed = run(parts, select(options.pytest), workers=options.workers, only_pytest=options.only_pytest)
+    return failed or summarise(parts.started, time.monotonic() - start)
+
+
+def run(parts: Parts, selection: Selection, *, workers: int, only_pytest: bool) -> int:
+    """Start all parts, each when what it needs is installed; return the exit code of a failed installation, else 0."""
     make = ("make", "--no-print-directory")
-    parts: list[Part] = []
-    with ThreadPoolExecutor() as pool:
+    conformance = ["autobahn"] if "tests" in selection.others else []
+    installation = Part("installation", [*make, "-j3", "kafka", "spark", *conformance])
+    if not only_pytest:
+        report = LOGS / "client.xml"
+        client = [*make, "client-test", f"CLIENT_REPORT={report}"]
+        parts.start(Part("page and SDK", client, log=LOGS / "client.log", report=report))
+        parts.start_pytest("fuzz", ["-o", f"addopts={FUZZ_OPTIONS}", "tests/fuzz"])
+    parts.start_pytest("early units", selection.early)
+    if selection.others and not any((ROOT / "tests" / "__pycache__").glob("conftest.*-pytest-*.pyc")):
+        # Else each worker would compile all modules, at the same time as the others. What cannot be imported yet is
+        # little.
+        collection = [*PYTEST, "--collect-only", "--quiet", "-p", "no:cacheprovider", *selection.others]
+        Part("collection", collection, log=LOGS / "collection.log").wait()
+    installation.wait()
+    if installation.exit_code:
+        return installation.exit_code
+    if not only_pytest:
+        parts.start(Part("static checks", [*make, "check"], log=LOGS / "check.log"))
+    parts.start_pytest("units", selection.units)
+    if selection.others:
+        report = LOGS / "others.xml"
+        options = ["-n", str(workers), "--dist", "loadgroup", "--no-loadscope-reorder", f"--junitxml={report}"]
+        parts.start(Part("others", [*PYTEST, *options, *selection.others], report=report))
+    return 0
 
-        def begin(part: Part) -> None:
-            parts.append(part)
-            pool.submit(part.wait)
 
-        suite = ["autobahn"] if "tests" in options.pytest else []
-        installation = Part("installation", [*make, "-j3", "kafka", "spark", *suite])
-        if not options.only_pytest:
-            report = LOGS / "client.xml"
-            client = [*make, "client-test", f"CLIENT_REPORT={report}"]
-            begin(Part("page and SDK", client, log=LOGS / "client.log", report=report))
-            report = LOGS / "fuzz.xml"
-            fuzz = [*PYTEST, "-o", f"addopts={FUZZ_OPTIONS}", f"--junitxml={report}", "tests/fuzz"]
-            begin(Part("fuzz", fuzz, log=LOGS / "fuzz.log", report=report))
-        installation.wait()
-        if installation.exit_code:
-            return installation.exit_code
-        if not options.only_pytest:
-            begin(Part("static checks", [*make, "check"], log=LOGS / "check.log"))
-        if not any((ROOT / "tests" / "__pycache__").glob("conftest.*-pytest-*.pyc")):
-            # Else each worker would compile all modules, at the same time as the others.
-            collection = [*PYTEST, "--collect-only", "--quiet", *options.pytest]
-            Part("collection", collection, log=LOGS / "collection.log").wait()
-        report = LOGS / "pytest.xml"
-        workers = ["-n", str(options.workers), "--dist", "loadgroup", "--no-loadscope-reorder", f"--junitxml={report}"]
-        begin(Part("pytest", [*PYTEST, *workers, *options.pytest], report=report))
+def summarise(parts: Sequence[Part], wall_s: float) -> int:
+    """Print the output of failed parts and the figures of all; return the exit code."""
     for part in parts:
         if part.exit_code and part.log is not None:
             print(f"\n{part.name} failed:\n{part.log.read_text(errors='replace')}")
@@ -129,8 +189,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         passed, failed, skipped = part.counts
         print(f"{part.name:14} {passed:7} {failed:7} {skipped:7} {part.wall_s:7.0f} {part.cpu_s:7.0f}")
     total = Counts(*(sum(column) for column in zip(*(part.counts for part in parts), strict=True)))
-    cpu = sum(part.cpu_s for part in parts)
-    print(f"{time.monotonic() - start:.0f} s, {cpu:.0f} s of CPU on {CORES} cores")
+    cpu_s = sum(part.cpu_s for part in parts)
+    print(f"{wall_s:.0f} s, {cpu_s:.0f} s of CPU on {CORES} cores")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 1 if total.failed else 0
 

@@ -1,10 +1,11 @@
 """Fork server: starts ``diem`` and its processes without importing their modules again.
 
 Imports are three quarters of the CPU time that a process takes to start, and a run of all tests starts a thousand. So
-each pytest process that starts any has one child that has imported everything, and forks. ``asyncio`` in tests starts
-``python -m deploy ...`` this way, and so do ``diem up`` and composites that were started this way; whatever else is run
-is executed as usual. A forked process has its own environment, directory, standard streams and signal handlers, and all
-that it shares with the others are imported modules. It is a child of the fork server, which reports its end.
+each pytest process that starts any has one child that has imported everything, and forks. In the tests ``FORKED``,
+``asyncio`` starts ``python -m deploy ...`` this way, and so do ``diem up`` and composites that were started this way;
+whatever else is run is executed as usual. A forked process has its own environment, directory, standard streams and
+signal handlers, and all that it shares with the others are imported modules. It is a child of the fork server, which
+reports its end.
 
 Tests of the start itself take the fixture ``executed_processes``.
 """
@@ -38,6 +39,8 @@ ROOT: Final = Path(__file__).parents[2]
 DIEM: Final = (sys.executable, "-m", "deploy")
 CHILD: Final = (sys.executable, "-m", "diem.process.program")
 """What ``diem up`` and tests start, and what composites start."""
+FORKED: Final = ("tests/integration/data/", "tests/integration/deploy/", "tests/unit/test_fork_server.py")
+"""Tests whose processes are forked; those of others are executed."""
 _NUMBER: Final = struct.Struct("i")
 _STREAMS: Final = 3
 
@@ -176,6 +179,8 @@ class _Lazily:
 
     async def __call__(self, *argv: Any, **options: Any) -> asyncio.subprocess.Process:
         global _address  # noqa: PLW0603
+        if not os.environ.get("PYTEST_CURRENT_TEST", "").startswith(FORKED):
+            return await _execute(*argv, **options)
         if _address is None and argv[: len(DIEM)] in {DIEM, CHILD}:
             _address = _started()
         return await _create_subprocess(*argv, **options)

@@ -208,6 +208,11 @@ class Run:
         await self.viewers.reach(names[1:])
         if self.viewers.counts.with_data * 2 != wanted:
             raise Lost(f"of {wanted} retained updates {self.viewers.counts.with_data} had data, not half of them")
+        # The Data Service keeps the datasets in memory that were read once.
+        await self.viewers.fetch(FETCHED.fetching)
+        for shape in shapes:
+            for _ in range(shape.endpoints // shape.each_tick):
+                await self._tick(shape, FETCHED)
         await self.viewers.samples()
 
     async def measure_idle(self) -> None:

@@ -4,7 +4,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from deploy.check.facts import INTERNAL, Facts
+from deploy.check.facts import Facts
+from deploy.kafka.rights import ROLES, Right, purposes
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, specs, traffic_spec
@@ -66,14 +67,7 @@ def _join_settings(settings: Mapping[str, str]) -> str:
     return ",".join(f"{key}=[{value}]" if "," in value else f"{key}={value}" for key, value in settings.items())
 
 
-PRINCIPALS: Final[Mapping[str, str]] = {
-    "data": "User:diem-data",
-    "bridge": "User:diem-bridge",
-    "metadata": "User:diem-metadata",
-    "edge": "User:diem-edge",
-    "pipeline": "User:diem-pipeline",
-    "check": "User:diem-check",
-}
+PRINCIPALS: Final[Mapping[str, str]] = {str(role): f"User:{role.login}" for role in ROLES}
 """Default principals by role; the names are arbitrary."""
 
 
@@ -110,46 +104,19 @@ def _topic_line(options: KafkaOptions, spec: TopicSpec) -> str:
 
 
 def acl_lines(options: KafkaOptions, who: Mapping[str, str] = PRINCIPALS) -> Iterator[str]:
-    """Yield the ``kafka-acls.sh`` lines that grant every role the rights that it uses; comments give the purpose.
-
-    ``Read`` and ``Write`` imply ``Describe``, which is listed for readers of the rules.
-    """
-    names, prefix = options.names, options.topic_prefix
-    groups = ("--resource-pattern-type", "prefixed", "--group")
-    yield "# The Data Service writes updates, and looks at the topics' settings before it does."
-    for topic in names.log:
-        yield _allow(options, who["data"], ("Write", "Describe", "DescribeConfigs"), "--topic", topic)
-    yield "# It makes the first partition map, in one transaction, and follows those that come after."
-    map_ = ("--topic", names.partition_map)
-    yield _allow(options, who["data"], ("Read", "Write", "Describe", "DescribeConfigs"), *map_)
-    yield _allow(options, who["data"], ("Write", "Describe"), "--transactional-id", names.map_writer)
-    yield "# Only for brokers older than 3.0, which require it of an idempotent producer:"
-    yield f"# {_allow(options, who['data'], ('IdempotentWrite',), '--cluster')}"
-    yield "# Bridges read, and mark their progress: on the X axis in groups of their own, on the Z axis in shared ones."
-    for topic in names.topics:
-        yield _allow(options, who["bridge"], ("Read", "Describe"), "--topic", topic)
-    for axis in ("x-", "z-"):
-        yield _allow(options, who["bridge"], ("Read", "Describe"), *groups, prefix + axis)
-    yield "# Only for partitioned modes: the metadata service reads the map and the owners of partitions."
-    yield "# To apply plans, it writes the map, and gives the updates topic the partitions that a plan needs (Alter)."
-    yield _allow(options, who["metadata"], ("Describe", "Alter"), "--topic", names.updates)
-    yield _allow(options, who["metadata"], ("Read", "Write", "Describe"), *map_)
-    yield _allow(options, who["metadata"], ("Write", "Describe"), "--transactional-id", names.map_writer)
-    yield _allow(options, who["metadata"], ("Describe",), *groups, f"{prefix}z-")
-    yield "# Where traffic is recorded in Kafka: `diem pipeline` reads what servers, proxies and Data Service write."
-    for role in ("edge", "data"):
-        yield _allow(options, who[role], ("Write", "Describe"), "--topic", names.traffic)
-    yield _allow(options, who["pipeline"], ("Read", "Describe"), "--topic", names.traffic)
-    yield _allow(options, who["pipeline"], ("Read", "Describe"), *groups, names.pipeline)
-    yield "# `diem check` looks at settings."
-    for topic in (*names.topics, *INTERNAL):
-        yield _allow(options, who["check"], ("Describe", "DescribeConfigs"), "--topic", topic)
-    yield _allow(options, who["check"], ("Describe", "DescribeConfigs"), "--cluster")
+    """Yield the ``kafka-acls.sh`` lines that grant every role the rights that it uses; comments give the purpose."""
+    for purpose in purposes(options.names):
+        yield from (f"# {line}" for line in purpose.why)
+        for right in purpose.rights:
+            line = _allow(options, who[right.role], right)
+            yield f"# {line}" if purpose.outdated else line
 
 
-def _allow(options: KafkaOptions, principal: str, operations: tuple[str, ...], *resource: str) -> str:
-    wanted = [word for operation in operations for word in ("--operation", operation)]
-    return _line(options, "kafka-acls.sh", "--add", "--allow-principal", principal, *wanted, *resource)
+def _allow(options: KafkaOptions, principal: str, right: Right) -> str:
+    wanted = [word for operation in right.operations for word in ("--operation", operation)]
+    pattern = ("--resource-pattern-type", "prefixed") if right.prefixed else ()
+    resource = (f"--{right.resource}", *(() if right.resource == "cluster" else (right.name,)))
+    return _line(options, "kafka-acls.sh", "--add", "--allow-principal", principal, *wanted, *pattern, *resource)
 
 
 def _line(options: KafkaOptions, name: str, *arguments: str) -> str:

@@ -1,0 +1,112 @@
+"""Rights of each role in a cluster: one list for ``diem topics --print`` and for the users of a local Kafka; pure."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from deploy.check.facts import INTERNAL
+from deploy.topology.kafka_users import KafkaUser
+from diem.kafka.config import Names
+
+ROLES: Final = (
+    KafkaUser.DATA,
+    KafkaUser.BRIDGE,
+    KafkaUser.METADATA,
+    KafkaUser.EDGE,
+    KafkaUser.PIPELINE,
+    KafkaUser.CHECK,
+)
+"""Users whose rights are distinct; a composite has those of all its children."""
+COMPOSITE: Final = (KafkaUser.BRIDGE, KafkaUser.METADATA, KafkaUser.EDGE)
+
+
+CLUSTER: Final = "kafka-cluster"
+"""Name of the only resource of type ``cluster``."""
+
+
+class Right(NamedTuple):
+    """Operations that a role may do with a resource."""
+
+    role: KafkaUser
+    operations: tuple[str, ...]
+    resource: str
+    """``topic``, ``group``, ``transactional-id`` or ``cluster``."""
+    name: str
+    prefixed: bool = False
+    """The name is a prefix of names."""
+
+
+class Purpose(NamedTuple):
+    """Rights that serve one purpose."""
+
+    why: tuple[str, ...]
+    rights: tuple[Right, ...]
+    outdated: bool = False
+    """Only brokers that nobody should run need them."""
+
+
+def purposes(names: Names) -> Iterator[Purpose]:
+    """Yield the rights that roles use where the topics exist.
+
+    ``Read`` and ``Write`` imply ``Describe``, which is listed for readers of the rules.
+    """
+    data, bridge, metadata, edge, pipeline, check = ROLES
+    prefix = names.prefix
+    yield Purpose(
+        ("The Data Service writes updates, and looks at the topics' settings before it does.",),
+        tuple(Right(data, ("Write", "Describe", "DescribeConfigs"), "topic", topic) for topic in names.log),
+    )
+    yield Purpose(
+        ("It makes the first partition map, in one transaction, and follows those that come after.",),
+        (
+            Right(data, ("Read", "Write", "Describe", "DescribeConfigs"), "topic", names.partition_map),
+            Right(data, ("Write", "Describe"), "transactional-id", names.map_writer),
+        ),
+    )
+    yield Purpose(
+        ("Only for brokers older than 3.0, which require it of an idempotent producer:",),
+        (Right(data, ("IdempotentWrite",), "cluster", CLUSTER),),
+        outdated=True,
+    )
+    yield Purpose(
+        ("Bridges read, and mark their progress: on the X axis in groups of their own, on the Z axis in shared ones.",),
+        (
+            *(Right(bridge, ("Read", "Describe"), "topic", topic) for topic in names.topics),
+            *(Right(bridge, ("Read", "Describe"), "group", prefix + axis, prefixed=True) for axis in ("x-", "z-")),
+        ),
+    )
+    yield Purpose(
+        (
+            "Only for partitioned modes: the metadata service reads the map and the owners of partitions.",
+            "To apply plans, it writes the map, and gives the updates topic the partitions that a plan needs (Alter).",
+        ),
+        (
+            Right(metadata, ("Describe", "Alter"), "topic", names.updates),
+            Right(metadata, ("Read", "Write", "Describe"), "topic", names.partition_map),
+            Right(metadata, ("Write", "Describe"), "transactional-id", names.map_writer),
+            Right(metadata, ("Describe",), "group", f"{prefix}z-", prefixed=True),
+        ),
+    )
+    yield Purpose(
+        ("Where traffic is recorded in Kafka: `diem pipeline` reads what servers, proxies and Data Service write.",),
+        (
+            *(Right(role, ("Write", "Describe"), "topic", names.traffic) for role in (edge, data)),
+            Right(pipeline, ("Read", "Describe"), "topic", names.traffic),
+            Right(pipeline, ("Read", "Describe"), "group", names.pipeline, prefixed=True),
+        ),
+    )
+    yield Purpose(
+        ("`diem check` looks at settings.",),
+        (
+            *(Right(check, ("Describe", "DescribeConfigs"), "topic", topic) for topic in (*names.topics, *INTERNAL)),
+            Right(check, ("Describe", "DescribeConfigs"), "cluster", CLUSTER),
+        ),
+    )
+
+
+def of_local_users(names: Names) -> Iterator[Right]:
+    """Yield the rights of the users of a local Kafka, where no administrator makes the topics."""
+    needed = [right for purpose in purposes(names) if not purpose.outdated for right in purpose.rights]
+    needed += [Right(KafkaUser.DATA, ("Create",), "topic", topic) for topic in (*names.topics, names.traffic)]
+    needed.append(Right(KafkaUser.EDGE, ("Create",), "topic", names.traffic))
+    yield from needed
+    yield from (right._replace(role=KafkaUser.COMPOSITE) for right in needed if right.role in COMPOSITE)

@@ -19,6 +19,7 @@ from deploy.cli.options import (
 )
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
+from deploy.topology.kafka_users import KafkaUser
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle
@@ -48,7 +49,7 @@ def check(
     from deploy.check.collect import CheckInput, collect  # noqa: PLC0415
     from deploy.check.facts import Severity  # noqa: PLC0415
 
-    cluster, sizes = find_cluster(StateDir(state_dir), kafka), parse_counts(planned, "--planned")
+    cluster, sizes = find_cluster(StateDir(state_dir), kafka, KafkaUser.CHECK), parse_counts(planned, "--planned")
     worst = Severity.OK
 
     async def evaluate() -> None:
@@ -94,7 +95,7 @@ def topics(
         ):
             typer.echo(line)
         return lifecycle.EXIT_OK
-    cluster = find_cluster(state, kafka)
+    cluster = find_cluster(state, kafka, KafkaUser.OPERATOR)
     return _quietly(lambda: _ensure(cluster.options, traffic=traffic))
 
 
@@ -119,7 +120,7 @@ async def _ensure(options: KafkaOptions, *, traffic: bool) -> None:
 def _where_known(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions:
     """Return the options of the cluster, with a placeholder for its address where none is known."""
     try:
-        return find_cluster(state, kafka).options
+        return find_cluster(state, kafka, KafkaUser.OPERATOR).options
     except NoCluster:
         return kafka_settings({**kafka, "kafka_bootstrap_servers": "BROKER:9092"}).kafka()
 

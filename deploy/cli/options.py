@@ -12,6 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from deploy.system.state_dir import StateDir
+from deploy.topology.kafka_users import KafkaUser, directory_of
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.process import lifecycle
@@ -146,8 +147,10 @@ def kafka_settings(given: Mapping[str, object]) -> KafkaSettings:
         raise BadSettings(_line(fault["loc"], fault["msg"]) for fault in faults) from None
 
 
-def find_cluster(state: StateDir, given: Mapping[str, object]) -> ChosenCluster:
+def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) -> ChosenCluster:
     """Return the cluster that is named, else that of the ``diem up`` in the state directory.
+
+    The brokers of ``diem up`` are used as ``user``, with the least rights that a command needs.
 
     Raises:
         NoCluster: there is neither.
@@ -161,7 +164,10 @@ def find_cluster(state: StateDir, given: Mapping[str, object]) -> ChosenCluster:
     running = {f"{_PREFIX}{name}": value for name, value in processes.get("kafka", {}).items()}
     if not running:
         raise NoCluster(state.path)
-    return ChosenCluster(kafka_settings({**running, **given}).kafka(), local_brokers(processes))
+    if started := local_brokers(processes):
+        login = user.settings(directory_of(state.path))
+        running |= {f"{_PREFIX}{name}": value for name, value in login.items()}
+    return ChosenCluster(kafka_settings({**running, **given}).kafka(), started)
 
 
 def local_brokers(processes: Mapping[str, Any]) -> frozenset[int]:

@@ -18,6 +18,7 @@ from rich.text import Text
 from deploy.cli.options import EXIT_NOTHING, NoCluster, StateDirOption, find_cluster, parse_window, with_kafka_options
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console, plain_table
+from deploy.topology.kafka_users import KafkaUser
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 from diem.process import log
@@ -118,7 +119,7 @@ def status_command(
     state = StateDir(state_dir)
     here = pipeline.warehouse(state.path)
     try:
-        cluster = find_cluster(state, kafka).options
+        cluster = find_cluster(state, kafka, KafkaUser.PIPELINE).options
     except NoCluster:
         cluster = None
     read = asyncio.run(report(here, _folder(state), cluster))
@@ -139,7 +140,7 @@ def _source(
     if kind == "files" or (kind is None and (folder is not None or _records_files(state, kafka))):
         return FileSource(_folder(state) if folder is None else folder.absolute())
     try:
-        cluster = find_cluster(state, kafka)
+        cluster = find_cluster(state, kafka, KafkaUser.PIPELINE)
     except NoCluster:
         if kind == "kafka":
             raise

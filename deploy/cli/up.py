@@ -181,10 +181,14 @@ def _config_file(config: Path | None) -> Path | None:
 
 def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, object]) -> None:
     # Variables of the environment may be meant for other commands: they only cause a warning.
-    typed = [option_name(name) for name in given if variable(KafkaSettings, name) not in os.environ]
-    for name in ["--brokers"] * (brokers is not None) + typed:
+    for name in ["--brokers"] * (brokers is not None) + [option_name(name) for name in _typed(given)]:
         modes = ", ".join(each for each in plan.Mode if each.uses_kafka)
         raise plan.BadTopology(f"{name} is for --mode {modes}: mode {mode} uses no Kafka")
+
+
+def _typed(given: Mapping[str, object]) -> list[str]:
+    """Return the options of the command line; others are from the environment."""
+    return [name for name in given if variable(KafkaSettings, name) not in os.environ]
 
 
 def _endpoints(names: list[str]) -> tuple[str, ...]:
@@ -198,8 +202,14 @@ def _endpoints(names: list[str]) -> tuple[str, ...]:
 
 
 def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaTopology:
-    """Return the validated options of Kafka. Raises ``BadSettings``."""
+    """Return the validated options of Kafka. Raises ``BadSettings``, ``BadTopology``."""
     chosen = kafka_settings(given)
+    if chosen.kafka_bootstrap_servers is None:
+        for name in _typed(given):
+            if name.removeprefix("kafka_") in plan.KafkaTopology.security():
+                raise plan.BadTopology(
+                    f"{option_name(name)} is for --bootstrap-servers: brokers of diem up have users of their own"
+                )
     named = {name: getattr(chosen, f"kafka_{name}") for name in plan.KafkaTopology.settings()}
     paths = {name: _absolute(value) for name, value in named.items() if isinstance(value, Path)}
     return plan.KafkaTopology(brokers=brokers, **{**named, **paths})

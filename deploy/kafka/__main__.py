@@ -1,4 +1,4 @@
-"""`python -m deploy.kafka`: a local Kafka until Ctrl-C, without the rest of DIEM."""
+"""`python -m deploy.kafka`: a local Kafka until Ctrl-C, without the rest of DIEM, and without users or passwords."""
 
 import argparse
 import logging
@@ -19,7 +19,7 @@ def main() -> int:
     """Return the exit code: 0 after a signal, 1 when a broker fails or jars cannot be had, 2 for what one must mend."""
     parser = argparse.ArgumentParser(prog="python -m deploy.kafka", description=__doc__)
     parser.add_argument("--brokers", type=int, choices=brokers.SIZES, default=1)
-    parser.add_argument("--directory", type=Path, default=Path(".diem/kafka"), help="of the data (%(default)s)")
+    parser.add_argument("--directory", type=Path, default=Path(".diem/open-kafka"), help="of the data (%(default)s)")
     parser.add_argument("--prepare", action="store_true", help="only download what is missing; never fails")
     chosen = parser.parse_args()
     log.configure("error", "console")

@@ -1,12 +1,20 @@
-"""Plan the brokers of the local Kafka: configuration, directories and command lines."""
+"""Plan the brokers of the local Kafka: configuration, directories and command lines.
+
+With ``Credentials``, brokers accept clients with a password and a right (``deploy.kafka.users``). Controllers use
+certificates among each other: they read users from a log, and cannot agree on its end before they are connected.
+Without, anybody on this machine may do everything, as in most tests.
+"""
 
 import base64
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from deploy.kafka.credentials import CERTIFICATE_NAME, Credentials, certificate_file, jaas
+from deploy.topology.kafka_users import MECHANISM, PROTOCOL, KafkaUser
 from diem.errors import ConfigurationError
 
 HOST: Final = "127.0.0.1"
@@ -21,8 +29,6 @@ _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 _SETTINGS: Final = {
     "process.roles": "broker,controller",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "inter.broker.listener.name": "PLAINTEXT",
     "controller.listener.names": "CONTROLLER",
     "auto.create.topics.enable": "false",
     "unclean.leader.election.enable": "false",
@@ -44,6 +50,36 @@ _SETTINGS: Final = {
     "controller.quorum.election.timeout.ms": "500",
     "controller.quorum.fetch.timeout.ms": "1000",
 }
+_OPEN: Final = "PLAINTEXT"
+_OPEN_SETTINGS: Final = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": _OPEN,
+}
+_USERS: Final = "USERS"
+
+
+def _closed_settings(credentials: Credentials) -> dict[str, str]:
+    of_users, of_controllers = f"listener.name.{_USERS.lower()}", "listener.name.controller"
+    files = {
+        f"{of_controllers}.ssl.{store}.{setting}": value
+        for store in ("keystore", "truststore")
+        for setting, value in (("type", "PEM"), ("location", str(credentials.certificate)))
+    }
+    return {
+        "listener.security.protocol.map": f"{_USERS}:{PROTOCOL},CONTROLLER:SSL",
+        "inter.broker.listener.name": _USERS,
+        "sasl.enabled.mechanisms": MECHANISM,
+        "sasl.mechanism.inter.broker.protocol": MECHANISM,
+        f"{of_users}.{MECHANISM.lower()}.sasl.jaas.config": jaas(KafkaUser.BROKER, credentials.broker_password),
+        **files,
+        f"{of_controllers}.ssl.client.auth": "required",
+        f"{of_controllers}.ssl.enabled.protocols": "TLSv1.3",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "false",
+        "super.users": ";".join(
+            f"User:{name}" for name in (f"CN={CERTIFICATE_NAME}", KafkaUser.BROKER.login, KafkaUser.OPERATOR.login)
+        ),
+    }
 
 
 @dataclass(eq=False)
@@ -98,17 +134,20 @@ def bootstrap_servers(all_plans: Sequence[BrokerPlan]) -> str:
     return ",".join(f"{HOST}:{plan.port}" for plan in all_plans)
 
 
-def properties(plan: BrokerPlan, all_plans: Sequence[BrokerPlan]) -> str:
+def properties(plan: BrokerPlan, all_plans: Sequence[BrokerPlan], credentials: Credentials | None = None) -> str:
     """Return the broker's ``server.properties``; of three brokers, each has every record and two suffice for writes."""
+    security = _OPEN_SETTINGS if credentials is None else _closed_settings(credentials)
+    listener = f"{_OPEN if credentials is None else _USERS}://{HOST}:{plan.port}"
     replicas = str(len(all_plans))
     enough = str(len(all_plans) // 2 + 1)
     return _render(
         _SETTINGS
+        | security
         | {
             "node.id": str(plan.node),
             "controller.quorum.voters": ",".join(f"{p.node}@{HOST}:{p.controller_port}" for p in all_plans),
-            "listeners": f"PLAINTEXT://{HOST}:{plan.port},CONTROLLER://{HOST}:{plan.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{plan.port}",
+            "listeners": f"{listener},CONTROLLER://{HOST}:{plan.controller_port}",
+            "advertised.listeners": listener,
             "log.dirs": str(plan.directory / "data"),
             "default.replication.factor": replicas,
             "min.insync.replicas": enough,
@@ -150,35 +189,46 @@ def argv(java: Path, jars: Sequence[Path], plan: BrokerPlan, archive: Path | Non
     )
 
 
-def write(all_plans: Sequence[BrokerPlan]) -> str:
+def write(all_plans: Sequence[BrokerPlan], *, with_users: bool = False) -> str:
     """Write the files that the brokers start with, and return the id of their cluster; existing data is kept.
 
     Raises:
-        UnusableData: existing data is of another number of brokers or of several clusters, or cannot be written.
+        UnusableData: existing data is of another number of brokers or of several clusters, has users that these brokers
+            would not ask for, or cannot be written.
+        BadKeyFile: a file of a secret is invalid, or open to others.
     """
     try:
-        return _write(all_plans)
+        return _write(all_plans, with_users=with_users)
     except OSError as error:
         raise UnusableData(all_plans[0].directory.parent, f"cannot be written ({error.strerror})") from error
 
 
-def _write(all_plans: Sequence[BrokerPlan]) -> str:
+def _write(all_plans: Sequence[BrokerPlan], *, with_users: bool) -> str:
     parent = all_plans[0].directory.parent
+    if not with_users and certificate_file(parent).exists():
+        raise UnusableData(parent, "has users, and would be open to everybody on this machine")
     there = {path.parent.parent: _id_of(path) for path in parent.glob("kafka-*/data/meta.properties")}
     if there and set(there) != {plan.directory for plan in all_plans}:
         raise UnusableData(parent, f"is of {_count(len(there))}, not of {_count(len(all_plans))}")
     if len(set(there.values())) > 1:
         raise UnusableData(parent, "is of more than one cluster")
+    credentials = Credentials.prepare(parent) if with_users else None
     cluster_id = next(iter(there.values()), None) or new_id()
     for plan in all_plans:
         (plan.directory / "data").mkdir(parents=True, exist_ok=True)
         (plan.directory / "tmp").mkdir(exist_ok=True)
-        plan.properties_file.write_text(properties(plan, all_plans), encoding="utf-8")
+        plan.properties_file.unlink(missing_ok=True)
+        with open(plan.properties_file, "x", encoding="utf-8", opener=_private) as file:
+            file.write(properties(plan, all_plans, credentials))
         if plan.directory not in there:
             plan.features_file.parent.mkdir(exist_ok=True)
             plan.features_file.write_bytes(FEATURES.read_bytes())
             plan.meta_file.write_text(_meta(plan.node, cluster_id), encoding="utf-8")
     return cluster_id
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def new_id() -> str:

@@ -59,7 +59,7 @@ def prepare_archive(command: Path, jars: Sequence[Path]) -> Path | None:
     directory = jars[0].parent
     # Java also rejects an archive if the times of the jars have changed.
     identity = [java.described(command), str(command.resolve()), *(f"{jar} {jar.stat().st_mtime_ns}" for jar in jars)]
-    name = f"classes-{hashlib.sha256('|'.join(identity).encode()).hexdigest()[:16]}"
+    name = f"brokers-{hashlib.sha256('|'.join(identity).encode()).hexdigest()[:16]}"
     made, failed = directory / f"{name}.jsa", directory / f"{name}.none"
     try:
         if not (made.exists() or failed.exists()):
@@ -74,8 +74,8 @@ def prepare_archive(command: Path, jars: Sequence[Path]) -> Path | None:
 
 
 def _forget_others(directory: Path) -> None:
-    """Remove other archives, of 50 MB each, and leftovers of killed processes."""
-    for path in directory.glob("classes-*"):
+    """Remove other archives, of 50 MB each and also of earlier releases, and leftovers of killed processes."""
+    for path in (*directory.glob("brokers-*"), *directory.glob("classes-*")):
         path.unlink()
     for path in directory.glob("recording-*"):
         shutil.rmtree(path, ignore_errors=True)
@@ -84,7 +84,8 @@ def _forget_others(directory: Path) -> None:
 def _record(command: Path, jars: Sequence[Path], made: Path) -> bool:
     with tempfile.TemporaryDirectory(dir=made.parent, prefix="recording-") as name, PortReservations() as ports:
         (plan,) = plans = brokers.plans(Path(name), [(ports.choose(OWN_RANGE), ports.choose(OWN_RANGE))])
-        brokers.write(plans)
+        # With users, so that what they need is in the archive: it is of use to brokers without them, too.
+        brokers.write(plans, with_users=True)
         new, log = Path(name) / "new.jsa", Path(name) / "log"
         program, *others = brokers.argv(command, jars, plan)
         broker = processes.start([program, f"-XX:ArchiveClassesAtExit={new}", *others], log, Path(name))

@@ -28,7 +28,7 @@ def describe(
         "servers": servers,
         "max_servers": topology.max_servers,
         # For commands that use the same cluster; a password is in a file.
-        "kafka": _settings(topology, "DIEM_KAFKA_"),
+        "kafka": _kafka(topology),
         "traffic": _settings(topology, "DIEM_TRAFFIC_"),
         "clones": topology.clones,
         "urls": urls,
@@ -50,6 +50,15 @@ def describe(
             if process.name in now
         ],
     }
+
+
+def _kafka(topology: Topology) -> dict[str, str]:
+    settings = _settings(topology, "DIEM_KAFKA_")
+    if any(process.process == "kafka" for process in topology.processes):
+        # Each process has a user of its own there, and so has each command.
+        for name in ("sasl_username", "sasl_password_file"):
+            settings.pop(name, None)
+    return settings
 
 
 def _settings(topology: Topology, prefix: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from deploy.topology import Mode, Options, Ports, Programs
+from deploy.topology.kafka_users import directory_of
 from diem.errors import ConfigurationError, DiemError
 
 Progress = Callable[[int, int], None]
@@ -103,8 +104,8 @@ def _brokers(options: Options, ports: Mapping[str, Ports], progress: Progress) -
     except JarsUnavailable as error:
         raise PreparationFailed(str(error)) from error
     pairs = [(own.public or 0, own.internal or 0) for name, own in ports.items() if name.startswith("kafka-")]
-    plans = brokers.plans(options.state_dir / "kafka", pairs)
-    brokers.write(plans)
+    plans = brokers.plans(directory_of(options.state_dir), pairs)
+    brokers.write(plans, with_users=True)
     return {f"kafka-{plan.node}": broker.argv(plan) for plan in plans}
 
 

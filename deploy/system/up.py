@@ -4,6 +4,7 @@ The command line and the composition of the topology are in ``deploy.cli.up``.
 """
 
 import asyncio
+import importlib
 import os
 import signal
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from deploy.system.scaling import Scaler
 from deploy.system.state_dir import StateDir
 from deploy.terminal import Terminal
 from deploy.topology import Mode, Options, Planned, Readiness, Topology
+from deploy.topology.kafka_users import directory_of
+from diem.kafka.config import DEFAULT_PREFIX, Names
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process import security_log
 from diem.process.clock import SystemClock
@@ -142,10 +145,13 @@ class Up:
                 self._reload_on_sighup(life)
                 self._supervisor.start()
                 self._guard_unused_ports()
+                users = asyncio.create_task(self._create_kafka_users())
                 try:
-                    await self._until_ready(probe, life)
+                    await self._until_ready(probe, life, users)
                     await self._supervise(life, probe)
                 finally:
+                    users.cancel()
+                    await asyncio.wait({users})
                     self._terminal.info("stopping")
                     await self._supervisor.stop(stage_seconds(self._options))
                     self._state.remove_processes()
@@ -172,11 +178,23 @@ class Up:
                 self._supervisor.signal(process.name, signal.SIGHUP)
         self._terminal.info("the certificate was read again")
 
-    async def _until_ready(self, probe: HealthProbe, life: Lifecycle) -> None:
+    async def _create_kafka_users(self) -> None:
+        """Create the users of our own brokers, if there are any. Raises ``DiemError`` if that fails."""
+        controllers = [p.ports.internal for p in self._planned.values() if p.process == "kafka" and p.ports.internal]
+        if not controllers:
+            return
+        # Not in the loop: the first import takes 0.2 s. A process without Kafka has not even installed it.
+        users = await asyncio.to_thread(importlib.import_module, "deploy.kafka.users")
+        prefix = self._options.kafka.topic_prefix
+        names = Names(DEFAULT_PREFIX if prefix is None else prefix)
+        within_s = READY_WITHIN_S * self._options.time_factor
+        await users.create_users(directory_of(self._state.path), controllers, names, within_s)
+
+    async def _until_ready(self, probe: HealthProbe, life: Lifecycle, users: "asyncio.Task[None]") -> None:
         waiting = list(self._topology.active(self._topology.servers))
         deadline = self._started + READY_WITHIN_S * self._options.time_factor
         with self._terminal.progress(len(waiting)) as ready:
-            while waiting and not life.stopping.is_set():
+            while (waiting or not users.done()) and not life.stopping.is_set():
                 for process in tuple(waiting):
                     if await probe.ready(process):
                         waiting.remove(process)
@@ -184,10 +202,12 @@ class Up:
                 self._poll_logs()
                 if waiting and self._fault is not None:
                     raise self._fault
+                if users.done():
+                    users.result()
                 self._show_missing(waiting)
                 if waiting and self._clock.monotonic() > deadline:
                     raise self._not_ready(waiting)
-                if waiting:
+                if waiting or not users.done():
                     await life.pause(READY_POLL_S)
         if not life.stopping.is_set():
             self._up = True

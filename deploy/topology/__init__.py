@@ -1,7 +1,8 @@
 """Processes of a scaling mode and the settings of each; pure (docs/protocol.md section 7).
 
 Reading order: ``model``, ``options`` (the request) with ``public_address`` and ``access`` (who clients are), ``slots``
-(which processes), ``ports``, ``compose`` (settings of each process). The other rooms import these names from here.
+(which processes), ``ports``, ``kafka_users`` (of local brokers), ``compose`` (settings of each process). The other
+rooms import these names from here.
 """
 
 from deploy.topology.access import ClientAccess, client_access, has_anonymous_plan

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deploy.topology.access import READS
+from deploy.topology.kafka_users import KafkaUser, directory_of
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, Topology
 from deploy.topology.options import Mode, Options, ProxyMode, Traffic, check_settings
 from deploy.topology.public_address import PublicAddress
@@ -182,7 +183,7 @@ def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
         env["DIEM_DATA_HOSTS"] = json.dumps(hosts)
     if options.hot:
         env["DIEM_DATA_HOT"] = json.dumps(options.hot)
-    return env | _kafka(options, ports) | _traffic(options, ports)
+    return env | _kafka(options, ports, KafkaUser.DATA) | _traffic(options, ports, KafkaUser.DATA)
 
 
 def _websocket(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
@@ -193,16 +194,17 @@ def _websocket(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict
     return {
         **environment.websocket(number, str(options.mode), ports[feed]),
         **_edge("WEBSOCKET", options, ports),
-        **_traffic(options, ports),
+        **_traffic(options, ports, KafkaUser.EDGE),
     }
 
 
 def _bridge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
+    kafka = _kafka(options, ports, KafkaUser.BRIDGE)
     if not options.mode.partitioned:
-        return environment.bridge(str(slot.number)) | _kafka(options, ports)
+        return environment.bridge(str(slot.number)) | kafka
     server = ports[slot.twin("websocket")]
     public_url = f"ws://{HOST}:{server.public}/ws"
-    return environment.paired_bridge(str(slot.number), slot.clone, server, public_url) | _kafka(options, ports)
+    return environment.paired_bridge(str(slot.number), slot.clone, server, public_url) | kafka
 
 
 def _server_addresses(ports: Mapping[str, Ports]) -> list[str]:
@@ -213,7 +215,8 @@ def _server_addresses(ports: Mapping[str, Ports]) -> list[str]:
 def _metadata(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
     clones = range(1, (options.clones or 1) + 1)
     allowed = {"DIEM_METADATA_ALLOWED": json.dumps(_server_addresses(ports))}
-    return environment.metadata(clones) | allowed | _edge("METADATA", options, ports) | _kafka(options, ports)
+    kafka = _kafka(options, ports, KafkaUser.METADATA)
+    return environment.metadata(clones) | allowed | _edge("METADATA", options, ports) | kafka
 
 
 def _proxy(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
@@ -221,7 +224,7 @@ def _proxy(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str
     return {
         **environment.proxy(slot.number, options.proxy or ProxyMode.SHARED, ports["metadata"], servers),
         **_edge("PROXY", options, ports),
-        **_traffic(options, ports),
+        **_traffic(options, ports, KafkaUser.EDGE),
     }
 
 
@@ -236,24 +239,24 @@ def _composite(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict
         "DIEM_COMPOSITE_MODE": str(options.mode),
         "DIEM_COMPOSITE_PROXY": options.proxy or ProxyMode.SHARED,
         **_edge("COMPOSITE", options, ports),
-        **_kafka(options, ports),
         # Inherited by its children.
-        **_traffic(options, ports),
+        **_kafka(options, ports, KafkaUser.COMPOSITE),
+        **_traffic(options, ports, KafkaUser.COMPOSITE),
     }
 
 
-def _traffic(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
+def _traffic(options: Options, ports: Mapping[str, Ports], user: KafkaUser) -> dict[str, str]:
     """Return the settings with which a process records its clients' subscriptions, or the requests that it serves."""
     env = {
         "DIEM_TRAFFIC_SINK": str(options.traffic_sink),
         "DIEM_TRAFFIC_DIR": str(options.state_dir / "traffic"),
         "DIEM_TRAFFIC_SALT_FILE": str(options.state_dir / "traffic.salt"),
     }
-    return env | (_kafka(options, ports) if options.traffic_sink is Traffic.KAFKA else {})
+    return env | (_kafka(options, ports, user) if options.traffic_sink is Traffic.KAFKA else {})
 
 
-def _kafka(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
-    """Return the settings of the connection to Kafka; empty in the modes without it."""
+def _kafka(options: Options, ports: Mapping[str, Ports], user: KafkaUser) -> dict[str, str]:
+    """Return the settings of the connection to Kafka, of a local one as ``user``; empty in the modes without it."""
     if not options.mode.uses_kafka:
         return {}
     wanted = options.kafka
@@ -263,6 +266,8 @@ def _kafka(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
         # Explicit, because brokers start one by one: the number at first is too low.
         "replication": wanted.replication or wanted.local_brokers or None,
     }
+    if wanted.local_brokers:
+        values |= dict.fromkeys(wanted.security()) | user.settings(directory_of(options.state_dir))
     return {f"DIEM_KAFKA_{name.upper()}": str(value) for name, value in values.items() if value is not None}
 
 

@@ -86,6 +86,11 @@ class KafkaTopology:
         """Return the names of the fields that are settings of the processes, without the prefix ``kafka_``."""
         return [each.name for each in fields(cls) if each.name != "brokers"]
 
+    @classmethod
+    def security(cls) -> list[str]:
+        """Return those settings that say how to connect to a cluster of others; they are declared last."""
+        return cls.settings()[cls.settings().index("security_protocol") :]
+
 
 @dataclass(frozen=True, slots=True)
 class Options:

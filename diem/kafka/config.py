@@ -8,7 +8,7 @@ import functools
 import ipaddress
 import re
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
@@ -84,6 +84,7 @@ class Names(NamedTuple):
         return int(number) if is_number and self.z_group(int(number)) == group else None
 
 
+DEFAULT_PREFIX: Final = "diem."
 PARTITIONS: Final = 12
 """Partitions of a topic that we create: 1, 2, 3, 4, 6 and 12 servers divide them evenly."""
 
@@ -96,11 +97,11 @@ class KafkaOptions:
     security_protocol: str = "PLAINTEXT"
     sasl_mechanism: str = "SCRAM-SHA-512"
     sasl_username: str | None = None
-    sasl_password: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
-    topic_prefix: str = "diem."
+    topic_prefix: str = DEFAULT_PREFIX
     partitions: int | None = None
     replication: int | None = None
 
@@ -179,7 +180,7 @@ class KafkaSettings(ProcessSettings):
         default=None, validation_alias="DIEM_KAFKA_KEY_FILE", description="The key of our own certificate."
     )
     kafka_topic_prefix: str = Field(
-        default="diem.",
+        default=DEFAULT_PREFIX,
         validation_alias="DIEM_KAFKA_TOPIC_PREFIX",
         description="Begins the name of every topic and consumer group.",
     )

@@ -8,6 +8,9 @@ from time import monotonic
 
 from aiokafka import AIOKafkaProducer
 
+from deploy.cli.options import find_cluster
+from deploy.system.state_dir import StateDir
+from deploy.topology.kafka_users import KafkaUser
 from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
@@ -36,7 +39,7 @@ class Brokers:
         """Options of the cluster."""
         if self._options:
             return self._options
-        return KafkaOptions(",".join(f"127.0.0.1:{broker.public_port}" for broker in self.processes()))
+        return find_cluster(StateDir(self._system.state), {}, KafkaUser.OPERATOR).options
 
     def processes(self) -> list[Process]:
         """Return the brokers that the system runs."""

@@ -1,25 +1,18 @@
 """Emulation of Kafka's tools for the lines of `diem topics --print`, beyond what aiokafka supports."""
 
 import argparse
-import hashlib
-import secrets
 import shlex
 from collections.abc import Iterator
-from typing import ClassVar, Final
+from typing import Final
 
 from aiokafka.admin import NewTopic
-from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.types import CompactArray, CompactBytes, CompactString, Int8, Int16, Int32, Schema, TaggedFields
 
 # Numbers of Kafka's protocol guide.
 _TOPIC, _GROUP, _CLUSTER, _TRANSACTIONAL_ID = 2, 3, 4, 5
 _ALLOW: Final = 3
 _PATTERNS: Final = {"literal": 3, "prefixed": 4}
 _OPERATIONS: Final = {"Read": 3, "Write": 4, "Alter": 7, "Describe": 8, "DescribeConfigs": 10}
-_SCRAM_SHA_512: Final = 2
-_ITERATIONS: Final = 4096
 
-_User = tuple[str, int, int, bytes, bytes, dict[int, bytes]]
 Right = tuple[int, str, int, str, str, int, int]
 """The arguments of aiokafka's `CreateAclsRequest`."""
 
@@ -63,60 +56,3 @@ _topics = _tool("kafka-topics.sh", "--create")
 _topics.add_argument("--partitions", type=int, required=True)
 _topics.add_argument("--replication-factor", type=int, required=True, dest="replication")
 _topics.add_argument("--config", action="append", default=[])
-
-
-# AlterUserScramCredentials in version 0 (Kafka protocol guide).
-
-
-class _ScramAnswer(Response):  # type: ignore[misc]  # aiokafka has no types for it
-    API_KEY = 51
-    API_VERSION = 0
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "results",
-            CompactArray(
-                ("user", CompactString()),
-                ("error_code", Int16),
-                ("error_message", CompactString()),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
-
-
-class _ScramStructure(RequestStruct):  # type: ignore[misc]  # aiokafka has no types for it
-    FLEXIBLE_VERSION: ClassVar[bool] = True
-    API_KEY = 51
-    API_VERSION = 0
-    RESPONSE_TYPE = _ScramAnswer
-    SCHEMA = Schema(
-        ("deletions", CompactArray(("name", CompactString()), ("mechanism", Int8), ("tags", TaggedFields))),
-        (
-            "upsertions",
-            CompactArray(
-                ("name", CompactString()),
-                ("mechanism", Int8),
-                ("iterations", Int32),
-                ("salt", CompactBytes),
-                ("salted_password", CompactBytes),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
-
-
-class SetPassword(Request[_ScramStructure]):  # type: ignore[misc]
-    """Request that creates a SCRAM-SHA-512 user, or changes its password."""
-
-    API_KEY = 51
-
-    def __init__(self, user: str, password: str) -> None:
-        salt = secrets.token_bytes(16)
-        salted = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
-        self._user: _User = (user, _SCRAM_SHA_512, _ITERATIONS, salt, salted, {})
-
-    def build(self, request_struct_class: type[_ScramStructure]) -> _ScramStructure:
-        return request_struct_class([], [self._user], {})

@@ -16,10 +16,11 @@ from aiokafka.protocol.admin import CreateAclsRequest
 from deploy.kafka.brokers import HOST, BrokerPlan
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
+from deploy.kafka.users import SetPasswords
 from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.kafka.metadata import describe
-from tests.support.kafka_tools import SetPassword, new_topic, rights
+from tests.support.kafka_tools import new_topic, rights
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
@@ -147,7 +148,7 @@ class SecureKafka:
         """Create a user, or change its password."""
         word = password or self.password_file(name).read_text().strip()
         async with self._administrator() as (client, node):
-            answer = await client.send(node, SetPassword(name, word))
+            answer = await client.send(node, SetPasswords("SCRAM-SHA-512", {name: word}))
         assert [code for _, code, *_ in answer.results] == [0], answer
 
     async def allow(self, lines: Iterable[str]) -> int:

@@ -1,8 +1,8 @@
 """Attacks on a running ``diem up`` that once succeeded, from outside: by HTTP, WebSocket, files and commands.
 
 All use one system. Connections from PROXY are those of a trusted proxy, so a test can send requests from any address.
-Attacks that need more than that are in ``integration/deploy`` (nginx, its unused slots, tokens), ``integration/proxy``
-(endpoints that move) and the unit tests that docs/reliability.md section 3.1 names.
+Attacks on Kafka are in ``test_kafka``; those that need more are in ``integration/deploy`` (nginx, its unused slots,
+tokens), ``integration/proxy`` (endpoints that move) and the unit tests that docs/reliability.md section 3.1 names.
 """
 
 import asyncio

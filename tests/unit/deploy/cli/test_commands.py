@@ -47,6 +47,7 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
             "diem: --brokers is for --mode x, z-client, z-proxy, z-composite, xz: mode single",
         ),
         (["up", "--mode", "all-to-all", "--partitions", "3"], 2, "diem: --partitions is for --mode x"),
+        (["up", "--mode", "x", "--ca-file", "f"], 2, "diem: --ca-file is for --bootstrap-servers"),
         (["up", "--mode", "x", "--clones", "2"], 2, "diem: --clones is for --mode z-client and xz: x has none"),
         (["up", "--mode", "z-proxy", "--clones", "2"], 2, "diem: --clones is for --mode z-client and xz"),
         (["up", "--mode", "z-client", "--proxy", "shared"], 2, "diem: --proxy is for --mode z-proxy, z-composite, xz"),

@@ -18,6 +18,7 @@ from deploy.cli.options import (
     parse_window,
 )
 from deploy.system.state_dir import StateDir
+from deploy.topology.kafka_users import KafkaUser, directory_of
 from diem.errors import ConfigurationError
 from diem.process import lifecycle
 from diem.process.settings import BadSettings
@@ -41,26 +42,45 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDir:
 
 def test_the_brokers_of_the_diem_up_are_the_default(state: StateDir) -> None:
     state.write_processes(PROCESSES)
-    cluster = find_cluster(state, {"kafka_topic_prefix": "try."})
+    create_passwords(state)
+    cluster = find_cluster(state, {"kafka_topic_prefix": "try."}, KafkaUser.CHECK)
     assert cluster.options.bootstrap_servers == "127.0.0.1:9092,127.0.0.1:9094"
     assert cluster.options.names.updates == "try.updates"
     assert cluster.options.partitions == 24
     assert cluster.started == {1, 3}
-    assert find_cluster(state, {}).options.names.updates == "told.updates"
+    assert find_cluster(state, {}, KafkaUser.CHECK).options.names.updates == "told.updates"
+
+
+def create_passwords(state: StateDir) -> None:
+    for user in (KafkaUser.CHECK, KafkaUser.PIPELINE):
+        file = user.password_file(directory_of(state.path))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(0o600)
+        file.write_text(f"the password of {user}\n")
+
+
+def test_brokers_of_the_diem_up_are_used_as_the_user_of_the_command(state: StateDir) -> None:
+    state.write_processes(PROCESSES)
+    create_passwords(state)
+    for user in (KafkaUser.CHECK, KafkaUser.PIPELINE):
+        options = find_cluster(state, {}, user).options
+        assert (options.security_protocol, options.sasl_mechanism) == ("SASL_PLAINTEXT", "SCRAM-SHA-256")
+        assert (options.sasl_username, options.sasl_password) == (f"diem-{user}", f"the password of {user}")
+        assert "the password" not in repr(options)
 
 
 def test_options_and_environment_override_the_running_diem_up(state: StateDir, monkeypatch: pytest.MonkeyPatch) -> None:
     state.write_processes(PROCESSES)
     monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", "env.example:1")
-    assert find_cluster(state, {}).options.bootstrap_servers == "env.example:1"
-    cluster = find_cluster(state, {"kafka_bootstrap_servers": "option.example:1"})
+    assert find_cluster(state, {}, KafkaUser.CHECK).options.bootstrap_servers == "env.example:1"
+    cluster = find_cluster(state, {"kafka_bootstrap_servers": "option.example:1"}, KafkaUser.CHECK)
     assert cluster.options.bootstrap_servers == "option.example:1"
     assert cluster.started == frozenset()
 
 
 def test_without_a_cluster_the_error_names_the_remedy(state: StateDir) -> None:
     with pytest.raises(NoCluster, match="--bootstrap-servers"):
-        find_cluster(state, {})
+        find_cluster(state, {}, KafkaUser.CHECK)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +94,7 @@ def test_without_a_cluster_the_error_names_the_remedy(state: StateDir) -> None:
 )
 def test_an_invalid_option_is_named_as_typed(state: StateDir, given: dict[str, object], expected: str) -> None:
     with pytest.raises(BadSettings) as caught:
-        find_cluster(state, {"kafka_bootstrap_servers": "a:1", **given})
+        find_cluster(state, {"kafka_bootstrap_servers": "a:1", **given}, KafkaUser.CHECK)
     (line,) = caught.value.lines
     assert line.startswith(expected)
 

@@ -139,3 +139,25 @@ def test_data_of_two_clusters_is_refused(tmp_path: Path) -> None:
     plans[1].meta_file.write_text(re.sub("cluster.id=.*", f"cluster.id={brokers.new_id()}", text))
     with pytest.raises(UnusableData, match="more than one cluster"):
         brokers.write(plans)
+
+
+def test_brokers_with_users_ask_everybody_who_they_are(tmp_path: Path) -> None:
+    (plan,) = plans = brokers.plans(tmp_path, ONE)
+    brokers.write(plans, with_users=True)
+    found = parsed(plan.properties_file.read_text())
+    protocols = dict(pair.split(":") for pair in found["listener.security.protocol.map"].split(","))
+    names = [listener.partition("://")[0] for listener in found["listeners"].split(",")]
+    assert {name: protocols[name] for name in names} == {"USERS": "SASL_PLAINTEXT", "CONTROLLER": "SSL"}
+    assert found["listener.name.controller.ssl.client.auth"] == "required"
+    assert found["authorizer.class.name"].endswith(".StandardAuthorizer")
+    assert found["allow.everyone.if.no.acl.found"] == "false"
+    assert found["super.users"] == "User:CN=diem-broker;User:diem-broker;User:diem-operator"
+    assert plan.properties_file.stat().st_mode & 0o077 == 0, "it has a password"
+
+
+def test_data_with_users_is_not_opened_to_everybody(tmp_path: Path) -> None:
+    plans = brokers.plans(tmp_path, ONE)
+    cluster = brokers.write(plans, with_users=True)
+    with pytest.raises(UnusableData, match="has users"):
+        brokers.write(plans)
+    assert brokers.write(plans, with_users=True) == cluster

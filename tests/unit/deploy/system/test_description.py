@@ -23,7 +23,13 @@ def test_brokers_and_nginx_are_listed_with_their_ports_and_without_an_internal_l
         "rest": "http://127.0.0.1:8000/v1",
         "websocket": ["ws://127.0.0.1:8000/ws"],
     }
-    assert described["kafka"] == {"bootstrap_servers": "127.0.0.1:9092", "replication": "1"}
+    # The user depends on the command.
+    assert described["kafka"] == {
+        "bootstrap_servers": "127.0.0.1:9092",
+        "replication": "1",
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-256",
+    }
     assert (described["mode"], described["servers"], described["max_servers"]) == ("x", 1, 8)
     assert processes["data"]["uptime_seconds"] == 1.3
 

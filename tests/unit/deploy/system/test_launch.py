@@ -199,7 +199,7 @@ def test_brokers_and_nginx_get_the_chosen_ports_and_end_with_us(
     assert "limit_conn clients 200;" in written
     assert "rate=200r/s" in written
     properties = (tmp_path / "kafka" / "kafka-3" / "server.properties").read_text()
-    assert "PLAINTEXT://127.0.0.1:9094,CONTROLLER://127.0.0.1:9098" in properties
+    assert "listeners=USERS://127.0.0.1:9094,CONTROLLER://127.0.0.1:9098" in properties
 
 
 def test_nginx_is_in_front_of_the_composites_of_mode_xz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,21 @@ def test_cluster_elsewhere_has_no_local_brokers_and_its_login_is_passed_on() -> 
         "DIEM_KAFKA_SASL_PASSWORD_FILE": "/p",
         "DIEM_KAFKA_CA_FILE": "/ca",
     }
+
+
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode.uses_kafka])
+def test_each_kind_of_process_is_a_user_of_its_own_at_local_brokers(mode: Mode) -> None:
+    kafka = KafkaTopology(security_protocol="SSL", ca_file=Path("/ca"))
+    for each in topology(mode, 1, kafka=kafka).processes:
+        found = {name: value for name, value in each.env.items() if re.match("DIEM_KAFKA_(SASL|SEC|CA|CERT|KEY)", name)}
+        user = {"websocket": "edge", "proxy": "edge"}.get(each.process, each.process)
+        expected = {
+            "DIEM_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+            "DIEM_KAFKA_SASL_MECHANISM": "SCRAM-SHA-256",
+            "DIEM_KAFKA_SASL_USERNAME": f"diem-{user}",
+            "DIEM_KAFKA_SASL_PASSWORD_FILE": f"/state/kafka/users/{user}.password",
+        }
+        assert found == ({} if each.process in {"kafka", "nginx"} else expected)
 
 
 def test_three_brokers_have_separate_ports_and_three_replicas() -> None:

@@ -1,0 +1,133 @@
+"""Secrets of a local Kafka: the passwords of its users, and the certificate that its brokers share.
+
+All are files of mode 0600 in the directory of the brokers' data. They are made at the first start, also for data that
+was written before there were users, and kept.
+"""
+
+import datetime as dt
+import ipaddress
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from deploy.topology.kafka_users import MECHANISM, PROTOCOL, KafkaUser
+from deploy.topology.model import HOST
+from diem.process.auth import MAX_CHARACTERS, SharedKey, check_key, read_private
+
+CERTIFICATE_NAME: Final = "diem-broker"
+"""Common name in the certificate, by which brokers and the operator's tool are a super user to controllers."""
+_CERTIFICATE_FILE: Final = "controllers.pem"
+_TOOLS_FILE: Final = "operator.properties"
+_MAX_PEM_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What brokers need to accept clients with a password, and each other."""
+
+    certificate: Path
+    """Certificate and private key (PEM), the same for all brokers, trusted by them alone."""
+    broker_password: str = field(repr=False)
+
+    @classmethod
+    def prepare(cls, directory: Path) -> "Credentials":
+        """Create what is missing in ``directory``, for every user; blocks.
+
+        Raises:
+            BadKeyFile: a file is invalid, or open to others.
+            OSError: the directory cannot be written.
+        """
+        users = KafkaUser.BROKER.password_file(directory).parent
+        users.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for user in KafkaUser:
+            SharedKey.create(user.password_file(directory))
+        certificate = certificate_file(directory)
+        if not certificate.exists():
+            _write_private(certificate, _new_certificate())
+        read_private(certificate, _MAX_PEM_BYTES)
+        login = jaas(KafkaUser.OPERATOR, password_of(KafkaUser.OPERATOR, directory))
+        lines = (f"security.protocol={PROTOCOL}", f"sasl.mechanism={MECHANISM}", f"sasl.jaas.config={login}")
+        _write_private(directory / _TOOLS_FILE, "".join(f"{line}\n" for line in lines).encode())
+        return cls(certificate, password_of(KafkaUser.BROKER, directory))
+
+
+def certificate_file(directory: Path) -> Path:
+    """Return the file of the brokers' certificate; it exists where the data has users."""
+    return directory / _CERTIFICATE_FILE
+
+
+def password_of(user: KafkaUser, directory: Path) -> str:
+    """Return a user's password.
+
+    Raises:
+        BadKeyFile: the file is missing, invalid, or open to others.
+    """
+    file = user.password_file(directory)
+    return check_key(file, read_private(file, MAX_CHARACTERS + 2))
+
+
+def jaas(user: KafkaUser, password: str) -> str:
+    """Return the login of a user in the syntax of Java (JAAS), as a value of a properties file."""
+    quoted = password.replace("\\", "\\\\").replace('"', '\\"')
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    return f'{login} required username="{user.login}" password="{quoted}";'
+
+
+def controller_context(directory: Path) -> ssl.SSLContext:
+    """Return the context of a connection to a controller, with the brokers' certificate at both ends; reads files."""
+    certificate = certificate_file(directory)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(certificate)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def _new_certificate() -> bytes:
+    """Return a new private key and its certificate, which has no end: only who has the key trusts it."""
+    from cryptography import x509  # noqa: PLC0415  # only a first start needs it
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, CERTIFICATE_NAME)])
+    may_sign = dict.fromkeys(
+        (
+            *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+            *("crl_sign", "encipher_only", "decipher_only"),
+        ),
+        False,
+    )
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+        .not_valid_after(dt.datetime(9999, 12, 31, tzinfo=dt.UTC))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.KeyUsage(digital_signature=True, key_cert_sign=True, **may_sign), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return private + made.public_bytes(serialization.Encoding.PEM)
+
+
+def _write_private(file: Path, content: bytes) -> None:
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")  # mode 0600
+    try:
+        with open(descriptor, "wb") as opened:  # noqa: PTH123  # a descriptor has no path
+            opened.write(content)
+            opened.flush()
+            os.fsync(descriptor)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -44,6 +44,8 @@ BATCH: Final = 50
 SUBSCRIPTIONS: Final = 5
 SETTLE_S: Final = 0.05
 PROBE_EVERY_S: Final = 0.02
+OTHER_CONNECTIONS: Final = 64
+"""Of a worker of nginx: those to the Data Service, and of the first client."""
 START_S: Final = 20.0
 IDLE_ENDPOINT: Final = "/display/idle/0"
 INLINE: Final = 6144
@@ -75,6 +77,12 @@ class Size(NamedTuple):
 
 FULL: Final = Size(4, 2500, 50, 200, 1000, 5, 8, 2, 10.0, 10.0)
 QUICK: Final = Size(2, 1000, 100, 100, 200, 2, 20, 4, 4.0, 3.0)
+
+
+def fitting(size: Size, open_files: int) -> Size:
+    """Return a size for clients behind nginx, one worker of which may get them all: each takes two connections."""
+    free = nginx.connections(open_files) - size.processes * size.fetchers - OTHER_CONNECTIONS
+    return size._replace(clients=min(size.clients, free // 2 // size.processes))
 
 
 class Variant(NamedTuple):
@@ -241,6 +249,9 @@ class Run:
         """Change endpoints tick by tick, each when all clients have what was changed before."""
         ticks = self.size.ticks if variant.fetching == "off" else self.size.fetched_ticks
         await self.viewers.fetch(variant.fetching)
+        # Not counted: what the block before has left, and what a pause makes dearer.
+        await self._tick(shape, variant)
+        await self.viewers.samples()
         accepted: list[Accepted] = []
         began_ticks: list[float] = []
         arrived, gets = self.viewers.counts, await self.gets()
@@ -310,6 +321,7 @@ def _own(shape: Shape, kind: str, number: int) -> list[str]:
 class Measured(NamedTuple):
     """What one mode has shown."""
 
+    clients: int
     rounds: dict[str, list[dict[str, Block]]]
     """Blocks by variant, of each round, by shape."""
     probe: Probe
@@ -324,6 +336,8 @@ async def measure(mode: str, size: Size, folder: Path, report: Report, *, compre
         Shape("one hot endpoint", 1, 1),
         Shape(f"{size.endpoints} endpoints", size.endpoints, size.endpoints // 5),
     )
+    if mode == "x":
+        size = fitting(size, nginx.open_files())
     report.step(f"{mode}: starting, and connecting {size.processes * size.clients} clients")
     async with contextlib.AsyncExitStack() as stack:
         # Processes inherit the core on which they are started.
@@ -359,14 +373,15 @@ async def measure(mode: str, size: Size, folder: Path, report: Report, *, compre
         for number in range(1, size.rounds + 1):
             for shape in shapes:
                 report.step(f"{mode}: {shape.name}, round {number}")
-                order = VARIANTS if number % 2 else VARIANTS[::-1]
+                # In turn each comes first, after the pause between two shapes.
+                order = VARIANTS[number % 4 :] + VARIANTS[: number % 4]
                 rounds[shape.name].append({each.name: await run.block(shape, each) for each in order})
         for shape in shapes:
             report.step(f"{mode}: {shape.name}, another writer beside the load")
             await run.measure_loaded(shape)
         run.writer.close()
     os.sched_setaffinity(0, cores)
-    return Measured(rounds, run.probe, run.idle)
+    return Measured(size.processes * size.clients, rounds, run.probe, run.idle)
 
 
 @contextlib.asynccontextmanager
@@ -506,6 +521,7 @@ async def run(
             measured = await measure(mode, size, Path(folder), report, compressed=compressed)
         probe = measured.probe
         figures[mode] = {
+            "clients": measured.clients,
             "idle_cpu_s_per_s": measured.idle,
             "put_ms": {
                 state: {

@@ -10,7 +10,7 @@ import pytest
 
 from diem.protocol.update import encode
 from tests.bench import native
-from tests.bench.display import INLINE, Shape, _own
+from tests.bench.display import FULL, INLINE, QUICK, Shape, _own, fitting
 from tests.bench.published import dataset
 from tests.bench.viewers import viewing
 from tests.support.patience import PATIENCE_S
@@ -34,6 +34,14 @@ def test_each_tick_changes_one_endpoint_of_every_client(clients: int) -> None:
         assert {len(changed.intersection(_own(shape, "plain", number))) for number in range(clients)} == {1}
     subscribers = Counter(name for number in range(clients) for name in _own(shape, "plain", number))
     assert {*subscribers.values()} == {clients * 5 // 100}
+
+
+def test_clients_behind_nginx_fit_into_one_worker() -> None:
+    small = fitting(FULL, 20_000)
+    assert 9_000 < small.processes * small.clients < 10_000
+    assert 2 * small.processes * small.clients + small.processes * small.fetchers < 20_000
+    assert fitting(FULL, 65_536) == FULL
+    assert fitting(QUICK, 20_000) == QUICK
 
 
 def test_datasets_are_as_long_as_the_market_s_and_fit_into_an_update() -> None:

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.takes(10),
 ]
 
-SECONDS = float(os.environ.get("DIEM_PAGE_SECONDS", "3"))
+SECONDS = float(os.environ.get("PAGE_SECONDS", "3"))
 """How long each page is updated."""
 
 # The day by the quarter is a little longer than 4 KiB.

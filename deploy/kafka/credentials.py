@@ -6,9 +6,7 @@ was written before there were users, and kept.
 
 import datetime as dt
 import ipaddress
-import os
 import ssl
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -16,6 +14,7 @@ from typing import Final
 from deploy.topology.kafka_users import MECHANISM, PROTOCOL, KafkaUser
 from deploy.topology.model import HOST
 from diem.process.auth import MAX_CHARACTERS, SharedKey, check_key, read_private
+from diem.process.private_files import replace_private
 
 CERTIFICATE_NAME: Final = "diem-broker"
 """Common name in the certificate, by which brokers and the operator's tool are a super user to controllers."""
@@ -46,11 +45,11 @@ class Credentials:
             SharedKey.create(user.password_file(directory))
         certificate = certificate_file(directory)
         if not certificate.exists():
-            _write_private(certificate, _new_certificate())
+            replace_private(certificate, _new_certificate(), sync=True)
         read_private(certificate, _MAX_PEM_BYTES)
         login = jaas(KafkaUser.OPERATOR, password_of(KafkaUser.OPERATOR, directory))
         lines = (f"security.protocol={PROTOCOL}", f"sasl.mechanism={MECHANISM}", f"sasl.jaas.config={login}")
-        _write_private(directory / _TOOLS_FILE, "".join(f"{line}\n" for line in lines).encode())
+        replace_private(directory / _TOOLS_FILE, "".join(f"{line}\n" for line in lines).encode(), sync=True)
         return cls(certificate, password_of(KafkaUser.BROKER, directory))
 
 
@@ -118,16 +117,3 @@ def _new_certificate() -> bytes:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return private + made.public_bytes(serialization.Encoding.PEM)
-
-
-def _write_private(file: Path, content: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")  # mode 0600
-    try:
-        with open(descriptor, "wb") as opened:  # noqa: PTH123  # a descriptor has no path
-            opened.write(content)
-            opened.flush()
-            os.fsync(descriptor)
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -27,6 +27,10 @@ PYTEST: Final = (sys.executable, "-m", "pytest")
 UNITS: Final = "tests/unit"
 WITHOUT_SPARK: Final = tuple(f"{UNITS}/{name}" for name in ("bridge", "client", "diem", "proxy"))
 """Unit tests that need no package of Spark's or of the planner's: they start before these are installed."""
+BESIDE: Final = 5
+CHECKS: Final = 15
+"""Niceness of unit tests beside the workers, and of what has no time limits at all: the tests of whole systems have
+some, and wait often enough for the others to come first at times."""
 FUZZ_OPTIONS: Final = "--strict-markers --strict-config --import-mode=importlib -ra"
 
 
@@ -41,7 +45,15 @@ class Counts(NamedTuple):
 class Part:
     """One command of the run."""
 
-    def __init__(self, name: str, argv: Sequence[str], *, log: Path | None = None, report: Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        log: Path | None = None,
+        report: Path | None = None,
+        niceness: int = 0,
+    ) -> None:
         self.name = name
         self.log = log
         self.report = report
@@ -55,7 +67,7 @@ class Part:
         # Each of a thousand processes would compile all that it imports.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         self._process = subprocess.Popen(
-            argv,
+            ("nice", "-n", str(niceness), *argv) if niceness else argv,
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -133,7 +145,7 @@ class Parts:
         if arguments:
             report = LOGS / f"{name.replace(' ', '-')}.xml"
             argv = [*PYTEST, f"--junitxml={report}", *arguments]
-            self.start(Part(name, argv, log=report.with_suffix(".log"), report=report))
+            self.start(Part(name, argv, log=report.with_suffix(".log"), report=report, niceness=BESIDE))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -158,7 +170,7 @@ def run(parts: Parts, selection: Selection, *, workers: int, only_pytest: bool) 
     if not only_pytest:
         report = LOGS / "client.xml"
         client = [*make, "client-test", f"CLIENT_REPORT={report}"]
-        parts.start(Part("page and SDK", client, log=LOGS / "client.log", report=report))
+        parts.start(Part("page and SDK", client, log=LOGS / "client.log", report=report, niceness=BESIDE))
         parts.start_pytest("fuzz", ["-o", f"addopts={FUZZ_OPTIONS}", "tests/fuzz"])
     parts.start_pytest("early units", selection.early)
     if selection.others and not any((ROOT / "tests" / "__pycache__").glob("conftest.*-pytest-*.pyc")):
@@ -170,7 +182,7 @@ def run(parts: Parts, selection: Selection, *, workers: int, only_pytest: bool) 
     if installation.exit_code:
         return installation.exit_code
     if not only_pytest:
-        parts.start(Part("static checks", [*make, "check"], log=LOGS / "check.log"))
+        parts.start(Part("static checks", [*make, "check"], log=LOGS / "check.log", niceness=CHECKS))
     parts.start_pytest("units", selection.units)
     if selection.others:
         report = LOGS / "others.xml"

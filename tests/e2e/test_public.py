@@ -1,5 +1,6 @@
 """A public system in Chromium: https and wss with an authority of its own, API keys, tokens, refreshes, revocation."""
 
+import asyncio
 import itertools
 import json
 import time
@@ -15,7 +16,7 @@ from tests.support.certificates import Authority
 from tests.support.chromium import chromium
 from tests.support.internal import http_client
 from tests.support.nss import trust
-from tests.support.patience import FACTOR
+from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.running import Running, running
 
 pytestmark = [pytest.mark.chromium, pytest.mark.takes(40)]
@@ -54,6 +55,14 @@ class Traffic:
         return [message for message in self.received if message["type"] == kind]
 
 
+async def wait_for_token_keys(system: Running) -> None:
+    """Wait until the server has read the key by which it checks tokens: before, clients are told to try again."""
+    url = f"{system.processes['websocket-1']['urls']['internal']}/status"
+    async with http_client(SharedKey.load(system.state_dir / "internal.key")) as http, asyncio.timeout(PATIENCE_S):
+        while (await http.get(url)).json()["tokens"]["keys"] == 0:
+            await asyncio.sleep(0.1)
+
+
 async def create_key(system: Running) -> dict[str, Any]:
     """Create an API key, as `diem keys create` does."""
     url = f"{system.processes['data']['urls']['internal']}/v1/keys"
@@ -86,6 +95,7 @@ async def test_a_user_logs_in_over_tls_outlives_a_token_and_is_logged_out_when_t
     ):
         assert system.page.startswith("https://")
         (await system.put({"/dam/a": 0, "/load/a": 0})).raise_for_status()
+        await wait_for_token_keys(system)
         key = await create_key(system)
         page = await browser.new_page()
         traffic, errors = Traffic(page), list[str]()

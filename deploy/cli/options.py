@@ -164,8 +164,10 @@ def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) 
     running = {f"{_PREFIX}{name}": value for name, value in processes.get("kafka", {}).items()}
     if not running:
         raise NoCluster(state.path)
-    if started := local_brokers(processes):
-        login = user.settings(directory_of(state.path))
+    started, directory = local_brokers(processes), directory_of(state.path)
+    # Brokers that an earlier release started, and that are still running, have no users.
+    if started and user.password_file(directory).exists():
+        login = user.settings(directory)
         running |= {f"{_PREFIX}{name}": value for name, value in login.items()}
     return ChosenCluster(kafka_settings({**running, **given}).kafka(), started)
 

@@ -69,6 +69,11 @@ def test_brokers_of_the_diem_up_are_used_as_the_user_of_the_command(state: State
         assert "the password" not in repr(options)
 
 
+def test_brokers_that_an_earlier_release_started_need_no_user(state: StateDir) -> None:
+    state.write_processes(PROCESSES)
+    assert find_cluster(state, {}, KafkaUser.CHECK).options.security_protocol == "PLAINTEXT"
+
+
 def test_options_and_environment_override_the_running_diem_up(state: StateDir, monkeypatch: pytest.MonkeyPatch) -> None:
     state.write_processes(PROCESSES)
     monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", "env.example:1")

@@ -10,7 +10,7 @@ from tests.load.bench import Goal
 from tests.load.brokers import Brokers
 from tests.load.client_process import ClientProcess
 from tests.load.clients import Plan
-from tests.load.injection import CUTS, UPSTREAM_CUTS, Scene, attack, traffic_plan
+from tests.load.injection import CUTS, UPSTREAM_CUTS, Scene, attack, groups, traffic_plan
 from tests.load.injection.repartition import quiet_of, settings_of, variables_of
 from tests.load.outsiders import watching
 from tests.load.relay import Relay
@@ -41,7 +41,7 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
     async with Relay(bridge) as relay, Relay(server) as upstream:
         names = [f"/load-test/{number:03}" for number in range(scenario.endpoints)]
         more = [*_relay_settings(scenario, relay, upstream), *settings_of(scenario.faults, names)]
-        more += traffic_plan.settings_of(scenario.faults)
+        more += traffic_plan.settings_of(scenario.faults) + groups.settings_of(scenario.mode, scenario.faults)
         variables = variables_of(scenario.faults) | attack.variables_of(scenario.faults)
         if scenario.tokens:
             variables |= {f"DIEM_{edge}_ANONYMOUS": scenario.anonymous for edge in EDGES}

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
 from time import monotonic
 
 import orjson
@@ -25,6 +26,7 @@ DOWN_SECONDS = 25.0
 """Shortest time without a server; in a quick run only until all clients have converged without it."""
 UNKNOWN_SECONDS, UNKNOWN_QUICK_SECONDS = 30.0, 10.0
 STORM_SECONDS, STORM_QUICK_SECONDS = 60.0, 15.0
+STORM_PAIRS = 8
 EVERY_SECONDS = 5.0
 STOPPED_SECONDS = 12.0
 LOST_SHARE = 0.1
@@ -77,6 +79,14 @@ async def storm(scene: Scene) -> Fault:
     await asyncio.sleep(start + total - monotonic())
     await _ask_for(scene, few)
     return Fault("rebalance-storm", f"{few} and {few + 1} servers", start, monotonic(), excuses=False)
+
+
+def settings_of(mode: str, faults: Sequence[str]) -> list[str]:
+    """Return the options of ``diem up`` that these faults need."""
+    if mode != "xz" or "rebalance-storm" not in faults:
+        return []
+    # There, composites are scaled, and the pairs of each are as many as at the start.
+    return ["--set", f"composite-1:DIEM_COMPOSITE_MAX_PAIRS={STORM_PAIRS}"]
 
 
 async def metadata_down(scene: Scene) -> Fault:

@@ -26,6 +26,7 @@ from tests.load.injection.repartition import lost
 from tests.load.injection.scene import Scene
 from tests.oracle.history import Fault
 from tests.oracle.judge import quantiles
+from tests.support.patience import PATIENCE_S
 
 ATTACK: Final = "attack"
 MORE_SECONDS: Final = 1.0
@@ -39,7 +40,6 @@ CUT_SECONDS: Final = 10.0 + 2.0
 PER_ADDRESS: Final = 50
 """Connections of an address, also of those of this machine in these runs."""
 VISIT_SECONDS: Final = 0.25
-ANSWER_SECONDS: Final = 10.0
 ADDRESSES: Final = tuple(f"127.0.2.{number}" for number in range(1, 17))
 ATTACKS: Final = ("slow_request", "churn", "burst", "forge_names", "forge_tokens")
 FORGING_USERS: Final = 20
@@ -98,7 +98,7 @@ class Newcomers:
     async def _timed(self, visit: Coroutine[Any, Any, None], waits: list[float], visits: Visits) -> None:
         start = monotonic()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(PATIENCE_S):
                 await visit
         except (OSError, TimeoutError, WebSocketException, httpx.HTTPError) as error:
             visits.failed[f"{type(error).__name__}: {error}"[:100]] += 1
@@ -117,7 +117,7 @@ class Newcomers:
 
     async def _read(self, address: str) -> None:
         transport = httpx.AsyncHTTPTransport(local_address=address, verify=False)
-        async with httpx.AsyncClient(transport=transport, timeout=ANSWER_SECONDS, trust_env=False) as http:
+        async with httpx.AsyncClient(transport=transport, timeout=PATIENCE_S, trust_env=False) as http:
             answer = await http.get(
                 f"{self._rest}/v1/data{next(self._names)}", headers={"Authorization": f"Bearer {self._token}"}
             )
@@ -229,13 +229,13 @@ async def _attackers(plan: Plan) -> AsyncIterator[Counter[str]]:
         yield counts
         process.stdin.close()
         assert process.stdout is not None
-        async with asyncio.timeout(ANSWER_SECONDS * 3):
+        async with asyncio.timeout(PATIENCE_S):
             counts.update(orjson.loads(await process.stdout.read()))
     finally:
         if process.returncode is None:
             process.stdin.close()
             try:
-                await asyncio.wait_for(process.wait(), ANSWER_SECONDS)
+                await asyncio.wait_for(process.wait(), PATIENCE_S)
             except TimeoutError:
                 process.kill()
                 await process.wait()

@@ -27,10 +27,9 @@ PYTEST: Final = (sys.executable, "-m", "pytest")
 UNITS: Final = "tests/unit"
 WITHOUT_SPARK: Final = tuple(f"{UNITS}/{name}" for name in ("bridge", "client", "diem", "proxy"))
 """Unit tests that need no package of Spark's or of the planner's: they start before these are installed."""
-BESIDE: Final = 5
-CHECKS: Final = 15
-"""Niceness of unit tests beside the workers, and of what has no time limits at all: the tests of whole systems have
-some, and wait often enough for the others to come first at times."""
+CHECKS: Final = 10
+"""Niceness of the static checks, which have no time limits. Unit tests have none: they would end alone, on one core,
+long after the others."""
 FUZZ_OPTIONS: Final = "--strict-markers --strict-config --import-mode=importlib -ra"
 
 
@@ -145,7 +144,7 @@ class Parts:
         if arguments:
             report = LOGS / f"{name.replace(' ', '-')}.xml"
             argv = [*PYTEST, f"--junitxml={report}", *arguments]
-            self.start(Part(name, argv, log=report.with_suffix(".log"), report=report, niceness=BESIDE))
+            self.start(Part(name, argv, log=report.with_suffix(".log"), report=report))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -170,7 +169,7 @@ def run(parts: Parts, selection: Selection, *, workers: int, only_pytest: bool) 
     if not only_pytest:
         report = LOGS / "client.xml"
         client = [*make, "client-test", f"CLIENT_REPORT={report}"]
-        parts.start(Part("page and SDK", client, log=LOGS / "client.log", report=report, niceness=BESIDE))
+        parts.start(Part("page and SDK", client, log=LOGS / "client.log", report=report))
         parts.start_pytest("fuzz", ["-o", f"addopts={FUZZ_OPTIONS}", "tests/fuzz"])
     parts.start_pytest("early units", selection.early)
     if selection.others and not any((ROOT / "tests" / "__pycache__").glob("conftest.*-pytest-*.pyc")):

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import * as source from "../src/sdk/index.ts";
 
-vi.setConfig({ testTimeout: 300_000, hookTimeout: 60_000 }); // it packs, and compiles
+vi.setConfig({ testTimeout: 300_000, hookTimeout: 300_000 }); // it packs, and compiles
 
 const CLIENT = new URL("..", import.meta.url).pathname;
 const APPLICATION = `

@@ -3,7 +3,7 @@
 import { vi } from "vitest";
 import { CONFIG, body, etag } from "../sdk/world.ts";
 
-vi.setConfig({ testTimeout: 30_000, hookTimeout: 30_000 }); // frameworks start slowly on a busy machine
+vi.setConfig({ testTimeout: 90_000, hookTimeout: 90_000 }); // frameworks start slowly on a busy machine
 
 /** Waits until `check` throws no more. */
 export const eventually = (check: () => void): Promise<void> => vi.waitFor(check, { timeout: 10_000 });

@@ -7,15 +7,17 @@ import asyncio
 import contextlib
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from diem.links.client import BaseClient, Event
+from diem.links.edge_connection import STALL_TIMEOUT_S
 from tests.e2e.contract.mode import ModeUnderTest
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NOT_READING = 4.0
-"""Seconds of writing to a client that does not read, which is given up after 10."""
+"""Seconds of writing to a client that does not read."""
 
 
 async def test_subscribed_says_the_retained_version_and_each_later_update_follows(mode: ModeUnderTest) -> None:
@@ -158,10 +160,14 @@ async def test_a_client_that_does_not_read_holds_nobody_up_and_ends_at_the_lates
                 break
         await told(other, latest)
         behind = dict(latest)
-        while behind:
-            message = await slow.receive()
-            if message["version"] == behind.get(message["endpoint"]):
-                del behind[message["endpoint"]]
+        try:
+            while behind:
+                message = await slow.receive()
+                if message["version"] == behind.get(message["endpoint"]):
+                    del behind[message["endpoint"]]
+        except ConnectionClosed:
+            # A busy machine wrote for longer than servers wait for a client that does not read.
+            assert loop.time() - began > STALL_TIMEOUT_S
 
 
 async def test_clients_come_back_after_their_edge_was_killed_and_learn_what_they_missed(mode: ModeUnderTest) -> None:

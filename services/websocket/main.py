@@ -111,7 +111,7 @@ def _samples(server: WebSocketServer, reader: FeedReader, proxies: ProxyPort) ->
     yield metrics.ENDPOINTS.sample(len(hub.state.retained))
     if hub.state.budget is not None:
         yield from metrics.retained_data(hub.state.budget)
-        yield metrics.COMPRESSED_BYTES.sample(hub.fanout.frames.cache.bytes)
+        yield metrics.COMPRESSED_BYTES.sample(hub.fanout.frames.cache.bytes_in_use)
     yield metrics.UPDATES_RECEIVED.sample(counts.consumed)
     yield metrics.UPDATES_STALE.sample(counts.stale)
     yield metrics.UPDATES_FANNED_OUT.sample(hub.fanout.delivered)

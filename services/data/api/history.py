@@ -1,7 +1,6 @@
 """``/v1/history``: the retained versions of an endpoint and how they differ (docs/protocol.md section 6)."""
 
 import asyncio
-from collections import OrderedDict
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +12,7 @@ from diem.protocol import endpoints
 from diem.protocol.update import GONE, iso
 from services.data.api import cost
 from services.data.api.requests import has_etag
+from services.data.byte_lru import ByteLru
 from services.data.errors import UnknownEndpoint
 from services.data.store import Store, StoredVersion
 
@@ -41,8 +41,7 @@ class HistoryApi:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._descriptions: OrderedDict[str, VersionList] = OrderedDict()
-        self._bytes = 0
+        self._descriptions: ByteLru[str, VersionList] = ByteLru(MAX_BYTES, lambda made: len(made.body))
         self._describing: dict[tuple[str, int, int], asyncio.Task[VersionList]] = {}
         self._turn = asyncio.Semaphore(1)
 
@@ -57,9 +56,7 @@ class HistoryApi:
         if has_etag(request.headers.get("if-none-match"), _etag(head.version, count)):
             return Response(status_code=304, headers=_headers(head.version, count))
         found = self._descriptions.get(endpoint)
-        if found is not None and (found.newest, found.versions) == (head.version, count):
-            self._descriptions.move_to_end(endpoint)
-        else:
+        if found is None or (found.newest, found.versions) != (head.version, count):
             found = await self._described(request, endpoint, head.version, count)
         return Response(found.body, headers=_headers(found.newest, found.versions), media_type="application/json")
 
@@ -85,16 +82,8 @@ class HistoryApi:
                 await asyncio.to_thread(_body, endpoint, retained) if size > LARGE_BYTES else _body(endpoint, retained)
             )
         made = VersionList(retained[0].version, len(retained), body)
-        self._cache(endpoint, made)
+        self._descriptions.put(endpoint, made)
         return made
-
-    def _cache(self, endpoint: str, made: VersionList) -> None:
-        before = self._descriptions.pop(endpoint, None)
-        self._bytes += len(made.body) - (len(before.body) if before is not None else 0)
-        self._descriptions[endpoint] = made
-        while self._bytes > MAX_BYTES:
-            _, oldest = self._descriptions.popitem(last=False)
-            self._bytes -= len(oldest.body)
 
 
 def _body(endpoint: str, retained: list[StoredVersion]) -> bytes:

@@ -1,11 +1,11 @@
 """Bodies of the answers to reads: the same for all readers of a version, so they are made once."""
 
-from collections import OrderedDict
 from functools import lru_cache
 from typing import Final
 
 from services.data import datasets
 from services.data.api.requests import choose
+from services.data.byte_lru import ByteLru
 from services.data.datasets.form import body as json_body
 from services.data.store import StoredVersion
 
@@ -65,9 +65,7 @@ class RenderedVersions:
     """Rendered versions by endpoint, version and format, at most :data:`MAX_BYTES` of them."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._entries: OrderedDict[tuple[str, int, str], Rendered] = OrderedDict()
+        self._entries: ByteLru[tuple[str, int, str], Rendered] = ByteLru(max_bytes, _size)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -75,28 +73,19 @@ class RenderedVersions:
     @property
     def bytes(self) -> int:
         """Bytes in use."""
-        return self._bytes
+        return self._entries.bytes
 
     def get(self, endpoint: str, version: int, media_type: str, *, current: bool, now: float) -> Rendered | None:
         """Return a version; None if it is not here, or is an old one that was rendered more than 30 s ago."""
         key = (endpoint, version, media_type)
-        found = self._entries.get(key)
+        found = self._entries.peek(key)
         if found is None or not (current or now - found.rendered_at < OLD_S):
             return None
-        self._entries.move_to_end(key)
-        return found
+        return self._entries.get(key)
 
     def put(self, endpoint: str, rendered: Rendered) -> Rendered:
         """Keep a version, and return it."""
-        key = (endpoint, rendered.version, rendered.media_type)
-        before = self._entries.pop(key, None)
-        if before is not None:
-            self._bytes -= _size(before)
-        self._entries[key] = rendered
-        self._bytes += _size(rendered)
-        while self._bytes > self._max_bytes:
-            _, evicted = self._entries.popitem(last=False)
-            self._bytes -= _size(evicted)
+        self._entries.put((endpoint, rendered.version, rendered.media_type), rendered)
         return rendered
 
 

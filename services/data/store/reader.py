@@ -1,11 +1,11 @@
 """Read committed data, through a bounded cache: current datasets and retained versions."""
 
-from collections import OrderedDict
 from typing import Any, Final
 
 from sqlalchemy import CompoundSelect, Row, Select, bindparam, desc, func, select, union_all
 
 from diem.process.clock import Clock
+from services.data.byte_lru import ByteLru
 from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint, VersionNotKept
 from services.data.limits import HistoryLimits
 from services.data.store.database import ERRORS, Database
@@ -15,46 +15,17 @@ from services.data.store.tables import ENDPOINTS, HISTORY
 from services.data.store.write_plan import WritePlan
 
 
-class Cache:
+class Cache(ByteLru[str, StoredVersion]):
     """Datasets by endpoint; evicts the least recently used beyond ``max_bytes`` of content."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._items: OrderedDict[str, StoredVersion] = OrderedDict()
+        super().__init__(max_bytes, lambda stored: len(stored.content))
 
-    def __contains__(self, endpoint: str) -> bool:
-        return endpoint in self._items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def get(self, endpoint: str) -> StoredVersion | None:
-        """Return the cached dataset of an endpoint; None if there is none."""
-        found = self._items.get(endpoint)
-        if found is not None:
-            self._items.move_to_end(endpoint)
-        return found
-
-    def put(self, endpoint: str, stored: StoredVersion) -> None:
+    def put(self, key: str, value: StoredVersion) -> None:
         """Cache a dataset, unless the same version or a later one is cached."""
-        before = self._items.get(endpoint)
-        if before is not None:
-            if before.version >= stored.version:
-                return
-            self._bytes -= len(before.content)
-        self._items[endpoint] = stored
-        self._items.move_to_end(endpoint)
-        self._bytes += len(stored.content)
-        while self._bytes > self._max_bytes:
-            _, evicted = self._items.popitem(last=False)
-            self._bytes -= len(evicted.content)
-
-    def drop(self, endpoint: str) -> None:
-        """Remove an endpoint."""
-        dropped = self._items.pop(endpoint, None)
-        if dropped is not None:
-            self._bytes -= len(dropped.content)
+        before = self.peek(key)
+        if before is None or before.version < value.version:
+            super().put(key, value)
 
 
 _READ: Final = select(*(ENDPOINTS.c[name] for name in StoredVersion._fields))

@@ -140,7 +140,7 @@ async def test_cached_descriptions_are_bounded(rest: Rest, monkeypatch: pytest.M
         scope = {"type": "http", "path": f"/v1/history/{name}", "headers": []}
         await api.versions(Request(scope))
     assert 1 <= len(api._descriptions) < 6
-    assert api._bytes == sum(len(each.body) for each in api._descriptions.values()) <= 400
+    assert api._descriptions.bytes == sum(len(each.body) for each in api._descriptions.values()) <= 400
 
 
 def problem(answer: httpx.Response) -> tuple[int, str]:

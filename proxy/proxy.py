@@ -149,7 +149,7 @@ def samples(proxy: Proxy) -> Iterable[Sample]:
         yield metrics.ENDPOINTS.sample(len(relay.retained))
         if relay.budget is not None:
             yield from metrics.retained_data(relay.budget)
-            yield metrics.COMPRESSED_BYTES.sample(fanout.frames.cache.bytes)
+            yield metrics.COMPRESSED_BYTES.sample(fanout.frames.cache.bytes_in_use)
         yield metrics.UPDATES_RECEIVED.sample(relay.counts.consumed)
         yield metrics.UPDATES_STALE.sample(relay.counts.stale)
         yield metrics.UPDATES_FANNED_OUT.sample(fanout.delivered)

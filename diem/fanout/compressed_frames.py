@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from diem.fanout.data_budget import DataBudget
 from diem.protocol.update import MAX_BYTES
 
 MAX_COMPRESSED_BYTES: Final = 16 * 1024 * 1024
@@ -20,31 +21,29 @@ class CompressedFrames:
     """
 
     def __init__(self, compress: Callable[[bytes, bytes], bytes], max_bytes: int = MAX_COMPRESSED_BYTES) -> None:
-        self.bytes = 0
-        """Bytes of the frames, and of the updates that they were made of."""
         self._compress = compress
-        self._max_bytes = max_bytes
+        self._budget = DataBudget(max_bytes)
         self._frames: dict[bytes, tuple[bytes, bytes]] = {}
 
     def __len__(self) -> int:
         return len(self._frames)
 
+    @property
+    def bytes_in_use(self) -> int:
+        """Bytes of the frames, and of the updates that they were made of."""
+        return self._budget.bytes
+
     def get(self, endpoint: bytes, update: bytes) -> bytes:
         """Return the frame of an ``update`` of ``endpoint``."""
         if len(update) <= MAX_BYTES:
             return self._compress(endpoint, update)
-        frames = self._frames
-        known = frames.get(endpoint)
-        if known is not None:
-            # Retained updates are the objects that were published: equal ones need not be compared.
-            if known[0] is update:
-                return known[1]
-            del frames[endpoint]
-            self.bytes -= len(known[0]) + len(known[1])
+        known = self._frames.get(endpoint)
+        # Retained updates are the objects that were published: equal ones need not be compared.
+        if known is not None and known[0] is update:
+            return known[1]
         frame = self._compress(endpoint, update)
-        frames[endpoint] = update, frame
-        self.bytes += len(update) + len(frame)
-        while self.bytes > self._max_bytes:
-            oldest, forgotten = frames.pop(next(iter(frames)))
-            self.bytes -= len(oldest) + len(forgotten)
+        self._frames[endpoint] = update, frame
+        self._budget.retain(endpoint, len(update) + len(frame))
+        for forgotten in self._budget.evict():
+            del self._frames[forgotten]
         return frame

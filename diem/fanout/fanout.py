@@ -435,8 +435,8 @@ class Fanout:
         others: dict[Session, dict[bytes, bytes]] = {}
         """Session -> endpoint -> frame with data."""
         for endpoint, update in updates.items():
-            for variant in (Variant.WITH_DATA, Variant.COMPRESSED):
-                if receivers := self.registry.by_variant(endpoint)[variant]:
+            for variant, receivers in zip(Variant, self.registry.by_variant(endpoint), strict=True):
+                if receivers and variant != Variant.WITHOUT_DATA:
                     frame = self.frames.get(endpoint, update, variant)
                     for session in receivers:
                         others.setdefault(session, {})[endpoint] = frame

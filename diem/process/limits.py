@@ -155,32 +155,34 @@ class MessageAllowance:
 
     def take_data(self, now: float, size: int) -> bool:
         """Count ``size`` bytes of data in a reply, and return True; beyond the limit return False."""
-        if self._data is None:
-            self._data = TokenBucket(REPLY_DATA_RATE_PER_S, REPLY_DATA_BURST)
-        return self._data.take(now, size)
+        return self._data_bucket().take(now, size)
 
     def admit_frame(self, now: float) -> bool:
         """Count a ping, pong or fragment; return False beyond the limit. Allocates nothing before the first."""
-        if self._frames is None:
-            self._frames = TokenBucket(FRAME_RATE_PER_S, FRAME_BURST)
-        return self._frames.take(now)
+        return self._frame_bucket().take(now)
 
     def drain_to(self, other: "MessageAllowance") -> None:
         """Leave no more than ``other``, of the same limits, has left."""
         self.messages.drain_to(other.messages.full_at)
         if other.frames_full_at:
-            if self._frames is None:
-                self._frames = TokenBucket(FRAME_RATE_PER_S, FRAME_BURST)
-            self._frames.drain_to(other.frames_full_at)
+            self._frame_bucket().drain_to(other.frames_full_at)
         if other.data_full_at:
-            if self._data is None:
-                self._data = TokenBucket(REPLY_DATA_RATE_PER_S, REPLY_DATA_BURST)
-            self._data.drain_to(other.data_full_at)
+            self._data_bucket().drain_to(other.data_full_at)
 
     def charge_names(self, now: float, names: int) -> None:
         """Charge an admitted message for the names in it."""
         if names >= NAMES_PER_MESSAGE:
             self.messages.charge(now, names // NAMES_PER_MESSAGE)
+
+    def _frame_bucket(self) -> TokenBucket:
+        if self._frames is None:
+            self._frames = TokenBucket(FRAME_RATE_PER_S, FRAME_BURST)
+        return self._frames
+
+    def _data_bucket(self) -> TokenBucket:
+        if self._data is None:
+            self._data = TokenBucket(REPLY_DATA_RATE_PER_S, REPLY_DATA_BURST)
+        return self._data
 
 
 class AdmissionResult(Enum):

@@ -7,7 +7,7 @@ A frame begins with a stored block that holds the update up to its data, so that
 import zlib
 from typing import Final
 
-from diem.protocol.frames import text_frame
+from diem.protocol.frames import COMPRESSED_TEXT, text_frame
 from diem.protocol.update import AFTER_NAME, DATA_FIELD, HEAD
 
 MIN_DATA_BYTES: Final = 256
@@ -16,8 +16,6 @@ WINDOW_BITS: Final = 12
 """Data of 4 KiB gains nothing by a larger window, which takes memory at the receiver."""
 _LEVEL: Final = 1
 """A third of the time of the default level, for 5 % more bytes of market data."""
-_COMPRESSED_TEXT: Final = 0xC1
-"""First byte of a whole text frame with RSV1 (RFC 7692 section 6)."""
 _FLUSH_MARK_BYTES: Final = 4
 """End of each flush, which the receiver adds (section 7.2.1)."""
 
@@ -33,7 +31,4 @@ def deflated_frame(endpoint: bytes, update: bytes) -> bytes:
     # A block of type 0 that is not the last (RFC 1951 section 3.2.4).
     length = len(head).to_bytes(2, "little") + (len(head) ^ 0xFFFF).to_bytes(2, "little")
     payload = b"\x00%b%b%b" % (length, head, tail)
-    if len(payload) >= len(update):
-        return text_frame(update)
-    plain = text_frame(payload)
-    return bytes((_COMPRESSED_TEXT,)) + plain[1:]
+    return text_frame(update) if len(payload) >= len(update) else text_frame(payload, COMPRESSED_TEXT)

@@ -11,8 +11,8 @@ MAX_PAYLOAD: Final = 1 << 20
 MAX_HEADER_BYTES: Final = 10
 _TEXT: Final = 0x81
 """First byte of a whole text frame."""
-_RSV1: Final = 0x40
-"""Bit of the first byte of a compressed frame (RFC 7692 section 6): only updates with data are compressed."""
+COMPRESSED_TEXT: Final = _TEXT | 0x40
+"""The same with RSV1, of a compressed frame (RFC 7692 section 6): only updates with data are compressed."""
 _CONTROL: Final = frozenset({0x88, 0x89, 0x8A})
 START: Final = 2 + len(HEAD)
 """Length of the prefix by which :data:`SHORT` finds update frames."""
@@ -164,14 +164,14 @@ def _other(data: bytes, at: int, body: int, after: int) -> Piece:
     raise BadFrame(f"a frame that begins with {first:#04x}")
 
 
-def text_frame(payload: bytes) -> bytes:
-    """Return ``payload`` as one unmasked text frame."""
+def text_frame(payload: bytes, first: int = _TEXT) -> bytes:
+    """Return ``payload`` as one unmasked text frame; ``first`` is :data:`COMPRESSED_TEXT` where it is compressed."""
     length = len(payload)
     if length < 126:
-        return bytes((_TEXT, length)) + payload
+        return bytes((first, length)) + payload
     if length < 1 << 16:
-        return bytes((_TEXT, 126)) + length.to_bytes(2, "big") + payload
-    return bytes((_TEXT, 127)) + length.to_bytes(8, "big") + payload
+        return bytes((first, 126)) + length.to_bytes(2, "big") + payload
+    return bytes((first, 127)) + length.to_bytes(8, "big") + payload
 
 
 def payload_offset(frame: bytes) -> int:
@@ -189,7 +189,7 @@ def frame_without_data(endpoint: bytes, frame: bytes) -> bytes:
 
 def frame_has_data(frame: bytes) -> bool:
     """Return whether a whole frame is an update that carries data, compressed or not."""
-    if frame[0] & _RSV1:
+    if frame[0] == COMPRESSED_TEXT:
         return True
     name = payload_offset(frame) + len(HEAD)
     return frame.startswith(HEAD, name - len(HEAD)) and frame.startswith(

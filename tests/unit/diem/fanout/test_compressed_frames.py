@@ -22,7 +22,7 @@ def test_an_update_is_compressed_once() -> None:
     compressor = Compressor()
     frames = CompressedFrames(compressor.compress)
     assert frames.get(b"/a", UPDATE) is frames.get(b"/a", UPDATE)
-    assert (compressor.calls, len(frames), frames.bytes) == (1, 1, len(UPDATE) + 10)
+    assert (compressor.calls, len(frames), frames.bytes_in_use) == (1, 1, len(UPDATE) + 10)
 
 
 def test_a_later_update_replaces_an_earlier_one() -> None:
@@ -31,7 +31,7 @@ def test_a_later_update_replaces_an_earlier_one() -> None:
     later = b"y" + UPDATE
     frames.get(b"/a", UPDATE)
     assert frames.get(b"/a", later) == later[:10]
-    assert (compressor.calls, len(frames), frames.bytes) == (2, 1, len(later) + 10)
+    assert (compressor.calls, len(frames), frames.bytes_in_use) == (2, 1, len(later) + 10)
 
 
 def test_what_was_not_updated_for_longest_is_forgotten() -> None:
@@ -39,7 +39,7 @@ def test_what_was_not_updated_for_longest_is_forgotten() -> None:
     frames = CompressedFrames(compressor.compress, max_bytes=2 * (len(UPDATE) + 10))
     for endpoint in (b"/a", b"/b", b"/c"):
         frames.get(endpoint, UPDATE)
-    assert (len(frames), frames.bytes) == (2, 2 * (len(UPDATE) + 10))
+    assert (len(frames), frames.bytes_in_use) == (2, 2 * (len(UPDATE) + 10))
     frames.get(b"/b", UPDATE)
     assert compressor.calls == 3
     frames.get(b"/a", UPDATE)
@@ -49,4 +49,4 @@ def test_what_was_not_updated_for_longest_is_forgotten() -> None:
 def test_short_updates_are_not_kept() -> None:
     frames = CompressedFrames(Compressor().compress)
     frames.get(b"/a", UPDATE[:MAX_BYTES])
-    assert (len(frames), frames.bytes) == (0, 0)
+    assert (len(frames), frames.bytes_in_use) == (0, 0)

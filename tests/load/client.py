@@ -91,7 +91,7 @@ class LoadClient(Subscriber):
     def opened(self, link: Link) -> None:
         """The handshake was accepted."""
         self.link = link
-        self.record(Kind.OPEN, time=link.opened)
+        self.opened_link(link)
 
     def welcomed(self) -> None:
         """Subscribe to all wanted endpoints after the server's first frame."""
@@ -131,7 +131,7 @@ class LoadClient(Subscriber):
 
     async def _connect(self) -> None:
         server = replace(self._server, path=self.named(self._server.path))
-        link = self._dialed = Link(self, server, tokens=self.tokens)
+        link = self._dialed = Link(self, server, tokens=self.tokens, compression=self.offers_compression)
         await link.dial(self.address, CONNECT_SECONDS)
 
     def _subscribe(self, endpoints: set[bytes]) -> None:

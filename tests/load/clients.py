@@ -10,6 +10,7 @@ ends with its input.
 import asyncio
 import gc
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -61,6 +62,8 @@ class Plan(BaseModel, frozen=True):
     """Mean time between two endpoint swaps of one client; 0 = never."""
     data: float = 0.0
     """Share of the clients that ask for the data of updates."""
+    compression: float = 0.0
+    """Share of the clients that offer compression: as large a one of those who ask for data as of the others."""
     filtered: bool = False
     """The clients are sent everything (all-to-all)."""
     start_seconds: float = 2.0
@@ -85,9 +88,11 @@ class ClientPool:
         self.interests = Interests(plan.endpoints, plan.communities, plan.seed)
         servers = [Server(*server) for server in plan.servers]
         self.clients = [self._client(number, servers, http) for number in range(plan.clients)]
+        numbers: Counter[bool] = Counter()
         for number, client in enumerate(self.clients):
-            # Spread evenly: with a half of them, every second one.
-            client.asks_data = int((number + 1) * plan.data) > int(number * plan.data)
+            client.asks_data = _chosen(number, plan.data)
+            client.offers_compression = _chosen(numbers[client.asks_data], plan.compression)
+            numbers[client.asks_data] += 1
         if self.credentials is not None:
             locator.tokens = self.credentials.source("locator")
             for client in self.clients:
@@ -159,6 +164,8 @@ class ClientPool:
             "locates_failed": self.locator.failed,
             "moves": sum(client.moves for client in self.clients if isinstance(client, PartitionedLoadClient)),
             "with_data": sum(client.with_data for client in self.clients),
+            "compressed": sum(client.compressed for client in self.clients)
+            + sum(link.deflate.frames for link in links if link.deflate is not None),
             "without_data": sum(client.without_data for client in self.clients),
             "unexpected": len(unexpected),
             "unexpected_first": unexpected[:3],
@@ -168,6 +175,11 @@ class ClientPool:
             "not_refreshed": sum(not client.refreshed for client in self.clients) if self.credentials else 0,
             "cpu": round(process_time(), 3),
         }
+
+
+def _chosen(number: int, share: float) -> bool:
+    """Return whether a number belongs to a share of all, spread evenly: with a half of them, every second one."""
+    return int((number + 1) * share) > int(number * share)
 
 
 async def serve() -> None:

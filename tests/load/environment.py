@@ -102,6 +102,7 @@ def _plan(scenario: Scenario, system: System, names: list[str], key: str) -> Pla
         communities=scenario.communities,
         probes=scenario.probes,
         data=scenario.data,
+        compression=scenario.compression,
         churn_seconds=scenario.churn_seconds,
         filtered=scenario.mode == "all-to-all",
         seed=scenario.seed,

@@ -34,6 +34,9 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
     if scenario.data:
         carried = figures["clients"]["with_data"]
         goals.append(Goal("updates that carried the data that was asked for", "", 1, carried, at_least=True))
+        compressed = figures["clients"]["compressed"]
+        name = "updates that came compressed to clients that offer it"
+        goals.append(Goal(name, "", int(scenario.compresses), compressed, at_least=scenario.compresses))
     if scenario.retained_data_bytes is not None:
         lost, evicted = figures["clients"]["without_data"], sum(figures["evicted"].values())
         goals.append(Goal("updates without the data that was asked for", "", 1, lost, at_least=True))

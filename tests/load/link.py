@@ -12,6 +12,7 @@ import orjson
 
 from diem.links.client.tokens import AUTH_ID, NoToken, TokenSource
 from tests.load import wire
+from tests.load.deflate import OFFER, Deflate
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,9 @@ class LinkOwner(Protocol):
     def message(self, message: dict[str, Any], time: float) -> None:
         """Any other message."""
 
+    def violated(self, reason: str) -> None:
+        """The server sent what no server may send; the connection is aborted."""
+
     def lost(self, link: "Link", code: int, reason: str) -> None:
         """The connection is gone."""
 
@@ -45,10 +49,19 @@ class LinkOwner(Protocol):
 class Link(asyncio.Protocol):
     """One connection of a client: forwards frames in the order of the wire, and answers pings and closes.
 
-    ``tokens`` are presented in the handshake, and whenever there is a new one.
+    ``tokens`` are presented in the handshake, and whenever there is a new one. With ``compression`` it is offered, and
+    requests are compressed, too, where the server accepts it.
     """
 
-    def __init__(self, owner: LinkOwner, server: Server, number: int = 0, *, tokens: TokenSource | None = None) -> None:
+    def __init__(
+        self,
+        owner: LinkOwner,
+        server: Server,
+        number: int = 0,
+        *,
+        tokens: TokenSource | None = None,
+        compression: bool = False,
+    ) -> None:
         self.number = number
         """Number of the connection of its client; always 0 for clients with one at a time."""
         self.opened = 0.0
@@ -60,6 +73,9 @@ class Link(asyncio.Protocol):
         self.offers_data = False
         """Whether the server takes requests for the data of updates."""
         self.updates = 0
+        self.deflate: Deflate | None = None
+        """The compression that was agreed."""
+        self._offer = OFFER if compression else ""
         self._owner = owner
         self._server = server
         self._requests = 0
@@ -78,7 +94,7 @@ class Link(asyncio.Protocol):
                 if self._tokens is not None:
                     self._presented = await self._tokens.ready()
                 host, port, path = self._server.host, self._server.port, self._server.path
-                self._handshake = wire.Handshake(host, port, path, self._presented)
+                self._handshake = wire.Handshake(host, port, path, self._presented, self._offer)
                 await asyncio.get_running_loop().create_connection(
                     lambda: self, self._server.host, self._server.port, local_addr=(address, 0)
                 )
@@ -88,7 +104,7 @@ class Link(asyncio.Protocol):
     def request(self, kind: str, endpoints: list[str] | dict[str, int | None], **more: Any) -> None:
         """Send a request; ``more`` are further members of the message."""
         self._requests += 1
-        self._write(wire.frame(orjson.dumps({"type": kind, "id": self._requests, "endpoints": endpoints, **more})))
+        self._send({"type": kind, "id": self._requests, "endpoints": endpoints, **more})
 
     def close(self) -> None:
         """Close with a close frame."""
@@ -118,10 +134,17 @@ class Link(asyncio.Protocol):
         self._owner.lost(self, self._code, self._reason)
 
     def data_received(self, data: bytes) -> None:
-        if self._handshake is None:
-            self._frames(data)
-        else:
+        if self._handshake is not None:
             self._shaking_hands(self._handshake, data)
+            return
+        try:
+            self._frames(data)
+        except wire.WireError as error:
+            self._violated(error)
+
+    def _violated(self, error: wire.WireError) -> None:
+        self._owner.violated(str(error))
+        self.abort()
 
     def _shaking_hands(self, handshake: wire.Handshake, data: bytes) -> None:
         self._tail += data
@@ -131,20 +154,30 @@ class Link(asyncio.Protocol):
             self._reason = str(error)
             self.abort()
             return
-        if rest is not None:
-            self._handshake, self._tail = None, b""
-            self.opened = self.last_received = monotonic()
-            self._owner.opened(self)
-            if rest:
-                self._frames(rest)
+        if rest is None:
+            return
+        if handshake.extension:
+            try:
+                self.deflate = Deflate(handshake.extension)
+            except wire.WireError as error:
+                self._violated(error)
+                return
+        self._handshake, self._tail = None, b""
+        self.opened = self.last_received = monotonic()
+        self._owner.opened(self)
+        if rest:
+            self.data_received(rest)
 
     def _frames(self, data: bytes) -> None:
         time = self.last_received = monotonic()
         if self._tail:
             data = self._tail + data
+        incomplete = b""
+        if self.deflate is not None:
+            data, incomplete = self.deflate.plain(data)
         end, updates, specials = wire.walk(data)
         self.updates += updates
-        self._tail = data[end:]
+        self._tail = incomplete or data[end:]
         if not specials:
             self._owner.updates(data, 0, end, time)
             return
@@ -179,8 +212,14 @@ class Link(asyncio.Protocol):
         """Present every new token."""
         while True:
             self._presented = await tokens.replaced(self._presented)
-            message = {"type": "auth", "id": AUTH_ID, "token": self._presented}
-            self._write(wire.frame(orjson.dumps(message)))
+            self._send({"type": "auth", "id": AUTH_ID, "token": self._presented})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        payload = orjson.dumps(message)
+        if self.deflate is None:
+            self._write(wire.frame(payload))
+        else:
+            self._write(wire.frame(self.deflate.compress(payload), wire.COMPRESSED_TEXT))
 
     def _write(self, data: bytes) -> None:
         if self._transport and not self._transport.is_closing():

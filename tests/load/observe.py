@@ -26,7 +26,16 @@ CONNECT_SECONDS, CONNECTS_PER_SECOND = 30.0, 50
 """Time until all clients are connected: so long, and more the more there are."""
 FIGURES = (
     *("connected", "links", "raw", "events", "refused", "fetches", "locates", "locates_failed", "moves"),
-    *("with_data", "without_data", "unexpected", "unexpected_first", "tokens", "refreshed", "not_refreshed"),
+    *(
+        "with_data",
+        "without_data",
+        "compressed",
+        "unexpected",
+        "unexpected_first",
+        "tokens",
+        "refreshed",
+        "not_refreshed",
+    ),
 )
 QUIET_SECONDS = 1.0
 """Observation after convergence, for messages that must not come."""

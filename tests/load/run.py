@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--churn-seconds", type=float, help="mean time between two endpoint swaps of a client; 0: none")
     add("--probes", type=int, help="clients that fetch what they are told of")
     add("--data", type=float, help="share of the clients that ask for the data of updates")
+    add("--compression", type=float, help="share of the clients that offer compression")
     add("--seed", type=int, help="of everything that is random")
     add("--controls", action="store_true", help="try the negative controls on the recorded history")
     add("--t-conv", type=float, help="seconds within which all have converged after a change")

@@ -35,6 +35,8 @@ class Scenario:
     probes: int = 2
     data: float = 0.5
     """Share of the clients that ask for the data of updates, every second probe among them."""
+    compression: float = 0.5
+    """Share of the clients that offer compression, of those who ask for data as of the others."""
     points: int = POINTS
     """Length of the datasets."""
     retained_data_bytes: int | None = None
@@ -77,6 +79,11 @@ class Scenario:
     def partitioned(self) -> bool:
         """Whether servers divide the endpoints."""
         return self.mode in PARTITIONED
+
+    @property
+    def compresses(self) -> bool:
+        """Whether servers or proxies compress updates for some clients: not what proxies hand on as it is."""
+        return bool(self.data and self.compression) and self.proxy != "passthrough"
 
     @property
     def bounds(self) -> Bounds:

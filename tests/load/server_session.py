@@ -109,7 +109,7 @@ class ServerSession:
     def opened(self, link: Link) -> None:
         """The handshake was accepted."""
         self.link = link
-        self._client.record(Kind.OPEN, time=link.opened, link=link.number)
+        self._client.opened_link(link)
 
     def welcomed(self) -> None:
         """Subscribe to the endpoints of this server."""
@@ -135,6 +135,10 @@ class ServerSession:
         self._client.record_message(message, time, link)
         if message["type"] == "subscribed":
             self._owner.answered(self, message)
+
+    def violated(self, reason: str) -> None:
+        """Record that the server sent what no server may send."""
+        self._client.violated(reason)
 
     def lost(self, link: Link, code: int, reason: str) -> None:
         """Reconnect after a lost or failed connection, unless the client has no endpoints here."""
@@ -164,7 +168,10 @@ class ServerSession:
                 self.over = True
                 return
         server = server_at(self._client.named(self.url))
-        link = self._dialed = Link(self, server, self._number(), tokens=self._client.tokens)
+        client = self._client
+        link = self._dialed = Link(
+            self, server, self._number(), tokens=client.tokens, compression=client.offers_compression
+        )
         await link.dial(self._client.address, CONNECT_SECONDS)
 
     def _check_liveness(self, now: float) -> None:

@@ -49,6 +49,10 @@ class Subscriber(ABC):
         """Number of failed attempts to connect."""
         self.asks_data = False
         """Whether it asks servers for the data of updates."""
+        self.offers_compression = False
+        """Whether it offers compression to servers, as browsers do."""
+        self.compressed = 0
+        """Number of compressed frames on ended connections."""
         self.with_data = 0
         """Number of updates with data on the wire of a client that asks for it."""
         self.without_data = 0
@@ -219,11 +223,21 @@ class Subscriber(ABC):
         more = {"data": True} if self.asks_data and link.offers_data else {}
         link.request("subscribe", known, **more)
 
+    def opened_link(self, link: Link) -> None:
+        """Record that a handshake was accepted."""
+        self.record(Kind.OPEN, code=int(link.deflate is not None), time=link.opened, link=link.number)
+
+    def violated(self, reason: str) -> None:
+        """A server sent what no server may send."""
+        self.unexpected.append(reason)
+
     def ended(self, link: Link, code: int, now: float) -> None:
         """Record the end of a connection that was open."""
         self.record(Kind.RAW, code=link.updates, time=now, link=link.number)
         self.record(Kind.CLOSE, code=code, time=now, link=link.number)
         self.raw += link.updates
+        if link.deflate is not None:
+            self.compressed += link.deflate.frames
 
     def _status(self, message: dict[str, Any], time: float, link: Link) -> None:
         live, names = message["live"], message.get("endpoints")

@@ -79,10 +79,14 @@ def put_with_data(system: System, endpoint: str, stamp: int, *, named: int = 0) 
     return version
 
 
-async def test_client_that_asks_for_data_holds_it_and_the_oracle_finds_that_of_another_version(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", [False, True], ids=["as it is", "compressed"])
+async def test_client_that_asks_for_data_holds_it_and_the_oracle_finds_that_of_another_version(
+    tmp_path: Path, *, compression: bool
+) -> None:
     async with small_system(tmp_path) as system:
         client = client_of(system, "/a")
         client.asks_data = True
+        client.offers_compression = compression
         plain = client_of(system, "/a")
         for one in (client, plain):
             one.start(0)
@@ -98,6 +102,8 @@ async def test_client_that_asks_for_data_holds_it_and_the_oracle_finds_that_of_a
         for one in (client, plain):
             one.leave()
         await until(lambda: "close" in kinds(client))
+        assert (client.compressed == client.with_data) is compression
+        assert [event.code for event in events(client, Kind.OPEN)] == [int(compression)]
         held = [(event.version, event.code) for event in events(client, Kind.HELD)]
         assert held[0] == (first, 7)
         assert held[-1] == (renamed, UNKNOWN)
@@ -118,6 +124,23 @@ async def test_data_that_was_not_asked_for_is_unexpected(tmp_path: Path) -> None
         put_with_data(system, "/a", 7)
         await until(lambda: client.announced)
         assert client.unexpected[0].startswith("data that was not asked for")
+        client.leave()
+
+
+async def test_compressed_data_that_was_not_asked_for_and_damaged_frames_are_unexpected(tmp_path: Path) -> None:
+    async with small_system(tmp_path) as system:
+        client = client_of(system, "/a")
+        client.asks_data = client.offers_compression = True
+        client.start(0)
+        await until(lambda: "subscribed" in kinds(client))
+        client.asks_data = False
+        put_with_data(system, "/a", 7)
+        await until(lambda: client.announced)
+        assert client.unexpected[0].startswith("data that was not asked for")
+        assert client.link
+        client.link.data_received(b"\xc1\x02\xff\xff")
+        assert client.unexpected[1].startswith("compressed frame: ")
+        await until(lambda: "close" in kinds(client))
         client.leave()
 
 

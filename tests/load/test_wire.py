@@ -10,20 +10,12 @@ from websockets.typing import Subprotocol
 from diem.protocol.messages import SUBPROTOCOL
 from diem.protocol.update import DATA_FIELD, encode
 from tests.load import wire
+from tests.load.wire import server_frame
 
 UPDATE = encode("/a/b", 1_700_000_000_001, 0)
 DATASET = b'{"endpoint":"/x","version":1700000000009,"unit":"\\"endpoint\\":\\"/y\\",\\"version\\":1","points":[]}'
 WITH_DATA = encode("/a/b", 1_700_000_000_001, 0, data=DATASET)
 STATUS = b'{"type":"status","live":true,"since":"2026-01-01T00:00:00Z"}'
-
-
-def server_frame(payload: bytes, opcode: Opcode = Opcode.TEXT) -> bytes:
-    size = len(payload)
-    if size < 126:
-        head = bytes([size])
-    else:
-        head = b"\x7e" + size.to_bytes(2, "big") if size < 65536 else b"\x7f" + size.to_bytes(8, "big")
-    return bytes([0x80 | opcode]) + head + payload
 
 
 def test_walk_counts_updates_and_hands_out_everything_else_in_its_place() -> None:

@@ -1,6 +1,7 @@
 """The WebSocket protocol of a load client, without I/O: handshake, masked frames, a fast parser of incoming frames.
 
-Servers do not fragment and do not compress here; what else comes than whole frames is a :class:`WireError`.
+Servers do not fragment, and compressed frames are decompressed before (``deflate``); anything but whole frames is a
+:class:`WireError`.
 
 A dataset within an update has the fields of the update, too. The patterns begin with the first bytes of an update,
 which cannot be within a dataset: quotes in its texts are escaped, and it has no object of this form.
@@ -18,6 +19,8 @@ from diem.protocol.update import HEAD, TIME_BYTES
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TEXT, CLOSE, PING, PONG = 0x1, 0x8, 0x9, 0xA
+COMPRESSED_TEXT = 0x40 | TEXT
+"""With RSV1, by which permessage-deflate marks a compressed message (RFC 7692 section 6)."""
 _TEXT_BYTE = 0x80 | TEXT
 _SHORTEST_UPDATE = 11
 _TYPE_AT = 10
@@ -108,7 +111,7 @@ def updates(data: bytes, start: int, end: int, pattern: re.Pattern[bytes]) -> It
 
 
 def frame(payload: bytes, opcode: int = TEXT) -> bytes:
-    """Return a client's frame of at most 64 KiB, masked (RFC 6455 section 5.3)."""
+    """Return a client's frame of at most 64 KiB, masked (RFC 6455 section 5.3); ``opcode`` may have a reserved bit."""
     size = len(payload)
     head = bytes((0x80 | opcode, 0x80 | size)) if size < 126 else bytes((0x80 | opcode, 0xFE, size >> 8, size & 0xFF))
     mask = os.urandom(4)
@@ -117,18 +120,32 @@ def frame(payload: bytes, opcode: int = TEXT) -> bytes:
     return head + mask + masked.to_bytes(size, "big")
 
 
-class Handshake:
-    """The opening handshake of one connection, with a token if there is one."""
+def server_frame(payload: bytes, opcode: int = TEXT) -> bytes:
+    """Return a server's frame, which is not masked."""
+    size = len(payload)
+    if size < 126:
+        return bytes((0x80 | opcode, size)) + payload
+    if size < 1 << 16:
+        return bytes((0x80 | opcode, 126)) + size.to_bytes(2, "big") + payload
+    return bytes((0x80 | opcode, 127)) + size.to_bytes(8, "big") + payload
 
-    def __init__(self, host: str, port: int, path: str, bearer: str = "") -> None:
+
+class Handshake:
+    """The opening handshake of one connection, with a token and an offer of an extension, if there are any."""
+
+    def __init__(self, host: str, port: int, path: str, bearer: str = "", offer: str = "") -> None:
         key = base64.b64encode(os.urandom(16))
         protocols = f"{SUBPROTOCOL}, bearer.{bearer}" if bearer else SUBPROTOCOL
+        extensions = f"Sec-WebSocket-Extensions: {offer}\r\n" if offer else ""
+        self._offer = offer
         self._accept = base64.b64encode(hashlib.sha1(key + _GUID).digest())  # noqa: S324 - RFC 6455 section 4.2.2
         self.request = (
             f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key.decode()}\r\nSec-WebSocket-Version: 13\r\n"
-            f"Sec-WebSocket-Protocol: {protocols}\r\n\r\n"
+            f"Sec-WebSocket-Protocol: {protocols}\r\n{extensions}\r\n"
         ).encode()
+        self.extension = ""
+        """The server's answer to the offer; empty if it was declined, or there was none."""
 
     def answer(self, data: bytes) -> bytes | None:
         """Return the bytes after the server's response; None while it is incomplete.
@@ -147,4 +164,7 @@ class Handshake:
             raise WireError("wrong Sec-WebSocket-Accept")
         if headers.get(b"sec-websocket-protocol") != SUBPROTOCOL.encode():
             raise WireError("wrong subprotocol")
+        self.extension = headers.get(b"sec-websocket-extensions", b"").decode("latin-1")
+        if self.extension and not self._offer:
+            raise WireError("an extension that was not offered")
         return rest

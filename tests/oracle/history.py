@@ -16,6 +16,7 @@ class Kind(StrEnum):
     """Kinds of events of a client."""
 
     OPEN = "open"
+    """``code`` is 1 where compression was agreed."""
     CLOSE = "close"
     """``code`` is the close code; :data:`LEFT` if the client left for good."""
     SUBSCRIBE = "subscribe"

@@ -139,11 +139,31 @@ def foreign_data(history: History, random: Random) -> History:
     return _with_other_data(history, random, lambda other, event: other.endpoint != event.endpoint)
 
 
-def _with_other_data(history: History, random: Random, fits: Callable[[Accepted, Event], bool]) -> History:
-    """Exchange the data of one version that a client holds for that of the latest accepted change that ``fits``."""
+def stale_compressed_data(history: History, random: Random) -> History:
+    """As :func:`stale_data`, on a connection with compression."""
+    return _with_other_data(
+        history,
+        random,
+        lambda other, event: other.endpoint == event.endpoint and other.version < event.version,
+        compressed=True,
+    )
+
+
+def foreign_compressed_data(history: History, random: Random) -> History:
+    """As :func:`foreign_data`, on a connection with compression."""
+    return _with_other_data(history, random, lambda other, event: other.endpoint != event.endpoint, compressed=True)
+
+
+def _with_other_data(
+    history: History, random: Random, fits: Callable[[Accepted, Event], bool], *, compressed: bool = False
+) -> History:
+    """Exchange the data of one version that a client holds for that of the latest accepted change that ``fits``.
+
+    With ``compressed`` only of versions that came on connections where compression was agreed.
+    """
 
     def change(events: list[Event]) -> list[Event] | None:
-        places = [index for index, event in enumerate(events) if event.kind == Kind.HELD and event.code > 0]
+        places = [index for index, agreed in _held(events) if events[index].code > 0 and (agreed or not compressed)]
         for place in random.sample(places, len(places)):
             others = [other for other in history.accepted if other.stamp and fits(other, events[place])]
             if others:
@@ -154,6 +174,16 @@ def _with_other_data(history: History, random: Random, fits: Callable[[Accepted,
     return _change_one(history, random, change)
 
 
+def _held(events: list[Event]) -> Iterator[tuple[int, bool]]:
+    """Return the places where data is held, and whether its connection has compression."""
+    agreed: dict[int, bool] = {}
+    for index, event in enumerate(events):
+        if event.kind == Kind.OPEN:
+            agreed[event.link] = event.code == 1
+        elif event.kind == Kind.HELD:
+            yield index, agreed.get(event.link, False)
+
+
 CONTROLS: dict[str, Callable[[History, Random], History]] = {
     "drop-last": drop_last,
     "replay-old": replay_old,
@@ -161,6 +191,8 @@ CONTROLS: dict[str, Callable[[History, Random], History]] = {
     "stall": stall,
     "stale-data": stale_data,
     "foreign-data": foreign_data,
+    "stale-compressed-data": stale_compressed_data,
+    "foreign-compressed-data": foreign_compressed_data,
 }
 """Every negative control of docs/reliability.md section 4.3."""
 
@@ -171,6 +203,8 @@ EXPECTED: dict[str, set[str]] = {
     "stall": {"Behind"},
     "stale-data": {"WrongData"},
     "foreign-data": {"WrongData"},
+    "stale-compressed-data": {"WrongData"},
+    "foreign-compressed-data": {"WrongData"},
 }
 """Classes of violations that the oracle must report for a control."""
 

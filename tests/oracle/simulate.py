@@ -18,6 +18,7 @@ class Client:
 
     wants: list[str]
     with_data: bool
+    compressed: bool
     events: list[Event] = field(default_factory=list)
     known: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     subscribed: dict[str, float] = field(default_factory=dict)
@@ -41,7 +42,10 @@ class Simulation:
         self.names = [f"/e/{number}" for number in range(endpoints)]
         self.accepted: list[Accepted] = []
         self._clients = [
-            Client(random.sample(self.names, subscriptions), with_data=bool(number % 2)) for number in range(clients)
+            Client(
+                random.sample(self.names, subscriptions), with_data=bool(number % 2), compressed=bool(number // 2 % 2)
+            )
+            for number in range(clients)
         ]
         self._latest: dict[str, int] = defaultdict(int)
         self._stamps: dict[str, int] = {}
@@ -101,7 +105,7 @@ class Simulation:
     def _connect(self, client: Client, now: float) -> None:
         client.away_until = None
         client.silent_until = 0.0
-        client.log(now, Kind.OPEN)
+        client.log(now, Kind.OPEN, code=int(client.compressed))
         for name in client.wants:
             self._subscribe(client, now, name)
 

@@ -11,11 +11,12 @@ from diem.links.keepalive import TimerWheel
 from diem.process.clock import Clock
 from diem.protocol import endpoints, messages
 from diem.protocol.codes import ErrorCode
-from diem.protocol.frames import frame_without_data, frames_of, read_update, text_frame
+from diem.protocol.frames import frame_has_data, frame_without_data, frames_of, read_update, text_frame
 from diem.protocol.update import DATA_FIELD
 from proxy.pending import (
     MAX_PENDING,
     CallLater,
+    PendingReplays,
     PendingSubscribe,
     PendingSubscribes,
     PendingUnsubscribes,
@@ -201,6 +202,7 @@ class PassthroughClient:
         self._open: dict[str, Upstream] = {}
         """Server -> open connection."""
         self._unsubscribes = PendingUnsubscribes()
+        self._replays = PendingReplays()
         self._withheld: dict[str, list[str]] = {}
         """Endpoint that the client may no longer see -> those withheld with it until servers have confirmed."""
         self._closing_unused = False
@@ -242,8 +244,7 @@ class PassthroughClient:
         self._subscribes.reject(self._client, ended, messages.FORBIDDEN)
         trace_unsubscribed(self._session, ended)
         self._withheld.update(dict.fromkeys(ended, ended))
-        for upstream in self._open.values():
-            upstream.inspect(inspected=True)
+        self._inspect(self._open)
         self._apply(self.relocator.unsubscribe(ended))
         self._unsubscribes.add(ended, lambda: self._release(ended))
         return ended
@@ -301,9 +302,14 @@ class PassthroughClient:
             if self._withheld.get(name) is ended:
                 del self._withheld[name]
         if not self._withheld:
-            for upstream in self._open.values():
-                upstream.inspect(inspected=False)
+            self._inspect(self._open)
         self._close_unused_later()
+
+    def _inspect(self, urls: Iterable[str]) -> None:
+        """Have every update of these servers inspected if some may have to be changed."""
+        for url in urls:
+            if url in self._open:
+                self._open[url].inspect(inspected=bool(self._withheld) or self._replays.due(url))
 
     # Listener of its links
 
@@ -314,8 +320,10 @@ class PassthroughClient:
             self.block(blocked=True)
         self._apply(self.relocator.opened(link.url))
 
-    def updates(self, url: str, data: bytes, frames: int) -> None:  # noqa: ARG002 - the server makes no difference
+    def updates(self, url: str, data: bytes, frames: int) -> None:
         """Forward updates: in one write, or frame by frame to be conflated while the client is blocked."""
+        if self._replays.due(url):
+            data = self._within_allowance(url, data)
         if self._withheld:
             self._send_without_withheld(data)
             return
@@ -326,6 +334,20 @@ class PassthroughClient:
             self._session.send_many(frames_of(data))
         else:
             self._session.send(data)
+
+    def _within_allowance(self, url: str, data: bytes) -> bytes:
+        """Count the data of retained updates; return them without it beyond what the client may be sent in replies."""
+        admit, frames = self._session.admit_data, []
+        for frame in frames_of(data):
+            endpoint, version, _ = read_update(frame)
+            counts = self._replays.arrived(url, endpoint, version) and frame_has_data(frame)
+            if not counts or admit is None or admit(len(frame)):
+                frames.append(frame)
+            else:
+                self._proxy.stats.replies_without_data += 1
+                frames.append(frame_without_data(endpoint, frame))
+        self._inspect([url])
+        return b"".join(frames)
 
     def _metered(self, data: bytes) -> bytes:
         """Count the updates with data, of which each has the field once; without it when the quota is used up."""
@@ -347,15 +369,20 @@ class PassthroughClient:
                 registered, actions = self.relocator.subscribed(url, message)
                 # Answers to the proxy's own requests have no waiting endpoints.
                 self._subscribes.resolve(registered)
+                self._replays.answered(url, message)
+                self._inspect([url])
                 self._apply(actions)
             case messages.UnsubscribedReply():
-                self._unsubscribes.confirmed(url, message.id)
+                self._replays.ended(url, self._unsubscribes.confirmed(url, message.id))
+                self._inspect([url])
             case messages.ResyncMessage():
                 for name in message.endpoints:
                     if name in self.wanted:
                         self._proxy.stats.offered += 1
                         self._session.send(text_frame(messages.resync([name])))
             case _:
+                if isinstance(message, messages.ErrorReply):
+                    self._replays.refused(url, message.id)
                 self._apply(self.relocator.handle(url, message))
 
     def lost(self, url: str) -> None:
@@ -363,6 +390,7 @@ class PassthroughClient:
         self._open.pop(url, None)
         self._apply(self.relocator.lost(url))
         self._close_unused_later()
+        self._replays.lost(url)
         self._unsubscribes.lost(url)
 
     # Relocation
@@ -375,6 +403,8 @@ class PassthroughClient:
                     # The version from the client's subscribe: an update that it was sent since is a harmless repeat.
                     known = {name: self.wanted.get(name) or None for name in names}
                     self._open[url].send_text(messages.subscribe(request_id, known, data=self._data))
+                    if self._data:
+                        self._replays.requested(url, request_id, known)
                 case SendUnsubscribe(url, request_id, names):
                     self._open[url].send_text(messages.unsubscribe(request_id, names))
                     self._unsubscribes.sent(url, request_id, names)
@@ -410,6 +440,7 @@ class PassthroughClient:
         for url in self.links.keys() - needed:
             self._open.pop(url, None)
             self._proxy.disconnect(self.links.pop(url))
+            self._replays.lost(url)
             self._unsubscribes.lost(url)
 
 

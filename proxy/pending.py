@@ -1,6 +1,7 @@
 """Requests of clients that wait for servers: subscribes by name, and unsubscribes to be confirmed.
 
-Also the messages that a proxy sends by itself: partial ``status``, and the refusal of a whole request.
+Also the retained updates that follow the answers, and the messages that a proxy sends by itself: partial ``status``,
+and the refusal of a whole request.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -233,13 +234,14 @@ class PendingUnsubscribes:
         if not pending.unconfirmed:
             confirm()
 
-    def confirmed(self, url: str, request_id: int) -> None:
-        """Apply a server's confirmation."""
-        self._sent.pop((url, request_id), None)
+    def confirmed(self, url: str, request_id: int) -> Collection[str]:
+        """Apply a server's confirmation, and return the endpoints of the request."""
+        names = self._sent.pop((url, request_id), frozenset())
         for pending in self._waiting.pop((url, request_id), ()):
             pending.unconfirmed.discard((url, request_id))
             if not pending.unconfirmed:
                 pending.confirm()
+        return names
 
     def lost(self, url: str) -> None:
         """Count all requests to a server as confirmed: nothing more comes from there."""
@@ -250,6 +252,67 @@ class PendingUnsubscribes:
         """Drop all requests unconfirmed: the client is gone."""
         self._sent.clear()
         self._waiting.clear()
+
+
+class PendingReplays:
+    """The retained updates that follow the answers of servers to one client's requests for data.
+
+    Their data counts to what the client may be sent with replies. There are at most as many as the client has
+    subscriptions at its servers, with those whose end is not confirmed: then a server drops what it has held back.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], Mapping[str, int | None]] = {}
+        """(Server, request id) -> endpoints with the versions in the request, of unanswered requests."""
+        self._due: dict[str, dict[bytes, int]] = {}
+        """Server -> endpoints with the versions that it has stated, and whose retained update has not come yet."""
+
+    def due(self, url: str) -> bool:
+        """Return whether retained updates are due from a server."""
+        return url in self._due
+
+    def requested(self, url: str, request_id: int, known: Mapping[str, int | None]) -> None:
+        """Note a request for data that is sent to a server."""
+        self._known[url, request_id] = known
+
+    def answered(self, url: str, reply: messages.SubscribedReply) -> None:
+        """Expect the retained updates that follow a server's answer: of versions greater than the known ones."""
+        known = self._known.pop((url, reply.id), None)
+        if known is None:
+            return
+        due = {name: version for name, version in reply.versions.items() if version and version > (known[name] or 0)}
+        if due:
+            self._due.setdefault(url, {}).update((name.encode(), version) for name, version in due.items())
+
+    def refused(self, url: str, request_id: int) -> None:
+        """Forget a request that was answered with an error."""
+        self._known.pop((url, request_id), None)
+
+    def arrived(self, url: str, endpoint: bytes, version: int) -> bool:
+        """Return whether an update is a retained one that was due, or a later one in its place; it is due no more."""
+        stated = self._due.get(url, {}).get(endpoint)
+        if stated is None or version < stated:
+            return False
+        self._ended(url, endpoint)
+        return True
+
+    def ended(self, url: str, names: Iterable[str]) -> None:
+        """Expect nothing for endpoints of which a server has confirmed the end."""
+        for endpoint in [name.encode(errors="replace") for name in names]:
+            if endpoint in self._due.get(url, ()):
+                self._ended(url, endpoint)
+
+    def lost(self, url: str) -> None:
+        """Expect nothing of a server whose link is gone."""
+        self._due.pop(url, None)
+        for key in [key for key in self._known if key[0] == url]:
+            del self._known[key]
+
+    def _ended(self, url: str, endpoint: bytes) -> None:
+        due = self._due[url]
+        del due[endpoint]
+        if not due:
+            del self._due[url]
 
 
 def send_status(client: EdgeConnection, names: Sequence[str], clock: Clock, *, live: bool) -> None:

@@ -268,8 +268,6 @@ class Fanout:
         self.delivered = 0
         """Fresh updates delivered to at least one session."""
         self.frames = UpdateFrames(framed=framed)
-        self.replies_without_data = 0
-        """Retained updates that were sent without their data, because the client has had as much as it may."""
         self.update_counter: UpdateCounter | None = None
         """Counts updates by endpoint; None unless traffic is recorded."""
         self._everyone = everyone
@@ -308,7 +306,7 @@ class Fanout:
             if session.admit_data is None or session.admit_data(len(update)):
                 session.meter.reads += 1
             else:
-                self.replies_without_data += 1
+                self.stats.replies_without_data += 1
                 variant = Variant.WITHOUT_DATA
         return self.frames.get(endpoint, update, variant)
 

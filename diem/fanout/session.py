@@ -16,6 +16,8 @@ class DeliveryStats:
     conflated: int = 0
     dropped: int = 0
     held: int = 0
+    replies_without_data: int = 0
+    """Retained updates that were sent without their data, because the client has had as much as it may."""
 
     @property
     def sent(self) -> int:

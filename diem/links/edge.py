@@ -392,7 +392,7 @@ class Edge:
         yield from self.auth.samples(len(self.connections))
         yield metrics.DELIVERIES.sample(self.fanout.stats.sent)
         yield metrics.DELIVERIES_CONFLATED.sample(self.fanout.stats.conflated)
-        yield metrics.REPLIES_WITHOUT_DATA.sample(self.fanout.replies_without_data)
+        yield metrics.REPLIES_WITHOUT_DATA.sample(self.fanout.stats.replies_without_data)
         for kind, count in self.received.items():
             yield metrics.MESSAGES.sample(count, kind)
         for error, count in self.errors.items():

@@ -372,3 +372,69 @@ def test_data_is_counted_and_dropped_where_the_quota_is_used_up(harness: Harness
     meter.exhausted = True
     harness.client.updates(harness.urls[A], chunk, 3)
     assert (harness.written, meter.reads) == ([b"".join(text_frame(encode(A, START + n, START)) for n in range(3))], 2)
+
+
+def data_of(name: str, number: int) -> bytes:
+    return text_frame(encode(name, START + number, START, data=b'{"points":[%b]}' % (b"1," * 100)))
+
+
+def plain(name: str, number: int) -> bytes:
+    return text_frame(encode(name, START + number, START))
+
+
+def test_retained_updates_in_passthrough_have_no_data_beyond_what_the_client_may_be_sent(harness: Harness) -> None:
+    sizes: list[int] = []
+
+    def admit(size: int) -> bool:
+        sizes.append(size)
+        return len(sizes) == 1
+
+    harness.session.admit_data = admit
+    harness.proxy.subscribe(harness.edge, Subscribe(7, {A: 0, A2: START}, data=True))
+    upstream = harness.open(A)
+    harness.receive(A, messages.subscribed(1, {A: START + 1, A2: START + 1}, {}))
+    assert upstream.inspected, "a plain update would be handed on unseen"
+    harness.written.clear()
+    harness.client.updates(harness.urls[A], data_of(A, 1) + data_of(A2, 1), 2)
+    assert harness.written.pop() == data_of(A, 1) + plain(A2, 1)
+    assert (sizes, harness.stats.replies_without_data) == ([len(data_of(A, 1)), len(data_of(A2, 1))], 1)
+    assert not upstream.inspected
+    for number in (2, 3):
+        harness.client.updates(harness.urls[A], data_of(A, number) + data_of(A2, number), 2)
+        assert harness.written.pop() == data_of(A, number) + data_of(A2, number), "later updates are no replies"
+    assert (len(sizes), harness.stats.replies_without_data) == (2, 1)
+
+
+def test_every_reply_counts_however_requests_follow_one_another(harness: Harness) -> None:
+    harness.session.admit_data = lambda _: False
+    for known in (0, START + 9, 0):
+        # Unsubscribed meanwhile: the retained update is on its way all the same.
+        harness.proxy.subscribe(harness.edge, Subscribe(7, {A: known}, data=True))
+        if not harness.links[harness.urls[A]].upstream:
+            harness.open(A)
+        harness.unsubscribe(8, A)
+    for request in (1, 3, 5):
+        harness.receive(A, messages.subscribed(request, {A: START}, {}))
+        harness.client.updates(harness.urls[A], data_of(A, 0), 1)
+    assert harness.stats.replies_without_data == 2
+    assert b"".join(harness.written).count(b'"data"') == 1, "the one that was not newer than the known version"
+
+
+def test_retained_update_that_does_not_come_is_not_waited_for(harness: Harness) -> None:
+    harness.session.admit_data = lambda _: False
+    harness.proxy.subscribe(harness.edge, Subscribe(7, {A: 0, A2: START}, data=True))
+    upstream = harness.open(A)
+    harness.receive(A, messages.subscribed(1, {A: START, A2: START}, {}))
+    assert upstream.inspected, "that of A is due"
+    harness.client.updates(harness.urls[A], plain(A2, 1) + data_of(A, -1), 2)
+    assert upstream.inspected, "of an older version, from before"
+    harness.unsubscribe(8, A)
+    harness.receive(A, messages.unsubscribed(2, [A]))
+    assert not upstream.inspected
+    harness.proxy.subscribe(harness.edge, Subscribe(9, {A: 0}, data=True))
+    harness.receive(A, messages.subscribed(3, {A: START}, {}))
+    harness.lose(A)
+    assert not harness.open(A).inspected
+    harness.client.updates(harness.urls[A], data_of(A, 0), 1)
+    assert harness.written[-1] == data_of(A, 0)
+    assert harness.stats.replies_without_data == 0

@@ -499,4 +499,4 @@ async def test_retained_updates_beyond_what_a_client_may_be_sent_have_no_data(mo
             assert ["data" in await client.receive() for _ in range(3)] == [True, False, False]
             server.put("/dam/c")
             assert "data" in await client.receive()
-            assert server.hub.fanout.replies_without_data == 2
+            assert server.hub.fanout.stats.replies_without_data == 2

@@ -7,10 +7,15 @@ what :func:`parse` does not understand is left to the library, which decides wha
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, NamedTuple, Protocol
 
 MAX_HEAD_BYTES: Final = 16 * 1024
+REMEMBERED: Final = 512
+"""Request heads whose parsed form is remembered: those of a herd, and of one client again and again, are the same."""
+MAX_REMEMBERED_BYTES: Final = 1024
+"""Longest of them: with their parsed forms they take at most 2 MiB."""
 _FIELD: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[ \t!-~]*\r\n"
 _HEAD: Final = re.compile(rb"(GET|HEAD) (/[!-~]*) HTTP/1\.1\r\n((?:" + _FIELD + rb")+)\r\n")
 _UNUSUAL: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
@@ -52,6 +57,10 @@ def parse(data: bytes) -> RequestHead | None:
 
     Stricter than RFC 9112: ASCII only, no field twice, HTTP/1.1.
     """
+    return _remembered(data) if len(data) <= MAX_REMEMBERED_BYTES else _parse(data)
+
+
+def _parse(data: bytes) -> RequestHead | None:
     found = _HEAD.fullmatch(data) if len(data) <= MAX_HEAD_BYTES else None
     if found is None:
         return None
@@ -67,6 +76,9 @@ def parse(data: bytes) -> RequestHead | None:
     if fields.get(b"connection", _KEEP_ALIVE).lower() != _KEEP_ALIVE:
         return None
     return RequestHead("GET" if method == b"GET" else "HEAD", target, fields)
+
+
+_remembered: Final = lru_cache(REMEMBERED)(_parse)
 
 
 def lines(fields: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -5,7 +5,7 @@ from typing import Final
 
 import structlog
 
-from diem.process.listeners import Network, is_loopback, parse_address
+from diem.process.listeners import Network, canonical_address, is_loopback, parse_address
 
 MAX_HOPS: Final = 32
 """Entries of X-Forwarded-For that are read; no real chain of proxies is longer."""
@@ -59,8 +59,7 @@ class ClientAddresses:
     def resolve(self, peer: str, x_forwarded_for: str | None, *, relayed: bool) -> str:
         """Return the address of a client (see :func:`client_address`)."""
         if x_forwarded_for is None and not relayed:
-            parsed = parse_address(peer)
-            return peer if parsed is None else str(parsed)
+            return canonical_address(peer)
         address = client_address(peer, x_forwarded_for, self._trusted, relayed=relayed)
         if address == UNKNOWN or not self._trusts(peer):
             self._warn(peer)

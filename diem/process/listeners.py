@@ -73,6 +73,13 @@ def parse_address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 @lru_cache(CACHED_ADDRESSES)
+def canonical_address(address: str) -> str:
+    """Return the one text of an address that :func:`parse_address` reads; any other text as it is."""
+    parsed = parse_address(address)
+    return address if parsed is None else str(parsed)
+
+
+@lru_cache(CACHED_ADDRESSES)
 def is_loopback(address: str) -> bool:
     """Return whether an address, or the name ``localhost``, can be reached only from this machine."""
     if address.lower() == "localhost":

@@ -17,4 +17,9 @@ def add(request: Request, requests: float) -> None:
 
 def of(scope: Scope, sent: int) -> float:
     """Return the cost of an answer of ``sent`` bytes, beyond the one request counted at its arrival."""
-    return float(scope.get(_KEY, 0.0)) + max(0, sent - 1) // BYTES_PER_REQUEST
+    return float(scope.get(_KEY, 0.0)) + of_bytes(sent)
+
+
+def of_bytes(sent: int) -> int:
+    """Return the part of the cost that is due to the ``sent`` bytes."""
+    return max(0, sent - 1) // BYTES_PER_REQUEST

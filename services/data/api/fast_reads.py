@@ -13,6 +13,7 @@ from starlette.types import Message, Scope
 
 from diem.links.fast_path import FastAnswer, RequestHead, lines
 from diem.links.rest import RequestDecision
+from services.data.api import cost
 from services.data.api.guard import Guard
 from services.data.api.reads import DataReads, Found, Selected, answer
 from services.data.api.requests import PREFIX
@@ -49,20 +50,22 @@ class FastReads:
         found = None if selected is None else self._reads.in_memory(selected)
         if selected is None or found is None:
             return None
-        origin = fields.get(b"origin")
-        scope: Scope = {
-            "type": "http",
-            "method": head.method,
-            "path": PREFIX + selected.endpoint,
-            "query_string": query,
-            "client": (address, 0),
-            "headers": [] if origin is None else [(b"origin", origin)],
-        }
         # From here on the request is counted.
-        decision = self._guard.decide_keyless(scope)
-        if isinstance(decision.app, Response):
-            return self._refuse(scope, decision.app, decision)
-        return self._answer(scope, found, self._reads.caching(selected, has_key=False), decision)
+        origin = fields.get(b"origin")
+        decision = self._guard.decide_plain(address) if origin is None else None
+        if decision is None:
+            scope: Scope = {
+                "type": "http",
+                "method": head.method,
+                "path": PREFIX + selected.endpoint,
+                "query_string": query,
+                "client": (address, 0),
+                "headers": [] if origin is None else [(b"origin", origin)],
+            }
+            decision = self._guard.decide_keyless(scope)
+            if isinstance(decision.app, Response):
+                return self._refuse(head.method, decision.app, decision)
+        return self._answer(head.method, address, found, self._reads.caching(selected, has_key=False), decision)
 
     def _select(self, head: RequestHead, endpoint: str, query: bytes) -> Selected | None:
         named = _NAMED.fullmatch(query) if query else None
@@ -79,13 +82,13 @@ class FastReads:
         except DataError:
             return None
 
-    def _answer(self, scope: Scope, found: Found, caching: str, decision: RequestDecision) -> FastAnswer:
+    def _answer(self, method: str, address: str, found: Found, caching: str, decision: RequestDecision) -> FastAnswer:
         status, body = (304, b"") if found.rendered is None else (200, found.rendered.body)
         fields = _fields(found, caching, decision) if decision.fields else self._common_fields(found, caching, decision)
-        self._guard.requests[scope["method"], status] += 1
+        self._guard.requests[method, status] += 1
         if decision.pays:
-            self._guard.charge(scope, len(body))
-        return FastAnswer(status, fields, b"" if scope["method"] == "HEAD" else body)
+            self._guard.charge_address(address, cost.of_bytes(len(body)))
+        return FastAnswer(status, fields, b"" if method == "HEAD" else body)
 
     def _common_fields(self, found: Found, caching: str, decision: RequestDecision) -> bytes:
         """Return what :func:`_fields` does for a decision without fields of its own, which adds the same to all."""
@@ -102,10 +105,10 @@ class FastReads:
             made = self._unchanged[key] = _fields(found, caching, decision)
         return made
 
-    def _refuse(self, scope: Scope, refusal: Response, decision: RequestDecision) -> FastAnswer:
+    def _refuse(self, method: str, refusal: Response, decision: RequestDecision) -> FastAnswer:
         start: Message = {"status": refusal.status_code, "headers": refusal.raw_headers}
-        self._guard.complete(start, scope["method"], decision)
-        body = b"" if scope["method"] == "HEAD" else bytes(refusal.body)
+        self._guard.complete(start, method, decision)
+        body = b"" if method == "HEAD" else bytes(refusal.body)
         return FastAnswer(refusal.status_code, lines(start["headers"]), body)
 
 

@@ -136,6 +136,9 @@ class Guard(RestMiddleware):
         self._access = access
         self._anonymous = anonymous
         self._clock = clock
+        # Of any read of data: it does not depend on the endpoint.
+        scope: Scope = {"type": "http", "method": "GET", "path": f"{_OF_ENDPOINTS[0]}/", "headers": []}
+        self._plain = self._decision(scope, Headers(scope=scope), _Admission(self._slots, pays=True))
 
     def is_privileged(self, scope: Scope) -> bool:
         """Return whether a request has the write key of the file, or writes with one of the store."""
@@ -161,6 +164,15 @@ class Guard(RestMiddleware):
         headers = Headers(scope=scope)
         return self._decision(scope, headers, self._admit_keyless(scope, headers, _quota_request(scope)))
 
+    def decide_plain(self, address: str) -> RequestDecision | None:
+        """Decide as :meth:`decide_keyless` on a read of data without Origin; None, without any effect, if that must.
+
+        Where readers need neither key nor plan, the decision is the same for all requests within the rate.
+        """
+        if self._access.plans.anonymous is not None or not self._anonymous(address):
+            return None
+        return None if self._rate_limiter.take(address, self._clock.monotonic()) else self._plain
+
     def is_own_host(self, host: str) -> bool:
         """Return whether a Host field names this service."""
         return "*" in self._hosts or host_name(host) in self._hosts
@@ -179,9 +191,12 @@ class Guard(RestMiddleware):
 
     def charge(self, scope: Scope, sent_bytes: int) -> None:
         """Charge the client's address for what the answer costs beyond an ordinary one."""
-        more = cost.of(scope, sent_bytes)
-        if more:
-            self._rate_limiter.charge(client_address(scope), self._clock.monotonic(), more)
+        self.charge_address(client_address(scope), cost.of(scope, sent_bytes))
+
+    def charge_address(self, address: str, requests: float) -> None:
+        """Charge an address for so many requests more."""
+        if requests:
+            self._rate_limiter.charge(address, self._clock.monotonic(), requests)
 
     def _is_ours(self, hosts: Sequence[str]) -> bool:
         return len(hosts) == 1 and self.is_own_host(hosts[0])

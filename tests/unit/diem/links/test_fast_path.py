@@ -3,7 +3,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from diem.links.fast_path import FastAnswer, ServerFields, parse, render
+from diem.links.fast_path import MAX_REMEMBERED_BYTES, FastAnswer, ServerFields, parse, render
 
 HEAD = b"GET /v1/data/a?version=1 HTTP/1.1\r\nHost: x\r\nAccept:application/json \r\nX-Empty:\r\n\r\n"
 
@@ -16,6 +16,13 @@ def test_a_plain_request_is_parsed() -> None:
     head = parse(HEAD.replace(b"GET", b"HEAD").replace(b"X-Empty:", b"Connection: Keep-Alive"))
     assert head is not None
     assert head.method == "HEAD"
+
+
+def test_a_request_of_usual_length_is_parsed_once() -> None:
+    assert parse(bytes(bytearray(HEAD))) is parse(bytes(bytearray(HEAD)))
+    long = HEAD.replace(b"X-Empty:", b"X: " + b"a" * MAX_REMEMBERED_BYTES)
+    assert parse(long) == parse(bytes(bytearray(long)))
+    assert parse(long) is not parse(long)
 
 
 @pytest.mark.parametrize(

@@ -224,8 +224,8 @@ async def test_refusals_are_those_of_the_routes(rest: Rest, version: int) -> Non
         (429, {"plan": AccessPlan("anonymous", 2)}),
         (429, {"rate": RateLimit(0.1, 1)}),
     ):
-        requests = [Asked(target, ORIGIN, client=THERE) for target in ("/v1/data/a", named)] * 2
-        for public in (False, True):
+        for public, headers in product((False, True), (ORIGIN, {})):
+            requests = [Asked(target, headers, client=THERE) for target in ("/v1/data/a", named)] * 2
             answers = await both(rest, requests, public=public, **LISTED, **options)
             answer, fast = answers[-1]
             assert (answer.status, fast, answer.headers["cache-control"]) == (status, True, "no-store")

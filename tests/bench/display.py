@@ -28,6 +28,7 @@ from deploy import nginx
 from tests.bench import native
 from tests.bench.drain import Lost, pin
 from tests.bench.figures import Figure, Goal, figure
+from tests.bench.picture import Bar, Group, Row, draw
 from tests.bench.procfs import cost
 from tests.bench.published import Accepted, Refused, Writer
 from tests.bench.report import Report
@@ -44,14 +45,14 @@ BATCH: Final = 50
 SUBSCRIPTIONS: Final = 5
 SETTLE_S: Final = 0.05
 PROBE_EVERY_S: Final = 0.02
-OTHER_CONNECTIONS: Final = 64
-"""Of a worker of nginx: those to the Data Service, and of the first client."""
 START_S: Final = 20.0
 IDLE_ENDPOINT: Final = "/display/idle/0"
 INLINE: Final = 6144
 """Longest dataset in an update, in bytes: as the simulated market has it."""
 BROKER: Final = "kafka"
 """Its CPU is shown, but not in the sums: it is the same for all clients, and its compiler's threads are far more."""
+TITLE: Final = "What displayed data costs"
+COLUMNS: Final = ("CPU for each displayed update, us", "time until it is displayed; of a PUT, ms", "bytes of it")
 CPU_GOAL, CACHED_GOAL, TIME_GOAL, GETS_GOAL, PUT_GOAL = 1.8, 6.0, 1.5, 2.0, 3.0
 
 
@@ -77,12 +78,6 @@ class Size(NamedTuple):
 
 FULL: Final = Size(4, 2500, 50, 200, 1000, 5, 8, 2, 10.0, 10.0)
 QUICK: Final = Size(2, 1000, 100, 100, 200, 2, 20, 4, 4.0, 3.0)
-
-
-def fitting(size: Size, open_files: int) -> Size:
-    """Return a size for clients behind nginx, one worker of which may get them all: each takes two connections."""
-    free = nginx.connections(open_files) - size.processes * size.fetchers - OTHER_CONNECTIONS
-    return size._replace(clients=min(size.clients, free // 2 // size.processes))
 
 
 class Variant(NamedTuple):
@@ -336,8 +331,6 @@ async def measure(mode: str, size: Size, folder: Path, report: Report, *, compre
         Shape("one hot endpoint", 1, 1),
         Shape(f"{size.endpoints} endpoints", size.endpoints, size.endpoints // 5),
     )
-    if mode == "x":
-        size = fitting(size, nginx.open_files())
     report.step(f"{mode}: starting, and connecting {size.processes * size.clients} clients")
     async with contextlib.AsyncExitStack() as stack:
         # Processes inherit the core on which they are started.
@@ -510,10 +503,44 @@ def rows_of(rounds: Sequence[Mapping[str, Block]]) -> dict[str, dict[str, float]
     return {name: {what: round(value, 2) for what, value in row.items()} for name, row in rows.items()}
 
 
-async def run(
-    modes: Sequence[str], size: Size, report: Report, *, compressed: bool
-) -> tuple[dict[str, Any], list[Goal]]:
-    """Measure modes; return their figures and goals."""
+def groups_of(figures: Mapping[str, Any]) -> list[Group]:
+    """Return the picture of the figures of modes."""
+    groups = []
+    for mode, found in figures.items():
+        for shape, rows in ((name, each["medians"]) for name, each in found.items() if "endpoint" in name):
+            cpu = (rows[ALONE.name]["CPU, us"] + rows[AGAIN.name]["CPU, us"]) / 2
+            late = max(rows[ALONE.name]["notified p99, ms"], rows[AGAIN.name]["notified p99, ms"])
+            goals = {WITH_DATA.name: (CPU_GOAL * cpu, TIME_GOAL * late), FETCHED.name: (CACHED_GOAL * cpu, None)}
+            groups.append(
+                Group(
+                    f"{mode}, {found['clients']:,} clients, {shape}",
+                    [_row_of(name, row, *goals.get(name, (None, None))) for name, row in rows.items()],
+                )
+            )
+        times = found["put_ms"]
+        goal = PUT_GOAL * times["idle"]["p99"]
+        puts = {
+            state: _times_of(row["p50"], row["p99"], None if state == "idle" else goal) for state, row in times.items()
+        }
+        groups.append(
+            Group(f"{mode}: PUT of another writer", [Row(state, (None, bar, None)) for state, bar in puts.items()])
+        )
+    return groups
+
+
+def _row_of(name: str, row: Mapping[str, float], cpu_goal: float | None, time_goal: float | None) -> Row:
+    cpu = {what[2:]: us for what, us in row.items() if what.startswith("- ") and what != f"- {BROKER}"}
+    kind = "data" if row["data p99, ms"] else "notified"
+    times = _times_of(row[f"{kind} p50, ms"], row[f"{kind} p99, ms"], time_goal)
+    return Row(name, (Bar(cpu, cpu_goal), times, Bar({"bytes": row["bytes"]})))
+
+
+def _times_of(p50: float, p99: float, goal: float | None) -> Bar:
+    return Bar({"half within": p50, "99 % within": p99 - p50}, goal)
+
+
+async def run(modes: Sequence[str], size: Size, report: Report, written: Path, *, compressed: bool) -> list[Goal]:
+    """Measure modes; after each of them write the figures, and a picture beside them. Return the goals."""
     figures: dict[str, Any] = {}
     goals: list[Goal] = []
     for mode in modes:
@@ -546,15 +573,23 @@ async def run(
             report.rows(f"{mode}, {shape}", shown)
         report.rows(f"{mode}: PUT beside it, ms", figures[mode]["put_ms"])
         goals += goals_of(mode, measured)
-    return figures, goals
+        document = {
+            "compressed": compressed,
+            "size": size._asdict(),
+            "modes": figures,
+            "goals": [goal.as_json() for goal in goals],
+        }
+        written.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        written.with_suffix(".svg").write_text(draw(TITLE, COLUMNS, groups_of(figures)), encoding="utf-8")
+    return goals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, write build/bench/display.json and print the figures."""
+    """Measure, write build/bench/display.json and its picture, and print the figures."""
     options = parser(
         __spec__,
         __doc__,
-        report="build/bench/display[-MODE][-compressed].json",
+        report="build/bench/display[-MODE][-compressed].json and .svg",
         quick="2,000 clients, two short rounds",
     )
     options.add_argument("--mode", choices=MODES, help="one of them; default: all")
@@ -563,23 +598,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     modes = [arguments.mode] if arguments.mode else [*MODES]
     size = QUICK if os.environ.get("QUICK") else FULL
     BUILD.mkdir(parents=True, exist_ok=True)
+    parts = ["display", arguments.mode, "compressed" if arguments.compressed else None]
+    written = BUILD / f"{'-'.join(filter(None, parts))}.json"
     with Report(len(modes) * (4 + 2 * size.rounds)) as report:
         try:
-            figures, goals = asyncio.run(run(modes, size, report, compressed=arguments.compressed))
+            goals = asyncio.run(run(modes, size, report, written, compressed=arguments.compressed))
         except native.NoCompiler as error:
             print(error, file=sys.stderr)
             return 1
         report.goals(goals)
-    parts = ["display", arguments.mode, "compressed" if arguments.compressed else None]
-    written = BUILD / f"{'-'.join(filter(None, parts))}.json"
-    document = {
-        "compressed": arguments.compressed,
-        "size": size._asdict(),
-        "modes": figures,
-        "goals": [goal.as_json() for goal in goals],
-    }
-    written.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    print(f"written: {written}")
+    print(f"written: {written} and {written.with_suffix('.svg')}")
     return 0 if all(goal.reached for goal in goals) else 1
 
 

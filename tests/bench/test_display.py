@@ -10,19 +10,28 @@ import pytest
 
 from diem.protocol.update import encode
 from tests.bench import native
-from tests.bench.display import FULL, INLINE, QUICK, Shape, _own, fitting
+from tests.bench.display import INLINE, Shape, _own
 from tests.bench.published import dataset
 from tests.bench.viewers import viewing
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 ENDPOINT, VERSION = "/display/plain/1/0", 1_700_000_000_456
+COUNT = 60
+"""More clients than connect before they first look at what has arrived."""
 LONG = b'{"points":[' + b"1," * 1500 + b"1]}"
 
 
 def frame(payload: bytes) -> bytes:
     head = bytes((0x81, len(payload))) if len(payload) < 126 else b"\x81\x7e" + len(payload).to_bytes(2, "big")
     return head + payload
+
+
+def viewers_program(folder: Path) -> Path:
+    try:
+        return native.program("viewers", folder)
+    except native.NoCompiler as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("clients", [200, 2000])
@@ -36,25 +45,42 @@ def test_each_tick_changes_one_endpoint_of_every_client(clients: int) -> None:
     assert {*subscribers.values()} == {clients * 5 // 100}
 
 
-def test_clients_behind_nginx_fit_into_one_worker() -> None:
-    small = fitting(FULL, 20_000)
-    assert 9_000 < small.processes * small.clients < 10_000
-    assert 2 * small.processes * small.clients + small.processes * small.fetchers < 20_000
-    assert fitting(FULL, 65_536) == FULL
-    assert fitting(QUICK, 20_000) == QUICK
-
-
 def test_datasets_are_as_long_as_the_market_s_and_fit_into_an_update() -> None:
     lengths = [len(orjson.dumps(dataset(f"/display/plain/1000/{n}", random.Random(n)))) for n in range(1000)]
     assert 2_200 < min(lengths) < 2_600
     assert 4_200 < max(lengths) < 4_700 < INLINE
 
 
+async def test_clients_answer_pings_while_others_of_them_still_connect(tmp_path: Path) -> None:
+    answered = asyncio.Event()
+    connected = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connected
+        await reader.readuntil(b"\r\n\r\n")
+        connected += 1
+        is_first = connected == 1
+        if connected == COUNT:
+            await answered.wait()
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + (b"\x89\x00" if is_first else b""))
+        while data := await reader.read(100):
+            if is_first and data[0] == 0x8A:
+                answered.set()
+
+    port = free_port()
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await asyncio.start_server(serve, "127.0.0.1", port),
+        viewing(
+            viewers_program(tmp_path), port, "/ws", port, processes=1, each=COUNT, sampled=1, fetchers=1, core=None
+        ),
+    ):
+        assert connected == COUNT
+        assert answered.is_set()
+
+
 async def test_clients_count_and_time_what_arrives_in_any_pieces(tmp_path: Path) -> None:
-    try:
-        program = native.program("viewers", tmp_path)
-    except native.NoCompiler as error:
-        pytest.skip(str(error))
+    program = viewers_program(tmp_path)
     requests: list[bytes] = []
     connections: list[asyncio.StreamWriter] = []
 

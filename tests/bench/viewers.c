@@ -361,6 +361,8 @@ int main(int argc, char **argv) {
         clients[i].sampled = (long)i * sampled / count != (long)(i + 1) * sampled / count;
         struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)(uintptr_t)&clients[i]};
         epoll_ctl(poller, EPOLL_CTL_ADD, clients[i].fd, &event);
+        /* Thousands of handshakes take longer than servers wait for an answer to a ping. */
+        if (i % PER_ADDRESS == PER_ADDRESS - 1) sweep();
     }
     for (int i = 0; i < fetcher_count; i++) {
         fetchers[i].fd = -1;

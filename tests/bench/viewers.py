@@ -163,6 +163,7 @@ async def viewing(
         yield Viewers(running, each)
     finally:
         for process in running:
-            assert process.stdin is not None
-            process.stdin.close()
+            # The end of its input ends it only once all of its clients are connected.
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
             await process.wait()

@@ -85,6 +85,8 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
             f"{amount(hot['endpoints'], 'hot endpoint')}, which every server has: {', '.join(hot['names'])}{more}; "
             f"that adds {percent(hot['added_load'])} of load"
         )
+    if hot.get("all"):
+        yield "These are all endpoints with subscribers: mode x does the same without a plan"
     yield from _savings(report["saves_us_per_s"], report["costs"])
     yield _effect_in_mode(report)
 

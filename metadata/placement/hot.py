@@ -3,6 +3,8 @@
 Separate from its only caller, ``planner``, which alternates it with the search for the other endpoints.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,6 +17,8 @@ from metadata.placement.options import Problem
 
 BATCHES: Final = 8
 """Batches in which endpoints are added: an endpoint's savings depend on those that are already hot."""
+PREFIXES: Final = 8
+"""Prefixes tried of each order of the endpoints; each has half the length of the one before."""
 
 
 def mandatory(problem: Problem) -> Mask:
@@ -39,28 +43,82 @@ def mandatory(problem: Problem) -> Mask:
 def choose(
     problem: Problem, placement: Parts, leaves: int, move_cost: Floats | None = None, move_budget: float = np.inf
 ) -> Mask:
-    """Return the hot set for a ``placement``: greedily by saved connections per update, as long as an endpoint pays.
+    """Return the hot set for a ``placement`` with the least J (:meth:`Problem.cost`), of a portfolio.
+
+    The portfolio is: no more hot endpoints than in ``placement``, which stay so; those that are found greedily
+    (:func:`_extend`); and the best prefix of the endpoints by subscribers, extended greedily. A prefix finds groups
+    that most clients have as a whole, of which no single endpoint saves a connection; the longest one has every
+    endpoint with subscribers, like mode x.
+
+    All together add at most the options' budget of load, and the ``move_cost`` of new ones is at most ``move_budget``.
+    """
+    limits = _limits(problem, placement, move_cost, move_budget)
+
+    def cost(hot: Mask) -> float:
+        return problem.cost(np.where(hot, -1, placement).astype(np.int32), leaves)
+
+    none = placement < 0
+    portfolio = [none, _extend(problem, placement, leaves, none, limits)]
+    prefix = min(_prefixes(problem, none, limits), key=cost, default=none)
+    if cost(prefix) < cost(none):
+        portfolio.append(_extend(problem, placement, leaves, prefix, limits))
+    return min(portfolio, key=cost)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Budgets of new hot endpoints, and what each endpoint takes of them."""
+
+    added: Floats
+    """Added load of each endpoint, as a share of the whole load."""
+    room: float
+    move_cost: Floats
+    move_budget: float
+
+
+def _limits(problem: Problem, placement: Parts, move_cost: Floats | None, move_budget: float) -> _Limits:
+    instance, costs = problem.instance, problem.costs
+    extra = instance.expected * costs.update_us * (problem.max_servers - 1)
+    added = extra / max(float(loads(instance, costs).sum()), 1e-300)
+    room = problem.options.hot_budget - float(added[placement < 0].sum())
+    return _Limits(added, room, np.zeros(added.size) if move_cost is None else move_cost, move_budget)
+
+
+def _prefixes(problem: Problem, none: Mask, limits: _Limits) -> Iterator[Mask]:
+    """Yield prefixes of the endpoints by subscribers, and by subscribers per update, within the limits."""
+    instance = problem.instance
+    for value in (instance.subscribers, instance.subscribers / instance.expected):
+        order = np.argsort(-value, kind="stable")
+        order = order[(~none & (instance.subscribers > 0))[order]]
+        within = np.cumsum(limits.added[order]) <= limits.room
+        within &= np.cumsum(limits.move_cost[order]) <= limits.move_budget
+        most = int(within.sum())
+        for size in sorted({min(order.size >> halvings, most) for halvings in range(PREFIXES)} - {0}):
+            hot = none.copy()
+            hot[order[:size]] = True
+            yield hot
+
+
+def _extend(problem: Problem, placement: Parts, leaves: int, start: Mask, limits: _Limits) -> Mask:
+    """Return ``start`` with more hot endpoints: greedily by saved connections per update, while an endpoint pays.
 
     An endpoint pays if kappa D_e > a lambda_e (S - 1): making it hot saves D_e connections
     (:func:`fanout.removal_savings`), and S - 1 more servers consume it, where S is the largest planned number.
-    Endpoints that are hot in ``placement`` stay so. All together add at most the options' budget of load, and the
-    ``move_cost`` of new ones is at most ``move_budget``.
     """
     instance, costs, servers = problem.instance, problem.costs, problem.max_servers
     extra = instance.expected * costs.update_us * (servers - 1)
-    added = extra / max(float(loads(instance, costs).sum()), 1e-300)
     of_connection = costs.connection_us_per_s * 2.0**instance.shift / instance.seconds
-    move_cost = np.zeros(added.size) if move_cost is None else move_cost
-    base = hot = placement < 0
-    room = problem.options.hot_budget - float(added[hot].sum())
+    spread = server_of_endpoint(placement, leaves, servers)
+    none, hot = placement < 0, start
+    first = float(limits.added[start & ~none].sum())
     for batch in range(1, BATCHES + 1):
-        part = np.where(hot, -1, server_of_endpoint(placement, leaves, servers)).astype(np.int32)
-        saved = problem.backend.removal_savings(part, servers).astype(float)
+        saved = problem.backend.removal_savings(np.where(hot, -1, spread).astype(np.int32), servers).astype(float)
         order = np.argsort(-saved / instance.expected, kind="stable")
         order = order[(~hot & (saved * of_connection > extra))[order]]
-        new = hot & ~base
-        fits = np.cumsum(added[order]) <= room * batch / BATCHES - float(added[new].sum())
-        fits &= np.cumsum(move_cost[order]) <= move_budget - float(move_cost[new].sum())
+        new = hot & ~none
+        room = first + (limits.room - first) * batch / BATCHES
+        fits = np.cumsum(limits.added[order]) <= room - float(limits.added[new].sum())
+        fits &= np.cumsum(limits.move_cost[order]) <= limits.move_budget - float(limits.move_cost[new].sum())
         hot = hot.copy()
         hot[order[fits]] = True
     return hot

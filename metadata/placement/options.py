@@ -8,9 +8,19 @@ import numpy as np
 from metadata.costs import Costs
 from metadata.placement.backend import Backend
 from metadata.placement.baselines import lpt
-from metadata.placement.blocks import Floats, Mask
+from metadata.placement.blocks import Floats, Mask, Parts
 from metadata.placement.instance import Instance
-from metadata.placement.objective import View, added_load, loads, part_loads, server_of_leaf
+from metadata.placement.objective import (
+    View,
+    added_load,
+    connections,
+    fan_out,
+    loads,
+    part_loads,
+    server_of_endpoint,
+    server_of_leaf,
+    total_cost,
+)
 
 LEAF_WEIGHT: Final = 0.25
 """Weight of the fan-out over single leaves, which represents unplanned numbers of servers."""
@@ -69,6 +79,16 @@ class Problem:
     def added_load(self, hot: Mask) -> float:
         """Return the load that ``hot`` adds with the largest number of servers, as a share of the whole load."""
         return added_load(self.instance, self.costs, hot, self.max_servers)
+
+    def cost(self, placement: Parts, leaves: int) -> float:
+        """Return J (:func:`objective.total_cost`) of a placement: the mean over the planned numbers of servers."""
+        hot, planned = placement < 0, sorted(set(self.options.servers))
+        upstream = (
+            connections(self.instance, fan_out(self.backend, server_of_endpoint(placement, leaves, each), each))
+            for each in planned
+        )
+        costs = zip(upstream, planned, strict=True)
+        return sum(total_cost(self.instance, self.costs, each, hot, servers) for each, servers in costs) / len(planned)
 
 
 def search_views(load: Floats, leaves: int, options: PlanOptions) -> list[View]:

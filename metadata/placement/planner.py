@@ -13,7 +13,7 @@ from metadata.placement.baselines import Infeasible, lpt
 from metadata.placement.blocks import Floats, Mask, Parts
 from metadata.placement.instance import Instance
 from metadata.placement.multilevel import Search, search_placement
-from metadata.placement.objective import balance, migration_cost, overload, part_loads, server_of_endpoint
+from metadata.placement.objective import View, balance, migration_cost, overload, part_loads, server_of_endpoint
 from metadata.placement.options import PlanOptions, Problem, search_views
 from metadata.placement.refine import Movement, perturb
 from metadata.placement.relabel import relabel
@@ -90,27 +90,39 @@ def solve(problem: Problem) -> tuple[Parts, int]:
     options, must = problem.options, hot.mandatory(problem)
     load = problem.load(must)[~must]
     leaves = options.partitions or choose_partitions(load, options.servers, options.current_partitions, options.epsilon)
-    placement = _place(problem, must, leaves)
+    placements = [place(problem, must, leaves)]
     for _ in range(HOT_ROUNDS if options.hot_budget > 0 else 0):
-        base = hot.cool(problem.backend, placement, leaves, (placement < 0) & ~must)
+        before = placements[-1]
+        base = hot.cool(problem.backend, before, leaves, (before < 0) & ~must)
         is_hot = hot.choose(problem, base, leaves)
-        if (is_hot == (placement < 0)).all():
+        if (is_hot == (before < 0)).all():
             break
-        placement = _place(problem, is_hot, leaves)
+        placements.append(place(problem, is_hot, leaves))
+    placement = min(placements, key=lambda each: (_overload(problem, each, leaves), problem.cost(each, leaves)))
     _check_balance(problem, placement, leaves)
     return placement, leaves
 
 
-def _place(problem: Problem, is_hot: Mask, leaves: int) -> Parts:
+def place(problem: Problem, is_hot: Mask, leaves: int) -> Parts:
+    """Return a placement with a given hot set on ``leaves`` partitions: int32[E]."""
     load, options = problem.load(is_hot), problem.options
     search = Search(leaves, search_views(load, leaves, options), options.epsilon, options.seed)
     return search_placement(problem.backend, load, np.where(is_hot, -1, 0).astype(np.int32), search)
 
 
+def _planned_views(problem: Problem, load: Floats, leaves: int) -> list[View]:
+    return [view for view in search_views(load, leaves, problem.options) if view.servers in problem.options.servers]
+
+
+def _overload(problem: Problem, placement: Parts, leaves: int) -> float:
+    load = problem.load(placement < 0)
+    return overload(load, placement, _planned_views(problem, load, leaves))
+
+
 def _check_balance(problem: Problem, placement: Parts, leaves: int) -> None:
     """Raise Infeasible if the load is not balanced on a planned number of servers."""
-    load, options = problem.load(placement < 0), problem.options
-    planned = [view for view in search_views(load, leaves, options) if view.servers in options.servers]
+    load = problem.load(placement < 0)
+    planned = _planned_views(problem, load, leaves)
     if overload(load, placement, planned) <= 0:
         return
     worst = max(planned, key=lambda view: overload(load, placement, [view]))

@@ -196,6 +196,7 @@ def build_report(
         "partitions": best.partitions,
         "hot": {
             "endpoints": int(hot.sum()),
+            "all": bool(hot.any() and hot[instance.subscribers > 0].all()),
             "added_load": _round(problem.added_load(hot)),
         },
         "servers": {str(each): _figures(problem, placements, each) for each in sorted(set(options.servers))},

@@ -1,33 +1,35 @@
 """``make bench-placement``: quality and time of plans on synthetic traffic, compared with alternatives.
 
 Instances (tests/support/instances.py): A has 10,000 endpoints, 100,000 clients and communities; B is ten times as
-large; Z has no communities, only Zipf's popularity; drift replaces 15 % of the clients of A. Deterministic but for the
-times. ``QUICK=1`` leaves out B. The last part is on Spark, where it is installed.
+large; Z has no communities, only Zipf's popularity; drift replaces 15 % of the clients of A; P is the demo page, T has
+templates of series for zones, R (with ``--pairs FILE``) the users and items of a file. Deterministic but for the times.
+``QUICK=1`` leaves out B. The last part is on Spark, where it is installed.
 """
 
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import orjson
 
-from metadata.costs import Costs
+from metadata.costs import DEFAULT, Costs
 from metadata.placement.backend import NumpyBackend
 from metadata.placement.instance import Instance
 from metadata.placement.objective import fan_out, server_of_endpoint
-from metadata.placement.options import PlanOptions
-from metadata.placement.planner import PlanResult, plan
+from metadata.placement.options import PlanOptions, Problem
+from metadata.placement.planner import PlanResult, place, plan
 from metadata.placement.report import mt_kahypar
 from tests.bench import placement_spark
 from tests.bench.figures import Goal
 from tests.bench.report import Report
 from tests.support.commandline import parser
-from tests.support.instances import OTHER, A, B, Population, Z, drifted, population
+from tests.support.instances import OTHER, A, B, Population, Z, dashboards, drifted, page, population, read_pairs
 
 WRITTEN: Final = Path("build/bench/placement.json")
 QUICK: Final = bool(os.environ.get("QUICK"))
@@ -110,6 +112,35 @@ def hot(bench: Bench, name: str, instance: Instance, bound: float) -> None:
     bench.goal(f"{name}: added load", "of the load", HOT, bench.figures[name]["hot"]["added_load"])
 
 
+def page_and_dashboards(bench: Bench) -> None:
+    """P and T with the built-in costs: J must be near that of the best hot set, where that is a prefix or all."""
+    for name, instance in (("P", page().instance()), ("T", dashboards().instance())):
+        options = PlanOptions(servers=(8,), current_partitions=24)
+        outcome = bench.planned(name, partial(plan, instance, options, DEFAULT))
+        problem = Problem(instance, NumpyBackend(instance.blocks(), len(instance.endpoints)), DEFAULT, options)
+        best = min(hot_candidates(problem, outcome))
+        found = problem.cost(outcome.placement, outcome.partitions)
+        bench.figures[name]["j_us_per_s"] = {"plan": found, "best candidate": best}
+        bench.goal(f"{name}: J over the best candidate's", "x", 1.05, found / best)
+
+
+def hot_candidates(problem: Problem, outcome: PlanResult) -> Iterator[float]:
+    """Yield J with the hot sets within the budget that are prefixes by subscribers; the rest is placed for each."""
+    order = np.argsort(-problem.instance.subscribers, kind="stable")
+    for share in (0.02, 0.05, 0.15, 0.3, 0.6, 1.0):
+        is_hot = np.zeros(order.size, np.bool_)
+        is_hot[order[: round(share * order.size)]] = True
+        if problem.added_load(is_hot) <= problem.options.hot_budget:
+            yield problem.cost(place(problem, is_hot, outcome.partitions), outcome.partitions)
+
+
+def pairs_of_file(bench: Bench, path: Path) -> None:
+    """R: users and items of a file on 16 servers, without hot endpoints, and Mt-KaHyPar where it is installed."""
+    instance = read_pairs(path).instance()
+    options = PlanOptions(servers=(16,), partitions=16, hot_budget=0.0, reference=True)
+    bench.planned("R", lambda: plan(instance, options, COSTS))
+
+
 def drift(bench: Bench, before: Population, current: PlanResult) -> None:
     """Replace clients by others with other interests: A's placement is kept, adapted, or computed anew."""
     instance = drifted(before, population(OTHER), DRIFT).instance()
@@ -154,10 +185,12 @@ def on_spark(bench: Bench) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser(__spec__, __doc__, report="build/bench/placement.json", quick="leaves out B").parse_args(argv)
+    command = parser(__spec__, __doc__, report="build/bench/placement.json", quick="leaves out B")
+    command.add_argument("--pairs", type=Path, metavar="FILE", help="pairs of user and item: the instance R")
+    pairs: Path | None = command.parse_args(argv).pairs
     WRITTEN.parent.mkdir(parents=True, exist_ok=True)
     spark = placement_spark.possible()
-    with Report(9 - QUICK + spark) as report, np.errstate(all="raise", under="ignore"):
+    with Report(11 - QUICK + spark + (pairs is not None)) as report, np.errstate(all="raise", under="ignore"):
         bench = Bench(report)
         report.step("making A and Z")
         population_a = population(A)
@@ -167,6 +200,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         hot(bench, "A with hot endpoints", a, 1.95)
         hot(bench, "Z with hot endpoints", z, 2.6)
         drift(bench, population_a, placed)
+        page_and_dashboards(bench)
+        if pairs is not None:
+            pairs_of_file(bench, pairs)
         if not QUICK:
             large(bench)
         if spark:

@@ -1,11 +1,21 @@
-"""Synthetic subscriptions: communities of clients with common interests and Zipf popularity, or the latter alone."""
+"""Instances of subscriptions: made ones, the demo page's, and those of files; and windows of them over time.
 
+``A``, ``B`` and ``Z`` are recipes of :func:`population`: communities of clients with common interests and Zipf
+popularity, or the latter alone. :func:`page` (P) has the views of the demo page, :func:`dashboards` (T) templates of
+series that are filled with a zone, :func:`read_pairs` (R) the pairs of a file. :func:`windows` adds time.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
-from metadata.placement.blocks import Block, Floats, Ints
+from metadata.placement.blocks import Block, Floats, Ints, expand_ranges
 from metadata.placement.instance import Instance
+from services.data.sources.market.model import ZONES, Market
+from services.data.sources.market.simulation import MarketSeries
 
 HOUR = 3600
 
@@ -33,20 +43,36 @@ OTHER = Recipe(seed=9)
 
 @dataclass(frozen=True)
 class Population:
-    """Distinct subscriptions (client, endpoint), sorted, and the rates of endpoints, with mean 1 per second."""
+    """Distinct subscriptions (client, endpoint), sorted, and the mean rates of endpoints in updates per second."""
 
     endpoints: int
     client: Ints
     endpoint: Ints
     rate: Floats
+    names: tuple[str, ...] = ()
+    """Names of the endpoints; by default they are numbered."""
+
+    @property
+    def clients(self) -> int:
+        """Number of clients; each has at least one subscription."""
+        return int(self.client[-1]) + 1
 
     def instance(self) -> Instance:
         """Return the instance with each client connected for an hour."""
-        names = [f"/endpoint-{number}" for number in range(self.endpoints)]
-        subscribers = np.bincount(self.endpoint, minlength=self.endpoints).astype(float)
-        _, sizes = np.unique(self.client, return_counts=True)
-        sets = Block(self.endpoint.astype(np.int32), sizes.astype(np.int32), np.full(sizes.size, HOUR, np.int64))
-        return Instance.of(names, self.rate, subscribers, sets, HOUR)
+        return self.window(np.arange(self.clients), np.full(self.clients, HOUR, np.int64), self.rate)
+
+    def window(self, members: Ints, seconds: Ints, rate: Floats) -> Instance:
+        """Return the instance of an hour in which ``members`` were connected for ``seconds`` each.
+
+        A client that occurs twice counts as two with the same subscriptions.
+        """
+        names = self.names or [f"/endpoint-{number}" for number in range(self.endpoints)]
+        degree = np.bincount(self.client, minlength=self.clients)
+        pins = expand_ranges((np.cumsum(degree) - degree)[members], degree[members])
+        endpoint, sizes = self.endpoint[pins], degree[members]
+        held = np.bincount(endpoint, weights=np.repeat(seconds, sizes), minlength=self.endpoints)
+        sets = Block(endpoint.astype(np.int32), sizes.astype(np.int32), seconds.astype(np.int64))
+        return Instance.of(names, rate, held / HOUR, sets, HOUR)
 
 
 def population(recipe: Recipe) -> Population:
@@ -94,3 +120,98 @@ def _zipf(rng: np.random.Generator, count: int, exponent: float, draws: int) -> 
     share = np.arange(1, count + 1, dtype=float) ** -exponent
     found: Ints = np.minimum(np.searchsorted(np.cumsum(share / share.sum()), rng.random(draws)), count - 1)
     return found
+
+
+def page(clients: int = 20_000, seed: int = 4) -> Population:
+    """P: the demo page's endpoints at their rates, and clients that open views of it.
+
+    Every client sees the day's prices of a zone, by Zipf's law of the zones' loads; 80 % the table of loads with
+    their forecasts, 60 % the generation of the zone, 30 % the flows, 20 % the table of imbalances with prices.
+    """
+    series = MarketSeries(Market(1), 1).all
+    number = {each.endpoint: index for index, each in enumerate(series)}
+    zones = sorted(ZONES, key=lambda name: -ZONES[name].load)
+    rng = np.random.default_rng(seed)
+    zone = _zipf(rng, len(zones), 1.0, clients)
+    opened = rng.random((clients, 4)) < (0.8, 0.6, 0.3, 0.2)
+
+    @cache
+    def pins(zone: str, *opened: bool) -> list[int]:
+        views = ("/load/",), (f"/generation/{zone}/",), ("/flows/",), ("/imbalance/", "/dam/prices/")
+        shown = tuple(prefix for view, is_open in zip(views, opened, strict=True) if is_open for prefix in view)
+        return sorted(number[name] for name in number if name == f"/dam/prices/{zone}" or name.startswith(shown))
+
+    sets = [pins(zones[own], *views) for own, views in zip(zone.tolist(), opened.tolist(), strict=True)]
+    rate = np.array([1 / each.every_s for each in series])
+    return _of_sets(tuple(number), sets, rate)
+
+
+def dashboards(clients: int = 50_000, seed: int = 6) -> Population:
+    """T: 50 series in each of 200 zones, and clients with one of 30 templates of series for one or two zones.
+
+    Templates, zones and the series in templates follow Zipf's law; rates are those of the series times the zones'.
+    """
+    series, zones, templates = 50, 200, 30
+    rng = np.random.default_rng(seed)
+    of_template = [np.unique(_zipf(rng, series, 0.7, int(rng.integers(2, 12)))) for _ in range(templates)]
+    template = _zipf(rng, templates, 0.8, clients)
+    first, second = _zipf(rng, zones, 0.9, clients), _zipf(rng, zones, 0.9, clients)
+    alone = rng.random(clients) < 0.7
+    sets = [
+        sorted({zone * series + each for zone in ({a} if single else {a, b}) for each in of_template[kind].tolist()})
+        for kind, a, b, single in zip(template.tolist(), first.tolist(), second.tolist(), alone.tolist(), strict=True)
+    ]
+    rate = np.outer(rng.lognormal(0, 0.5, zones), rng.lognormal(0, 1.0, series)).ravel()
+    return _of_sets(tuple(f"/{zone}/{each}" for zone in range(zones) for each in range(series)), sets, rate)
+
+
+def read_pairs(path: Path, seed: int = 7) -> Population:
+    """R: the distinct pairs of user and item in the first two columns of a text file, with log-normal rates.
+
+    Columns are separated by a comma, a tab or spaces; a first line that is not of two numbers is a heading. The files
+    of MovieLens 100k (``u.data``) and of Last.fm 2k (``user_artists.dat``) have this form.
+    """
+    rows = [line.replace(",", " ").split()[:2] for line in path.read_text().splitlines() if line.strip()]
+    if rows and not "".join(rows[0]).isdecimal():
+        del rows[0]
+    client = np.unique([row[0] for row in rows], return_inverse=True)[1]
+    items, endpoint = np.unique([row[1] for row in rows], return_inverse=True)
+    key = np.unique(client.astype(np.int64) * items.size + endpoint)
+    rate = np.random.default_rng(seed).lognormal(0, 1.0, items.size)
+    names = tuple(f"/item/{name}" for name in items.tolist())
+    return Population(items.size, key // items.size, key % items.size, rate / rate.mean(), names)
+
+
+def _of_sets(names: tuple[str, ...], sets: list[list[int]], rate: Floats) -> Population:
+    client = np.repeat(np.arange(len(sets)), [len(pins) for pins in sets])
+    return Population(len(names), client, np.array([pin for pins in sets for pin in pins], np.int64), rate, names)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """How a population uses the system over hours, each a window. The defaults are stationary traffic."""
+
+    clients: int
+    """Clients of a mean hour, drawn from the population."""
+    returning: float = 0.0
+    """Share of an hour's clients that come back in the next one."""
+    session_s: float | None = None
+    """Mean time connected, exponential within the hour; None: all of it."""
+    day: float = 0.0
+    """Amplitude of the day's curve of clients and rates, from 0 to 1; the peak is at 18:00."""
+    seed: int = 0
+
+
+def windows(population: Population, timeline: Timeline, count: int) -> Iterator[Instance]:
+    """Yield the hours of a day: each has other clients of the same population, and Poisson counts of updates."""
+    rng = np.random.default_rng(timeline.seed)
+    members = np.zeros(0, np.int64)
+    for hour in range(count):
+        level = 1 + timeline.day * np.cos((hour - 18) / 12 * np.pi)
+        number = int(rng.poisson(timeline.clients * level))
+        stay = members[rng.random(members.size) < timeline.returning][:number]
+        members = np.append(stay, rng.integers(0, population.clients, number - stay.size))
+        seconds = np.full(number, HOUR, np.int64)
+        if timeline.session_s is not None:
+            seconds = np.clip(rng.exponential(timeline.session_s, number), 1, HOUR).astype(np.int64)
+        yield population.window(members, seconds, rng.poisson(population.rate * level * HOUR) / HOUR)

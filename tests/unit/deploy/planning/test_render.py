@@ -72,6 +72,12 @@ def test_hot_endpoints_are_omitted_if_there_are_none() -> None:
     assert "/x, ...; that" in list(sentences(report(hot={"endpoints": 2, "added_load": 0.1, "names": ["/x"]})))[1]
 
 
+def test_mode_x_is_named_where_every_endpoint_would_be_hot() -> None:
+    hot = {"endpoints": 2, "all": True, "added_load": 0.003, "names": ["/x", "/y"]}
+    assert any("mode x does the same without a plan" in line for line in sentences(report(hot=hot)))
+    assert not any("mode x" in line for line in sentences(report()))
+
+
 def test_additional_cost_is_shown() -> None:
     assert any("It costs 1.000 ms more of CPU" in line for line in sentences(report(saves_us_per_s=-1000.0)))
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metadata.costs import Costs
+from metadata.costs import DEFAULT, Costs
 from metadata.placement.baselines import Infeasible, murmur2
 from metadata.placement.instance import Instance
 from metadata.placement.objective import balance, loads, server_of_endpoint
-from metadata.placement.options import PlanOptions
+from metadata.placement.options import PlanOptions, Problem
 from metadata.placement.planner import choose_partitions, plan
-from tests.support.instances import Recipe, drifted, population
+from tests.support.instances import Recipe, drifted, page, population
 from tests.unit.metadata.placement.instances import (
     backend,
     block,
@@ -117,6 +117,17 @@ def test_hot_endpoints_stay_within_their_budget_and_save_connections(small: Inst
     outcome = plan(small, replace(options, hot_budget=0.01), COSTS)
     assert 0 < outcome.report["hot"]["added_load"] <= 0.01
     assert outcome.report["servers"]["6"]["plan"]["fan_out"] < without
+
+
+def test_groups_that_most_clients_have_become_hot_as_a_whole() -> None:
+    made = page(clients=4000).instance()
+    options = PlanOptions(servers=(8,), current_partitions=24)
+    problem = Problem(made, backend(made), DEFAULT, options)
+    outcome = plan(made, options, DEFAULT)
+    all_hot = np.full(len(made.endpoints), -1, np.int32)
+    assert problem.added_load(all_hot < 0) <= options.hot_budget
+    assert problem.cost(outcome.placement, outcome.partitions) <= 1.05 * problem.cost(all_hot, outcome.partitions)
+    assert outcome.report["hot"]["all"]
 
 
 def test_endpoints_that_do_not_pay_are_not_hot(small: Instance) -> None:

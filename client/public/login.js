@@ -5,6 +5,7 @@ import { createDiem } from "/diem.js";
 const find = (id) => document.getElementById(id);
 const show = (text) => (find("state").textContent = text);
 const ENDED = { 4501: "the token was refused", 4502: "a token is needed", 4503: "the key was revoked" };
+const USED_UP = "the quota of the key is used up";
 let diem = null;
 
 /** Returns the function that gets a token for `key`. */
@@ -13,6 +14,7 @@ function tokensFor(key) {
     const headers = { Authorization: `Bearer ${key}` };
     const response = await fetch("/v1/tokens", { method: "POST", headers, signal: AbortSignal.timeout(10_000) });
     if (response.status === 401) await logout("the key is not valid");
+    if (response.status === 429) show(USED_UP);
     if (!response.ok) throw new Error(`no token: ${response.status}`); // the SDK calls again, with back-off
     return (await response.json()).token;
   };
@@ -24,6 +26,12 @@ function login(key) {
     if (current !== diem && diem !== null) return; // of the user before
     if (state === "open") show("logged in");
     if (state === "closed" && code in ENDED) show(`logged out: ${ENDED[code]}`);
+  });
+  // What is shown stays, and what was announced is fetched as soon as it can be.
+  current.data.health.observe(({ reachable, failing }) => {
+    if (current !== diem && diem !== null) return;
+    const isUsedUp = [...failing.values()].some(({ status }) => status === 429);
+    find("health").textContent = reachable ? "" : `not up to date: ${isUsedUp ? USED_UP : "no answer"}`;
   });
   return current;
 }
@@ -44,6 +52,7 @@ async function logout(why = "logged out") {
   await diem?.clear().catch(() => undefined); // what is fetched with a token is not stored
   diem = null;
   find("endpoints").replaceChildren();
+  find("health").textContent = "";
   find("key").required = true;
   show(why);
 }

@@ -1,5 +1,9 @@
-"""What every end-to-end test is given."""
+"""What every end-to-end test is given.
 
+``PAGE_DATA=off`` in the environment: servers send no data with updates, and pages show the same because they fetch it.
+"""
+
+import os
 import time
 from collections.abc import AsyncIterator
 
@@ -9,8 +13,12 @@ from playwright.async_api import Browser
 
 from tests.e2e import small_market
 from tests.e2e.small_market import write
+from tests.load.environment import RETAINING
 from tests.support.chromium import chromium
 from tests.support.running import Running, running
+
+if os.environ.get("PAGE_DATA") == "off":
+    os.environ.update({f"DIEM_{process}_RETAINED_DATA_BYTES": "0" for process in RETAINING})
 
 AN_HOUR_S = 3600
 LONGEST_S = 60

@@ -59,6 +59,17 @@ test("a wrong key is named, and nobody is connected", async () => {
   expect([server.connections, keys, text("endpoints")]).toEqual([0, ["Bearer diem_bad"], ""]);
 });
 
+test("the page keeps what it shows, and says so, while the quota of the key is used up", async () => {
+  submit("diem_good", "/load/GR");
+  await eventually(() => expect(text("endpoints")).toContain("5000 MW"));
+  server.usedUp = true;
+  server.change("/load/GR", 5_001);
+  await eventually(() => expect(text("health")).toBe("not up to date: the quota of the key is used up"));
+  expect([text("state"), text("endpoints")]).toEqual(["logged in", "/load/GR: 5000 MW (version 5000)"]);
+  server.usedUp = false;
+  await eventually(() => expect([text("health"), text("endpoints")]).toEqual(["", "/load/GR: 5001 MW (version 5001)"]));
+});
+
 test("the page shows that the key was revoked", async () => {
   submit("diem_good", "/load/GR");
   await eventually(() => expect(text("state")).toBe("logged in"));

@@ -13,6 +13,8 @@ export class FakeServer {
   readonly data = new Map<string, number>();
   /** Endpoints that no token covers. */
   readonly forbidden = new Set<string>();
+  /** Whether requests for data are refused, because the reader has made as many as it may. */
+  usedUp = false;
   /** Tokens that were presented. */
   readonly tokens: string[] = [];
   readonly #sockets = new Set<FakeWebSocket>();
@@ -54,6 +56,7 @@ export class FakeServer {
     if (path === "/config.json") return Response.json(CONFIG);
     const endpoint = path.slice("/v1/data".length);
     if (this.forbidden.has(endpoint)) return Response.json({}, { status: 403 });
+    if (this.usedUp) return Response.json({}, { status: 429, headers: { "Retry-After": "0" } });
     const version = this.data.get(endpoint);
     return version === undefined
       ? Response.json({ detail: "no such endpoint" }, { status: 404 })

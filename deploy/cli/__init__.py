@@ -8,7 +8,7 @@ import gc
 import sys
 from typing import NoReturn
 
-from diem.process.imports import prepare_imports
+from diem.process.imports import prepare_imports, skip_sniffio
 
 
 def app() -> NoReturn:
@@ -21,6 +21,7 @@ def app() -> NoReturn:
             sys.exit(start(name))
         case _:
             gc.disable()  # as prepare_imports does; ``main`` enables it
+            skip_sniffio()
             from deploy.cli.commands import main  # noqa: PLC0415
 
             sys.exit(main())

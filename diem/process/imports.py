@@ -16,3 +16,13 @@ def prepare_imports() -> None:
     for name in ("rich", "pygments"):
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # None: importing it fails
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    skip_sniffio()
+
+
+def skip_sniffio() -> None:
+    """Prevent the import of ``sniffio``, which would find asyncio, as httpcore assumes without it.
+
+    httpcore tries it several times a request. Where it is not installed, each attempt searches all directories of
+    ``sys.path``: 0.2 ms.
+    """
+    sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]  # None: importing it fails

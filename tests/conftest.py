@@ -1,13 +1,16 @@
 """Fixtures that any test may take, and what holds for all."""
 
 import functools
+import gc
 import os
 import signal
+from collections.abc import Generator
 
 import httpx
 import hypothesis
 import pytest
 
+from diem.process.imports import skip_sniffio
 from tests.support import fork_server
 from tests.support.databases import databases, postgres
 from tests.support.fork_server import executed_processes
@@ -33,6 +36,8 @@ httpx._transports.default.create_ssl_context = functools.cache(  # type: ignore[
     httpx.create_ssl_context
 )
 
+skip_sniffio()
+
 # What Spark's JVM adds to its command line. Sessions of tests are short: what a better compiler would gain them is less
 # than what it takes. The usual room for code is what that one needs: with this one it is 48 MiB, too few for Spark.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
@@ -41,13 +46,24 @@ _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseS
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run its shared services and its order."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM_OPTIONS)
-    fork_server.install()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background of a script ignores it, and so would all processes that tests start and interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.stash[_SERVICES] = SharedServicesPlugin(config)
-    config.pluginmanager.register(config.stash[_SERVICES])
+    services = config.stash[_SERVICES] = SharedServicesPlugin(config)
+    config.pluginmanager.register(services)
+    fork_server.install(lambda: str(services.ask("fork server")["address"]))
     config.pluginmanager.register(SchedulingPlugin())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from traversing modules and tests, which all stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,19 @@
-"""Fork server: starts ``diem`` and its processes without importing their modules again.
+"""Fork server: starts ``diem``, its processes and load clients without importing their modules again.
 
 Imports are three quarters of the CPU time that a process takes to start, and a run of all tests starts a thousand. So
-each pytest process that starts any has one child that has imported everything, and forks. In the tests ``FORKED``,
-``asyncio`` starts ``python -m deploy ...`` this way, and so do ``diem up`` and composites that were started this way;
-whatever else is run is executed as usual. A forked process has its own environment, directory, standard streams and
-signal handlers, and all that it shares with the others are imported modules. It is a child of the fork server, which
-reports its end.
+one process of a run has imported everything, and forks. In tests, ``asyncio`` starts ``python -m deploy ...`` and the
+others of ``MODULES`` this way, and so do ``diem up`` and composites that were started this way; whatever else is run is
+executed as usual. A forked process has its own environment, directory, standard streams and signal handlers, and all
+that it shares with the others are imported modules. It is a child of the fork server, which reports its end.
 
 Tests of the start itself take the fixture ``executed_processes``.
 """
 
 import asyncio
 import asyncio.subprocess
-import atexit
 import gc
 import os
+import runpy
 import selectors
 import shutil
 import signal
@@ -26,8 +25,8 @@ import tempfile
 import time
 import traceback
 from asyncio.base_subprocess import BaseSubprocessTransport
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
@@ -35,12 +34,13 @@ from typing import IO, Any, Final, NoReturn
 import orjson
 import pytest
 
+from diem.process.imports import skip_sniffio
+
 ROOT: Final = Path(__file__).parents[2]
-DIEM: Final = (sys.executable, "-m", "deploy")
-CHILD: Final = (sys.executable, "-m", "diem.process.program")
-"""What ``diem up`` and tests start, and what composites start."""
-FORKED: Final = ("tests/integration/data/", "tests/integration/deploy/", "tests/unit/test_fork_server.py")
-"""Tests whose processes are forked; those of others are executed."""
+DIEM: Final = "deploy"
+CHILD: Final = "diem.process.program"
+MODULES: Final = frozenset({DIEM, CHILD, "tests.load.attackers", "tests.load.clients"})
+"""What ``diem up`` and tests start, what composites start, and what load tests start."""
 _NUMBER: Final = struct.Struct("i")
 _STREAMS: Final = 3
 
@@ -159,8 +159,7 @@ async def _create_subprocess(
     **options: Any,
 ) -> asyncio.subprocess.Process:
     """Start a process as :func:`asyncio.create_subprocess_exec` does."""
-    forked = argv[: len(DIEM)] in {DIEM, CHILD} and options.keys() <= {"cwd", "env", "start_new_session"}
-    if _address is None or not forked:
+    if _address is None or not _is_forked(argv) or not options.keys() <= {"cwd", "env", "start_new_session"}:
         return await _execute(*argv, stdin=stdin, stdout=stdout, stderr=stderr, limit=limit, **options)
     loop = asyncio.get_running_loop()
     protocol = asyncio.subprocess.SubprocessStreamProtocol(limit=limit, loop=loop)
@@ -174,19 +173,13 @@ async def _create_subprocess(
     return asyncio.subprocess.Process(transport, protocol, loop)
 
 
-class _Lazily:
-    """Starts the fork server with the first process that it could start."""
-
-    async def __call__(self, *argv: Any, **options: Any) -> asyncio.subprocess.Process:
-        global _address  # noqa: PLW0603
-        if not os.environ.get("PYTEST_CURRENT_TEST", "").startswith(FORKED):
-            return await _execute(*argv, **options)
-        if _address is None and argv[: len(DIEM)] in {DIEM, CHILD}:
-            _address = _started()
-        return await _create_subprocess(*argv, **options)
+def _is_forked(argv: Sequence[Any]) -> bool:
+    return argv[:2] == (sys.executable, "-m") and argv[2] in MODULES
 
 
-def _started() -> str:
+@contextmanager
+def running() -> Iterator[str]:
+    """Run a fork server; yields its address."""
     directory = tempfile.mkdtemp(prefix="diem-fork-")
     address = f"{directory}/socket"
     with socket.socket(socket.AF_UNIX) as listener:
@@ -201,26 +194,39 @@ def _started() -> str:
             # Ctrl-C is for the tests, which end what they have started.
             start_new_session=True,
         )
-    assert server.stdin is not None
-    pipe = server.stdin
-
-    def stop() -> None:
-        pipe.close()
+    try:
+        yield address
+    finally:
+        assert server.stdin is not None
+        server.stdin.close()
         server.wait()
 
-    atexit.register(stop)
-    return address
 
+def install(address: Callable[[], str]) -> None:
+    """Let ``asyncio`` in this process start ``MODULES`` by a fork server; ``address`` is called when one is needed."""
 
-def install() -> None:
-    """Let ``asyncio`` in this process start ``diem`` by a fork server."""
-    asyncio.create_subprocess_exec = _Lazily()
+    async def create_subprocess(*argv: Any, **options: Any) -> asyncio.subprocess.Process:
+        global _address  # noqa: PLW0603
+        if _address is None and _is_forked(argv):
+            _address = await asyncio.to_thread(address)
+        return await _create_subprocess(*argv, **options)
+
+    asyncio.create_subprocess_exec = create_subprocess
 
 
 @pytest.fixture
-def executed_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def executed_processes() -> Iterator[None]:
     """Execute all processes, as users do."""
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", _execute)
+    with executing():
+        yield
+
+
+@contextmanager
+def executing() -> Iterator[None]:
+    """Execute all processes that are started in the context, and what these start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "create_subprocess_exec", _execute)
+        yield
 
 
 # In the fork server
@@ -230,6 +236,7 @@ def serve(descriptor: int, address: str) -> None:
     """Fork a process for each request, until the end of standard input."""
     global _address  # noqa: PLW0603
     _address = address
+    skip_sniffio()
     _import()
     # Supervisors among the forked processes find this function.
     asyncio.create_subprocess_exec = _create_subprocess
@@ -282,18 +289,32 @@ def _import() -> None:
 
 
 _LATE: Final = (
-    "uvloop",
+    "anyio._backends._asyncio",
     "asyncpg",
     "aiosqlite",
+    "certifi",
+    "cryptography.hazmat.primitives.asymmetric.ed25519",
+    "cryptography.x509",
+    "deploy.check.facts",
+    "deploy.kafka.program",
+    "deploy.kafka.users",
     "deploy.nginx",
     "deploy.system.up",
+    "diem.traffic.kafka_sink",
+    "encodings.idna",
+    "httpcore",
+    "pydantic.type_adapter",
+    "services.data.publisher.publisher",
     "services.data.store.postgres",
     "services.data.store.sqlite",
     "sqlalchemy.dialects.postgresql.asyncpg",
     "sqlalchemy.dialects.sqlite.aiosqlite",
     "uvicorn.lifespan.off",
     "uvicorn.loops.uvloop",
+    "uvicorn.protocols.http.auto",
     "uvicorn.protocols.http.h11_impl",
+    "uvicorn.protocols.websockets.auto",
+    "uvloop",
 )
 """What processes import when they need it."""
 
@@ -356,6 +377,9 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
 
     module, *arguments = request["argv"][2:]
     sys.argv = [module, *arguments]
-    if module == DIEM[2]:
+    if module == DIEM:
         app()
-    sys.exit(start(arguments[0]))
+    if module == CHILD:
+        sys.exit(start(arguments[0]))
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.exit()

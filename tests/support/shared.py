@@ -1,4 +1,4 @@
-"""Services of a whole test run: one Kafka broker and one PostgreSQL server, started on demand.
+"""Services of a whole test run, started on demand: one Kafka broker, one PostgreSQL server, one fork server.
 
 The main process of the run owns them. Its workers (pytest-xdist) request them over a Unix socket, so that the end of
 one worker does not affect the others. A run without workers does the same.
@@ -20,7 +20,7 @@ import pytest
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import prepare
 from diem.errors import DiemError
-from tests.support import postgres
+from tests.support import fork_server, postgres
 from tests.support.patience import PATIENCE_S
 
 _ADDRESS = "diem_shared_services"
@@ -38,6 +38,7 @@ class SharedServices:
         self._directory = Path(tempfile.mkdtemp(prefix="diem-tests-"))
         self.address = str(self._directory / "socket")
         self._starters: dict[str, Callable[[ExitStack, Path], dict[str, Any]]] = {
+            "fork server": _start_fork_server,
             "kafka": _start_kafka,
             "postgres": _start_postgres,
         }
@@ -73,6 +74,10 @@ class SharedServices:
             return self._starters[name](running, self._directory / name)
         except (DiemError, postgres.NoPostgres, OSError, RuntimeError) as error:
             return {"error": str(error)}
+
+
+def _start_fork_server(running: ExitStack, _directory: Path) -> dict[str, Any]:
+    return {"address": running.enter_context(fork_server.running())}
 
 
 def _start_kafka(running: ExitStack, directory: Path) -> dict[str, Any]:

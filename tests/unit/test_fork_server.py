@@ -16,7 +16,12 @@ from tests.support.patience import PATIENCE_S
 
 async def output(*arguments: str, cwd: Path, **settings: str) -> tuple[int | None, bytes, bytes]:
     process = await asyncio.create_subprocess_exec(
-        *fork_server.DIEM, *arguments, cwd=cwd, env=os.environ | settings, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        *(sys.executable, "-m", "deploy", *arguments),
+        cwd=cwd,
+        env=os.environ | settings,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
     )
     async with asyncio.timeout(PATIENCE_S):
         out, err = await process.communicate(b"{")

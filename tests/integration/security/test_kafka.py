@@ -33,6 +33,7 @@ from diem.kafka.topics import TRAFFIC_PARTITIONS, ensure, ensure_traffic
 from diem.protocol.assignment import Owner, client_id
 from diem.protocol.partition_map import Head
 from tests.integration.deploy.running import diem
+from tests.support.fork_server import executing
 from tests.support.patience import PATIENCE_S
 from tests.support.running import Running, running
 
@@ -58,8 +59,10 @@ async def system(kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathF
         await producer.start()
         await producer.send_and_wait(options.names.traffic, KEPT, partition=0)
         await producer.stop()
-    async with running(directory, "z-client", servers=1) as started:
-        yield started
+    # Command lines and environments of forked processes would be those of the fork server.
+    with executing():
+        async with running(directory, "z-client", servers=1) as started:
+            yield started
 
 
 def kafka_of(state: Path) -> Path:

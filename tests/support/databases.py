@@ -51,10 +51,10 @@ class Databases:
             return ["|".join(map(str, row)) for row in connection.execute(sql)]
 
     def close(self) -> None:
-        """Drop the PostgreSQL databases."""
+        """Empty the PostgreSQL databases."""
         if self.cluster is not None:
             for database in self._made.values():
-                self.cluster.drop(database)
+                self.cluster.empty(database)
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,7 @@ class Cluster:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="diem-postgres-"))
         self.port = port or free_port()
         self._server: subprocess.Popen[bytes] | None = None
+        self._empty: list[str] = []
 
     def make(self) -> None:
         """Create the cluster."""
@@ -132,10 +133,19 @@ class Cluster:
         return f"postgresql://{USER}:{quoted}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self) -> str:
-        """Create an empty database; return its name."""
+        """Return the name of an empty database: of an emptied one, because creating one takes 0.4 s of CPU time."""
+        if self._empty:
+            return self._empty.pop()
         name = f"t{secrets.token_hex(6)}"
         self.sql(f"CREATE DATABASE {name}")
         return name
+
+    def empty(self, database: str) -> None:
+        """End all sessions of a database, and remove what it contains, so that another test can use it."""
+        sessions = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        removal = "DROP SCHEMA public CASCADE; CREATE SCHEMA public"
+        self.sql(f"SELECT pg_terminate_backend(pid) {sessions}; {removal}", database)
+        self._empty.append(database)
 
     def drop(self, database: str) -> None:
         """Drop a database, even with open sessions."""

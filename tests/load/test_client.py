@@ -175,16 +175,20 @@ async def test_foreign_updates_are_counted_and_recorded_only_without_the_filter(
 
 
 async def test_server_that_does_not_welcome_is_given_up() -> None:
+    connected = []
+
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.append(reader)
         await reader.read()
         writer.close()
 
     async with await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
         server = Server("127.0.0.1", silent.sockets[0].getsockname()[1], "/ws")
         client = LoadClient("1", "127.0.0.9", [server], ["/a"], Random(1), filtered=False)
+        began = monotonic()
         client.start(0)
-        await asyncio.sleep(0.1)
-        client.watch(monotonic() + 9)
+        await until(lambda: connected)
+        client.watch(began + 9)
         assert client.refused == 0
         client.watch(monotonic() + 11)
         await until(lambda: client.refused)

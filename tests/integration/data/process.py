@@ -71,6 +71,10 @@ class DataProcess:
         """Send a signal and wait for the exit."""
         if self.child.returncode is None:
             self.child.send_signal(number)
+        return await self.wait()
+
+    async def wait(self) -> int:
+        """Wait for the exit, and until its whole log is read."""
         code = await asyncio.wait_for(self.child.wait(), PATIENCE_S)
         await self._reading
         return code

@@ -133,7 +133,7 @@ async def test_a_stop_completes_requests_under_way(tmp_path: Path) -> None:
 
 async def test_an_endpoint_claimed_by_two_sources_ends_the_start_with_one_line(tmp_path: Path) -> None:
     process = await start(tmp_path / "state", config=TWO_MARKETS)
-    assert await process.child.wait() == 2
+    assert await process.wait() == 2
     await process.end()
     (line,) = process.log
     assert line.startswith("diem: the endpoint /dam/prices/GR is claimed by two sources: 'first' and 'second'")
@@ -142,7 +142,7 @@ async def test_an_endpoint_claimed_by_two_sources_ends_the_start_with_one_line(t
 async def test_a_store_that_is_in_use_ends_the_start_with_one_line(tmp_path: Path) -> None:
     async with serving(tmp_path / "state"):
         second = await start(tmp_path / "state")
-        assert await second.child.wait() == 1
+        assert await second.wait() == 1
         await second.end()
         assert second.log[-1].endswith(" is in use by another process")
 

@@ -83,6 +83,6 @@ async def test_replacing_the_file_under_a_running_process_ends_it(tmp_path: Path
         shutil.copy(live, copy)
         copy.replace(live)
         # Detected without a write, before any goes to a file without a name.
-        assert await process.child.wait() == 1
+        assert await process.wait() == 1
         await process.end()
         assert process.log[-1].endswith(f"the file {live} is another one: it was replaced while it was in use")

@@ -147,5 +147,5 @@ async def test_a_signing_key_that_others_may_read_is_refused_at_the_start(tmp_pa
     SharedKey.create(state / "token-keys" / "open.key")
     (state / "token-keys" / "open.key").chmod(0o644)
     process = await start(state, config=PLANS)
-    assert await asyncio.wait_for(process.child.wait(), PATIENCE_S) == 2
+    assert await process.wait() == 2
     assert any("open.key: others may read it" in line for line in process.log)

@@ -103,7 +103,8 @@ async def test_no_frame_names_an_endpoint_without_the_right_while_endpoints_move
             await group.start_server(1)
             group.put(x, y, gone=True)
             version = group.put(a, b)
-            await limited.has(f'"{b}"', f":{version},")
+            for client in (limited, full):
+                await client.has(f'"{b}"', f":{version},")
         assert len(full.naming([x, y])) > 8, "the other clients would have been sent as much"
         rejected = limited.naming([x, y])
         assert {message["type"] for message in rejected} == {"subscribed"}

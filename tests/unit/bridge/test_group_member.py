@@ -80,6 +80,23 @@ async def membership(world: World) -> AsyncIterator[Membership]:
     await running
 
 
+class Clock:
+    """The membership's clock, which only the test advances."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
@@ -91,35 +108,41 @@ async def test_a_bridge_without_a_reader_is_in_no_group(world: World, membership
     assert (world.members, membership.joined, membership.assigned) == ([], False, None)
 
 
-async def test_a_bridge_leaves_some_time_after_its_reader(world: World, membership: Membership) -> None:
+async def test_a_bridge_leaves_some_time_after_its_reader(world: World, clock: Clock, membership: Membership) -> None:
     membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
-    loop = asyncio.get_running_loop()
-    released = loop.time()
     membership.release()
+    clock.now += 0.14
+    await asyncio.sleep(0.05)
+    assert world.left == 0
+    clock.now += 0.02
     await until(lambda: world.left)
-    assert 0.1 < loop.time() - released < 1.0
     await until(lambda: membership.assigned is None)
 
 
-async def test_a_reader_that_is_there_again_in_time_changes_nothing(world: World, membership: Membership) -> None:
+async def test_a_reader_that_is_there_again_in_time_changes_nothing(
+    world: World, clock: Clock, membership: Membership
+) -> None:
     membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
     for _ in range(5):
         membership.release()
-        await asyncio.sleep(0.05)
+        clock.now += 0.1
+        await asyncio.sleep(0.03)
         membership.acquire(lambda _names: None)
-    await asyncio.sleep(0.25)
+    clock.now += 1.0
+    await asyncio.sleep(0.05)
     assert (len(world.members), world.left, membership.assigned) == (1, 0, frozenset({0}))
 
 
-async def test_time_runs_from_the_first_release(world: World, membership: Membership) -> None:
+async def test_time_runs_from_the_first_release(world: World, clock: Clock, membership: Membership) -> None:
     membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)
     for _ in range(10):
         membership.release()
-        await asyncio.sleep(0.03)
-    assert world.left == 1
+        clock.now += 0.03
+        await asyncio.sleep(0)
+    await until(lambda: world.left)
 
 
 async def test_a_bridge_that_stops_leaves_at_once_and_joins_no_more(world: World, membership: Membership) -> None:

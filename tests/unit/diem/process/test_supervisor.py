@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from diem.process.supervisor import ChildEvent, ChildState, Spec, Supervisor
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S
 
 SH = "/bin/sh"
 IDLE = "echo up; exec cat"
@@ -140,7 +140,7 @@ async def test_child_that_ignores_sigterm_is_killed_with_its_own_children(tmp_pa
 async def test_stop_does_not_wait_for_a_restart_delay(tmp_path: Path) -> None:
     async with supervised(script("a", "exit 1", tmp_path)) as (supervisor, events):
         await events.until(lambda e: e.kind == "died", 4)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(2 * FACTOR):
             await supervisor.stop(5)
         assert supervisor.status()[0].state is ChildState.STOPPED
 

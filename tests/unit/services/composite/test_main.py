@@ -162,7 +162,7 @@ async def test_children_that_do_not_stop_are_killed_within_the_drain_time(tmp_pa
                 await asyncio.sleep(0.05)
         pids = await composite.pids()
         composite.process.terminate()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):  # else they would never end
             await composite.process.wait()
         assert not any(alive(pid) for pid in pids.values())
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -114,8 +115,10 @@ async def test_what_is_no_token_is_not_presented_nor_published(server: FakeServe
         assert seen.of("closed")[0].message == "no token: what was returned is not a JWT with iat and exp"
 
 
-async def test_the_same_token_again_is_none() -> None:
+async def test_the_same_token_again_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
+    clock = SimpleNamespace(time=lambda: now)
+    monkeypatch.setattr("diem.links.client.tokens.time", clock)
     only = unsigned({"iat": now - 10, "exp": now + 0.2})
     tokens = TokenSource(lambda: only, replace(QUICK, base_s=0.01))
     assert await tokens.ready() == only
@@ -123,6 +126,7 @@ async def test_the_same_token_again_is_none() -> None:
     await asyncio.sleep(0.3)
     assert not waiting.done()
     waiting.cancel()
+    clock.time = lambda: now + 0.3
     with pytest.raises(NoToken, match="held already"):
         await tokens.ready()  # it has expired
 

@@ -33,29 +33,29 @@ def one_hour(request: pytest.FixtureRequest) -> None:
         time.sleep(left)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def module_browser() -> AsyncIterator[Browser]:
-    """One browser for a module's tests."""
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def session_browser() -> AsyncIterator[Browser]:
+    """One browser, with Playwright's driver, for all tests of a worker: its loop has to be that of their session."""
     async with chromium() as browser:
         yield browser
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def browser(module_browser: Browser) -> AsyncIterator[Browser]:
-    """The module's browser, without pages."""
-    yield module_browser
-    for context in module_browser.contexts:
+@pytest_asyncio.fixture(loop_scope="session")
+async def browser(session_browser: Browser) -> AsyncIterator[Browser]:
+    """The worker's browser, without pages."""
+    yield session_browser
+    for context in session_browser.contexts:
         await context.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def module_system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
     """One system for a module's tests."""
     async with running(tmp_path_factory.mktemp("system")) as system:
         yield system
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def market(module_system: Running) -> Running:
     """The module's system, with the small market as it is at first."""
     await write(module_system, *small_market.market())

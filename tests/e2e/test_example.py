@@ -4,16 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
-from tests.support.chromium import chromium
 from tests.support.running import ROOT, running
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_the_example_shows_the_load_and_each_change_of_it(tmp_path: Path) -> None:
-    async with chromium() as browser, running(tmp_path) as system:
+async def test_the_example_shows_the_load_and_each_change_of_it(tmp_path: Path, browser: Browser) -> None:
+    async with running(tmp_path) as system:
         await system.put({"/load/GR": 5000})
         page = await browser.new_page()
         errors: list[str] = []

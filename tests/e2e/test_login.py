@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import Browser, Route, expect
 
-from tests.support.chromium import chromium
 from tests.support.running import ROOT
 from tests.support.small import System, small_system
 from tests.support.tokens import Issuer, key_set
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 DIST: Final = ROOT / "client/dist"
 TYPES: Final = {".js": "text/javascript", ".html": "text/html"}
@@ -65,11 +64,13 @@ class Deployment:
         return f"{self.versions[endpoint] % 1000} MW"
 
 
-async def test_a_user_logs_in_is_refused_a_name_outlives_a_token_and_is_logged_out(tmp_path: Path) -> None:
+async def test_a_user_logs_in_is_refused_a_name_outlives_a_token_and_is_logged_out(
+    tmp_path: Path, browser: Browser
+) -> None:
     keys = tmp_path / "keys.json"
     keys.write_bytes(key_set(ISSUER))
     limits: dict[str, Any] = {"anonymous": "off", "token_keys": [str(keys)]}
-    async with chromium() as browser, small_system(tmp_path, **limits) as system:
+    async with small_system(tmp_path, **limits) as system:
         deployment = Deployment(system)
         deployment.put("/secret")
         value = deployment.put("/dam/a")

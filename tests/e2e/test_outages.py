@@ -4,22 +4,23 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from tests.e2e.page import connected, open_page, shows_load
-from tests.support.chromium import chromium
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.running import running
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 HELD = 15.0
 """Seconds for which a process is held down."""
 
 
 @pytest.mark.takes(40)
-async def test_the_page_says_so_while_the_server_or_the_data_service_is_down_and_recovers(tmp_path: Path) -> None:
-    async with chromium() as browser, running(tmp_path) as system:
+async def test_the_page_says_so_while_the_server_or_the_data_service_is_down_and_recovers(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with running(tmp_path) as system:
         await system.put({"/test/load": 100})
         page = await open_page(browser, system.page, price="/test/load", load="/test/load")
         await shows_load(page, "100")
@@ -50,8 +51,8 @@ async def test_the_page_says_so_while_the_server_or_the_data_service_is_down_and
         await shows_load(page, "300")
 
 
-async def test_a_wiped_store_ends_at_the_new_data(tmp_path: Path) -> None:
-    async with chromium() as browser, running(tmp_path) as system:
+async def test_a_wiped_store_ends_at_the_new_data(tmp_path: Path, browser: Browser) -> None:
+    async with running(tmp_path) as system:
         await system.put({"/test/load": 1, "/test/other": 1})
         page = await open_page(browser, system.page, price="/test/other", load="/test/load")
         await shows_load(page, "1")

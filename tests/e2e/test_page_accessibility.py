@@ -15,7 +15,7 @@ from tests.support.running import ROOT, Running, running
 # The browser and the system are started once, by the worker that runs all of these.
 pytestmark = [
     pytest.mark.chromium,
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.xdist_group("page-accessibility"),
     pytest.mark.takes(30),
 ]

@@ -17,7 +17,7 @@ from tests.support.running import Running, running
 # The browser and the system are started once, by the worker that runs all of these.
 pytestmark = [
     pytest.mark.chromium,
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.xdist_group("page-data"),
     pytest.mark.takes(10),
 ]
@@ -34,7 +34,7 @@ LOAD = '[data-endpoint="/load/GR"] [data-testid="load-value"]'
 ALL_SHOWN = "window.diem.updates.subscriptions > 9 && window.diem.data.health.value.reachable"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def module_system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
     """A system that sends all data of the small market with its updates."""
     async with running(tmp_path_factory.mktemp("system"), config=CONFIG) as system:

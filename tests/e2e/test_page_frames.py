@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.e2e import small_market
 from tests.e2e.page import connected, stats
 from tests.e2e.small_market import write
-from tests.support.chromium import chromium
 from tests.support.running import Running, running
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 SECONDS = 5
 BATCHES_A_SECOND = 10
@@ -70,9 +69,9 @@ async def fifty_updates_a_second(system: Running, enough: asyncio.Event) -> None
 
 
 async def test_the_page_draws_once_a_frame_under_fifty_updates_a_second(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, browser: Browser, record_property: Callable[[str, object], None]
 ) -> None:
-    async with chromium() as browser, running(tmp_path) as system:
+    async with running(tmp_path) as system:
         await write(system, *small_market.market())
         page = await browser.new_page(viewport={"width": 1280, "height": 2400})
         await page.goto(f"{system.page}#zone=GR")

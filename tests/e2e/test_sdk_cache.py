@@ -1,21 +1,19 @@
 """The SDK's cache in a real browser: starts without a server, several tabs, and memory that does not grow."""
 
 import asyncio
-import contextlib
 import itertools
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.async_api import BrowserContext, Page, Route
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, Route
 
 from tests.e2e.page import becomes
-from tests.support.chromium import chromium
 from tests.support.patience import PATIENCE_S
 from tests.support.running import ROOT, running
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 DIST: Final = ROOT / "client/dist"
 CONTRACT: Final = ROOT / "client/tests/sdk/store.contract.js"
@@ -79,14 +77,13 @@ async def serve(route: Route) -> None:
         await route.continue_()
 
 
-@contextlib.asynccontextmanager
-async def profile() -> AsyncIterator[BrowserContext]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def context(browser: Browser) -> BrowserContext:
     """A browser profile whose pages come from `serve`."""
-    async with chromium() as browser:
-        # The pages come from no address of this machine, and are to reach servers that do.
-        context = await browser.new_context(permissions=["local-network-access"])
-        await context.route("**/*", serve)
-        yield context
+    # The pages come from no address of this machine, and are to reach servers that do.
+    made = await browser.new_context(permissions=["local-network-access"])
+    await made.route("**/*", serve)
+    return made
 
 
 async def started(context: BrowserContext, origin: str, *endpoints: str) -> Page:
@@ -103,8 +100,9 @@ async def restarted(page: Page, *endpoints: str) -> None:
 
 async def test_what_was_seen_is_shown_at_once_with_the_servers_down_and_confirmed_when_they_are_back(
     tmp_path: Path,
+    context: BrowserContext,
 ) -> None:
-    async with profile() as context, running(tmp_path) as system:
+    async with running(tmp_path) as system:
         await system.put({"/a": 1})
         page = await started(context, system.page, "/a")
         await becomes(page, "JSON.stringify(shown) === '[[1,true]]'")
@@ -117,23 +115,24 @@ async def test_what_was_seen_is_shown_at_once_with_the_servers_down_and_confirme
         await becomes(page, "JSON.stringify(shown) === '[[1,false],[1,true]]'")
 
 
-async def test_two_tabs_keep_the_newest_and_either_starts_with_it(tmp_path: Path) -> None:
-    async with profile() as context:
-        async with running(tmp_path) as system:
-            await system.put({"/a": 1})
-            one, two = [await started(context, system.page, "/a") for _ in range(2)]
-            for value in range(2, 8):
-                await system.put({"/a": value})
-                for page in (one, two):
-                    await becomes(page, f"values['/a'] === {value}")
-            await becomes(one, f"{KEPT}.then((values) => values.includes(7))")
-        for page in (one, two):
-            await restarted(page, "/a")
-            await becomes(page, "JSON.stringify(shown) === '[[7,false]]'")
+async def test_two_tabs_keep_the_newest_and_either_starts_with_it(tmp_path: Path, context: BrowserContext) -> None:
+    async with running(tmp_path) as system:
+        await system.put({"/a": 1})
+        one, two = [await started(context, system.page, "/a") for _ in range(2)]
+        for value in range(2, 8):
+            await system.put({"/a": value})
+            for page in (one, two):
+                await becomes(page, f"values['/a'] === {value}")
+        await becomes(one, f"{KEPT}.then((values) => values.includes(7))")
+    for page in (one, two):
+        await restarted(page, "/a")
+        await becomes(page, "JSON.stringify(shown) === '[[7,false]]'")
 
 
-async def test_the_store_of_the_tests_and_the_one_of_the_browser_do_the_same(tmp_path: Path) -> None:
-    async with profile() as context, running(tmp_path) as system:
+async def test_the_store_of_the_tests_and_the_one_of_the_browser_do_the_same(
+    tmp_path: Path, context: BrowserContext
+) -> None:
+    async with running(tmp_path) as system:
         page = await context.new_page()
         await page.goto(f"{system.page}sdk.html")
         results: dict[str, Any] = await page.evaluate(RUN_CONTRACT)
@@ -142,9 +141,9 @@ async def test_the_store_of_the_tests_and_the_one_of_the_browser_do_the_same(tmp
             assert result == expected, name
 
 
-async def test_thousands_of_updates_leave_memory_as_it_was(tmp_path: Path) -> None:
+async def test_thousands_of_updates_leave_memory_as_it_was(tmp_path: Path, context: BrowserContext) -> None:
     endpoints = [f"/e/{number}" for number in range(50)]
-    async with profile() as context, running(tmp_path) as system:
+    async with running(tmp_path) as system:
         await system.put(dict.fromkeys(endpoints, 0))
         page = await started(context, system.page, *endpoints)
         await becomes(page, "diem.updates.live.value.live && Object.keys(values).length === 50")

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.page import open_page, shows_load, stats
 from tests.e2e.served import csv, served
-from tests.support.chromium import chromium
 from tests.support.patience import PATIENCE_S
 from tests.support.running import Running, running, until
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 CONFIG = """
 [[source]]
@@ -42,8 +41,8 @@ async def version_of(page: Page) -> int:
 
 
 @pytest.mark.usefixtures("executed_processes")
-async def test_a_changed_file_is_shown_by_the_pages_that_look_at_it(tmp_path: Path) -> None:
-    async with served(tmp_path / "files") as files, chromium() as browser:
+async def test_a_changed_file_is_shown_by_the_pages_that_look_at_it(tmp_path: Path, browser: Browser) -> None:
+    async with served(tmp_path / "files") as files:
         files.write("prices.csv", csv(*range(50, 74)))
         files.write("load.csv", csv(*[4000] * 24))
         async with running(tmp_path, config=CONFIG.format(url=files.url)) as system:
@@ -86,8 +85,8 @@ async def _source_fails_and_recovers(system: Running, files: Any, page: Page) ->
     await shows_load(page, "6789")
 
 
-async def test_many_views_of_one_endpoint_make_one_fetch_per_version(tmp_path: Path) -> None:
-    async with chromium() as browser, running(tmp_path) as system:
+async def test_many_views_of_one_endpoint_make_one_fetch_per_version(tmp_path: Path, browser: Browser) -> None:
+    async with running(tmp_path) as system:
         await system.put({"/test/load": 1})
         page = await open_page(browser, system.page, price="/test/load", load="/test/load,/test/load", data="off")
         await shows_load(page, "1")

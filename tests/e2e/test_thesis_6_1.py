@@ -6,13 +6,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Browser, Page
 
-from tests.support.chromium import chromium
 from tests.support.patience import PATIENCE_S
 from tests.support.running import Running, running
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 ENDPOINTS = [f"/burst/{n}" for n in range(20)]
 SUBSCRIBE = """(endpoints) => {
@@ -42,9 +41,9 @@ async def _views(page: Page, latest: dict[str, int]) -> dict[str, int]:
     return views
 
 
-async def test_polling_views_lose_updates_and_subscribed_views_do_not(tmp_path: Path) -> None:
+async def test_polling_views_lose_updates_and_subscribed_views_do_not(tmp_path: Path, browser: Browser) -> None:
     script = (Path(__file__).parent / "polling_frontend.js").read_text()
-    async with chromium() as browser, running(tmp_path, "all-to-all") as system:
+    async with running(tmp_path, "all-to-all") as system:
         page = await browser.new_page()
         await page.goto(system.page)
         url = await page.evaluate(

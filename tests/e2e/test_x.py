@@ -4,16 +4,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from deploy.kafka.program import KafkaProgram
 from tests.e2e.page import open_page, shows_load
-from tests.support.chromium import chromium
 from tests.support.nginx import needs_nginx
 from tests.support.patience import FACTOR
 from tests.support.running import running
 
-pytestmark = [pytest.mark.chromium, needs_nginx]
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session"), needs_nginx]
 
 STOPPED = 17.0
 """Seconds for which Kafka hangs at least: pages are told within 15 of them."""
@@ -21,9 +20,9 @@ STOPPED = 17.0
 
 @pytest.mark.takes(30)
 async def test_the_page_follows_through_nginx_and_says_when_kafka_is_away(
-    tmp_path: Path, kafka_program: KafkaProgram
+    tmp_path: Path, browser: Browser, kafka_program: KafkaProgram
 ) -> None:
-    async with chromium() as browser, running(tmp_path, "x", servers=2) as system:
+    async with running(tmp_path, "x", servers=2) as system:
         await system.put({"/test/load": 100})
         page = await open_page(browser, system.page, price="/test/load", load="/test/load")
         await shows_load(page, "100")

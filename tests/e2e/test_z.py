@@ -3,13 +3,12 @@
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from tests.e2e.page import open_page, shows_load
-from tests.support.chromium import chromium
 from tests.support.running import Running, running
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def owner(system: Running, endpoint: str) -> str:
@@ -23,9 +22,9 @@ async def owner(system: Running, endpoint: str) -> str:
 
 @pytest.mark.takes(25)
 async def test_the_page_finds_the_owner_and_the_next_one_when_it_is_gone(
-    tmp_path: Path, on_kafka: tuple[str, ...]
+    tmp_path: Path, browser: Browser, on_kafka: tuple[str, ...]
 ) -> None:
-    async with chromium() as browser, running(tmp_path, "z-client", servers=2, options=on_kafka) as system:
+    async with running(tmp_path, "z-client", servers=2, options=on_kafka) as system:
         await system.put({"/test/load": 100})
         page = await open_page(browser, system.page, price="/test/load", load="/test/load")
         await shows_load(page, "100")
@@ -45,9 +44,9 @@ async def test_the_page_finds_the_owner_and_the_next_one_when_it_is_gone(
 
 
 async def test_the_page_follows_through_a_composite_while_its_parts_die(
-    tmp_path: Path, on_kafka: tuple[str, ...]
+    tmp_path: Path, browser: Browser, on_kafka: tuple[str, ...]
 ) -> None:
-    async with chromium() as browser, running(tmp_path, "z-composite", servers=2, options=on_kafka) as system:
+    async with running(tmp_path, "z-composite", servers=2, options=on_kafka) as system:
         await system.put({"/test/load": 100})
         page = await open_page(browser, system.page, price="/test/load", load="/test/load")
         await shows_load(page, "100")

@@ -41,7 +41,10 @@ def is_repeat(seconds: int, key: str) -> bool:
 def changes(key: str, year: int) -> list[int]:
     """Return the quarter-hours of a year (UTC) at which the offset changes."""
     start = int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
-    quarters = range(start, start + 366 * 86_400, 900)
+    days = range(start, start + 366 * 86_400, 86_400)
+    # No zone changes twice within a day.
+    changing = [day for day in days if wall(day - 1, key).utcoffset() != wall(day + 86_399, key).utcoffset()]
+    quarters = [at for day in changing for at in range(day, day + 86_400, 900)]
     return [at for at in quarters if wall(at, key).utcoffset() != wall(at - 1, key).utcoffset()]
 
 

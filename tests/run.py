@@ -1,10 +1,10 @@
 """Run all that must pass: static checks, tests of page and SDK, fuzzing, unit tests, and all other tests.
 
 ``make test`` is this. What Kafka and Spark need is installed, once, beside the tests that need neither. Unit tests
-compute: they run in one process each for those that do and do not need Spark's packages, because passing thousands of
-short tests to workers of pytest-xdist costs a fifth of their CPU time. The others mostly wait for processes and clocks,
-so they have more workers than cores. The progress is that of the workers; what runs beside them writes to
-``build/test``, and is shown when it fails. One summary ends the run.
+compute: they run in three processes of their own, because passing thousands of short tests to workers of pytest-xdist
+costs a fifth of their CPU time. The others mostly wait for processes and clocks, so they have more workers than cores.
+The progress is that of the workers; what runs beside them writes to ``build/test``, and is shown when it fails. One
+summary ends the run.
 """
 
 import argparse
@@ -27,6 +27,8 @@ PYTEST: Final = (sys.executable, "-m", "pytest")
 UNITS: Final = "tests/unit"
 WITHOUT_SPARK: Final = tuple(f"{UNITS}/{name}" for name in ("bridge", "client", "diem", "proxy"))
 """Unit tests that need no package of Spark's or of the planner's: they start before these are installed."""
+SERVICES: Final = f"{UNITS}/services"
+"""Half of the other unit tests: one process for all of them would be the last to end, alone, on one core."""
 CHECKS: Final = 10
 """Niceness of the static checks, which have no time limits. Unit tests have none: they would end alone, on one core,
 long after the others."""
@@ -103,17 +105,19 @@ class Selection(NamedTuple):
     """Arguments of the processes of pytest; an empty one has nothing to run."""
 
     early: list[str]
+    services: list[str]
     units: list[str]
     others: list[str]
 
 
 def select(arguments: Sequence[str]) -> Selection:
     """Divide pytest's arguments; only whole folders of unit tests run beside the workers."""
-    selection = Selection([], [], [])
+    selection = Selection([], [], [], [])
     for argument in arguments:
         if argument in {"tests", UNITS}:
             selection.early.extend(WITHOUT_SPARK)
-            selection.units.extend([UNITS, *(f"--ignore={folder}" for folder in WITHOUT_SPARK)])
+            selection.services.append(SERVICES)
+            selection.units.extend([UNITS, *(f"--ignore={folder}" for folder in (*WITHOUT_SPARK, SERVICES))])
         if argument != UNITS:
             selection.others.append(argument)
         if argument == "tests":
@@ -182,7 +186,8 @@ def run(parts: Parts, selection: Selection, *, workers: int, only_pytest: bool) 
         return installation.exit_code
     if not only_pytest:
         parts.start(Part("static checks", [*make, "check"], log=LOGS / "check.log", niceness=CHECKS))
-    parts.start_pytest("units", selection.units)
+    parts.start_pytest("service units", selection.services)
+    parts.start_pytest("other units", selection.units)
     if selection.others:
         report = LOGS / "others.xml"
         options = ["-n", str(workers), "--dist", "loadgroup", "--no-loadscope-reorder", f"--junitxml={report}"]

@@ -4,18 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.run import ROOT, UNITS, WITHOUT_SPARK, Selection, select
+from tests.run import ROOT, SERVICES, UNITS, WITHOUT_SPARK, Selection, select
 
 
 @pytest.mark.parametrize("argument", ["tests", UNITS])
 def test_each_folder_of_unit_tests_runs_once(argument: str) -> None:
-    early, units, others = select([argument])
+    early, services, units, others = select([argument])
     assert early == list(WITHOUT_SPARK)
-    assert all((ROOT / folder).is_dir() for folder in early)
-    assert units == [UNITS, *(f"--ignore={folder}" for folder in early)]
+    assert services == [SERVICES]
+    assert all((ROOT / folder).is_dir() for folder in (*early, *services))
+    assert units == [UNITS, *(f"--ignore={folder}" for folder in (*early, *services))]
     assert others == (["tests", f"--ignore={UNITS}"] if argument == "tests" else [])
 
 
 def test_single_modules_run_in_the_workers() -> None:
     module = str(Path(UNITS, "test_run.py"))
-    assert select([module, "tests/contract"]) == Selection([], [], [module, "tests/contract"])
+    assert select([module, "tests/contract"]) == Selection([], [], [], [module, "tests/contract"])

@@ -8,9 +8,10 @@ from playwright.async_api import Browser, expect
 
 from tests.support.running import ROOT, running
 
-pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = pytest.mark.chromium
 
 
+@pytest.mark.asyncio(loop_scope="session")
 async def test_the_example_shows_the_load_and_each_change_of_it(tmp_path: Path, browser: Browser) -> None:
     async with running(tmp_path) as system:
         await system.put({"/load/GR": 5000})

@@ -20,9 +20,14 @@ CSV = b"time,value\n2026-01-01T00:00:00Z,1\n"
 DECLARED = ("--unit", "MW", "--resolution", "PT1H")
 
 
-@pytest.mark.usefixtures("executed_processes")
 @pytest.mark.parametrize(
-    "mode", ["single", *(pytest.param(m, marks=needs_nginx) for m in ("all-to-all", "x-broadcast"))]
+    "mode",
+    [
+        "single",
+        pytest.param("all-to-all", marks=needs_nginx),
+        # As users start them; one mode of the three, with every kind of process of the others.
+        pytest.param("x-broadcast", marks=[needs_nginx, pytest.mark.usefixtures("executed_processes")]),
+    ],
 )
 async def test_processes_of_a_mode_start_restart_when_killed_and_stop_in_order(tmp_path: Path, mode: str) -> None:
     async with up(tmp_path, "--mode", mode) as running:

@@ -21,15 +21,13 @@ DECLARED = ("--unit", "MW", "--resolution", "PT1H")
 
 
 @pytest.mark.parametrize(
-    "mode",
-    [
-        "single",
-        pytest.param("all-to-all", marks=needs_nginx),
-        # As users start them; one mode of the three, with every kind of process of the others.
-        pytest.param("x-broadcast", marks=[needs_nginx, pytest.mark.usefixtures("executed_processes")]),
-    ],
+    "mode", ["single", *(pytest.param(m, marks=needs_nginx) for m in ("all-to-all", "x-broadcast"))]
 )
-async def test_processes_of_a_mode_start_restart_when_killed_and_stop_in_order(tmp_path: Path, mode: str) -> None:
+async def test_processes_of_a_mode_start_restart_when_killed_and_stop_in_order(
+    tmp_path: Path, mode: str, request: pytest.FixtureRequest
+) -> None:
+    if mode == "x-broadcast":  # it has every kind of process of the others
+        request.getfixturevalue("executed_processes")
     async with up(tmp_path, "--mode", mode) as running:
         before = running.pids()
         assert list(before) == MODES[mode]

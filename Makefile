@@ -12,7 +12,7 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-ingest bench-reads bench-tokens bench-attack bench-display faults walks conformance audit sbom docs lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-ingest bench-reads bench-tokens bench-attack bench-display faults walks conformance cluster audit sbom docs lock clean \
   install install-test install-spark install-quality test-parts debian page client-test chromium kafka nginx postgres spark autobahn
 
 help:
@@ -20,7 +20,7 @@ help:
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
-	@echo "also: check unit contract integration e2e client-test walks conformance audit sbom bench-NAME faults MODE=... docs lock clean"
+	@echo "also: check unit contract integration e2e client-test walks conformance cluster audit sbom bench-NAME faults MODE=... docs lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
@@ -38,6 +38,10 @@ walks: install-test install-spark client/node_modules/.installed
 # Everything is required here: in `make test`, what needs CPython 2.7 is left out where there is none.
 conformance: install-test autobahn client/node_modules/.installed
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
+
+# In `make test` only the refusal of a disk that is not shared.
+cluster: install-test install-spark
+	@CI=1 DIEM_SPARK_CLUSTER=1 $(PYTEST) tests/integration/pipeline/test_cluster.py
 
 # Exit code 0: all checked, nothing known; 1: a known vulnerability; 3: not all could be checked.
 audit: install $(VENV)/audit/.installed

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, NamedTuple, Protocol
 import typer
 
 from deploy.cli.options import EXIT_NOTHING, StateDirOption, parse_share
+from deploy.cli.spark_options import WarehouseOption, with_spark_options
 from deploy.planning.context import KeyOption, MetadataOption
 from deploy.planning.render import percent
 from deploy.planning.traffic_input import RELEVANT_MS, remove_old
@@ -30,6 +31,7 @@ from deploy.terminal import DEFAULT_STATE_DIR
 from diem.errors import DiemError
 from diem.process import lifecycle
 from diem.process.lifecycle import Lifecycle
+from metadata.jobs.spark_options import SparkSettings
 from metadata.jobs.warehouse import Warehouse
 from metadata.statistics.constants import DAY_MS
 from metadata.statistics.model import duplicate_recorders_warning
@@ -43,11 +45,12 @@ NAME: Final = "autoplan"
 
 def register(cli: typer.Typer) -> None:
     """Add the command."""
-    cli.command("autoplan")(autoplan_command)
+    cli.command("autoplan")(with_spark_options(autoplan_command))
 
 
 def autoplan_command(
     *,
+    settings: SparkSettings,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     every: Annotated[str, typer.Option(help="Time from one round to the next, such as 15m or 1h.")] = "1h",
     once: Annotated[bool, typer.Option("--once", help="One round; exit code 1 if it fails.")] = False,
@@ -62,6 +65,7 @@ def autoplan_command(
     hot_budget: Annotated[str, typer.Option(help="Load that hot endpoints may add.")] = "0.5%",
     costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: built-in figures.")] = None,
     traffic: Annotated[Path | None, typer.Option(help="Recorded traffic; default: in the state directory.")] = None,
+    warehouse: WarehouseOption = None,
     spark: Annotated[
         bool | None,
         typer.Option("--spark/--no-spark", help="Run the pipeline, or read files; default: if Spark is installed."),
@@ -79,7 +83,7 @@ def autoplan_command(
     for text, option in ((movement, "--movement"), (hot_budget, "--hot-budget")):
         parse_share(text, option)
     length = parse_span(window)
-    pipeline, learning = learning_of(state, window, traffic, spark=spark)
+    pipeline, learning = learning_of(state, window, traffic, spark=spark, warehouse=warehouse, settings=settings)
     where = ["--state-dir", str(state.path), *_given("--metadata", metadata), *_given("--key-file", key_file)]
     policy = Policy(
         where=where,
@@ -120,21 +124,30 @@ def autoplan_command(
 
 
 def learning_of(
-    state: StateDir, window: str, traffic: Path | None, *, spark: bool | None
+    state: StateDir,
+    window: str,
+    traffic: Path | None,
+    *,
+    spark: bool | None,
+    warehouse: Path | None = None,
+    settings: SparkSettings | None = None,
 ) -> tuple[list[str] | None, list[str]]:
     """Return the options of ``diem pipeline run`` (None without Spark), and the options of ``diem plan`` for its input.
 
     The input has the window's length in every round; other statistics in the warehouse are not used.
     """
+    given = [] if settings is None else settings.arguments()
     with_spark = importlib.util.find_spec("pyspark") is not None if spark is None else spark
     if with_spark and traffic is None:
-        statistics = Warehouse(state.path / "traffic" / "warehouse").statistics / NAME
+        statistics = Warehouse(warehouse or state.path / "traffic" / "warehouse").statistics / NAME
+        where = ["--state-dir", str(state.path), *_given("--warehouse", warehouse)]
         return (
-            ["--state-dir", str(state.path), "--window", window, "--name", NAME],
-            ["--traffic", str(statistics)],
+            [*where, "--window", window, "--name", NAME, *given],
+            ["--traffic", str(statistics), *given],
         )
     how = [] if with_spark and spark is None else ["--spark" if with_spark else "--no-spark"]
-    return None, [*_given("--traffic", traffic), "--window", window, *how]
+    tables = [*_given("--traffic", traffic), *_given("--warehouse", warehouse)]
+    return None, [*tables, "--window", window, *how, *given]
 
 
 def _given(option: str, value: object) -> list[str]:

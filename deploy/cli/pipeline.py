@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.cli.options import EXIT_NOTHING, NoCluster, StateDirOption, find_cluster, parse_window, with_kafka_options
+from deploy.cli.spark_options import WarehouseOption, with_spark_options
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console, plain_table
 from deploy.topology.kafka_users import KafkaUser
@@ -23,6 +24,7 @@ from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 from diem.process import log
 from metadata.jobs.sources import FileSource, KafkaSource, SourceLag
+from metadata.jobs.spark_options import SparkSettings
 from metadata.jobs.warehouse import NoTraffic, SourceStatus, Warehouse, all_statistics, read_window, status
 from metadata.statistics.model import UsageRow
 
@@ -32,32 +34,23 @@ DEFAULT_KEEP_DAYS: Final = 35
 MIN_KEEP_DAYS: Final = 9
 """Statistics of a window of a day use the 7 days before it."""
 _SOURCES: Final = ("kafka", "files", "none")
-_MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
-
-
-def _checked_memory(memory: str) -> str:
-    if _MEMORY.fullmatch(memory) is None:
-        raise typer.BadParameter(f"such as 512m or 4g, not {memory}")
-    return memory
-
-
-MemoryOption = Annotated[str, typer.Option(help="Heap of the JVM, such as 512m or 4g.", callback=_checked_memory)]
-CoresOption = Annotated[int, typer.Option(min=1, help="Tasks at a time.")]
 
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Turn recorded traffic into tables and statistics, with Spark.")
-    group.command("run")(with_kafka_options(run_command))
+    group.command("run")(with_spark_options(with_kafka_options(run_command)))
     group.command("status")(with_kafka_options(status_command))
-    group.command("usage")(usage_command)
+    group.command("usage")(with_spark_options(usage_command))
     cli.add_typer(group, name="pipeline")
 
 
 def run_command(
     *,
     kafka: Mapping[str, object],
+    settings: SparkSettings,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    warehouse: WarehouseOption = None,
     source: Annotated[
         str | None,
         typer.Option(help="kafka, files or none (read nothing); default: kafka if named or recorded to, else files."),
@@ -73,6 +66,9 @@ def run_command(
     ] = DEFAULT_KEEP_DAYS,
     follow: Annotated[bool, typer.Option("--follow", help="Keep reading until Ctrl-C; compute nothing.")] = False,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between batches, with --follow.")] = 60.0,
+    metrics: Annotated[
+        Path | None, typer.Option(help="File for Prometheus' node exporter, written after every batch.", metavar="FILE")
+    ] = None,
     statistics: Annotated[bool, typer.Option("--statistics/--no-statistics", help="Compute the statistics.")] = True,
     window: Annotated[
         str, typer.Option(help="Length of the window of the statistics, such as 15m; it ends with the last event.")
@@ -80,8 +76,6 @@ def run_command(
     begin: Annotated[str | None, typer.Option("--from", help="Begin of the window, ISO 8601.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="End of the window, ISO 8601.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the statistics; default: the end of the window.")] = None,
-    memory: MemoryOption = "1g",
-    cores: CoresOption = 2,
 ) -> int:
     """Read recorded traffic into tables, and compute the statistics of a window."""
     from deploy.spark import pipeline  # noqa: PLC0415  # only these commands need it
@@ -95,9 +89,15 @@ def run_command(
     chosen = _source(source, state, folder, kafka)
     # Records of a topic are not removed.
     remove = isinstance(chosen, FileSource) and (not keep if keep is not None else folder is None)
-    reading = None if chosen is None else pipeline.ReadOptions(chosen, remove, every if follow else None, keep_days)
+    reading = (
+        None
+        if chosen is None
+        else pipeline.ReadOptions(
+            chosen, remove, every if follow else None, keep_days, None if metrics is None else metrics.absolute()
+        )
+    )
     try:
-        pipeline.run(pipeline.warehouse(state.path), reading, wanted, Terminal(), memory=memory, cores=cores)
+        pipeline.run(pipeline.warehouse(state.path, warehouse), reading, wanted, Terminal(), settings)
     except NoTraffic as error:
         log.fail(str(error))
         return EXIT_NOTHING
@@ -111,13 +111,14 @@ def status_command(
     *,
     kafka: Mapping[str, object],
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    warehouse: WarehouseOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> int:
     """Show what was read, the lag, the invalid lines with their reasons, and the existing statistics."""
     from deploy.spark import pipeline  # noqa: PLC0415
 
     state = StateDir(state_dir)
-    here = pipeline.warehouse(state.path)
+    here = pipeline.warehouse(state.path, warehouse)
     try:
         cluster = find_cluster(state, kafka, KafkaUser.PIPELINE).options
     except NoCluster:
@@ -167,7 +168,9 @@ _DAY: Final = "%Y-%m-%d"
 
 def usage_command(
     *,
+    settings: SparkSettings,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    warehouse: WarehouseOption = None,
     begin: Annotated[
         datetime | None,
         typer.Option("--from", formats=[_DAY], help=f"First day, UTC; default: {DEFAULT_DAYS} days to the last one."),
@@ -178,8 +181,6 @@ def usage_command(
         DEFAULT_ROWS
     ),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with all rows.")] = False,
-    memory: MemoryOption = "1g",
-    cores: CoresOption = 2,
 ) -> int:
     """Compute the requests by key and endpoint from the traffic that `diem pipeline run` has read; show them."""
     from deploy.spark import pipeline  # noqa: PLC0415
@@ -189,8 +190,8 @@ def usage_command(
     first = begin.date() if begin is not None else last - timedelta(days=DEFAULT_DAYS - 1)
     if first > last:
         raise typer.BadParameter(f"--from {first} is after --to {last}")
-    here = pipeline.warehouse(StateDir(state_dir).path)
-    file = pipeline.run_usage(here, (first, last), Terminal(quiet=as_json), memory=memory, cores=cores)
+    here = pipeline.warehouse(StateDir(state_dir).path, warehouse)
+    file = pipeline.run_usage(here, (first, last), Terminal(quiet=as_json), settings)
     found = [row for row in read_report(file) if key is None or row.key == key]
     if as_json:
         typer.echo(json.dumps({"from": str(first), "to": str(last), "file": str(file), "usage": as_objects(found)}))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli.options import EXIT_NOTHING, StateDirOption, parse_counts, parse_share, parse_window
+from deploy.cli.spark_options import WarehouseOption, with_spark_options
 from deploy.clients.metadata import PlanStatus
 from deploy.planning.context import (
     KeyOption,
@@ -22,19 +23,22 @@ from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.process import lifecycle, log
 from diem.protocol.assignment import Snapshot
+from metadata.jobs.spark_options import SparkSettings
 
 
 def register(cli: typer.Typer) -> None:
     """Add the command."""
-    cli.command("plan")(plan_command)
+    cli.command("plan")(with_spark_options(plan_command))
 
 
 def plan_command(
     *,
+    settings: SparkSettings,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     traffic: Annotated[
         Path | None, typer.Option(help="Recorded traffic, or statistics; default: traffic in the state directory.")
     ] = None,
+    warehouse: WarehouseOption = None,
     window: Annotated[
         str | None, typer.Option(help="Its length, such as 1h, ending with the last event; default: latest statistics.")
     ] = None,
@@ -82,6 +86,8 @@ def plan_command(
         hot_budget=parse_share(hot_budget, "--hot-budget"),
         movement=None if movement is None else parse_share(movement, "--movement"),
         costs=costs,
+        warehouse=warehouse,
+        settings=settings,
     )
     require_planner()
     from deploy.planning.planner import run_plan  # noqa: PLC0415  # it needs numpy

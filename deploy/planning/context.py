@@ -1,7 +1,7 @@
 """Context of the planning commands: their options, the running system, and its metadata service."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -19,6 +19,7 @@ from diem.process import lifecycle
 from diem.process.key_ring import KeyRing
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Phase
+from metadata.jobs.spark_options import SparkSettings
 from metadata.statistics.window import Window
 
 SHARED: Final = ProxyMode.SHARED
@@ -122,3 +123,7 @@ class PlanRequest:
     movement: float | None = None
     """Share of the subscriptions that may move; None: any."""
     costs: Path | None = None
+    warehouse: Path | None = None
+    """Folder of the pipeline's tables; None: in ``traffic``."""
+    settings: SparkSettings = field(default_factory=SparkSettings)
+    """Where Spark runs, if it is needed."""

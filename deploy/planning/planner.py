@@ -22,7 +22,8 @@ from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
 from metadata.costs import DEFAULT, Costs, read_costs
-from metadata.jobs.spark_session import SparkOptions, scratch_folder
+from metadata.jobs.spark_options import SparkOptions, SparkSettings
+from metadata.jobs.spark_session import scratch_folder
 from metadata.placement.blocks import Parts
 from metadata.placement.instance import Instance
 from metadata.placement.objective import total_cost
@@ -77,7 +78,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
     current = current_homes(now, traffic.instance)
     if request.movement is not None and max(servers) > partitions:
         raise typer.BadParameter(f"--movement is for up to {partitions} servers here: more need more partitions")
-    outcome = _compute(traffic, options, costs, current)
+    outcome = _compute(traffic, options, costs, current, request.settings)
     report = _extend_report(traffic.instance, outcome, current, costs, system)
     pays, why = evaluate(outcome, report, options.epsilon, system)
     made = Plan(
@@ -94,7 +95,9 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
     return EvaluatedPlan(made, pays, why)
 
 
-def _compute(traffic: PlanningInput, options: PlanOptions, costs: Costs, current: Parts) -> PlanResult:
+def _compute(
+    traffic: PlanningInput, options: PlanOptions, costs: Costs, current: Parts, settings: SparkSettings
+) -> PlanResult:
     """Run the planner, on Spark if the subscription sets are there; the outcome is the same."""
     if traffic.for_spark is None:
         return plan(traffic.instance, options, costs, current)
@@ -103,7 +106,7 @@ def _compute(traffic: PlanningInput, options: PlanOptions, costs: Costs, current
 
     command = find_java()
     with scratch_folder() as scratch:
-        return plan_on_spark(traffic.for_spark, options, costs, current, SparkOptions(scratch, java=command))
+        return plan_on_spark(traffic.for_spark, options, costs, current, SparkOptions(scratch, settings, java=command))
 
 
 def count_partitions(now: Snapshot) -> int:

@@ -14,6 +14,7 @@ from diem.errors import ConfigurationError, DiemError, FileError
 from diem.protocol.traffic import BadEvent
 from diem.protocol.update import iso
 from metadata.jobs.sources import complete_files
+from metadata.jobs.spark_options import SparkSettings
 from metadata.jobs.warehouse import WINDOW_FILE, BadStatistics, Warehouse, all_statistics, read_window
 from metadata.statistics import parsing, reference
 from metadata.statistics.constants import DAY_MS, HISTORY_MS
@@ -79,20 +80,20 @@ def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
     folder = request.traffic.absolute()
     if (folder / WINDOW_FILE).is_file():
         return _from_statistics(folder, request.spark)
-    warehouse = Warehouse(folder / "warehouse")
+    warehouse = Warehouse(request.warehouse or folder / "warehouse")
     if request.window is None and (found := all_statistics(warehouse)):
         return _from_statistics(found[-1], request.spark)
     window = request.window or HOUR_MS
     if request.spark or (request.spark is None and warehouse.sources()):
-        return _from_statistics(_run_pipeline(warehouse, window, terminal), request.spark)
+        return _from_statistics(_run_pipeline(warehouse, window, terminal, request.settings), request.spark)
     return _from_files(folder / "in" if (folder / "in").is_dir() else folder, window)
 
 
-def _run_pipeline(warehouse: Warehouse, window: Window | int, terminal: Terminal) -> Path:
+def _run_pipeline(warehouse: Warehouse, window: Window | int, terminal: Terminal, settings: SparkSettings) -> Path:
     from deploy.spark import pipeline  # noqa: PLC0415  # it takes long to import
 
     wanted = pipeline.WindowOptions(window, None)
-    found = pipeline.run(warehouse, None, wanted, terminal, memory="1g", cores=2)
+    found = pipeline.run(warehouse, None, wanted, terminal, settings)
     if found is None:
         raise AssertionError("statistics were wanted")
     return found

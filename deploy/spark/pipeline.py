@@ -17,7 +17,8 @@ from deploy.terminal import Terminal
 from diem.errors import FileError
 from metadata.jobs.sink_log import read_offsets
 from metadata.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
-from metadata.jobs.spark_session import NoSpark, SparkOptions, open_spark, scratch_folder
+from metadata.jobs.spark_options import SparkOptions, SparkSettings, require_shared
+from metadata.jobs.spark_session import NoSpark, given_settings, open_spark, scratch_folder
 from metadata.jobs.warehouse import Warehouse, read_window
 from metadata.statistics.model import duplicate_recorders_warning
 from metadata.statistics.window import Window
@@ -45,6 +46,8 @@ class ReadOptions:
     follow_s: float | None
     keep_days: int | None = None
     """Age of the oldest day that stays in the tables."""
+    metrics: Path | None = None
+    """File of metrics for Prometheus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,9 @@ class WindowOptions:
     name: str | None
 
 
-def warehouse(state_dir: Path) -> Warehouse:
-    """Return the warehouse of a state directory."""
-    return Warehouse(state_dir.absolute() / FOLDER / "warehouse")
+def warehouse(state_dir: Path, folder: Path | None = None) -> Warehouse:
+    """Return the warehouse in a folder (absolute), by default that of the state directory."""
+    return Warehouse(folder or state_dir.absolute() / FOLDER / "warehouse")
 
 
 def run(
@@ -65,25 +68,25 @@ def run(
     reading: ReadOptions | None,
     wanted: WindowOptions | None,
     terminal: Terminal,
-    *,
-    memory: str,
-    cores: int,
+    settings: SparkSettings,
 ) -> Path | None:
     """Read recorded traffic, then compute statistics; return the folder of the statistics, if requested.
 
     Raises:
         NoSpark: PySpark or Java is not installed.
+        NotShared: Spark runs on a cluster, and its workers do not have the warehouse.
         SparkFailed: the JVM did not start, died, or could not read.
         TablesUnavailable: a folder cannot be written, or the disk is full.
         DiemError: any other error that a person can correct.
     """
     kafka = reading is not None and isinstance(reading.source, KafkaSource)
-    with _spark(terminal, kafka=kafka, memory=memory, cores=cores) as spark:
+    with _spark(here, terminal, settings, kafka=kafka) as (spark, proof):
         from metadata.jobs import statistics  # noqa: PLC0415  # they import PySpark, which is known to be installed
         from metadata.jobs.ingest import ingest  # noqa: PLC0415
+        from metadata.jobs.query_metrics import measured  # noqa: PLC0415
 
         if reading is not None:
-            with _shown(here, reading, terminal) as on_batch:
+            with _shown(here, reading, terminal) as on_batch, measured(spark, reading.metrics):
                 lines = ingest(
                     spark,
                     reading.source,
@@ -92,6 +95,7 @@ def run(
                     follow_s=reading.follow_s,
                     remove=reading.remove,
                     keep_days=reading.keep_days,
+                    proof=proof,
                 )
             terminal.info(f"read {lines:,} lines of {reading.source.where}")
         if wanted is not None:
@@ -105,28 +109,39 @@ def run(
     return None
 
 
-def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, *, memory: str, cores: int) -> Path:
+def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, settings: SparkSettings) -> Path:
     """Compute the usage report from the first to the last day (UTC); return its file.
 
     Raises:
         DiemError: as ``run``.
     """
-    with _spark(terminal, kafka=False, memory=memory, cores=cores) as spark, terminal.counting("computing usage"):
+    with _spark(here, terminal, settings, kafka=False) as (spark, _), terminal.counting("computing usage"):
         from metadata.jobs import usage_report  # noqa: PLC0415  # it imports PySpark, which is known to be installed
 
         return usage_report.report(spark, here, *days)
 
 
 @contextmanager
-def _spark(terminal: Terminal, *, kafka: bool, memory: str, cores: int) -> "Iterator[Any]":
-    """Run Spark with a scratch folder, and with its connector to Kafka. Raises what ``run`` does."""
+def _spark(
+    here: Warehouse, terminal: Terminal, settings: SparkSettings, *, kafka: bool
+) -> "Iterator[tuple[Any, Path | None]]":
+    """Run Spark with a scratch folder, and with its connector to Kafka; raise what ``run`` does.
+
+    Yields the session, and the proof that its executors share the warehouse (None in local mode).
+    """
     command = find_java()
+    require_shared(settings, given_settings(), here.root)
     try:
         jars = JARS.prepare() if kafka else ()
         with _terminated_as_interrupted(), scratch_folder() as scratch:
             terminal.info("starting Spark")
-            with open_spark(SparkOptions(scratch, memory, cores, jars, command)) as spark:
-                yield spark
+            with open_spark(SparkOptions(scratch, settings, jars, command)) as spark:
+                from metadata.jobs.executors import prepared_executors  # noqa: PLC0415  # with PySpark only
+
+                if (page := spark.sparkContext.uiWebUrl) is not None:
+                    terminal.info(f"Spark's page: {page}")
+                with prepared_executors(spark, scratch, here.root) as proof:
+                    yield spark, proof
     except OSError as error:
         raise TablesUnavailable(error) from error
 

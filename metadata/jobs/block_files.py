@@ -1,8 +1,8 @@
 """Arrays that Spark's tasks keep in files between jobs, and the blocks of subscription sets built from them.
 
-Each task maps its own arrays into memory instead of receiving them. This needs local mode, where driver and workers
-share a file system. There are as many tasks as cores: every further piece of an array costs a worker's round trip
-(about 50 ms) and gains nothing.
+Each task maps its own arrays into memory instead of receiving them. This needs a file system that driver and workers
+share: in local mode any, on a cluster the warehouse's disk. There are as many tasks as cores: every further piece of an
+array costs a worker's round trip (about 50 ms) and gains nothing.
 
 Rows of a table of sets, or single subscriptions in any order, are distributed over the blocks, and numpy builds each
 block in one task: two aggregations in Spark take several times as long.
@@ -10,8 +10,8 @@ block in one task: two aggregations in Spark take several times as long.
 
 import gc
 import itertools
-import os
 import pickle
+import uuid
 import zipimport
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from metadata.jobs.spark_options import spark_path
 from metadata.placement.blocks import (
     Block,
     Ints,
@@ -169,7 +170,7 @@ def _consume(path: Path) -> Any:  # noqa: ANN401 - likewise
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """Write a file under a temporary name until it is complete: Spark may run a task twice."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    new = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")
     yield new
     new.replace(path)
 
@@ -224,7 +225,7 @@ def scale(files: BlockFiles) -> int:
 def _from_rows(rows: "DataFrame", files: BlockFiles, name: str, block_of: Callable[[Any], Block]) -> None:
     """Build a block from each partition's rows, through files: PySpark's own conversion to arrays needs pandas."""
     folder = files.folder / f"{name}.parquet"
-    rows.write.parquet(str(folder), compression="none")
+    rows.write.parquet(spark_path(folder), compression="none")
     tables = sorted(folder.glob("part-*.parquet"))
     files.keep(name, partial(_block_of_table, tables, block_of))
     for table in tables:

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from metadata.jobs import tables
 from metadata.jobs.sink_log import VERSION, data_files, last_compact, local_path, relocate
+from metadata.jobs.spark_options import spark_path
 from metadata.jobs.spark_session import SparkFailed
 
 MIN_FILES: Final = 8
@@ -92,12 +93,12 @@ def _compactable(sink: Path, lines: Sequence[str], today: date) -> Mapping[Path,
 
 def _merge_files(spark: SparkSession, sink: Path, folder: Path, lines: Sequence[str]) -> str:
     """Write one file with the rows of several, not yet visible to readers, and return its log entry."""
-    work, files = sink / _WORK, [str(_file(sink, line)) for line in lines]
+    work, files = sink / _WORK, [spark_path(_file(sink, line)) for line in lines]
     shutil.rmtree(work, ignore_errors=True)
     frame = spark.read.schema(tables.FILE_SCHEMA).parquet(*files).select(*tables.FILE_COLUMNS)
-    frame.coalesce(1).write.parquet(str(work))
+    frame.coalesce(1).write.parquet(spark_path(work))
     (part,) = work.glob("*.parquet")
-    expected, written = frame.count(), spark.read.parquet(str(part)).count()
+    expected, written = frame.count(), spark.read.parquet(spark_path(part)).count()
     if written != expected:
         raise SparkFailed(f"{written} of {expected} rows in {folder} were written into one file")
     file = folder / f"part-compacted-{uuid.uuid4()}.snappy.parquet"

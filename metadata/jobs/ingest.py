@@ -5,7 +5,7 @@ sink's log names its files; a repeated batch has the same lines. First job of th
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from metadata.jobs.compaction import compact
-from metadata.jobs.sink_log import remove_ingested
+from metadata.jobs.sink_log import CommittedFile, committed_files, latest_files, remove_ingested
 from metadata.jobs.sources import TrafficSource
+from metadata.jobs.spark_options import spark_path
 from metadata.jobs.spark_session import SparkFailed
 from metadata.jobs.tables import parse_rows
 from metadata.jobs.warehouse import Warehouse
@@ -55,6 +56,7 @@ def ingest(
     follow_s: float | None = None,
     remove: bool = False,
     keep_days: int | None = None,
+    proof: Path | None = None,
 ) -> int:
     """Read a source in batches, holding its lock; return the number of lines read.
 
@@ -68,6 +70,7 @@ def ingest(
         follow_s: seconds between batches, until interrupted; None to return once all lines are read.
         remove: whether to remove files once their lines are committed.
         keep_days: age of the oldest day that stays in the tables; None: all stay.
+        proof: the file by which executors prove that they share the warehouse; None in local mode.
 
     Raises:
         DiemError: another pipeline holds the source.
@@ -75,12 +78,12 @@ def ingest(
     """
     with warehouse.lock(source.name):
         if remove:
-            remove_ingested(warehouse.checkpoint(source.name))
+            remove_when_seen(warehouse, source, latest_files(warehouse.sink(source.name)))
         lines, ended = 0, False
         while not ended:
             today = _today()
             _compact(spark, warehouse.sink(source.name), today, keep_days)
-            query = _start(spark, source, warehouse, follow_s)
+            query = _start(spark, source, warehouse, follow_s, proof)
             try:
                 day = None if follow_s is None else today
                 read, ended = _await_end(query, source, warehouse, on_batch, day, remove=remove)
@@ -99,15 +102,17 @@ def _compact(spark: SparkSession, sink: Path, today: date, keep_days: int | None
         structlog.get_logger("pipeline").error("the files of past days cannot be compacted", reason=_cause(error))
 
 
-def _start(spark: SparkSession, source: TrafficSource, warehouse: Warehouse, follow_s: float | None) -> StreamingQuery:
+def _start(
+    spark: SparkSession, source: TrafficSource, warehouse: Warehouse, follow_s: float | None, proof: Path | None
+) -> StreamingQuery:
     # At most one file per batch, day and core.
     lines = source.lines(spark).coalesce(spark.sparkContext.defaultParallelism)
     writer = (
-        parse_rows(lines)
+        parse_rows(lines, proof)
         .writeStream.format("parquet")
         .partitionBy("table", "day")
-        .option("path", str(warehouse.sink(source.name)))
-        .option("checkpointLocation", str(warehouse.checkpoint(source.name)))
+        .option("path", spark_path(warehouse.sink(source.name)))
+        .option("checkpointLocation", spark_path(warehouse.checkpoint(source.name)))
     )
     if follow_s is None:
         return writer.trigger(availableNow=True).start()
@@ -124,7 +129,8 @@ def _await_end(
     remove: bool,
 ) -> tuple[int, bool]:
     """Wait until the query or the day ends; return the lines read, and whether the query has ended."""
-    lines, seen, ended = 0, -1, False
+    sink = warehouse.sink(source.name)
+    lines, seen, ended, known = 0, -1, False, set(committed_files(sink))
     try:
         while not ended and (day is None or _today() <= day):
             ended = bool(query.awaitTermination(_POLL_INTERVAL_S))  # type: ignore[arg-type]  # a fraction will do
@@ -135,11 +141,32 @@ def _await_end(
                     seen, lines = batch.number, lines + batch.lines
                     _write_progress(warehouse.progress(source.name), source, batch)
                     if remove:
-                        remove_ingested(warehouse.checkpoint(source.name))
+                        remove_when_seen(warehouse, source, new := set(committed_files(sink)) - known)
+                        known |= new
                     on_batch(batch)
     except StreamingQueryException as error:
         raise SparkFailed(f"{source.name} could not be read: {_cause(error)}") from error
     return lines, ended
+
+
+def remove_when_seen(warehouse: Warehouse, source: TrafficSource, new: Iterable[CommittedFile]) -> None:
+    """Remove files of the source whose lines are committed, once the files of the tables are seen.
+
+    Args:
+        warehouse: the warehouse.
+        source: a source of files.
+        new: files of the tables that have these lines.
+
+    Raises:
+        SparkFailed: the files of a batch are not there.
+    """
+    if missing := [file.path for file in new if not file.is_there()]:
+        raise SparkFailed(
+            f"{len(missing)} files of the last batch are not in the warehouse, such as {missing[0]}: nothing of "
+            f"{source.where} is removed. Do all workers have this folder? To read it again, remove "
+            f"{warehouse.sink(source.name)} and {warehouse.checkpoint(source.name)}"
+        )
+    remove_ingested(warehouse.checkpoint(source.name))
 
 
 def _today() -> date:

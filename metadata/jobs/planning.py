@@ -15,8 +15,10 @@ import numpy as np
 
 from metadata.costs import Costs
 from metadata.jobs.block_files import BlockFiles, scale, store_sets
+from metadata.jobs.executors import prepared_executors
 from metadata.jobs.spark_backend import SparkBackend
-from metadata.jobs.spark_session import SparkOptions, open_spark
+from metadata.jobs.spark_options import SparkOptions, is_local, require_shared, spark_path
+from metadata.jobs.spark_session import given_settings, open_spark
 from metadata.placement.blocks import Parts
 from metadata.placement.instance import Instance, read_endpoints
 from metadata.placement.options import PlanOptions
@@ -60,34 +62,45 @@ def plan_on_spark(
         options: goals and limits of the plan.
         costs: load model of the servers.
         current: current home of every endpoint, in the order of :func:`metadata.placement.instance.read_endpoints`.
-        spark_options: ``cores`` is also the number of blocks, ``scratch`` holds the sets twice.
+        spark_options: the session; its ``scratch`` (on a cluster: the statistics' parent) holds the sets twice.
 
     Raises:
+        NotShared: Spark runs on a cluster, and its workers do not have the statistics.
         Infeasible: the load cannot be balanced, because of the endpoint in the error.
         OSError: a table is missing.
         NoSpark: PySpark is not installed.
         SparkFailed: the JVM does not start, or died.
     """
-    with open_spark(spark_options) as spark:
-        return plan_in_session(spark, statistics, options, costs, current, blocks=spark_options.cores)
+    require_shared(spark_options.settings, given_settings(), statistics)
+    with open_spark(spark_options) as spark, prepared_executors(spark, spark_options.scratch, statistics.parent):
+        return plan_in_session(spark, statistics, options, costs, current)
 
 
 def plan_in_session(
-    spark: "SparkSession", statistics: Path, options: PlanOptions, costs: Costs, current: Parts | None, *, blocks: int
+    spark: "SparkSession", statistics: Path, options: PlanOptions, costs: Costs, current: Parts | None
 ) -> PlanResult:
-    """Compute the plan in an existing session, with as many ``blocks`` as it has cores."""
+    """Compute the plan in an existing session, with as many blocks as it has cores."""
     without_sets = read_endpoints(statistics)
-    with block_files(spark, blocks) as files:
-        store_sets(spark.read.parquet(str(statistics / "sets.parquet")), files, len(without_sets.endpoints))
+    # Executors share the disk of the statistics; on this machine the scratch folder will do.
+    shared = None if is_local(str(spark.sparkContext.master)) else statistics.parent
+    with block_files(spark, spark.sparkContext.defaultParallelism, shared) as files:
+        store_sets(spark.read.parquet(spark_path(statistics / "sets.parquet")), files, len(without_sets.endpoints))
         instance, backend = bind_instance(without_sets, files)
         return plan(instance, replace(options, reference=False), costs, current, backend)
 
 
 @contextmanager
-def block_files(spark: "SparkSession", count: int) -> Iterator[BlockFiles]:
-    """Provide files for ``count`` blocks (the session's cores) in its scratch folder; remove them at the end."""
-    scratch = spark.conf.get("spark.local.dir")
-    with tempfile.TemporaryDirectory(prefix="sets-", dir=scratch, ignore_cleanup_errors=True) as name:
+def block_files(spark: "SparkSession", count: int, folder: Path | None = None) -> Iterator[BlockFiles]:
+    """Provide files for ``count`` blocks (the session's cores) in a folder; remove them at the end.
+
+    Args:
+        spark: the session.
+        count: number of blocks.
+        folder: one that all executors share; None: the scratch folder of a local session.
+    """
+    parent = spark.conf.get("spark.local.dir") if folder is None else folder
+    # Readers of statistics skip names that begin with a dot.
+    with tempfile.TemporaryDirectory(prefix=".sets-", dir=parent, ignore_cleanup_errors=True) as name:
         yield BlockFiles(spark, Path(name), count)
 
 

@@ -5,9 +5,9 @@ files up to n. Names that begin with a dot are incomplete files and checksums.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 SINK_LOG: Final = "_spark_metadata"
@@ -24,6 +24,43 @@ def data_files(sink: Path, table: str | None = None) -> list[Path]:
     """
     paths = [relocate(path, sink) for path in _committed_files(sink)]
     return sorted(path for path in paths if table is None or f"table={table}" in path.parts)
+
+
+class CommittedFile(NamedTuple):
+    """A file that a sink's log names."""
+
+    path: Path
+    """Where it is now."""
+    size: int
+    """Bytes, when it was committed."""
+
+    def is_there(self) -> bool:
+        """Return whether this machine sees the whole file."""
+        try:
+            return self.path.stat().st_size == self.size
+        except OSError:
+            return False
+
+
+def latest_files(sink: Path) -> list[CommittedFile]:
+    """Return the files in the latest file of a sink's log: those of its last batch, at times also earlier ones."""
+    numbers = _batches(sink / SINK_LOG)
+    if not numbers:
+        return []
+    return _added(_parse_log(numbers[max(numbers)]), sink)
+
+
+def committed_files(sink: Path) -> list[CommittedFile]:
+    """Return all files that a sink's log names."""
+    return _added(_entries(sink / SINK_LOG), sink)
+
+
+def _added(entries: Iterable[dict[str, Any]], sink: Path) -> list[CommittedFile]:
+    return [
+        CommittedFile(relocate(local_path(entry["path"]), sink), entry["size"])
+        for entry in entries
+        if entry.get("action", "add") == "add"
+    ]
 
 
 def is_relocated(sink: Path) -> bool:
@@ -103,10 +140,14 @@ def _entries(log: Path) -> Iterator[dict[str, Any]]:
     numbers = _batches(log)
     compact = max((n for n, path in numbers.items() if path.suffix == _COMPACT), default=-1)
     for number in sorted(n for n in numbers if n >= compact):
-        version, *lines = numbers[number].read_text(encoding="utf-8").splitlines()
-        if version != VERSION:
-            raise ValueError(f"{numbers[number]} has version {version}, not {VERSION}")
-        yield from map(json.loads, lines)
+        yield from _parse_log(numbers[number])
+
+
+def _parse_log(file: Path) -> Iterator[dict[str, Any]]:
+    version, *lines = file.read_text(encoding="utf-8").splitlines()
+    if version != VERSION:
+        raise ValueError(f"{file} has version {version}, not {VERSION}")
+    yield from map(json.loads, lines)
 
 
 def _batches(log: Path) -> dict[int, Path]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
 from metadata.jobs.sink_log import read_files
+from metadata.jobs.spark_options import spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +74,7 @@ class FileSource:
             .option("maxFilesPerTrigger", self.files_per_batch)
             # By default, a carriage return would also end a line.
             .option("lineSep", "\n")
-            .load(str(self.folder))
+            .load(spark_path(self.folder))
         )
         return stream.select(
             F.col("value").cast("binary").alias("value"),

@@ -1,4 +1,7 @@
-"""A Spark session in this process's own JVM: loopback only, its memory bounded, its leftovers in a scratch folder."""
+"""A Spark session: its driver in this process's own JVM, with bounded memory and its leftovers in a scratch folder.
+
+Without a cluster the JVM is all there is, and on loopback only.
+"""
 
 import contextlib
 import errno
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from diem.errors import ConfigurationError, DiemError
+from metadata.jobs.spark_options import LOOPBACK, SparkOptions, configuration, is_local, read_defaults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +47,6 @@ def jvm_error(error: Exception) -> str | None:
     return (text[2] or text[0]).partition("\n")[0][:500]
 
 
-_LOOPBACK: Final = "127.0.0.1"
 _LOG4J: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -78,28 +81,6 @@ class SparkFailed(DiemError):
         return f"{self.what}{f' (its log: {self.log})' if self.log else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class SparkOptions:
-    """Options of a session."""
-
-    scratch: Path
-    """Folder of its temporary files and its log; created if missing. Absolute."""
-    memory: str = "1g"
-    """Heap of the JVM, in Java's notation; Python workers come on top of it."""
-    cores: int = 2
-    jars: tuple[Path, ...] = ()
-    """Jars besides PySpark's own."""
-    java: Path | None = None
-    """The ``java`` program; None for the one that Spark finds."""
-    shuffle_partitions: int = 16
-    """Upper bound; Spark coalesces small ones."""
-
-    @property
-    def log(self) -> Path:
-        """Log file of the JVM."""
-        return self.scratch / "spark.log"
-
-
 def spark_session(options: SparkOptions) -> "SparkSession":
     """Start the JVM, or return the running session (whatever its options). Takes about 4 s.
 
@@ -118,34 +99,39 @@ def spark_session(options: SparkOptions) -> "SparkSession":
     if (running := SparkSession.getActiveSession()) is not None:
         return running
     options.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-    builder = SparkSession.builder.master(f"local[{options.cores}]").appName("diem")
-    for key, value in configuration(options).items():
+    options.log_configuration.write_text(_LOG4J.format(file=options.log), encoding="utf-8")
+    settings = configuration(options, given_settings())
+    builder = SparkSession.builder
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _jvm_environment(options):
+        with _jvm_environment(options, local=is_local(settings["spark.master"])):
             return builder.getOrCreate()
     except (PySparkRuntimeError, OSError) as error:
         raise SparkFailed(f"Spark's JVM did not start: {str(error).splitlines()[0]}", options.log) from error
+    except Exception as error:
+        # The JVM is there, and the cluster is not, or has no executor for us.
+        if (text := jvm_error(error)) is None:
+            raise
+        raise SparkFailed(f"Spark did not start at {settings['spark.master']}: {text}") from error
 
 
-def configuration(options: SparkOptions) -> dict[str, str]:
-    """Return the session's settings; write its log configuration."""
-    log4j = options.scratch / "log4j2.properties"
-    log4j.write_text(_LOG4J.format(file=options.log), encoding="utf-8")
-    java = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", f'"-Djava.io.tmpdir={options.scratch}"']
-    return {
-        "spark.driver.memory": options.memory,
-        "spark.driver.host": _LOOPBACK,
-        "spark.driver.bindAddress": _LOOPBACK,
-        "spark.driver.extraJavaOptions": " ".join(java),
-        "spark.jars": ",".join(str(jar) for jar in options.jars),
-        "spark.local.dir": str(options.scratch),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(options.shuffle_partitions),
-        "spark.sql.warehouse.dir": str(options.scratch / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
+def given_settings() -> dict[str, str]:
+    """Return the settings of the operator's ``spark-submit``, if it runs this process, else of ``spark-defaults.conf``.
+
+    Raises:
+        NoSpark: PySpark is not installed.
+        ConfigurationError: the file cannot be read.
+    """
+    try:
+        import pyspark  # noqa: PLC0415
+    except ImportError:
+        raise NoSpark("pyspark is not installed") from None
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        pyspark.SparkContext._ensure_initialized()  # noqa: SLF001  # connects to the JVM that runs already
+        return dict(pyspark.SparkConf().getAll())
+    home = os.environ.get("SPARK_HOME") or pyspark.__path__[0]
+    return read_defaults(Path(os.environ.get("SPARK_CONF_DIR") or f"{home}/conf"))
 
 
 @contextlib.contextmanager
@@ -181,9 +167,14 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 @contextlib.contextmanager
-def _jvm_environment(options: SparkOptions) -> Iterator[None]:
+def _jvm_environment(options: SparkOptions, *, local: bool) -> Iterator[None]:
     """Set what the JVM inherits: Spark leaves ``artifacts`` in its working directory and prints a banner to stderr."""
-    given = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
+    given = {"PYSPARK_PYTHON": sys.executable}
+    if local:
+        given["SPARK_LOCAL_IP"] = LOOPBACK
+    else:
+        # Workers have their Python elsewhere, if the operator says so.
+        given |= {name: os.environ[name] for name in given if name in os.environ}
     if options.java is not None:
         given["JAVA_HOME"] = str(options.java.resolve().parents[1])
     before = {name: os.environ.get(name) for name in given}

@@ -17,6 +17,8 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F  # noqa: N812
 
 from metadata.jobs import tables
+from metadata.jobs.spark_options import spark_path
+from metadata.jobs.spark_session import SparkFailed
 from metadata.jobs.warehouse import WINDOW_FILE, NoTraffic, Warehouse
 from metadata.statistics.constants import (
     DUPLICATE_OVERLAP_MS,
@@ -107,7 +109,11 @@ def _day(ms: int) -> date:
 
 
 def write(computed: Tables, window: Window, folder: Path) -> Path:
-    """Write statistics to ``folder``; existing ones stay until the new ones are complete."""
+    """Write statistics to ``folder``; existing ones stay until the new ones are complete.
+
+    Raises:
+        SparkFailed: an executor wrote to a folder of its own.
+    """
     new, old = folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
     for leftover in (new, old):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -115,7 +121,9 @@ def write(computed: Tables, window: Window, folder: Path) -> Path:
     for name, order in ORDERS.items():
         frame: DataFrame = getattr(computed, name)
         ordered = frame.repartition(1).sortWithinPartitions(*order, ascending=[c != "weight" for c in order])
-        ordered.write.parquet(str(new / f"{name}.parquet"))
+        ordered.write.parquet(spark_path(new / f"{name}.parquet"))
+        if not any((new / f"{name}.parquet").glob("part-*")):
+            raise SparkFailed(f"the table {name} is not in {new}: do all workers have the warehouse at this path?")
     content = json.dumps(window_json(window, computed.summary), indent=2)
     (new / WINDOW_FILE).write_text(f"{content}\n", encoding="utf-8")
     if folder.exists():

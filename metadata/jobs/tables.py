@@ -4,7 +4,7 @@ Lines are parsed in Python, in Spark's tasks.
 """
 
 import time
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from diem.protocol.traffic import BadEvent, TrafficEvent, Type
+from metadata.jobs.executors import require_proof
 from metadata.jobs.sink_log import data_files, is_relocated
+from metadata.jobs.spark_options import spark_path
 from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
 from metadata.statistics.parsing import parse_event, sequence_number
 
@@ -47,10 +49,15 @@ _COLUMNS: Final = tuple(
 FILE_COLUMNS: Final = _COLUMNS[:-2]
 
 
-def parse_rows(lines: DataFrame) -> DataFrame:
-    """Return the row of each line (``value``, ``arrived``, ``source``), in the columns of :data:`SCHEMA`."""
+def parse_rows(lines: DataFrame, proof: Path | None = None) -> DataFrame:
+    """Return the row of each line (``value``, ``arrived``, ``source``), in the columns of :data:`SCHEMA`.
+
+    Args:
+        lines: the lines.
+        proof: the file that executors must see, as their results would be lost otherwise; None in local mode.
+    """
     # Row by row: an Arrow UDF would need pandas.
-    parse = F.udf(parse_row, PARSED_SCHEMA)
+    parse = F.udf(parse_row if proof is None else partial(_parse_where_shared, proof), PARSED_SCHEMA)
     parsed = lines.select("value", "arrived", "source", parse("value").alias("row")).select("*", "row.*")
     is_event = F.col("reason").isNull()
     line = F.make_valid_utf8(F.col("value").cast("string"))
@@ -74,6 +81,11 @@ def parse_row(line: bytes | None) -> tuple[Any, ...]:
         return (*(None,) * (_FIELDS - 1), str(error))
     common = (event.id, event.type.value, event.edge, event.incarnation, sequence_number(event.id), event.time)
     return (*common, *_fields_by_type(event), None)
+
+
+def _parse_where_shared(proof: Path, line: bytes | None) -> tuple[Any, ...]:
+    require_proof(proof)
+    return parse_row(line)
 
 
 def _fields_by_type(event: TrafficEvent) -> tuple[Any, ...]:
@@ -106,7 +118,7 @@ def _table(spark: SparkSession, warehouse: Warehouse, table: str) -> DataFrame:
 def _read_sink(spark: SparkSession, sink: Path) -> DataFrame:
     reader = spark.read.schema(SCHEMA)
     if is_relocated(sink):
-        files = map(str, data_files(sink))
-        return reader.option("basePath", str(sink)).parquet(*files)
+        files = map(spark_path, data_files(sink))
+        return reader.option("basePath", spark_path(sink)).parquet(*files)
     # Given the folder itself, Spark reads exactly the files that its log names.
-    return reader.parquet(str(sink))
+    return reader.parquet(spark_path(sink))

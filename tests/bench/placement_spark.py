@@ -27,7 +27,8 @@ from deploy.kafka import java
 from metadata.costs import Costs
 from metadata.jobs.block_files import endpoint_weights, store_subscriptions
 from metadata.jobs.planning import bind_instance, block_files
-from metadata.jobs.spark_session import SparkOptions, open_spark
+from metadata.jobs.spark_options import SparkOptions, SparkSettings
+from metadata.jobs.spark_session import open_spark
 from metadata.placement.blocks import Block
 from metadata.placement.instance import Instance
 from metadata.placement.options import PlanOptions
@@ -123,7 +124,7 @@ def _plan(folder: Path, leaves: int) -> dict[str, Any]:
 
     rates = pq.read_table(folder / "rates.parquet")
     options = PlanOptions(servers=(leaves,), partitions=leaves, hot_budget=0.0)
-    spark_options = SparkOptions(folder / "scratch", memory=MEMORY, cores=CORES, java=java.find())
+    spark_options = SparkOptions(folder / "scratch", SparkSettings(memory=MEMORY, cores=CORES), java=java.find())
     with open_spark(spark_options) as spark:
         step("Spark started")
         pins = spark.read.parquet(str(folder / "pins"))

@@ -9,6 +9,7 @@ import pytest
 from diem.errors import DiemError
 from metadata.jobs import tables
 from metadata.jobs.ingest import CommittedBatch, ingest
+from metadata.jobs.query_metrics import measured
 from metadata.jobs.sink_log import data_files, last_committed, read_files
 from metadata.jobs.sources import FileSource
 from metadata.jobs.statistics import last_window
@@ -69,6 +70,19 @@ def test_each_line_is_in_exactly_one_table_once(spark: "SparkSession", tmp_path:
     assert shown.quarantine is not None
     assert (sum(shown.quarantine.values()), shown.quarantine["not JSON"]) == (len(BAD), 3)
     assert last_window(spark, warehouse, 1000).end == max(event.time for event in events) + 1
+
+
+def test_a_file_has_the_metrics_of_each_batch(spark: "SparkSession", tmp_path: Path) -> None:
+    warehouse, source, file = Warehouse(tmp_path / "w"), FileSource(tmp_path / "in", 1), tmp_path / "diem.prom"
+    events = [event for event, _ in generated(2, clients=5)]
+    for number in range(2):
+        write(source.folder, f"{number}.jsonl", events[number::2])
+    with measured(spark, file):
+        ingest(spark, source, warehouse)
+    read = file.read_text()
+    assert f"diem_pipeline_lines_total {len(events)}.0" in read
+    assert "diem_pipeline_batches_total 2.0" in read
+    assert "diem_pipeline_lag_records" not in read, "it is Kafka's"
 
 
 def test_a_source_is_locked_against_other_pipelines(spark: "SparkSession", tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_plan_from_statistics_on_spark_equals_that_from_events_without(
     options = PlanOptions(servers=(2,), current_partitions=2, epsilon=0.3, hot_budget=0.0, reference=True)
     expected = plan(from_events((encode(event) for event, _ in arrivals), window), options, COSTS)
 
-    found = plan_in_session(spark, folder, options, COSTS, None, blocks=2)
+    found = plan_in_session(spark, folder, options, COSTS, None)
 
     assert found.placement.tobytes() == expected.placement.tobytes()
     assert (found.partitions, found.pays, found.why) == (expected.partitions, expected.pays, expected.why)

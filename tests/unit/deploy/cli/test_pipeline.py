@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -138,7 +139,10 @@ def test_files_are_read_if_a_system_with_kafka_records_to_files(
 def test_unwritable_folder_is_named(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
     monkeypatch.setattr(java, "find", lambda: Path("java"))
-    monkeypatch.setattr("deploy.spark.pipeline.open_spark", nullcontext)
+    context = SimpleNamespace(uiWebUrl=None, master="local[1]")
+    monkeypatch.setattr(
+        "deploy.spark.pipeline.open_spark", lambda _: nullcontext(SimpleNamespace(sparkContext=context))
+    )
     (tmp_path / ".diem").touch()
     code, text = pipeline("run", "--source", "files")
     warehouse = tmp_path / ".diem" / "traffic" / "warehouse"

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from metadata.jobs import spark_session
-from metadata.jobs.spark_session import SparkFailed, SparkOptions, open_spark, scratch_folder
+from metadata.jobs.spark_options import SparkOptions
+from metadata.jobs.spark_session import SparkFailed, open_spark, scratch_folder
 
 
 @pytest.fixture

@@ -1,0 +1,112 @@
+"""Options of the commands that use Spark: where it runs, with what, and where its tables are."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from metadata.jobs.spark_options import SparkSettings
+
+PANEL: Final = "Spark"
+_MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
+
+
+def _checked_memory(memory: str | None) -> str | None:
+    if memory is not None and _MEMORY.fullmatch(memory) is None:
+        raise typer.BadParameter(f"such as 512m or 4g, not {memory}")
+    return memory
+
+
+def parse_folder(text: str) -> Path:
+    """Return the folder of a path or ``file:`` URI. Raises ``typer.BadParameter``: it is a URI of anything else."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text) is None:
+        return Path(text).absolute()
+    uri = urlsplit(text)
+    if uri.scheme != "file" or uri.netloc not in {"", "localhost"} or not uri.path.startswith("/"):
+        raise typer.BadParameter(f"{text} is neither a path nor a file: URI; of an object store, mount it")
+    return Path(unquote(uri.path))
+
+
+WarehouseOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the tables, also as a file: URI; default: traffic/warehouse in the state directory.",
+        parser=parse_folder,
+        metavar="FOLDER",
+    ),
+]
+_OPTIONS: Final[dict[str, Any]] = {
+    "master": Annotated[
+        str | None,
+        typer.Option(
+            help="Cluster: spark://HOST:PORT, yarn, k8s://URL; or local[N]. Default: that of spark-submit or "
+            "spark-defaults.conf, else this machine.",
+            rich_help_panel=PANEL,
+        ),
+    ],
+    "conf": Annotated[
+        list[str] | None,
+        typer.Option(help="Any setting of Spark, NAME=VALUE; can be repeated.", rich_help_panel=PANEL),
+    ],
+    "memory": Annotated[
+        str | None,
+        typer.Option(
+            help="Heap of each JVM, such as 512m or 4g. Default: by cores and memory of this machine.",
+            callback=_checked_memory,
+            rich_help_panel=PANEL,
+        ),
+    ],
+    "cores": Annotated[
+        int | None, typer.Option(min=1, help="Tasks at a time. Default: all cores, at most 8.", rich_help_panel=PANEL)
+    ],
+    "shared_disk": Annotated[
+        bool,
+        typer.Option(
+            "--shared-disk", help="All workers have the warehouse at its path; this is checked.", rich_help_panel=PANEL
+        ),
+    ],
+    "ui": Annotated[bool, typer.Option("--spark-ui", help="Serve Spark's page while it runs.", rich_help_panel=PANEL)],
+    "event_log": Annotated[
+        str | None,
+        typer.Option(help="Folder or URI of the log for Spark's history server.", rich_help_panel=PANEL),
+    ],
+}
+
+
+def with_spark_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of ``SparkSettings`` to a command, which receives them as ``settings``."""
+    own = inspect.signature(command)
+
+    @functools.wraps(command)
+    def run(**values: Any) -> int:  # noqa: ANN401  # values of the command line parser
+        given = {name: values.pop(name) for name in _OPTIONS}
+        return command(settings=SparkSettings(**{**given, "conf": parse_conf(given["conf"] or ())}), **values)
+
+    others = [parameter for parameter in own.parameters.values() if parameter.name != "settings"]
+    added = [_parameter(name) for name in _OPTIONS]
+    run.__signature__ = own.replace(parameters=[*others, *added])  # type: ignore[attr-defined]
+    return run
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    default = next(field.default for field in fields(SparkSettings) if field.name == name)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None if name == "conf" else default, annotation=_OPTIONS[name]
+    )
+
+
+def parse_conf(settings: "list[str] | tuple[str, ...]") -> tuple[tuple[str, str], ...]:
+    """Parse ``NAME=VALUE``. Raises ``typer.BadParameter``."""
+    found = []
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise typer.BadParameter(f"--conf is spark.NAME=VALUE, not {setting!r}")
+        found.append((name, value))
+    return tuple(found)

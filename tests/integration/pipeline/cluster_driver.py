@@ -1,0 +1,40 @@
+"""The driver that ``spark-submit`` runs in ``test_cluster``: the pipeline with statistics, then a plan from them."""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from deploy.spark import pipeline
+from deploy.spark.pipeline import ReadOptions, WindowOptions
+from deploy.terminal import Terminal
+from metadata.costs import Costs
+from metadata.jobs.planning import plan_on_spark
+from metadata.jobs.sources import FileSource
+from metadata.jobs.spark_options import SparkOptions, SparkSettings
+from metadata.jobs.spark_session import scratch_folder
+from metadata.jobs.warehouse import Warehouse
+from metadata.placement.options import PlanOptions
+from metadata.statistics.window import Window
+from tests.support.traffic import BEGIN, MINUTE
+
+WINDOW: Final = Window(BEGIN + 30 * MINUTE, BEGIN + 80 * MINUTE)
+OPTIONS: Final = PlanOptions(servers=(2,), current_partitions=2, epsilon=0.3, hot_budget=0.0)
+COSTS: Final = Costs(update_us=1.0, delivery_us=1.0, connection_us_per_s=1000.0)
+PLACEMENT: Final = "placement"
+
+
+def main(folder: Path) -> None:
+    """Read, compute and plan in a folder; the placement is a file in it."""
+    settings = SparkSettings(shared_disk=True)
+    reading = ReadOptions(FileSource(folder / "in"), remove=True, follow_s=None)
+    made = pipeline.run(
+        Warehouse(folder / "warehouse"), reading, WindowOptions(WINDOW, None), Terminal(quiet=True), settings
+    )
+    assert made is not None
+    with scratch_folder() as scratch:
+        planned = plan_on_spark(made, OPTIONS, COSTS, None, SparkOptions(scratch, settings))
+    (folder / PLACEMENT).write_bytes(planned.placement.tobytes())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

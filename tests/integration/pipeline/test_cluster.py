@@ -1,0 +1,156 @@
+"""On a standalone cluster, whose executors are processes of their own, results are those of one machine."""
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from deploy.kafka import java
+from deploy.kafka.java import NoJava
+from diem.protocol.traffic import encode
+from metadata.jobs.sink_log import data_files, last_committed
+from metadata.jobs.sources import FileSource
+from metadata.jobs.warehouse import EVENTS, Warehouse, read_window
+from metadata.placement.instance import from_events
+from metadata.placement.planner import plan
+from metadata.statistics import reference
+from metadata.statistics.model import window_json
+from metadata.statistics.reference import Arrival
+from tests.integration.pipeline import cluster_driver
+from tests.integration.pipeline.cluster_driver import COSTS, OPTIONS, PLACEMENT, WINDOW
+from tests.support.patience import PATIENCE_S
+from tests.support.required import unavailable
+from tests.support.spark_cluster import Cluster, spark_cluster
+from tests.support.traffic import generated, write
+
+pytestmark = [pytest.mark.takes(40), pytest.mark.xdist_group("spark_cluster")]
+WITHIN_S = 10 * PATIENCE_S
+FILES = 110
+"""Two batches."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    try:
+        import pyspark  # noqa: PLC0415  # an extra
+
+        found = java.find()
+    except (ImportError, NoJava) as error:
+        unavailable("Spark", error)
+    with spark_cluster(tmp_path_factory.mktemp("cluster"), found, Path(pyspark.__path__[0])) as running:
+        yield running
+
+
+class Run:
+    """The pipeline's source and warehouse in a folder, and the command that runs it on the cluster."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.source = FileSource(folder / "in")
+        self.warehouse = Warehouse(folder / "warehouse")
+        self.sink = self.warehouse.sink(self.source.name)
+        self._log = folder / "log"
+        places = ("--state-dir", str(folder / "state"), "--warehouse", self.warehouse.root.as_uri())
+        self.arguments = [
+            "pipeline",
+            "run",
+            *places,
+            "--input",
+            str(self.source.folder),
+            *cluster.settings().arguments(),
+        ]
+
+    def start(self, *command: str) -> "subprocess.Popen[bytes]":
+        environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+        with self._log.open("wb") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def diem(self, *more: str) -> "subprocess.Popen[bytes]":
+        return self.start(sys.executable, "-m", "deploy", *self.arguments, *more)
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def ends(self, process: "subprocess.Popen[bytes]") -> int:
+        try:
+            return process.wait(WITHIN_S)
+        finally:
+            process.kill()
+
+    def uncounted(self) -> set[Path]:
+        """Files of the tables that are not committed."""
+        return set(self.sink.rglob("*.parquet")) - set(data_files(self.sink))
+
+    def kill_in_batch(self, process: "subprocess.Popen[bytes]", *, executor: bool) -> None:
+        """Kill an executor, or the driver's JVM, while a batch is being written."""
+        deadline = time.monotonic() + WITHIN_S
+        while process.poll() is None:
+            assert time.monotonic() < deadline
+            if self.uncounted():
+                found = self.cluster.executors() if executor else _jvms(process)
+                for victim in found[:1]:
+                    victim.suspend()
+                    if self.uncounted():
+                        victim.kill()
+                        return
+                    victim.resume()
+            time.sleep(0.01)
+        raise AssertionError(self.said)
+
+
+def _jvms(process: "subprocess.Popen[bytes]") -> list[psutil.Process]:
+    return [each for each in psutil.Process(process.pid).children(recursive=True) if each.name() == "java"]
+
+
+def test_a_warehouse_that_is_not_shared_is_refused_and_nothing_is_lost(cluster: Cluster) -> None:
+    run = Run(cluster, cluster.private)
+    file = write(run.source.folder, "0.jsonl", [event for event, _ in generated(1, clients=5)])
+    before = file.read_bytes()
+    assert run.ends(run.diem("--remove")) == 2
+    assert "place it on a disk that all workers have at this path" in run.said
+    if not cluster.is_private:
+        pytest.skip("a mount namespace is not permitted")
+    assert run.ends(run.diem("--remove", "--shared-disk")) == 2
+    assert "although --shared-disk says so: nothing was read" in run.said, run.said
+    assert file.read_bytes() == before
+    assert not list(run.sink.rglob("*.parquet"))
+    assert last_committed(run.warehouse.checkpoint(run.source.name)) is None
+
+
+@pytest.mark.skipif("DIEM_SPARK_CLUSTER" not in os.environ, reason="it takes three minutes of CPU time: make cluster")
+def test_results_are_those_of_one_machine_although_a_driver_and_an_executor_are_killed(cluster: Cluster) -> None:
+    run, arrivals = Run(cluster, cluster.shared), list[Arrival]()
+    events = [event for event, _ in generated(1, clients=40)]
+    for number in range(FILES):
+        part = events[number::FILES]
+        arrived = write(run.source.folder, f"{number}.jsonl", part).stat().st_mtime_ns // 1_000_000
+        arrivals += (Arrival(event, arrived) for event in part)
+
+    driver = run.diem("--shared-disk", "--no-statistics", "--keep")
+    run.kill_in_batch(driver, executor=False)
+    assert (run.ends(driver), "Spark's JVM died: run it again" in run.said) == (1, True), run.said
+    driver = run.start(*cluster.submit(), cluster_driver.__file__, str(cluster.shared))
+    run.kill_in_batch(driver, executor=True)
+    assert run.ends(driver) == 0, run.said
+
+    assert not list(run.source.folder.iterdir())
+    read = Counter(name for file in data_files(run.sink, EVENTS) for name in pq.read_table(file)["id"].to_pylist())
+    assert read == Counter(event.id for event in events)
+    folder, expected = run.warehouse.statistics / WINDOW.name, reference.statistics(arrivals, WINDOW)
+    assert read_window(folder) == window_json(WINDOW, expected.summary)
+    for name in ("endpoints", "sets", "pairs", "waste"):
+        rows = [tuple(row.values()) for row in pq.read_table(folder / f"{name}.parquet").to_pylist()]
+        assert [(tuple(first) if name == "sets" else first, *others) for first, *others in rows] == [
+            tuple(row) for row in getattr(expected, name)
+        ], name
+    made = plan(from_events(map(encode, events), WINDOW), OPTIONS, COSTS)
+    assert (cluster.shared / PLACEMENT).read_bytes() == made.placement.tobytes()
+    assert len(set(made.placement.tolist())) > 1

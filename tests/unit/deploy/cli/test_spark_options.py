@@ -1,0 +1,42 @@
+"""Options of Spark on the command line."""
+
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from deploy.cli.spark_options import parse_conf, parse_folder, with_spark_options
+from metadata.jobs.spark_options import SparkSettings
+
+
+def test_a_command_receives_the_settings() -> None:
+    found = list[SparkSettings]()
+
+    def command(*, settings: SparkSettings) -> int:
+        found.append(settings)
+        return 0
+
+    cli = typer.Typer()
+    cli.command()(with_spark_options(command))
+    expected = SparkSettings("yarn", (("spark.a", "1"),), "2g", 4, shared_disk=True, ui=True, event_log="/logs")
+    for arguments in ([], expected.arguments()):
+        assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert found == [SparkSettings(), expected]
+
+
+@pytest.mark.parametrize("text", ["/a b", "file:///a%20b", "file:/a%20b", "file://localhost/a%20b"])
+def test_a_folder_is_a_path_or_a_file_uri(text: str) -> None:
+    assert parse_folder(text) == Path("/a b")
+
+
+@pytest.mark.parametrize("text", ["s3a://bucket/warehouse", "hdfs:///warehouse", "file://host/warehouse", "file:rel"])
+def test_other_uris_are_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="neither a path nor a file: URI"):
+        parse_folder(text)
+
+
+@pytest.mark.parametrize("text", ["spark.a", "=1", "a=1"])
+def test_a_setting_has_a_name_of_spark_and_a_value(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=r"spark\.NAME=VALUE"):
+        parse_conf([text])

@@ -56,6 +56,8 @@ class Cluster:
             "spark.driver.extraJavaOptions": FRUGAL,
             "spark.executor.extraJavaOptions": FRUGAL,
             "spark.sql.shuffle.partitions": "2",
+            # Both executors are examined, however slowly they start.
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{PATIENCE_S:.0f}s",
         }
         return SparkSettings(self.master, tuple(conf.items()), memory=HEAP, cores=2)
 

@@ -4,16 +4,19 @@ In modes single, x and z-proxy, clients display one hot endpoint, and 1,000 endp
 interleave updates without data (twice, which shows the error), updates with data, and updates without data that are
 followed by a GET of the version at nginx, which caches it: in mode x the system's, else one of the benchmark. CPU is
 that of all processes of the system but the broker, above their idle, for each displayed update; times are from the
-request of the write. At last another writer shows whether the load hurts it. ``QUICK=1``: fewer clients and rounds.
+request of the write. At last another writer shows whether the load hurts it: in turn without load, beside each of the
+above, and beside the same writes without clients and a process that only takes as much CPU. ``QUICK=1``: fewer clients
+and rounds.
 """
 
 import asyncio
 import contextlib
 import os
+import statistics
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -45,8 +48,12 @@ BATCH: Final = 50
 SUBSCRIPTIONS: Final = 5
 SETTLE_S: Final = 0.05
 PROBE_EVERY_S: Final = 0.02
+TURN_S: Final = 1.0
+"""For which the other writer writes beside a load, before it is the turn of the next one."""
 START_S: Final = 20.0
 IDLE_ENDPOINT: Final = "/display/idle/0"
+UNSEEN: Final = "unseen"
+"""Endpoints below ``/display/unseen`` have no subscribers."""
 INLINE: Final = 6144
 """Longest dataset in an update, in bytes: as the simulated market has it."""
 BROKER: Final = "kafka"
@@ -72,12 +79,13 @@ class Size(NamedTuple):
     """Of a block; in each tick every client is sent one update."""
     fetched_ticks: int
     idle_s: float
-    loaded_s: float
-    """Of each shape: time in which the other writer writes beside the load."""
+    """Time in which the CPU of idle processes is measured."""
+    turns: int
+    """Of each shape: how often the other writer writes beside each load."""
 
 
-FULL: Final = Size(4, 2500, 50, 200, 1000, 5, 8, 2, 10.0, 10.0)
-QUICK: Final = Size(2, 1000, 100, 100, 200, 2, 20, 4, 4.0, 3.0)
+FULL: Final = Size(4, 2500, 50, 200, 1000, 5, 8, 2, 8.0, 4)
+QUICK: Final = Size(2, 600, 100, 100, 200, 2, 12, 3, 2.0, 1)
 
 
 class Variant(NamedTuple):
@@ -94,6 +102,9 @@ AGAIN: Final = Variant("notification again", "plain")
 WITH_DATA: Final = Variant("data inline", "inline")
 FETCHED: Final = Variant("notification and GET", "plain", "version")
 VARIANTS: Final = (ALONE, WITH_DATA, FETCHED, AGAIN)
+IDLE: Final = "idle"
+EQUAL: Final = "equal load, no clients"
+"""The same writes to endpoints that nobody displays, each followed by as much CPU as its notification takes."""
 
 
 class Shape(NamedTuple):
@@ -112,8 +123,9 @@ class Block:
     """What a block of updates has cost; CPU in microseconds for each displayed update, times in milliseconds."""
 
     cpu_us: dict[str, float]
-    notified_ms: list[float]
-    displayed_ms: list[float]
+    notified_ms: list[list[float]]
+    """Of the clients of each write, as in ``displayed_ms``."""
+    displayed_ms: list[list[float]]
     bytes: float
     gets: float
     """GETs that reached the Data Service, for each version."""
@@ -123,6 +135,11 @@ class Block:
     def total_us(self) -> float:
         return sum(cpu for kind, cpu in self.cpu_us.items() if kind != BROKER)
 
+    @property
+    def others_us(self) -> float:
+        """CPU of all processes but the Data Service."""
+        return sum(cpu for kind, cpu in self.cpu_us.items() if kind != "data")
+
 
 def quantile(values: Sequence[float], share: float) -> float:
     """Return a quantile of measured values; 0 without any."""
@@ -130,38 +147,48 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 @dataclass
+class Puts:
+    """The requests of the other writer beside a load."""
+
+    ms: list[float] = field(default_factory=list)
+    """How long each of them took."""
+    waited_ms: float = 0.0
+    """For which threads of the Data Service were ready meanwhile, and had no core."""
+
+
+@dataclass
 class Probe:
-    """A writer beside the load: how long its requests take, while idle and in the blocks."""
+    """Another writer: how long its requests take."""
 
     writer: Writer
-    idle: list[float] = field(default_factory=list)
-    loaded: dict[str, list[float]] = field(default_factory=lambda: {each.name: [] for each in VARIANTS})
-    """By variant, milliseconds as in ``idle``."""
+    data_pid: int
+    puts: dict[str, dict[str, Puts]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(Puts)))
+    """By shape and load."""
     refused: list[str] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    """Where the times go now."""
 
     @contextlib.asynccontextmanager
-    async def writing(self) -> AsyncIterator[None]:
-        """Write at a steady rate while the block is open."""
-        task = asyncio.create_task(self._write())
+    async def writing(self, shape: Shape, load: str) -> AsyncIterator[None]:
+        """Write at a steady rate while the block is open; at its end wait for the last answer."""
+        puts, before = self.puts[shape.name][load], cost(self.data_pid)
+        ended = asyncio.Event()
+        task = asyncio.create_task(self._write(puts, ended))
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            ended.set()
+            await task
             self.writer.close()
+            puts.waited_ms += (cost(self.data_pid) - before).waited * 1000
 
-    async def _write(self) -> None:
+    async def _write(self, puts: Puts, ended: asyncio.Event) -> None:
         due = monotonic()
-        while True:
-            due = max(due + PROBE_EVERY_S, monotonic())
-            await asyncio.sleep(due - monotonic())
-            times = self.times
+        while not ended.is_set():
             try:
-                times.append((await self.writer.put([IDLE_ENDPOINT])).seconds * 1000)
+                puts.ms.append((await self.writer.put([IDLE_ENDPOINT])).seconds * 1000)
             except Refused as error:
                 self.refused.append(str(error))
+            due = max(due + PROBE_EVERY_S, monotonic())
+            await asyncio.sleep(due - monotonic())
 
 
 class Run:
@@ -172,9 +199,9 @@ class Run:
         self.viewers = viewers
         self.size = size
         self._cache = cache
-        data_port = system.process("data").public_port or 0
-        self.writer = Writer(data_port, system.write_key)
-        self.probe = Probe(Writer(data_port, system.write_key))
+        data = system.process("data")
+        self.writer = Writer(data.public_port or 0, system.write_key)
+        self.probe = Probe(Writer(data.public_port or 0, system.write_key), data.pid or 0)
         self.idle: dict[str, float] = {}
         """CPU seconds a second of each kind of process."""
         self._turn: Counter[str] = Counter()
@@ -219,25 +246,34 @@ class Run:
         await self.viewers.samples()
 
     async def measure_idle(self) -> None:
-        """Measure CPU while nothing happens, and then the writes of a system without other load."""
+        """Measure CPU while nothing happens."""
         await asyncio.sleep(1.0)
         before, began = self.cpu(), monotonic()
         await asyncio.sleep(self.size.idle_s)
         seconds = monotonic() - began
         self.idle = {kind: (spent - before.get(kind, 0.0)) / seconds for kind, spent in self.cpu().items()}
-        self.probe.times = self.probe.idle
-        async with self.probe.writing():
-            await asyncio.sleep(self.size.idle_s)
 
-    async def measure_loaded(self, shape: Shape) -> None:
-        """Measure the writes of another writer beside the load, which alternates between the variants."""
-        until = monotonic() + self.size.loaded_s
-        async with self.probe.writing():
-            while monotonic() < until:
-                for variant in VARIANTS:
-                    self.probe.times = self.probe.loaded[variant.name]
-                    await self.viewers.fetch(variant.fetching)
-                    await self._tick(shape, variant)
+    async def measure_puts(self, shape: Shape, alone: Sequence[Block], core: int | None) -> None:
+        """Measure the writes of another writer without and beside each load, in turns."""
+        busy_s = statistics.median(block.others_us for block in alone) * self.viewers.count / 1e6
+        for _ in range(shape.endpoints // shape.each_tick):
+            await self._write(shape, UNSEEN)
+        for _ in range(self.size.turns):
+            await asyncio.sleep(SETTLE_S)
+            async with self.probe.writing(shape, IDLE):
+                await asyncio.sleep(TURN_S)
+            async with burning(core) as burner:
+                until = monotonic() + TURN_S
+                async with self.probe.writing(shape, EQUAL):
+                    while monotonic() < until:
+                        await self._write(shape, UNSEEN, lambda share: burner.begin(busy_s * share))
+                        await burner.wait()
+            for variant in VARIANTS:
+                await self.viewers.fetch(variant.fetching)
+                until = monotonic() + TURN_S
+                async with self.probe.writing(shape, variant.name):
+                    while monotonic() < until:
+                        await self._tick(shape, variant)
         await self.viewers.samples()
 
     async def block(self, shape: Shape, variant: Variant) -> Block:
@@ -248,11 +284,9 @@ class Run:
         await self._tick(shape, variant)
         await self.viewers.samples()
         accepted: list[Accepted] = []
-        began_ticks: list[float] = []
         arrived, gets = self.viewers.counts, await self.gets()
         before, began = self.cpu(), monotonic()
         for _ in range(ticks):
-            began_ticks.append(monotonic())
             accepted += await self._tick(shape, variant)
         await asyncio.sleep(SETTLE_S)
         seconds, after = monotonic() - began, self.cpu()
@@ -260,7 +294,7 @@ class Run:
         versions = sum(len(each.versions) for each in accepted)
         self._check(arrived, variant)
         spent = {kind: after[kind] - before.get(kind, 0.0) - self.idle.get(kind, 0.0) * seconds for kind in after}
-        notified, displayed = await self._times(accepted, began_ticks)
+        notified, displayed = await self._times(accepted)
         return Block(
             cpu_us={kind: cpu / arrived.updates * 1e6 for kind, cpu in spent.items()},
             notified_ms=notified,
@@ -271,12 +305,24 @@ class Run:
         )
 
     async def _tick(self, shape: Shape, variant: Variant) -> list[Accepted]:
-        names = shape.names(variant.kind)
+        accepted = await self._write(shape, variant.kind)
+        changed = [name for each in accepted for name in each.versions]
+        await self.viewers.reach(changed, changed if variant.fetching != "off" else ())
+        return accepted
+
+    async def _write(
+        self, shape: Shape, kind: str, written: Callable[[float], None] = lambda _share: None
+    ) -> list[Accepted]:
+        """Change the endpoints whose turn it is; ``written`` is called after each request with its share of them."""
+        names = shape.names(kind)
         first = self._turn[names[0]] * shape.each_tick % len(names)
         self._turn[names[0]] += 1
         changed = names[first : first + shape.each_tick]
-        accepted = [await self.writer.put(changed[at : at + BATCH]) for at in range(0, len(changed), BATCH)]
-        await self.viewers.reach(changed, changed if variant.fetching != "off" else ())
+        accepted = []
+        for at in range(0, len(changed), BATCH):
+            batch = changed[at : at + BATCH]
+            accepted.append(await self.writer.put(batch))
+            written(len(batch) / len(changed))
         return accepted
 
     def _check(self, arrived: Counts, variant: Variant) -> None:
@@ -285,19 +331,18 @@ class Run:
         if (arrived.with_data, arrived.fetched) != (with_data, fetched):
             raise Lost(f"{variant.name}: {arrived}")
 
-    async def _times(self, accepted: Sequence[Accepted], ticks: Sequence[float]) -> tuple[list[float], list[float]]:
-        """Return the milliseconds until clients were notified, and until they had data."""
-        sent = {(name, version): each.sent for each in accepted for name, version in each.versions.items()}
-        notified, displayed = [], []
+    async def _times(self, accepted: Sequence[Accepted]) -> tuple[list[list[float]], list[list[float]]]:
+        """Return the milliseconds until the clients of each write were notified, and until they had data."""
+        writes = {(name, version): each.sent for each in accepted for name, version in each.versions.items()}
+        notified, displayed = defaultdict(list), defaultdict(list)
         for sample in await self.viewers.samples():
-            # A compressed update belongs to the last tick that began before: all clients have what was sent earlier.
-            began = sent.get((sample.endpoint, sample.version)) or max(at for at in ticks if at < sample.at)
-            late = (sample.at - began) * 1000
+            sent = writes[sample.endpoint, sample.version]
+            late = (sample.at - sent) * 1000
             if sample.kind in "ud":
-                notified.append(late)
+                notified[sent].append(late)
             if sample.kind in "df":
-                displayed.append(late)
-        return notified, displayed
+                displayed[sent].append(late)
+        return [*notified.values()], [*displayed.values()]
 
 
 def _tree(pid: int) -> float:
@@ -329,7 +374,7 @@ async def measure(mode: str, size: Size, folder: Path, report: Report, *, compre
     program = native.program("viewers", BUILD)
     shapes = (
         Shape("one hot endpoint", 1, 1),
-        Shape(f"{size.endpoints} endpoints", size.endpoints, size.endpoints // 5),
+        Shape(f"{size.endpoints:,} endpoints", size.endpoints, size.endpoints // 5),
     )
     report.step(f"{mode}: starting, and connecting {size.processes * size.clients} clients")
     async with contextlib.AsyncExitStack() as stack:
@@ -370,8 +415,9 @@ async def measure(mode: str, size: Size, folder: Path, report: Report, *, compre
                 order = VARIANTS[number % 4 :] + VARIANTS[: number % 4]
                 rounds[shape.name].append({each.name: await run.block(shape, each) for each in order})
         for shape in shapes:
-            report.step(f"{mode}: {shape.name}, another writer beside the load")
-            await run.measure_loaded(shape)
+            report.step(f"{mode}: {shape.name}, another writer")
+            alone = [blocks[each.name] for blocks in rounds[shape.name] for each in (ALONE, AGAIN)]
+            await run.measure_puts(shape, alone, cores[0] if len(cores) > 1 else None)
         run.writer.close()
     os.sched_setaffinity(0, cores)
     return Measured(size.processes * size.clients, rounds, run.probe, run.idle)
@@ -405,6 +451,43 @@ async def caching(directory: Path, system: System) -> AsyncIterator[tuple[asynci
         process.terminate()
         await process.wait()
         nginx.remove_cache(directory)
+
+
+class Burner:
+    """A process that takes CPU on request, see ``busy.py``."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._requests, self._answers = process.stdin, process.stdout
+        self._open = 0
+
+    def begin(self, seconds: float) -> None:
+        """Have it take so much CPU, after what it has been asked for before."""
+        self._requests.write(f"{seconds}\n".encode())
+        self._open += 1
+
+    async def wait(self) -> None:
+        """Wait until it has taken all of it."""
+        for _ in range(self._open):
+            await self._answers.readline()
+        self._open = 0
+
+
+@contextlib.asynccontextmanager
+async def burning(core: int | None) -> AsyncIterator[Burner]:
+    """Run a :class:`Burner`."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*(sys.executable, "-m", "tests.bench.busy"), stdin=pipe, stdout=pipe)
+    try:
+        pin(process.pid, core)
+        burner = Burner(process)
+        burner.begin(0.0)
+        await burner.wait()
+        yield burner
+    finally:
+        process.kill()
+        await process.wait()
 
 
 def _settings() -> dict[str, str]:
@@ -446,11 +529,19 @@ def time_ratio(rounds: Sequence[Mapping[str, Block]]) -> Figure:
     """Return p99 of the time to inline data as a multiple of the time to the notification alone."""
     return figure(
         [
-            quantile(blocks[WITH_DATA.name].displayed_ms, 0.99)
-            / quantile(blocks[ALONE.name].notified_ms + blocks[AGAIN.name].notified_ms, 0.99)
+            typical(blocks[WITH_DATA.name].displayed_ms, 0.99)
+            / typical(blocks[ALONE.name].notified_ms + blocks[AGAIN.name].notified_ms, 0.99)
             for blocks in rounds
         ]
     )
+
+
+def typical(writes: Sequence[Sequence[float]], share: float) -> float:
+    """Return the median over writes of a quantile of their clients; 0 without any.
+
+    A block has few writes, so a quantile of all of its clients together would be that of its slowest write.
+    """
+    return statistics.median(quantile(clients, share) for clients in writes) if writes else 0.0
 
 
 def goals_of(mode: str, measured: Measured) -> list[Goal]:
@@ -472,14 +563,17 @@ def goals_of(mode: str, measured: Measured) -> list[Goal]:
             Goal(f"{at}: p99 until data, of the notification", "x", TIME_GOAL, times.median, (times.low, times.high)),
             Goal(f"{at}: GETs of the Data Service for a version", "", GETS_GOAL, gets.median, (gets.low, gets.high)),
         ]
-    probe = measured.probe
-    loaded = [time for times in probe.loaded.values() for time in times]
-    put = quantile(loaded, 0.99) / quantile(probe.idle, 0.99)
-    return [
-        *goals,
-        Goal(f"{mode}: refused writes", "", 0, len(probe.refused)),
-        Goal(f"{mode}: p99 of PUT, of the idle system", "x", PUT_GOAL, round(put, 3)),
-    ]
+        goals.append(
+            Goal(f"{at}: p99 of PUT, of the idle system", "x", PUT_GOAL, put_ratio(measured.probe, shape, IDLE))
+        )
+    return [*goals, Goal(f"{mode}: refused writes", "", 0, len(measured.probe.refused))]
+
+
+def put_ratio(probe: Probe, shape: str, base: str) -> float:
+    """Return p99 of PUT beside all loads of the system as a multiple of that in another state."""
+    puts = probe.puts[shape]
+    loaded = [ms for variant in VARIANTS for ms in puts[variant.name].ms]
+    return round(quantile(loaded, 0.99) / quantile(puts[base].ms, 0.99), 3)
 
 
 def rows_of(rounds: Sequence[Mapping[str, Block]]) -> dict[str, dict[str, float]]:
@@ -488,15 +582,16 @@ def rows_of(rounds: Sequence[Mapping[str, Block]]) -> dict[str, dict[str, float]
     for variant in VARIANTS:
         blocks = [each[variant.name] for each in rounds]
         kinds = dict.fromkeys(kind for block in blocks for kind in block.cpu_us)
-        notified = [late for block in blocks for late in block.notified_ms]
-        displayed = [late for block in blocks for late in block.displayed_ms]
+        notified = [write for block in blocks for write in block.notified_ms]
+        displayed = [write for block in blocks for write in block.displayed_ms]
         rows[variant.name] = {
             "CPU, us": figure([block.total_us for block in blocks]).median,
             **{f"- {kind}": figure([block.cpu_us.get(kind, 0.0) for block in blocks]).median for kind in kinds},
-            "notified p50, ms": quantile(notified, 0.5),
-            "notified p99, ms": quantile(notified, 0.99),
-            "data p50, ms": quantile(displayed, 0.5),
-            "data p99, ms": quantile(displayed, 0.99),
+            "notified p50, ms": typical(notified, 0.5),
+            "notified p99, ms": typical(notified, 0.99),
+            "data p50, ms": typical(displayed, 0.5),
+            "data p99, ms": typical(displayed, 0.99),
+            "data max, ms": max((late for write in displayed for late in write), default=0.0),
             "bytes": figure([block.bytes for block in blocks]).median,
             "GETs": figure([block.gets for block in blocks]).median,
         }
@@ -507,24 +602,19 @@ def groups_of(figures: Mapping[str, Any]) -> list[Group]:
     """Return the picture of the figures of modes."""
     groups = []
     for mode, found in figures.items():
-        for shape, rows in ((name, each["medians"]) for name, each in found.items() if "endpoint" in name):
+        for shape, shown in found["shapes"].items():
+            rows, title = shown["medians"], f"{mode}, {found['clients']:,} clients, {shape}"
             cpu = (rows[ALONE.name]["CPU, us"] + rows[AGAIN.name]["CPU, us"]) / 2
             late = max(rows[ALONE.name]["notified p99, ms"], rows[AGAIN.name]["notified p99, ms"])
             goals = {WITH_DATA.name: (CPU_GOAL * cpu, TIME_GOAL * late), FETCHED.name: (CACHED_GOAL * cpu, None)}
-            groups.append(
-                Group(
-                    f"{mode}, {found['clients']:,} clients, {shape}",
-                    [_row_of(name, row, *goals.get(name, (None, None))) for name, row in rows.items()],
-                )
-            )
-        times = found["put_ms"]
-        goal = PUT_GOAL * times["idle"]["p99"]
-        puts = {
-            state: _times_of(row["p50"], row["p99"], None if state == "idle" else goal) for state, row in times.items()
-        }
-        groups.append(
-            Group(f"{mode}: PUT of another writer", [Row(state, (None, bar, None)) for state, bar in puts.items()])
-        )
+            bars = [_row_of(name, row, *goals.get(name, (None, None))) for name, row in rows.items()]
+            times = shown["put_ms"]
+            goal = {variant.name: PUT_GOAL * times[IDLE]["p99"] for variant in VARIANTS}
+            puts = {load: _times_of(row["p50"], row["p99"], goal.get(load)) for load, row in times.items()}
+            groups += [
+                Group(title, bars),
+                Group("PUT of another writer, beside", [Row(load, (None, bar, None)) for load, bar in puts.items()]),
+            ]
     return groups
 
 
@@ -539,6 +629,17 @@ def _times_of(p50: float, p99: float, goal: float | None) -> Bar:
     return Bar({"half within": p50, "99 % within": p99 - p50}, goal)
 
 
+def put_row(puts: Puts) -> dict[str, float]:
+    """Return the row of a load in the table of writes."""
+    row = {
+        "p50": quantile(puts.ms, 0.5),
+        "p99": quantile(puts.ms, 0.99),
+        "waits for a core": puts.waited_ms / max(1, len(puts.ms)),
+        "count": len(puts.ms),
+    }
+    return {what: round(value, 2) for what, value in row.items()}
+
+
 async def run(modes: Sequence[str], size: Size, report: Report, written: Path, *, compressed: bool) -> list[Goal]:
     """Measure modes; after each of them write the figures, and a picture beside them. Return the goals."""
     figures: dict[str, Any] = {}
@@ -550,28 +651,28 @@ async def run(modes: Sequence[str], size: Size, report: Report, written: Path, *
         figures[mode] = {
             "clients": measured.clients,
             "idle_cpu_s_per_s": measured.idle,
-            "put_ms": {
-                state: {
-                    "p50": round(quantile(times, 0.5), 2),
-                    "p99": round(quantile(times, 0.99), 2),
-                    "count": len(times),
-                }
-                for state, times in {"idle": probe.idle, **probe.loaded}.items()
-            },
             "refused": probe.refused[:10],
+            "shapes": {},
         }
         for shape, rounds in measured.rounds.items():
-            figures[mode][shape] = {
+            shown: dict[str, Any] = {
                 "medians": rows_of(rounds),
                 "inline_cpu_x": ratio(rounds, WITH_DATA),
                 "fetched_cpu_x": ratio(rounds, FETCHED),
                 "a_a": figure([blocks[AGAIN.name].total_us / blocks[ALONE.name].total_us for blocks in rounds]),
                 "inline_time_x": time_ratio(rounds),
+                "put_ms": {load: put_row(puts) for load, puts in probe.puts[shape].items()},
+                "put_x_equal_load": put_ratio(probe, shape, EQUAL),
             }
-            rows = figures[mode][shape]["medians"]
-            shown = {name: {what: v for what, v in row.items() if "p50" not in what} for name, row in rows.items()}
-            report.rows(f"{mode}, {shape}", shown)
-        report.rows(f"{mode}: PUT beside it, ms", figures[mode]["put_ms"])
+            figures[mode]["shapes"][shape] = shown
+            # In two tables, to fit into a line.
+            for title, is_cpu in (("CPU", True), ("time", False)):
+                rows = {
+                    name: {what: v for what, v in row.items() if what.startswith(("CPU", "-")) is is_cpu}
+                    for name, row in shown["medians"].items()
+                }
+                report.rows(f"{mode}, {shape}: {title}", rows)
+            report.rows(f"{mode}, {shape}: PUT of another writer, ms", shown["put_ms"])
         goals += goals_of(mode, measured)
         document = {
             "compressed": compressed,
@@ -590,7 +691,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         __spec__,
         __doc__,
         report="build/bench/display[-MODE][-compressed].json and .svg",
-        quick="2,000 clients, two short rounds",
+        quick="1,200 clients, two short rounds",
     )
     options.add_argument("--mode", choices=MODES, help="one of them; default: all")
     options.add_argument("--compressed", action="store_true", help="clients offer permessage-deflate, as browsers do")

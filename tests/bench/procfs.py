@@ -9,18 +9,21 @@ class Cost(NamedTuple):
 
     cpu: float
     """Seconds of CPU (user and system), to the nanosecond: the scheduler's own account, not the 10 ms ticks."""
+    waited: float
+    """Seconds for which threads were ready to run, and had no core."""
     writes: int
     """Write system calls."""
 
     def __sub__(self, earlier: "Cost") -> "Cost":
-        return Cost(self.cpu - earlier.cpu, self.writes - earlier.writes)
+        return Cost(self.cpu - earlier.cpu, self.waited - earlier.waited, self.writes - earlier.writes)
 
 
 def cost(pid: int) -> Cost:
     """Return the cost of a process so far; it should be asleep, or the last milliseconds are missing."""
     tasks = Path(f"/proc/{pid}/task")
-    cpu = sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
-    return Cost(cpu / 1e9, _field(Path(f"/proc/{pid}/io"), "syscw"))
+    threads = [[int(number) for number in (task / "schedstat").read_text().split()] for task in tasks.iterdir()]
+    cpu, waited = (sum(thread[at] for thread in threads) / 1e9 for at in (0, 1))
+    return Cost(cpu, waited, _field(Path(f"/proc/{pid}/io"), "syscw"))
 
 
 def rss_kib(pid: int) -> int:

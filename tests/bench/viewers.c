@@ -1,9 +1,8 @@
 /* Clients that display data: they count what arrives, some of them take the time, and on request they fetch.
  *
  * usage: viewers PORT COUNT NET PATH SAMPLED FETCHERS HTTP_PORT COMPRESSED. Connection i comes from
- * 127.0.NET.(1 + i / 50). If COMPRESSED is 1, they offer permessage-deflate as browsers do; updates that are compressed
- * are not read, so that their samples have the name "-" and version 0. SAMPLED of them, evenly spread, record when
- * frames and bodies were complete. Prints "ready" when all are open.
+ * 127.0.NET.(1 + i / 50). If COMPRESSED is 1, they offer permessage-deflate as browsers do. SAMPLED of them, evenly
+ * spread, record when frames and bodies were complete. Prints "ready" when all are open.
  * Commands on standard input, one a line:
  *   say TEXT            every connection sends TEXT as one message; '#' stands for the connection's number
  *   tell NUMBER TEXT    one connection does
@@ -247,8 +246,10 @@ static void frame_begun(struct client *client) {
     client->head[client->have] = 0;
     if ((client->head[0] & 15) == 9) pong(client->fd);
     else if (client->head[0] == 0xc1) {
+        /* It begins with a stored block, whose text follows its type and length. */
+        if (client->head[start]) die("a compressed update without a stored block");
         client->kind = 'd';
-        client->update = (struct update){.name = "-"};
+        read_update(client, (const char *)client->head + start + 5);
     }
     else if (client->head[0] == 0x81 && length > 11) {
         const char *type = (const char *)client->head + start + 9; /* behind {"type":" */

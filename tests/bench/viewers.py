@@ -44,7 +44,6 @@ class Sample(NamedTuple):
     """The time at which one client had something."""
 
     endpoint: str
-    """``-`` and version 0 of an update that is compressed."""
     version: int
     kind: str
     """``u`` = an update without data, ``d`` = an update with data, ``f`` = the body of a response."""

@@ -13,7 +13,7 @@ FILES = [file for suite in SUITES for file in (ROOT / "tests" / suite).rglob("*.
 MODULES = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in sorted(FILES)}
 CHILDREN = {
     *("tests.load.attackers", "tests.load.clients"),
-    *("tests.bench.floor_http", "tests.bench.peer_broadcast", "tests.bench.peer_starlette"),
+    *("tests.bench.busy", "tests.bench.floor_http", "tests.bench.peer_broadcast", "tests.bench.peer_starlette"),
 }
 """Started by others, and without a report of their own."""
 

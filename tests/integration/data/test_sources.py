@@ -1,6 +1,7 @@
 """A real HTTP server as a source, through changes, a crash, invalid data and recovery."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,8 +9,12 @@ import httpx
 import pytest
 
 from tests.integration.data.process import HOUR, DataProcess, serving
-from tests.support.patience import PATIENCE_S
+from tests.support.http_readers import HttpReaders
+from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.ports import free_port
+
+SLOWEST_S = 10.0 * FACTOR
+"""A change is read and stored within this on any machine; usually within the interval of the source."""
 
 
 class Upstream:
@@ -57,9 +62,9 @@ async def upstream() -> AsyncIterator[Upstream]:
     await server.down()
 
 
-@pytest.fixture
-async def process(tmp_path: Path, upstream: Upstream) -> AsyncIterator[DataProcess]:
-    config = "".join(
+def configured(upstream: Upstream) -> str:
+    """Return the configuration of a source for each document."""
+    return "".join(
         f"""
         [[source]]
         type = "http"
@@ -73,7 +78,11 @@ async def process(tmp_path: Path, upstream: Upstream) -> AsyncIterator[DataProce
         """
         for name, file, unit in (("prices", "prices.csv", "EUR/MWh"), ("load", "load.json", "MW"))
     )
-    async with serving(tmp_path / "state", config=config) as process:
+
+
+@pytest.fixture
+async def process(tmp_path: Path, upstream: Upstream) -> AsyncIterator[DataProcess]:
+    async with serving(tmp_path / "state", config=configured(upstream)) as process:
         yield process
 
 
@@ -127,6 +136,29 @@ async def test_a_source_is_followed_through_changes_invalid_data_and_outage(
         await _until_ok(process, http, "load", ok=True)
         assert upstream.unchanged > 0
     assert len([line for line in process.log if '"source fails"' in line and '"prices"' in line]) <= 2
+
+
+async def test_sources_are_followed_while_a_herd_of_readers_has_all_connections(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    bounds = {"CONNECTIONS": "20", "RESERVED_CONNECTIONS": "2", "CONCURRENT_READS": "4"}
+    async with (
+        serving(tmp_path / "state", config=configured(upstream), **bounds) as process,
+        httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http,
+    ):
+        await _until_value(http, "/prices", 81.2)
+        readers = HttpReaders(int(process.serving.result()["port"]), "/v1/data/prices", asking=100, held=50)
+        async with readers.running():
+            took = []
+            for value in range(5):
+                start = time.monotonic()
+                upstream.documents["/prices.csv"] = f"time,value\n{HOUR},{value}\n"
+                await _until_value(http, "/prices", value)
+                took.append(time.monotonic() - start)
+            async with asyncio.timeout(PATIENCE_S):
+                while not readers.answers["503"] or not readers.answers["200"]:  # another process answers
+                    await asyncio.sleep(0.02)
+    assert max(took) < SLOWEST_S
 
 
 async def test_endpoints_of_a_source_cannot_be_written_and_others_can(process: DataProcess) -> None:

@@ -1,3 +1,9 @@
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
 from diem.protocol.update import version_of
 from tests.load.injection import (
     ATTACK,
@@ -9,9 +15,11 @@ from tests.load.injection import (
     PARTITIONED,
     REPARTITIONS,
     THREE_BROKERS,
+    Scene,
     faults_of,
 )
 from tests.load.injection.poison import bad_records, unresynced
+from tests.load.relay import HOST, Relay
 from tests.oracle import Event, History, Kind
 
 SINCE = 100.0
@@ -54,3 +62,24 @@ def test_who_does_not_look_at_it_need_not_be_told() -> None:
     assert missed(subscribed(101)) == 0
     assert missed(subscribed(1), Event(2, Kind.UNSUBSCRIBE, "/a")) == 0
     assert missed(subscribed(1), Event(101, Kind.CLOSE, code=1006)) == 0
+
+
+async def test_link_is_cut_once_it_is_there() -> None:
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(listen, HOST, 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with Relay(lambda: (HOST, port)) as relay:
+            scene = cast("Scene", SimpleNamespace(relay=None, upstream=relay))
+            cutting = asyncio.ensure_future(FAULTS["upstream-reset"](scene))
+            await asyncio.sleep(0.05)
+            assert not cutting.done()
+            reader, first = await asyncio.open_connection(HOST, relay.port)
+            with pytest.raises(ConnectionResetError):
+                await reader.read()
+            _, second = await asyncio.open_connection(HOST, relay.port)
+            assert (await cutting).kind == "upstream-reset"
+            first.close()
+            second.close()

@@ -19,8 +19,8 @@ def reset(kind: str, target: str) -> Inject:
     """Reset the link on both sides; over when it is re-established."""
 
     async def inject(scene: Scene) -> Fault:
-        relay, start = _relay(scene, target), monotonic()
-        before = relay.accepted
+        relay = await _relay(scene, target)
+        before, start = relay.accepted, monotonic()
         relay.reset()
         while relay.accepted == before or not relay.connections:
             if monotonic() > start + AGAIN_SECONDS:
@@ -35,7 +35,8 @@ def black_hole(kind: str, target: str) -> Inject:
     """Drop all data without closing the link."""
 
     async def inject(scene: Scene) -> Fault:
-        relay, start = _relay(scene, target), monotonic()
+        relay = await _relay(scene, target)
+        start = monotonic()
         relay.black_hole()
         await asyncio.sleep(HOLE_SECONDS)
         relay.heal()
@@ -44,8 +45,11 @@ def black_hole(kind: str, target: str) -> Inject:
     return inject
 
 
-def _relay(scene: Scene, target: str) -> Relay:
-    relay = scene.relay if target == FEED else scene.upstream
-    if not relay.connections:
-        raise NotUp(f"nothing goes through the relay: {target}")
+async def _relay(scene: Scene, target: str) -> Relay:
+    """Return the relay of a link, once a link is there: after a fault its server is no member for some seconds."""
+    relay, limit = scene.relay if target == FEED else scene.upstream, monotonic() + AGAIN_SECONDS
+    while not relay.connections:
+        if monotonic() > limit:
+            raise NotUp(f"nothing goes through the relay: {target}")
+        await asyncio.sleep(0.02)
     return relay

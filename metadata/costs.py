@@ -30,6 +30,9 @@ class Costs:
     link_delivery_us: float = 3.5
     """Microseconds for one frame over a proxy's link, a Unix socket; replaces ``delivery_us`` there."""
 
+    connection_bytes: float = 3900.0
+    """Memory of one open connection, without subscriptions (docs/performance.md)."""
+
     @property
     def moved_us(self) -> float:
         """Cost of one subscription that moves: it is dropped, made again, and answered with a snapshot."""

@@ -105,7 +105,7 @@ def autoplan_command(
         while not life.stopping.is_set():
             started = time.monotonic()
             try:
-                decision = await run_round(commands, policy)
+                decision = await run_round(commands, policy, journal.last())
             except Interrupted:
                 return
             elapsed_s = time.monotonic() - started
@@ -157,6 +157,10 @@ def _given(option: str, value: object) -> list[str]:
 APPLIED: Final = "applied"
 WOULD_APPLY: Final = "would apply"
 NOTHING: Final = "nothing"
+WAITING: Final = "waiting"
+"""The load is uneven in this window: a plan is applied if that of the next one is, too."""
+OVERLAP: Final = 0.1
+"""Share of its length by which a window may begin before the end of the one that it confirms."""
 FAILED: Final = "failed"
 RECENT: Final = timedelta(minutes=10)
 """Traffic of at most this age is recent, even if its window is shorter."""
@@ -213,26 +217,51 @@ class Policy:
     dry_run: bool = False
 
 
-async def run_round(run: CommandRunner, policy: Policy) -> Decision:
-    """Run one round. A failure is a decision, too: the next round tries again."""
+async def run_round(run: CommandRunner, policy: Policy, last: Mapping[str, Any] | None = None) -> Decision:
+    """Run one round. A failure is a decision, too: the next round tries again.
+
+    ``last`` is the entry of the round before in the journal. A plan that only balances the load is applied if it also
+    was uneven in the window before: sessions come and go, and what one window shows may be over in the next.
+    """
     try:
         if policy.pipeline is not None:
             await _run_step(run, "pipeline", "run", *policy.pipeline)
         # ``diem apply`` submits it.
         planned = _parse_json(await _run_step(run, "plan", "--json", "--no-submit", *policy.plan, *policy.where))
-        why, name, figures = str(planned["why"]), planned["plan"], select_figures(planned)
-        if is_old(window := planned["window"], datetime.now(UTC)):
-            return Decision(NOTHING, f"no traffic was recorded after {window['to']}", None, figures)
-        if not planned["pays"]:
-            return Decision(NOTHING, why, None, figures)
-        if policy.dry_run:
-            return Decision(WOULD_APPLY, why, name, figures)
-        await _run_step(run, "apply", planned["file"], "--yes", *policy.where)
-        return Decision(APPLIED, why, name, figures)
+        decision = decide(planned, last, dry_run=policy.dry_run)
+        if decision.what == APPLIED:
+            await _run_step(run, "apply", planned["file"], "--yes", *policy.where)
     except NoNewTraffic as error:
         return Decision(NOTHING, str(error))
     except StepFailed as error:
         return Decision(FAILED, str(error))
+    return decision
+
+
+def decide(planned: dict[str, Any], last: Mapping[str, Any] | None, *, dry_run: bool) -> Decision:
+    """Decide what to do about the output of ``diem plan --json``."""
+    why, name, figures, window = str(planned["why"]), planned["plan"], select_figures(planned), planned["window"]
+    if is_old(window, datetime.now(UTC)):
+        return Decision(NOTHING, f"no traffic was recorded after {window['to']}", None, figures)
+    if not planned["pays"]:
+        return Decision(NOTHING, why, None, figures)
+    if planned["report"]["balances"] and not begins_after(window, since := uneven_since(last, window)):
+        waiting = {**figures, "uneven_since": since}
+        return Decision(WAITING, f"{why}; to be confirmed by the next window", None, waiting)
+    return Decision(WOULD_APPLY if dry_run else APPLIED, why, name, figures)
+
+
+def uneven_since(last: Mapping[str, Any] | None, window: Mapping[str, str]) -> str:
+    """Return the end of the first window that was uneven in all rounds up to this one, which is uneven."""
+    if last is None or last["what"] != WAITING:
+        return window["to"]
+    return str(last["figures"]["uneven_since"])
+
+
+def begins_after(window: Mapping[str, str], time: str) -> bool:
+    """Return whether a window begins after a time, or hardly before: windows of frequent rounds overlap."""
+    start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
+    return datetime.fromisoformat(time) <= start + OVERLAP * (end - start)
 
 
 def is_old(window: Mapping[str, str], now: datetime) -> bool:
@@ -297,6 +326,10 @@ def _format_figures(figures: dict[str, Any] | None) -> str:
     return f" ({'; '.join(parts)}; {percent(figures['subscriptions_moved'])} of the subscriptions{duplicates})"
 
 
+MAX_ENTRY_BYTES: Final = 1 << 20
+"""Bytes that are read of the end of the log for its last entry."""
+
+
 class Journal:
     """The log of decisions (one JSON object a line) and the lock of the loop, in a state directory."""
 
@@ -324,6 +357,16 @@ class Journal:
             except BlockingIOError:
                 raise DiemError(f"another `diem autoplan` runs here (it holds {self._lock_file})") from None
             yield
+
+    def last(self) -> dict[str, Any] | None:
+        """Return the last entry; None if there is none that can be read."""
+        try:
+            with self.file.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_ENTRY_BYTES))
+                entry = json.loads(file.read().splitlines()[-1])
+        except (OSError, ValueError, IndexError):
+            return None
+        return entry if isinstance(entry, dict) else None
 
     def record(self, decision: Decision, seconds: float) -> None:
         """Print a decision and append it to the file; a failure to write is printed and does not end the loop."""

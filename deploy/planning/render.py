@@ -32,19 +32,26 @@ def progress_line(console: Console) -> Iterator[Callable[[str, str], None]]:
 
 
 COLUMNS: Final = {
+    "mode_x": "mode x",
     "current": "now",
     "plan": "planned",
     "murmur2": "murmur2",
     "round_robin": "round robin",
     "lpt": "LPT",
 }
-"""Placements of a report; the last three ignore subscriptions."""
+"""Mode x, and placements of a report; the last three ignore subscriptions."""
 _ROWS: Final = (
     ("fan-out, mean", "fan_out", ".2f"),
+    ("fan-out, other clients", "held_out_fan_out", ".2f"),
     ("fan-out, p99", "fan_out_p99", ".0f"),
     ("connections", "connections", ",.1f"),
+    ("their memory, MiB", "memory_mib", ",.1f"),
     ("max/mean load", "max_over_mean_load", ".3f"),
-    ("CPU, ms/s", "cpu_us_per_s", ",.3f"),
+    ("CPU, ms/s: updates", "updates_us_per_s", ",.3f"),
+    ("  frames", "frames_us_per_s", ",.3f"),
+    ("  connections", "connections_us_per_s", ",.3f"),
+    ("  proxies", "proxies_us_per_s", ",.3f"),
+    ("  all", "cpu_us_per_s", ",.3f"),
 )
 
 
@@ -66,9 +73,10 @@ def placement_table(servers: int, figures: Mapping[str, Any]) -> Table:
     numbers = [COLUMNS[name] for name in there]
     made = plain_table(amount(servers, "server"), *numbers, right=numbers)
     for label, key, form in _ROWS:
-        if all(key in figures[name] for name in there):
-            scale = 1000 if key == "cpu_us_per_s" else 1
-            made.add_row(label, *(format(figures[name][key] / scale, form) for name in there))
+        values = [figures[name].get(key) for name in there]
+        if any(value is not None for value in values) and (any(values) or key != "proxies_us_per_s"):
+            scale = 1000 if key.endswith("us_per_s") else 1
+            made.add_row(label, *("" if value is None else format(value / scale, form) for value in values))
     return made
 
 
@@ -87,17 +95,36 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
         )
     if hot.get("all"):
         yield "These are all endpoints with subscribers: mode x does the same without a plan"
-    yield from _savings(report["saves_us_per_s"], report["costs"])
+    yield from _savings(report)
+    yield from _comparison(report)
     yield _effect_in_mode(report)
 
 
-def _savings(saved: float, costs: Mapping[str, Any]) -> Iterator[str]:
+def _savings(report: Mapping[str, Any]) -> Iterator[str]:
+    saved, costs = report["saves_us_per_s"], report["costs"]
     what = f"saves {saved / 1000:,.3f} ms" if saved >= 0 else f"costs {-saved / 1000:,.3f} ms more"
-    yield f"It {what} of CPU a second; frames, which no placement changes, are not counted"
+    yield f"It {what} of CPU a second"
+    if (held_out := report.get("held_out")) is not None:
+        yield (
+            f"  for clients that it was not made from ({held_out['clients']:,.0f} were held out); "
+            f"for those of the window {report['saves_in_window_us_per_s'] / 1000:,.3f} ms"
+        )
     yield (
         f"  by a = {costs['update_us']:g} us an update, b = {costs['delivery_us']:g} us a frame, "
         f"kappa = {costs['connection_us_per_s']:g} us/s a connection ({costs.get('source', 'given')})"
     )
+
+
+def _comparison(report: Mapping[str, Any]) -> Iterator[str]:
+    """Compare the plan with mode x, which decides whether to partition at all."""
+    for count, figures in report["servers"].items():
+        if "mode_x" in figures:
+            more = figures["mode_x"]["cpu_us_per_s"] - figures["plan"]["cpu_us_per_s"]
+            what = f"{abs(more) / 1000:,.3f} ms {'more' if more >= 0 else 'less'}"
+            yield f"Mode x with {amount(int(count), 'server')} would take {what} of CPU a second than this plan"
+    if (waste := report.get("waste")) and waste["consumed"]:
+        share = percent(waste["discarded"] / waste["consumed"])
+        yield f"  of {amount(waste['consumed'], 'update')} that servers consumed, {share} had no subscriber there"
 
 
 def _effect_in_mode(report: Mapping[str, Any]) -> str:
@@ -127,11 +154,8 @@ def _connections(report: Mapping[str, Any]) -> str:
 
 def _gaps(figures: Mapping[str, Any]) -> str:
     gaps = figures["gaps"]
-    best = f"; {percent(gaps['mt_kahypar'])} above Mt-KaHyPar" if "mt_kahypar" in gaps else ""
-    return (
-        f"planned is above the lower bounds by {percent(gaps['fan_out'])} (fan-out{best}) "
-        f"and {percent(gaps['max_over_mean_load'])} (max/mean load)"
-    )
+    best = f", and by {percent(gaps['mt_kahypar'])} above Mt-KaHyPar's (fan-out)" if "mt_kahypar" in gaps else ""
+    return f"planned is above the lower bound by {percent(gaps['max_over_mean_load'])} (max/mean load){best}"
 
 
 def plans_table(plans: Iterable[PlanStatus]) -> Table:

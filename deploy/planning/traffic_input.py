@@ -55,6 +55,10 @@ class PlanningInput:
     """Folder of the statistics to plan from on Spark; None: they are in ``instance``."""
     duplicates: int = 0
     """Number of names that two processes had at the same time."""
+    consumed: int = 0
+    """Updates that processes consumed, in total."""
+    discarded: int = 0
+    """Those of them for which the process had no subscriber."""
 
 
 def require_planner() -> None:
@@ -103,7 +107,7 @@ def _from_statistics(folder: Path, spark: bool | None) -> PlanningInput:
     if importlib.util.find_spec("pyarrow") is None:
         raise NoPlanner("pyarrow")
     from metadata.jobs.planning import is_large  # noqa: PLC0415  # it needs numpy
-    from metadata.placement.instance import read_endpoints, read_statistics  # noqa: PLC0415
+    from metadata.placement.instance import read_endpoints, read_statistics, read_waste  # noqa: PLC0415
 
     window = read_window(folder)
     try:
@@ -111,6 +115,7 @@ def _from_statistics(folder: Path, spark: bool | None) -> PlanningInput:
             raise NoTrafficToPlan(folder, "in its window no client was subscribed to anything")
         on_spark = is_large(folder) if spark is None else spark
         instance = read_endpoints(folder) if on_spark else read_statistics(folder)
+        consumed, discarded = read_waste(folder)
     except (OSError, ValueError, LookupError) as error:  # pyarrow's errors derive from these
         raise BadStatistics(folder, str(error).partition("\n")[0]) from error
     return PlanningInput(
@@ -124,6 +129,8 @@ def _from_statistics(folder: Path, spark: bool | None) -> PlanningInput:
         folder if on_spark else None,
         # Statistics of earlier releases lack it.
         int(window.get("twins", 0)),
+        consumed,
+        discarded,
     )
 
 
@@ -140,6 +147,8 @@ def _from_files(folder: Path, window: Window | int) -> PlanningInput:
         found.summary.sets,
         f"{amount(files, 'file')} in {folder}",
         duplicates=found.summary.twins,
+        consumed=sum(row.taken for row in found.waste),
+        discarded=sum(row.discarded for row in found.waste),
     )
 
 

@@ -22,16 +22,18 @@ _LEVEL: Final = "level"
 
 
 class SparkBackend:
-    """A :class:`~metadata.placement.backend.Backend` of the blocks :data:`SETS` of ``files``.
+    """A :class:`~metadata.placement.backend.Backend` of the blocks ``sets`` of ``files``.
 
     Results are those of NumpyBackend, bit for bit, whatever the number of blocks: see blocks.py. A call is a job with
     one task per block and takes at least a tenth of a second; this process only adds up the results and never holds the
     sets.
     """
 
-    def __init__(self, files: BlockFiles, endpoints: int) -> None:
+    def __init__(self, files: BlockFiles, endpoints: int, sets: str = SETS) -> None:
         self.endpoints = endpoints
         self._files = files
+        self._sets = sets
+        self._index_name, self._level = f"{sets}-{_INDEX}", f"{sets}-{_LEVEL}"
         self._indexed = False
         self._last: dict[tuple[int, int], tuple[Parts, Floats]] = {}
 
@@ -54,7 +56,7 @@ class SparkBackend:
             self._index()
             change = partial(_change, moved=np.flatnonzero(moved), part=part, before=before, k=k, sharpness=sharpness)
             total = total.copy()
-            for rows, added in self._files.map(change, SETS, _INDEX):
+            for rows, added in self._files.map(change, self._sets, self._index_name):
                 total[rows] += added
         else:
             run = partial(fanout.affinity, part=part, k=k, sharpness=sharpness)
@@ -62,17 +64,32 @@ class SparkBackend:
         self._last[k, sharpness] = part.copy(), total
         return total
 
+    def squared_loads(self, rates: Ints, part: Parts, k: int) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(partial(fanout.squared_loads, rates=rates, part=part, k=k), np.zeros(k, np.int64))
+
+    def count_sets(self) -> int:
+        """See :class:`Backend`."""
+        return self._sum(blocks.count_sets, 0)
+
+    def fold(self, client_weight: float, share: float, *, held_out: bool) -> "SparkBackend":
+        """See :class:`Backend`. The fold's sets are stored beside the others."""
+        name = f"{self._sets}-{'held-out' if held_out else 'used'}"
+        run = partial(blocks.fold, count=self.endpoints, client_weight=client_weight, share=share, held_out=held_out)
+        self._files.derive(name, partial(_of_block, run), self._sets)
+        return SparkBackend(self._files, self.endpoints, name)
+
     def begin_level(self, group: Parts) -> None:
         """See :class:`Backend`."""
-        self._files.derive(_LEVEL, partial(_of_block, partial(fanout.regroup, group=group)), SETS)
+        self._files.derive(self._level, partial(_of_block, partial(fanout.regroup, group=group)), self._sets)
 
     def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
         """See :class:`Backend`."""
-        return self._sum(partial(fanout.gains, side=side), np.zeros(side.size), _LEVEL)
+        return self._sum(partial(fanout.gains, side=side), np.zeros(side.size), self._level)
 
     def end_levels(self) -> None:
         """See :class:`Backend`."""
-        self._files.forget(_LEVEL)
+        self._files.forget(self._level)
 
     def count_pairs(self, longest: int) -> int:
         """See :class:`Backend`."""
@@ -86,16 +103,17 @@ class SparkBackend:
     def contract(self, label: Parts, count: int) -> Block:
         """See :class:`Backend`."""
         run = partial(_of_block, partial(blocks.contract, label=label, count=count))
-        return blocks.merge_equal_sets(self._files.map(run, SETS), count)
+        return blocks.merge_equal_sets(self._files.map(run, self._sets), count)
 
-    def _sum(self, run: Callable[[Block], T], start: T, name: str = SETS) -> T:
-        for result in self._files.map(partial(_of_block, run), name):
+    def _sum(self, run: Callable[[Block], T], start: T, name: str | None = None) -> T:
+        for result in self._files.map(partial(_of_block, run), name or self._sets):
             start = start + result
         return start
 
     def _index(self) -> None:
         if not self._indexed:
-            self._files.derive(_INDEX, partial(_of_block, partial(blocks.index_sets, count=self.endpoints)), SETS)
+            index = partial(_of_block, partial(blocks.index_sets, count=self.endpoints))
+            self._files.derive(self._index_name, index, self._sets)
             self._indexed = True
 
 

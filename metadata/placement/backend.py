@@ -38,6 +38,15 @@ class Backend(Protocol):
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
         """Sum of :func:`fanout.affinity`; not to be modified by the caller."""
 
+    def squared_loads(self, rates: Ints, part: Parts, k: int) -> Ints:
+        """Sum of :func:`fanout.squared_loads`."""
+
+    def count_sets(self) -> int:
+        """Sum of :func:`blocks.count_sets`."""
+
+    def fold(self, client_weight: float, share: float, *, held_out: bool) -> "Backend":
+        """A backend of the blocks of :func:`blocks.fold`; ``client_weight`` is in the unit of the blocks' weights."""
+
     def begin_level(self, group: Parts) -> None:
         """Prepare blocks by :func:`fanout.regroup` for :meth:`gains`, until the next level or :meth:`end_levels`."""
 
@@ -99,6 +108,19 @@ class NumpyBackend:
         self._index = self._index or [blocks.index_sets(block, self.endpoints) for block in self._blocks]
         for block, (starts, rows) in zip(self._blocks, self._index, strict=True):
             yield blocks.select_sets_with(block, starts, rows, moved)
+
+    def squared_loads(self, rates: Ints, part: Parts, k: int) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: fanout.squared_loads(block, rates, part, k), np.zeros(k, np.int64))
+
+    def count_sets(self) -> int:
+        """See :class:`Backend`."""
+        return self._sum(blocks.count_sets, 0)
+
+    def fold(self, client_weight: float, share: float, *, held_out: bool) -> "NumpyBackend":
+        """See :class:`Backend`."""
+        parts = [blocks.fold(block, self.endpoints, client_weight, share, held_out=held_out) for block in self._blocks]
+        return NumpyBackend(parts, self.endpoints)
 
     def begin_level(self, group: Parts) -> None:
         """See :class:`Backend`."""

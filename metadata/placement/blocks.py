@@ -130,6 +130,28 @@ def _splitmix64(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
+_FOLD_SEED: Final = 3
+
+
+def fold(block: Block, count: int, client_weight: float, share: float, *, held_out: bool) -> Block:
+    """Return the sets (of pins below ``count``) of the ``share`` of the clients that is held out, or of the others.
+
+    A set of several clients, by their ``client_weight``, is divided; a hash of the set decides about the last one.
+    """
+    clients = np.maximum(np.rint(block.weights / client_weight), 1.0)
+    chance = hash_sets(block, count, _FOLD_SEED) / 2.0**64
+    chosen = np.minimum(np.floor(clients * share + chance), clients)
+    weights = np.rint(block.weights * (chosen / clients)).astype(np.int64)
+    weights = weights if held_out else block.weights - weights
+    rows = np.flatnonzero(weights)
+    return select_sets(block, rows, weights[rows])
+
+
+def count_sets(block: Block) -> int:
+    """Return the number of sets."""
+    return int(block.sizes.size)
+
+
 _SHARE_BITS: Final = 12
 
 

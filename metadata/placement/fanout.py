@@ -15,6 +15,8 @@ from metadata.placement.blocks import Block, Floats, Ints, Parts, set_starts, su
 
 CLAMP: Final = 20
 """Largest exponent of 1/2: 2**-20 is the unit of every gain."""
+MAX_SET_RATE: Final = 1 << 15
+"""Largest rate of a set in a part, in the units of :func:`squared_loads`: with it sums are below 2**63."""
 _CELLS: Final = 1 << 20
 """Counts of pins in parts that are computed at a time."""
 _POWERS: Final = 0.5 ** np.arange(CLAMP + 1)
@@ -68,6 +70,21 @@ def affinity(block: Block, part: Parts, k: int, sharpness: int, before: Parts | 
         # The sets as columns: E x sets.
         incidence = sparse.csc_array((np.ones(piece.pins.size), piece.pins, ends), shape=(part.size, piece.sizes.size))
         result += incidence @ spread
+    return result
+
+
+def squared_loads(block: Block, rates: Ints, part: Parts, k: int) -> Ints:
+    """Return the sum over the sets of weight * (sum of the rates of its endpoints in part i)**2: int64[k].
+
+    ``rates`` are in units that keep the sums small: one of a set beyond :data:`MAX_SET_RATE` counts as that.
+    """
+    result = np.zeros(k, np.int64)
+    for piece in _rows(block, k + 1):
+        cells = np.repeat(np.arange(0, piece.sizes.size * (k + 1), k + 1), piece.sizes)
+        cells += np.where(part < 0, k, part)[piece.pins]
+        sums = sum_by_cell(cells, rates[piece.pins], piece.sizes.size * (k + 1)).reshape(-1, k + 1)[:, :k]
+        squares = np.minimum(sums, MAX_SET_RATE).astype(np.int64) ** 2
+        result += piece.weights @ squares
     return result
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -71,10 +72,16 @@ class Instance:
         rates, counts = np.asarray(rate, float)[order], np.asarray(subscribers, float)[order]
         return cls(names, rates, counts, starts, pins, weight, seconds)
 
-    @property
+    @cached_property
     def expected(self) -> Floats:
-        """Expected updates a second: at least one a window, since an idle endpoint may be updated in the next one."""
-        return np.maximum(self.rate, 1 / self.seconds)
+        """Expected updates a second (:func:`expected_counts`); above 0, as an idle endpoint may be updated again."""
+        counts = expected_counts(self.rate * self.seconds)
+        return np.where(counts > 0, counts, 1.0) / self.seconds
+
+    @cached_property
+    def expected_subscribers(self) -> Floats:
+        """Expected number of subscribers of each endpoint (:func:`expected_counts`)."""
+        return expected_counts(self.subscribers)
 
     @property
     def shift(self) -> int:
@@ -91,6 +98,23 @@ class Instance:
             Block(self.pins[self.starts[a] : self.starts[b]], sizes[a:b], shift_weights(self.weight[a:b], shift))
             for a, b in pairwise(cuts)
         ]
+
+
+def expected_counts(counts: Floats) -> Floats:
+    """Return the expected counts of another window like this one: empirical Bayes with a gamma prior (Robbins, 1956).
+
+    Counts are taken as Poisson, of means that are gamma distributed over the endpoints, with the parameters that fit
+    mean and variance of the counts. Few counts say little, and are drawn towards the mean of all; their sum stays.
+    Without this, an endpoint that nobody happened to watch would weigh next to nothing in the balance of loads.
+    """
+    if not counts.size:
+        return counts
+    mean, variance = float(counts.mean()), float(counts.var())
+    if variance <= mean:
+        return np.full_like(counts, mean)
+    inverse_scale = mean / (variance - mean)
+    result: Floats = (counts + mean * inverse_scale) / (1 + inverse_scale)
+    return result
 
 
 def _canonicalise(sets: Block, count: int) -> tuple[Ints, Parts, Ints]:
@@ -146,6 +170,19 @@ def read_endpoints(folder: Path) -> Instance:
         OSError: a file is missing.
     """
     return _with_endpoints(folder, Block(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64)))
+
+
+def read_waste(folder: Path) -> tuple[int, int]:
+    """Return the updates that all processes consumed, and those of them for which the process had no subscriber.
+
+    Raises:
+        OSError: the table is missing.
+    """
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    table = pq.read_table(folder / "waste.parquet", columns=["taken", "discarded"])
+    consumed, discarded = (sum(table.column(name).to_pylist()) for name in ("taken", "discarded"))
+    return consumed, discarded
 
 
 def _with_endpoints(folder: Path, sets: Block) -> Instance:

@@ -47,8 +47,8 @@ def _servers_of(part: Parts, server: Parts) -> Parts:
 
 
 def loads(instance: Instance, costs: Costs) -> Floats:
-    """Return the load of each endpoint, in microseconds a second: lambda_e (a + b n_e)."""
-    return instance.expected * (costs.update_us + costs.delivery_us * instance.subscribers)
+    """Return the expected load of each endpoint, in microseconds a second: lambda_e (a + b n_e)."""
+    return instance.expected * (costs.update_us + costs.delivery_us * instance.expected_subscribers)
 
 
 def part_loads(load: Floats, part: Parts, k: int) -> Floats:
@@ -102,8 +102,12 @@ def total_cost(instance: Instance, costs: Costs, connections: float, hot: Mask, 
 
     a sum lambda_e (1 + (S - 1) [e hot]) + kappa * ``connections``, the mean number of upstream connections.
     """
-    consumed = float(instance.expected.sum()) + float(instance.expected[hot].sum()) * (servers - 1)
-    return costs.update_us * consumed + costs.connection_us_per_s * connections
+    return costs.update_us * consumed_updates(instance, hot, servers) + costs.connection_us_per_s * connections
+
+
+def consumed_updates(instance: Instance, hot: Mask, servers: int) -> float:
+    """Return the updates per second that all servers consume; each consumes the ``hot`` ones."""
+    return float(instance.expected.sum()) + float(instance.expected[hot].sum()) * (servers - 1)
 
 
 def connections(instance: Instance, summary: FanOut) -> float:

@@ -1,6 +1,6 @@
 """Options of the planner, and the weights of the search that follow from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,10 @@ from metadata.placement.objective import (
     total_cost,
 )
 
+MIN_HELD_OUT: Final = 8
+"""Clients below which a fold says nothing."""
+AMPLE_SUBSCRIBERS: Final = 64.0
+"""Mean subscribers of an endpoint from which no clients are held out: the gain of others is then within a point."""
 LEAF_WEIGHT: Final = 0.25
 """Weight of the fan-out over single leaves, which represents unplanned numbers of servers."""
 
@@ -45,6 +49,8 @@ class PlanOptions:
     """Share of the subscriptions that may move; None for no limit. Requires the current number of partitions."""
     horizon_s: float = 86_400.0
     """Expected lifetime of a plan, over which the cost of moves is spread."""
+    hold_out: float = 0.2
+    """Share of the clients held out, for whom a plan made from the others is evaluated; 0 for none."""
     reference: bool = False
     """Whether the report compares with Mt-KaHyPar, if it is installed: takes longer than the plan."""
 
@@ -66,6 +72,36 @@ class Problem:
     """Backend of the instance's sets."""
     costs: Costs
     options: PlanOptions
+    share: float = 1.0
+    """Share of the instance's clients in ``backend``."""
+
+    @property
+    def connected(self) -> float:
+        """Mean number of connected clients of the whole instance."""
+        return float(self.instance.weight.sum()) / self.instance.seconds
+
+    @property
+    def clients(self) -> float:
+        """A number that the clients of ``backend`` are at least: as many as were connected, and as different sets."""
+        return max(self.connected * self.share, float(self.backend.count_sets()))
+
+    @property
+    def client_weight(self) -> float:
+        """Mean weight of a client, in seconds."""
+        return self.connected * self.instance.seconds * self.share / max(self.clients, 1e-300)
+
+    def folds(self) -> "tuple[Problem, Problem] | None":
+        """Return the problem of a part of the clients, and that of those held out.
+
+        None where the options hold out none, where so few would be that they say nothing, or where the endpoints have
+        so many subscribers that others are like them.
+        """
+        share, used = self.options.hold_out, self.instance.subscribers[self.instance.subscribers > 0]
+        if share * self.clients < MIN_HELD_OUT or (used.size and float(used.mean()) >= AMPLE_SUBSCRIBERS):
+            return None
+        weight = self.client_weight / 2.0**self.instance.shift
+        used_part, others = (self.backend.fold(weight, share, held_out=held_out) for held_out in (False, True))
+        return replace(self, backend=used_part, share=1 - share), replace(self, backend=others, share=share)
 
     @property
     def max_servers(self) -> int:

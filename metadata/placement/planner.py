@@ -15,9 +15,9 @@ from metadata.placement.instance import Instance
 from metadata.placement.multilevel import Search, search_placement
 from metadata.placement.objective import View, balance, migration_cost, overload, part_loads, server_of_endpoint
 from metadata.placement.options import PlanOptions, Problem, search_views
+from metadata.placement.publish import HeldOut, choose_candidate, evaluate
 from metadata.placement.refine import Movement, perturb
 from metadata.placement.relabel import relabel
-from metadata.placement.report import choose_candidate, evaluate
 
 COMPOSITE_NUMBERS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720, 840)
 """Numbers with many divisors: their ranges are equal for many numbers of servers."""
@@ -36,6 +36,8 @@ class PlanResult:
     report: dict[str, Any]
     pays: bool
     why: str
+    balances: bool = False
+    """Whether it pays because it balances an uneven load."""
 
 
 def plan(
@@ -59,14 +61,37 @@ def plan(
     now = None
     if current is not None:
         now = evaluate(problem, current, options.current_partitions, current=current, name="current")
+    folds = problem.folds()
+    held_out = {} if folds is None else _hold_out(*folds, current)
     candidates = [
-        evaluate(problem, placement, partitions, current=current, name=name)
+        replace(
+            evaluate(problem, placement, partitions, current=current, name=name),
+            held_out=held_out.get(name),
+        )
         for name, placement, partitions in _candidates(problem, current)
     ]
     decision = choose_candidate(now, candidates, options.epsilon)
-    figures = report.build_report(problem, decision, candidates if now is None else [now, *candidates], current)
+    others = None if folds is None else folds[1]
+    figures = report.build_report(problem, others, decision, candidates if now is None else [now, *candidates], current)
     best = decision.candidate
-    return PlanResult(best.placement, best.partitions, figures, decision.pays, decision.why)
+    return PlanResult(best.placement, best.partitions, figures, decision.pays, decision.why, decision.balances)
+
+
+def _hold_out(used: Problem, others: Problem, current: Parts | None) -> dict[str, HeldOut]:
+    """Return what the same searches find from the clients ``used``, by name, evaluated for the ``others``."""
+    options = used.options
+    now = None
+    if current is not None:
+        now = evaluate(others, current, options.current_partitions, current=current, name="current")
+    try:
+        found = list(_candidates(used, current))
+    except Infeasible:
+        # Perhaps it can be balanced with all clients.
+        return {}
+    return {
+        name: HeldOut(now, evaluate(others, placement, partitions, current=current, name=name))
+        for name, placement, partitions in found
+    }
 
 
 def _candidates(problem: Problem, current: Parts | None) -> Iterator[tuple[str, Parts, int]]:

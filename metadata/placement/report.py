@@ -1,143 +1,17 @@
-"""Evaluate placements, decide whether to publish one (with hysteresis), and report it beside baselines and Mt-KaHyPar.
-
-Separate from its only caller, ``planner``: that searches with an approximate objective, this computes the exact one.
-"""
+"""Report a plan beside baselines and Mt-KaHyPar, for the clients of the window and for those held out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from metadata.placement import baselines
-from metadata.placement.blocks import Floats, Ints, Parts
+from metadata.placement.blocks import Floats, Parts
 from metadata.placement.instance import Instance
-from metadata.placement.objective import (
-    balance,
-    connections,
-    fan_out,
-    loads,
-    migration_cost,
-    server_of_endpoint,
-    summarise_fan_out,
-    total_cost,
-)
+from metadata.placement.objective import balance, connections, fan_out, loads, migration_cost, server_of_endpoint
 from metadata.placement.options import Problem
-
-STANDARD_ERRORS = 2.0
-"""A gain below this many standard errors may be chance."""
-ROUNDING = 1e-6
-"""Excess over the bound of the imbalance that counts as a rounding error."""
-
-
-@dataclass(frozen=True)
-class EvaluatedPlacement:
-    """A placement and its cost: means over the planned numbers of servers, in microseconds per second."""
-
-    name: str
-    placement: Parts
-    partitions: int
-    cost: float
-    error: float
-    """Standard error of ``cost``: the clients of the window are a sample of future ones."""
-    imbalance: float
-    """Largest load of a server over the mean, the worst of all planned numbers of servers."""
-    moved: float
-    """Share of the subscriptions that move."""
-    move_cost: float
-    """Cost of these moves, spread over the horizon."""
-
-
-@dataclass(frozen=True)
-class PublishDecision:
-    """Decision on adopting a placement instead of the current one."""
-
-    candidate: EvaluatedPlacement
-    pays: bool
-    why: str
-
-
-def evaluate(
-    problem: Problem, placement: Parts, partitions: int, *, current: Parts | None, name: str
-) -> EvaluatedPlacement:
-    """Compute the cost, the imbalance and the moves of a placement."""
-    instance, costs, options = problem.instance, problem.costs, problem.options
-    load = problem.load(placement < 0)
-    planned = sorted(set(options.servers))
-    total, error, imbalance = 0.0, 0.0, 1.0
-    for servers in planned:
-        part = server_of_endpoint(placement, partitions, servers)
-        weight = problem.backend.fan_out(part, servers)
-        upstream = connections(instance, summarise_fan_out(weight))
-        total += total_cost(instance, costs, upstream, placement < 0, servers) / len(planned)
-        error += costs.connection_us_per_s * _standard_error(instance, weight) / len(planned)
-        imbalance = max(imbalance, balance(load, part, servers))
-    cost = migration_cost(instance)
-    moved = 0.0 if current is None else float(cost[placement != current].sum())
-    return EvaluatedPlacement(
-        name,
-        placement,
-        partitions,
-        total,
-        error,
-        imbalance,
-        moved=moved / max(float(cost.sum()), 1.0),
-        move_cost=costs.moved_us * moved / options.horizon_s,
-    )
-
-
-def decide(now: EvaluatedPlacement | None, candidate: EvaluatedPlacement, epsilon: float) -> PublishDecision:
-    """Decide whether adopting ``candidate`` pays.
-
-    It does if it saves more than its moves cost, and more than chance explains, or if it balances a load that is out of
-    balance ``now``.
-    """
-    if now is None:
-        return PublishDecision(candidate, pays=True, why="nothing is placed yet")
-    if candidate.moved == 0 and candidate.partitions == now.partitions:
-        return PublishDecision(candidate, pays=False, why="nothing better was found")
-    bound, imbalance = 1 + epsilon + ROUNDING, candidate.imbalance
-    if now.imbalance > bound >= imbalance:
-        why = f"balances the load: the fullest server has {imbalance:.3f} times the mean, not {now.imbalance:.3f}"
-        return PublishDecision(candidate, pays=True, why=why)
-    if imbalance > max(bound, now.imbalance):
-        why = f"the fullest server would have {imbalance:.3f} times the mean load"
-        return PublishDecision(candidate, pays=False, why=why)
-    return _compare_costs(now, candidate)
-
-
-def _compare_costs(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> PublishDecision:
-    saved, chance = now.cost - candidate.cost, STANDARD_ERRORS * float(np.hypot(now.error, candidate.error))
-    if 0 < candidate.move_cost < saved <= chance:
-        why = f"saves {saved:.4g} us/s, which may be chance (+- {chance:.4g} us/s)"
-        return PublishDecision(candidate, pays=False, why=why)
-    why = f"saves {saved:.4g} us/s, and its moves cost {candidate.move_cost:.4g} us/s"
-    return PublishDecision(candidate, pays=saved > candidate.move_cost, why=why)
-
-
-def choose_candidate(
-    now: EvaluatedPlacement | None, candidates: Sequence[EvaluatedPlacement], epsilon: float
-) -> PublishDecision:
-    """Return the decision on the best candidate that pays, else on the best of all; balanced ones come first."""
-    decisions = [decide(now, each, epsilon) for each in candidates]
-    paying = [each for each in decisions if each.pays] or decisions
-
-    def rank(decision: PublishDecision) -> tuple[bool, float]:
-        candidate = decision.candidate
-        return candidate.imbalance > 1 + epsilon + ROUNDING, candidate.cost + candidate.move_cost
-
-    return min(paying, key=rank)
-
-
-def _standard_error(instance: Instance, weight: Ints) -> float:
-    """Return the standard error of the mean number of connections, over concurrently connected clients."""
-    clients = float(instance.weight.sum()) / instance.seconds
-    share = weight / max(int(weight.sum()), 1)
-    counts = np.maximum(np.arange(weight.size), 1)
-    mean = float((share * counts).sum())
-    return float(np.sqrt((share * (counts - mean) ** 2).sum() * clients))
-
+from metadata.placement.publish import EvaluatedPlacement, PublishDecision
 
 _UNITS = 1_000_000
 """Total weight of the vertices for Mt-KaHyPar, whose weights are integers."""
@@ -174,22 +48,38 @@ def mt_kahypar(
 
 
 def build_report(
-    problem: Problem, decision: PublishDecision, candidates: Sequence[EvaluatedPlacement], current: Parts | None
+    problem: Problem,
+    others: Problem | None,
+    decision: PublishDecision,
+    candidates: Sequence[EvaluatedPlacement],
+    current: Parts | None,
 ) -> dict[str, Any]:
     """Build the JSON report of a plan: rounded, and the same for the same plan.
 
     ``servers`` has, for every planned number of servers, the fan-out (mean, p99), the largest load over the mean and
     the upstream connections of the plan, of the current placement and of each baseline, and the gaps to the lower
-    bounds.
+    bounds. With ``others``, the clients held out, it also has ``held_out_fan_out`` and ``held_out_connections``: those
+    of a plan made without these clients, and of the other placements, for these clients.
     """
     best, instance, options = decision.candidate, problem.instance, problem.options
     load = loads(instance, problem.costs)
-    others = baselines.all_baselines(instance.endpoints, load, best.partitions, options.seed)
+    unlearnt = baselines.all_baselines(instance.endpoints, load, best.partitions, options.seed)
     placements = {"plan": (best.placement, best.partitions)}
     if current is not None:
         placements["current"] = current, options.current_partitions
-    placements |= {name: (part, best.partitions) for name, part in others.items()}
-    hot = best.placement < 0
+    placements |= {name: (part, best.partitions) for name, part in unlearnt.items()}
+    hot, found = best.placement < 0, best.held_out
+
+    def figures(servers: int) -> dict[str, Any]:
+        result = _figures(problem, placements, servers)
+        if others is not None and found is not None:
+            for name, (placement, partitions) in placements.items():
+                made = (found.found.placement, found.found.partitions) if name == "plan" else (placement, partitions)
+                clients = fan_out(others.backend, server_of_endpoint(*made, servers), servers)
+                result[name]["held_out_fan_out"] = _round(clients.mean)
+                result[name]["held_out_connections"] = _round(connections(instance, clients))
+        return result
+
     return {
         "pays": decision.pays,
         "why": decision.why,
@@ -199,7 +89,8 @@ def build_report(
             "all": bool(hot.any() and hot[instance.subscribers > 0].all()),
             "added_load": _round(problem.added_load(hot)),
         },
-        "servers": {str(each): _figures(problem, placements, each) for each in sorted(set(options.servers))},
+        "servers": {str(each): figures(each) for each in sorted(set(options.servers))},
+        "held_out": {"clients": _round(others.clients)} if others is not None and found is not None else None,
         "moved": {name: _moved(instance, part, current) for name, (part, _) in placements.items() if name != "current"},
         "candidates": {
             each.name: {
@@ -207,6 +98,7 @@ def build_report(
                 "moves_us_per_s": _round(each.move_cost),
                 "subscriptions_moved": _round(each.moved),
                 "max_over_mean_load": _round(each.imbalance),
+                "load_error": _round(each.imbalance_error),
             }
             for each in candidates
         },

@@ -9,7 +9,7 @@ CLIENTS = 100
 
 
 def plan_of(proxy: str | None, now: float, then: float) -> Plan:
-    figures = {"max_over_mean_load": 1.02, "cpu_us_per_s": 4000.0}
+    figures = {"max_over_mean_load": 1.02, "updates_us_per_s": 1500.0, "connections_us_per_s": 2500.0}
     of_two = {
         "current": {**figures, "fan_out": now / CLIENTS, "connections": now},
         "plan": {**figures, "fan_out": then / CLIENTS, "connections": then},

@@ -79,6 +79,10 @@ def results(backend: Backend) -> list[bytes]:
         graph = backend.cosubscription(part >= 0, share, 4)
         found += [graph.indptr, graph.indices, graph.data]
     found += backend.contract(part, K)
+    rates = rng.integers(0, 1000, ENDPOINTS)
+    for each in (backend, backend.fold(1 << 20, 0.3, held_out=False), backend.fold(1 << 20, 0.3, held_out=True)):
+        found += [np.array(each.count_sets()), each.fan_out(part, K), each.squared_loads(rates, part, K)]
+        found.append(each.affinity(part, K, 1))
     return [np.ascontiguousarray(each, np.result_type(each, np.int64)).tobytes() for each in found]
 
 

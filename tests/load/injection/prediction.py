@@ -53,8 +53,8 @@ class Comparison(NamedTuple):
 def compare(plan: Plan, placement: str, before: Measured, counted: Measured, clients: int) -> Comparison:
     """Compare a placement of the plan's report (``current`` or ``plan``) with what was ``counted``.
 
-    The report excludes what no placement changes: frames, wake-ups by writes, idle processes. Those measured
-    ``before`` are added. A write has so many updates that it wakes every server.
+    Updates and connections are those of the report. Frames, wake-ups by writes and idle processes, which no placement
+    changes, are as measured ``before``. A write has so many updates that it wakes every server.
     """
     costs = plan.costs
     (figures,) = plan.report["servers"].values()
@@ -71,7 +71,7 @@ def compare(plan: Plan, placement: str, before: Measured, counted: Measured, cli
             own["connections"],
             own["fan_out"],
             own["max_over_mean_load"],
-            round((own["cpu_us_per_s"] + frames + always) / 1e3, 1),
+            round((own["updates_us_per_s"] + own["connections_us_per_s"] + frames + always) / 1e3, 1),
         ),
         Figures(
             counted.connections,

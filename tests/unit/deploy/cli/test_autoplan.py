@@ -86,7 +86,7 @@ def test_without_spark_files_are_removed_once_no_window_needs_them(
 POLICY = Policy(where=["--state-dir", "/s"], pipeline=["--window", "1h"], plan=["--movement", "1%"])
 
 
-def planned(*, pays: bool, minutes_ago: int = 0, twins: int = 0) -> str:
+def planned(*, pays: bool, minutes_ago: int = 0, twins: int = 0, balances: bool = False) -> str:
     end = datetime.now(UTC) - timedelta(minutes=minutes_ago)
     figures = {"fan_out": 1.5, "connections": 3.0, "max_over_mean_load": 1.01, "fan_out_p99": 2}
     return json.dumps(
@@ -101,6 +101,7 @@ def planned(*, pays: bool, minutes_ago: int = 0, twins: int = 0) -> str:
                 "servers": {"4": {"current": figures, "plan": figures, "lpt": figures}},
                 "moves": {"endpoints": 2, "subscriptions": 0.004},
                 "saves_us_per_s": 5.0,
+                "balances": balances,
             },
         }
     )
@@ -160,6 +161,28 @@ async def test_plan_from_old_traffic_is_not_applied(minutes: int, what: str) -> 
     assert (decision.what, len(run.ran)) == (what, 3 if what == "applied" else 2)
     if what == "nothing":
         assert decision.line().startswith("nothing: no traffic was recorded after 20")
+
+
+async def test_plan_that_balances_the_load_is_applied_when_the_next_window_is_uneven_too(tmp_path: Path) -> None:
+    journal, decisions = Journal(tmp_path, lambda _: None), []
+    # Windows of an hour, every 25 minutes; the second round finds the load even.
+    for minutes_ago, pays in ((59, True), (50, False), (50, True), (25, True), (0, True)):
+        output = planned(pays=pays, minutes_ago=minutes_ago, balances=pays)
+        decision = await run_round(Scripted(plan=CommandResult(0, output, "")), POLICY, journal.last())
+        journal.record(decision, 1.0)
+        decisions.append(decision.what)
+    assert decisions == ["waiting", "nothing", "waiting", "waiting", "waiting"]
+    later = json.loads(planned(pays=True, balances=True))
+    later["window"]["from"] = (datetime.now(UTC) - timedelta(minutes=52)).isoformat()
+    decision = await run_round(Scripted(plan=CommandResult(0, json.dumps(later), "")), POLICY, journal.last())
+    assert decision.what == "applied"
+
+
+def test_last_entry_of_a_journal_is_none_without_one(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, lambda _: None)
+    assert journal.last() is None
+    journal.file.write_text("{broken\n")
+    assert journal.last() is None
 
 
 def test_short_windows_count_as_recent_for_ten_minutes() -> None:

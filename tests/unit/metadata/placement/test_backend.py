@@ -33,6 +33,12 @@ def test_results_are_bit_identical_for_any_division_into_blocks(made: Instance, 
         graphs[1].data.tolist(),
         graphs[1].indices.tolist(),
     ]
+    rates = np.random.default_rng(seed).integers(0, 1000, len(made.endpoints))
+    folds = [each.fold(20.0, 0.3, held_out=True) for each in (one, many)]
+    for first, second in ((one, many), folds):
+        assert first.count_sets() == second.count_sets()
+        assert first.fan_out(part, K).tolist() == second.fan_out(part, K).tolist()
+        assert first.squared_loads(rates, part, K).tolist() == second.squared_loads(rates, part, K).tolist()
     sets = [each.contract(part, K) for each in (one, many)]
     assert sets[0].pins.tolist() == sets[1].pins.tolist()
     assert sets[0].sizes.tolist() == sets[1].sizes.tolist()

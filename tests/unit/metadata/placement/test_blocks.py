@@ -22,6 +22,22 @@ def test_contraction_merges_equal_sets_and_drops_those_within_one_cluster() -> N
     assert (found.pins.tolist(), found.sizes.tolist(), found.weights.tolist()) == ([0, 1], [2], [3])
 
 
+def test_folds_divide_the_clients_of_every_set() -> None:
+    made = block(*(([number % 40, 40 + number // 40], 100 if number % 2 else 1000) for number in range(1000)))
+    used, others = (blocks.fold(made, 80, 100.0, 0.2, held_out=held_out) for held_out in (False, True))
+    of_set = {
+        tuple(pins): {"used": 0, "others": 0, "whole": int(weight)}
+        for pins, weight in zip(made.pins.reshape(-1, 2).tolist(), made.weights, strict=True)
+    }
+    for name, part in (("used", used), ("others", others)):
+        for pins, weight in zip(part.pins.reshape(-1, 2).tolist(), part.weights.tolist(), strict=True):
+            of_set[tuple(pins)][name] = weight
+    assert all(each["used"] + each["others"] == each["whole"] for each in of_set.values())
+    # A set of one client is in one fold, one of ten in both.
+    assert {each["others"] for each in of_set.values()} == {0, 100, 200}
+    assert 0.17 < others.weights.sum() / made.weights.sum() < 0.23
+
+
 def test_empty_blocks_count_nothing() -> None:
     nothing, part = block(), np.zeros(3, np.int32)
     assert fanout.fan_out(nothing, part, 2).tolist() == [0, 0, 0]

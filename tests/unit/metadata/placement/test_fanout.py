@@ -63,6 +63,18 @@ def test_affinity_is_the_sum_over_sets_of_the_power_of_their_pins_there(
 
 
 @given(instances(), st.integers(0, 99))
+def test_squared_loads_are_of_the_sums_of_rates_in_each_part(made: Instance, seed: int) -> None:
+    part = random_parts(made, seed, K)
+    rates = np.random.default_rng(seed).integers(0, 2 * fanout.MAX_SET_RATE // 3, len(made.endpoints))
+    expected = [0] * K
+    for pins, weight in sets_of(made):
+        for each in range(K):
+            filled = sum(int(rates[pin]) for pin in pins if part[pin] == each)
+            expected[each] += weight * min(filled, fanout.MAX_SET_RATE) ** 2
+    assert backend(made, 2).squared_loads(rates, part, K).tolist() == expected
+
+
+@given(instances(), st.integers(0, 99))
 def test_gains_are_the_reduction_of_the_probabilistic_fan_out(made: Instance, seed: int) -> None:
     rng = np.random.default_rng(seed)
     count = len(made.endpoints)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metadata.placement.instance import Instance, from_events, read_statistics
+from metadata.placement.instance import Instance, expected_counts, from_events, read_statistics
 from metadata.statistics.window import Window
 from tests.unit.metadata.placement.instances import block, sets_of
 
@@ -84,6 +84,25 @@ def test_events_become_rates_subscribers_and_sets() -> None:
     assert made.subscribers == pytest.approx([1.25, 1.5], abs=0.001)
     assert sets_of(made) == [([0, 1], 149)]
     assert made.seconds == 100
+
+
+def test_few_counts_are_drawn_towards_the_mean_and_their_sum_stays() -> None:
+    counts = np.array([0.0, 1.0, 5.0, 1000.0, 400.0])
+    expected = expected_counts(counts)
+    assert expected.sum() == pytest.approx(counts.sum())
+    assert expected[0] > 0.5
+    assert expected[3] == pytest.approx(1000, rel=0.01)
+    assert (np.diff(expected[:4]) > 0).all()
+    # Differences that chance explains say nothing.
+    assert expected_counts(np.array([3.0, 5.0, 4.0])).tolist() == [4.0] * 3
+    assert expected_counts(np.zeros(2)).tolist() == [0.0, 0.0]
+
+
+def test_expectations_are_nearer_to_the_true_means_than_the_counts() -> None:
+    rng = np.random.default_rng(1)
+    true = rng.gamma(0.5, 4.0, 2000)
+    counts = rng.poisson(true).astype(float)
+    assert ((expected_counts(counts) - true) ** 2).mean() < 0.9 * ((counts - true) ** 2).mean()
 
 
 def test_instances_do_not_depend_on_the_order_or_repetition_of_lines() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from metadata.costs import DEFAULT, Costs
 from metadata.placement.baselines import Infeasible, murmur2
 from metadata.placement.instance import Instance
-from metadata.placement.objective import balance, loads, server_of_endpoint
+from metadata.placement.objective import balance, fan_out, loads, server_of_endpoint
 from metadata.placement.options import PlanOptions, Problem
 from metadata.placement.planner import choose_partitions, plan
-from tests.support.instances import Recipe, drifted, page, population
+from tests.support.instances import Recipe, Timeline, drifted, page, population, windows
 from tests.unit.metadata.placement.instances import (
     backend,
     block,
@@ -91,7 +91,7 @@ def small() -> Instance:
 
 
 def test_the_same_seed_gives_the_same_bytes_for_any_division_into_blocks(small: Instance) -> None:
-    options = PlanOptions(servers=(4,), partitions=4, epsilon=0.1)
+    options = PlanOptions(servers=(4,), partitions=4, epsilon=0.1, hold_out=0.0)
     outcomes = [plan(small, options, COSTS, backend=each) for each in (None, backend(small, 7))]
     assert len({outcome.placement.tobytes() for outcome in outcomes}) == 1
     assert len({json.dumps(outcome.report) for outcome in outcomes}) == 1
@@ -140,9 +140,9 @@ def test_after_drift_a_warm_start_balances_with_few_moves() -> None:
     before = population(SMALL)
     options = PlanOptions(servers=(8,), partitions=8, hot_budget=0.0)
     current = plan(before.instance(), options, COSTS).placement
-    after = drifted(before, population(replace(SMALL, seed=9)), 0.3).instance()
+    after = drifted(before, population(replace(SMALL, seed=9)), 1.0).instance()
     assert imbalance(after, current, 8, 8) > 1.05
-    options = replace(options, current_partitions=8, movement_budget=0.1)
+    options = replace(options, current_partitions=8, movement_budget=0.2)
     outcome = plan(after, options, COSTS, current)
     assert imbalance(after, outcome.placement, 8, 8) <= 1.05 + 1e-6
     assert outcome.pays
@@ -171,6 +171,37 @@ def test_moves_that_cost_more_than_they_save_do_not_pay(small: Instance) -> None
     options = PlanOptions(servers=(4,), current_partitions=4, hot_budget=0.0, epsilon=0.5)
     outcome = plan(small, options, replace(COSTS, move_us=1e12), current)
     assert not outcome.pays
+
+
+def test_without_structure_a_gain_on_the_sample_alone_does_not_pay() -> None:
+    everybody = population(replace(SMALL, mixing=1.0, zipf=0.0, clients=20_000))
+    options = PlanOptions(servers=(4,), partitions=4, current_partitions=4, hot_budget=0.0)
+    made = next(windows(everybody, Timeline(clients=300), 1))
+    current = murmur2(made.endpoints, 4)
+    outcome = plan(made, options, COSTS, current)
+    figures = outcome.report["servers"]["4"]
+    assert figures["plan"]["fan_out"] < 0.85 * figures["current"]["fan_out"]
+    others = backend(next(windows(everybody, Timeline(clients=5000, seed=1), 1)))
+    found = fan_out(others, outcome.placement, 4).mean / fan_out(others, current, 4).mean
+    assert abs(figures["plan"]["held_out_fan_out"] / figures["current"]["held_out_fan_out"] - found) < 0.1
+    assert "for other clients, which may be chance" in outcome.why
+    assert not outcome.pays
+    assert plan(made, replace(options, hold_out=0.0), COSTS, current).pays
+
+
+def test_with_ample_subscribers_no_clients_are_held_out() -> None:
+    made = instance([1.0] * 4, *[([each, (each + 1) % 4], 4000) for each in range(4)])
+    options = PlanOptions(servers=(2,), partitions=2, epsilon=0.2)
+    assert plan(made, options, COSTS).report["held_out"] is None
+    assert plan(replace(made, subscribers=made.subscribers / 2), options, COSTS).report["held_out"] is not None
+
+
+def test_stationary_traffic_is_left_alone() -> None:
+    hours = windows(population(replace(SMALL, clients=20_000)), Timeline(clients=1500, session_s=1800), 9)
+    options = PlanOptions(servers=(4,), partitions=12, hot_budget=0.0)
+    current = plan(next(hours), options, DEFAULT).placement
+    options = replace(options, partitions=None, current_partitions=12, movement_budget=0.05)
+    assert [plan(hour, options, DEFAULT, current).pays for hour in hours] == [False] * 8
 
 
 def test_an_endpoint_that_is_too_heavy_is_reported_or_made_hot() -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from metadata.placement.report import EvaluatedPlacement, choose_candidate
+from metadata.placement.publish import EvaluatedPlacement, HeldOut, choose_candidate
 
-NOW = EvaluatedPlacement("now", np.zeros(2, np.int32), 2, 100.0, 1.0, 1.0, 0.0, 0.0)
+NOW = EvaluatedPlacement("now", np.zeros(2, np.int32), 2, 100.0, 1.0, 1.0, 0.02, 1000.0, 0.0, 0.0)
 BETTER = replace(NOW, name="new", cost=90.0, moved=0.1, move_cost=2.0)
 
 
@@ -20,6 +20,12 @@ BETTER = replace(NOW, name="new", cost=90.0, moved=0.1, move_cost=2.0)
         (NOW, replace(BETTER, imbalance=1.2), False),
         (replace(NOW, imbalance=1.2), replace(BETTER, cost=101.0), True),
         (replace(NOW, imbalance=1.3), replace(BETTER, imbalance=1.2), True),
+        # Within two standard errors of two windows, and at a cost of moves beyond the relief of the fullest server.
+        (replace(NOW, imbalance=1.1), replace(BETTER, cost=101.0), False),
+        (replace(NOW, imbalance=1.2), replace(BETTER, cost=101.0, move_cost=151.0), False),
+        (NOW, replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, cost=101.0))), False),
+        (NOW, replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, error=6.0))), False),
+        (NOW, replace(BETTER, held_out=HeldOut(NOW, BETTER)), True),
         (NOW, replace(NOW, name="same"), False),
         (None, BETTER, True),
     ],
@@ -29,6 +35,11 @@ def test_a_plan_pays_if_it_saves_more_than_its_moves_cost_and_chance_explains(
 ) -> None:
     decision = choose_candidate(now, [candidate], 0.05)
     assert (decision.pays, bool(decision.why)) == (pays, True)
+
+
+def test_a_plan_that_pays_for_an_uneven_load_only_is_marked() -> None:
+    assert choose_candidate(replace(NOW, imbalance=1.2), [BETTER], 0.05).balances
+    assert not choose_candidate(NOW, [BETTER], 0.05).balances
 
 
 def test_of_paying_candidates_the_cheapest_including_its_moves_is_chosen() -> None:

@@ -1,0 +1,59 @@
+"""CPU time by role, connections and memory of a placement, and of mode x, which places nothing.
+
+The model of docs/placement.md: servers consume updates, deliver frames and keep connections open. With U updates and F
+frames a second, C clients, S servers and fan-out f, mode x takes S a U + b F + kappa C, and a placement
+a U (1 + (S - 1) of hot ones) + b F + kappa C f. Separate from ``report``, which the modes of proxies do not concern.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from metadata.costs import Costs
+from metadata.placement.blocks import Mask
+from metadata.placement.instance import Instance
+from metadata.placement.objective import consumed_updates
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What all servers take together; times in microseconds per second."""
+
+    updates_us: float
+    """Consuming updates."""
+    frames_us: float
+    """Delivering frames; no placement changes it."""
+    connections_us: float
+    """Open connections of clients, or of proxies in their place."""
+    links: float
+    """Mean number of these connections."""
+    memory_bytes: float
+    """Memory of these connections."""
+
+    @property
+    def cpu_us(self) -> float:
+        """Sum over the roles."""
+        return self.updates_us + self.frames_us + self.connections_us
+
+
+def placement_worth(instance: Instance, costs: Costs, links: float, hot: Mask, servers: int) -> Worth:
+    """Return what a placement with ``hot`` endpoints takes on ``servers``, with a mean number of ``links``."""
+    return _worth(instance, costs, consumed_updates(instance, hot, servers), links)
+
+
+def mode_x_worth(instance: Instance, costs: Costs, servers: int) -> Worth:
+    """Return what mode x takes: every server consumes every update, and a client needs one connection."""
+    links = float(instance.weight.sum()) / instance.seconds
+    every = np.ones(len(instance.endpoints), np.bool_)
+    return _worth(instance, costs, consumed_updates(instance, every, servers), links)
+
+
+def _worth(instance: Instance, costs: Costs, consumed: float, links: float) -> Worth:
+    frames = float((instance.rate * instance.subscribers).sum())
+    return Worth(
+        costs.update_us * consumed,
+        costs.delivery_us * frames,
+        costs.connection_us_per_s * links,
+        links,
+        costs.connection_bytes * links,
+    )

@@ -1,0 +1,128 @@
+"""``make bench-learning``: whether plans hold for clients that they were not made from, and come to rest.
+
+Generalisation: plans from few clients of A (communities) and of a population without structure
+(tests/support/instances.py), against placement by hash. The gain that is reported, that of clients held out, is
+compared with the gain for 20,000 others of the same population. Stationary traffic: A's plan, then hours of other
+clients with Poisson counts of updates and 1 % of the subscriptions to move; a plan that balances the load is applied
+when the next hour is uneven, too, as ``diem autoplan`` does. The worst case: all clients are new in every hour.
+Deterministic. ``QUICK=1`` has fewer clients and hours.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from metadata.costs import DEFAULT
+from metadata.placement.backend import NumpyBackend
+from metadata.placement.baselines import murmur2
+from metadata.placement.blocks import Parts
+from metadata.placement.instance import Instance
+from metadata.placement.objective import balance, fan_out, loads
+from metadata.placement.options import PlanOptions
+from metadata.placement.planner import PlanResult, plan
+from tests.bench.figures import Goal
+from tests.bench.report import Report
+from tests.support.commandline import parser
+from tests.support.instances import A, Population, Recipe, Timeline, population, windows
+
+WRITTEN: Final = Path("build/bench/learning.json")
+QUICK: Final = bool(os.environ.get("QUICK"))
+NO_STRUCTURE: Final = Recipe(endpoints=1000, clients=100_000, mixing=1.0, zipf=0.0, seed=5)
+POINTS: Final = 0.10
+"""Largest difference between the reported gain and that of other clients."""
+HOURS: Final = 4 if QUICK else 20
+SERVERS: Final = 16
+PARTITIONS: Final = 48
+MOVEMENT: Final = 0.01
+
+
+def generalisation(base: Population, servers: int, clients: int) -> dict[str, float]:
+    """Plan from ``clients`` of a population against the hash, and return the gains: shares of the fan-out."""
+    made, others = (next(windows(base, Timeline(clients=each, seed=each), 1)) for each in (clients, 20_000))
+    current = murmur2(made.endpoints, servers)
+    options = PlanOptions(servers=(servers,), partitions=servers, current_partitions=servers, hot_budget=0.0)
+    outcome = plan(made, options, DEFAULT, current)
+    figures = outcome.report["servers"][str(servers)]
+    backend = NumpyBackend(others.blocks(), len(others.endpoints))
+
+    def gain(key: str) -> float:
+        # With ample subscribers nobody is held out.
+        name = key if key in figures["plan"] else "fan_out"
+        return float(1 - figures["plan"][name] / figures["current"][name])
+
+    def mean_fan_out(placement: Parts) -> float:
+        return fan_out(backend, placement, servers).mean
+
+    return {
+        "pays": float(outcome.pays),
+        "gain in the window": gain("fan_out"),
+        "gain reported": gain("held_out_fan_out"),
+        "gain of others": 1 - mean_fan_out(outcome.placement) / mean_fan_out(current),
+        "max/mean load in the window": float(figures["plan"]["max_over_mean_load"]),
+        "its standard error": float(outcome.report["candidates"]["new"]["load_error"]),
+        "max/mean load of others": balance(loads(others, DEFAULT), outcome.placement, servers),
+    }
+
+
+def stationary(hours: Iterator[Instance]) -> dict[str, Any]:
+    """Plan for the first hour, then let every further one decide; return how many plans were applied, and why."""
+    options = PlanOptions(servers=(SERVERS,), partitions=PARTITIONS)
+    current = plan(next(hours), options, DEFAULT).placement
+    options = PlanOptions(servers=(SERVERS,), current_partitions=PARTITIONS, movement_budget=MOVEMENT)
+    applied, waiting, moved, why, began = 0, False, 0.0, [], time.process_time()
+    for hour in hours:
+        outcome = plan(hour, options, DEFAULT, current)
+        why.append(outcome.why)
+        if outcome.pays and (waiting or not outcome.balances):
+            applied, moved, current = applied + 1, moved + _moved(outcome), outcome.placement
+        waiting = outcome.pays and outcome.balances and not waiting
+    return {"applied": applied, "moved": round(moved, 4), "cpu_s": round(time.process_time() - began, 1), "why": why}
+
+
+def _moved(outcome: PlanResult) -> float:
+    return float(outcome.report["moved"]["plan"]["subscriptions"])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser(__spec__, __doc__, report="build/bench/learning.json", quick="").parse_args(argv)
+    WRITTEN.parent.mkdir(parents=True, exist_ok=True)
+    goals: list[Goal] = []
+    figures: dict[str, Any] = {}
+    rows: dict[str, dict[str, float]] = {}
+    samples = (
+        {"A": (1000,), "no structure": (300,)}
+        if QUICK
+        else {"A": (1000, 5000, 20_000), "no structure": (300, 1000, 3000)}
+    )
+    crowds = (5000,) if QUICK else (5000, 20_000, 60_000)
+    with Report(sum(map(len, samples.values())) + len(crowds)) as report, np.errstate(all="raise", under="ignore"):
+        a = population(replace(A, clients=150_000))
+        for name, base, servers in (("A", a, SERVERS), ("no structure", population(NO_STRUCTURE), 8)):
+            for clients in samples[name]:
+                report.step(f"{clients:,} clients of {name}")
+                found = rows[f"{name}, {clients:,} clients"] = generalisation(base, servers, clients)
+                off = abs(found["gain reported"] - found["gain of others"])
+                goals.append(Goal(f"{name}, {clients:,} clients: gain reported", "off", POINTS, round(off, 4)))
+        for clients in crowds:
+            report.step(f"stationary traffic of {clients:,} clients")
+            hours = windows(a, Timeline(clients=clients, seed=3), HOURS + 1)
+            figures[f"stationary, {clients:,} clients"] = found = stationary(hours)
+            rows[f"stationary, {clients:,} clients"] = {each: found[each] for each in ("applied", "moved", "cpu_s")}
+            goals.append(Goal(f"{HOURS} hours, {clients:,} clients", "applied", max(1, HOURS // 20), found["applied"]))
+    report.rows("Plans", rows)
+    report.goals(goals)
+    result = {"rows": rows, "figures": figures, "goals": [each.as_json() for each in goals]}
+    WRITTEN.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+    print(f"written: {WRITTEN}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -95,6 +95,8 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
         )
     if hot.get("all"):
         yield "These are all endpoints with subscribers: mode x does the same without a plan"
+    if report.get("polished_by"):
+        yield f"Polished by {report['polished_by']}: with another version, or without it, the plan would differ"
     yield from _savings(report)
     yield from _comparison(report)
     yield _effect_in_mode(report)

@@ -15,6 +15,7 @@ from metadata.placement.instance import Instance
 from metadata.placement.multilevel import Search, search_placement
 from metadata.placement.objective import View, balance, migration_cost, overload, part_loads, server_of_endpoint
 from metadata.placement.options import PlanOptions, Problem, search_views
+from metadata.placement.polish import polish
 from metadata.placement.publish import HeldOut, choose_candidate, evaluate
 from metadata.placement.refine import Movement, perturb
 from metadata.placement.relabel import relabel
@@ -23,6 +24,8 @@ COMPOSITE_NUMBERS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720
 """Numbers with many divisors: their ranges are equal for many numbers of servers."""
 HOT_BUDGET_SHARE: Final = 0.5
 """Share of the movement budget that is reserved for changes of the hot set."""
+NEW: Final = "new"
+"""Name of the candidate from scratch; with clients held out, also of the polished one if polishing gained nothing."""
 HOT_ROUNDS: Final = 2
 """Rounds of choosing the hot set for a placement, then placing the rest again."""
 
@@ -66,7 +69,7 @@ def plan(
     candidates = [
         replace(
             evaluate(problem, placement, partitions, current=current, name=name),
-            held_out=held_out.get(name),
+            held_out=held_out.get(name, held_out.get(NEW)),
         )
         for name, placement, partitions in _candidates(problem, current)
     ]
@@ -103,7 +106,10 @@ def _candidates(problem: Problem, current: Parts | None) -> Iterator[tuple[str, 
         placement, leaves = solve(problem)
         if current is not None:
             placement = relabel(placement, current, leaves, options.servers, migration_cost(problem.instance))
-        yield "new", placement, leaves
+        yield NEW, placement, leaves
+        polished = polish(problem, placement, leaves) if options.polish else None
+        if polished is not None:
+            yield report.POLISHED, polished, leaves
 
 
 def solve(problem: Problem) -> tuple[Parts, int]:

@@ -1,50 +1,19 @@
 """Report a plan beside baselines and Mt-KaHyPar, for the clients of the window and for those held out."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from metadata.placement import baselines
+from metadata.placement import baselines, mt_kahypar
 from metadata.placement.blocks import Floats, Parts
 from metadata.placement.instance import Instance
 from metadata.placement.objective import balance, connections, fan_out, loads, migration_cost, server_of_endpoint
 from metadata.placement.options import Problem
 from metadata.placement.publish import EvaluatedPlacement, PublishDecision
 
-_UNITS = 1_000_000
-"""Total weight of the vertices for Mt-KaHyPar, whose weights are integers."""
-
-
-def mt_kahypar(
-    instance: Instance, load: Floats, k: int, epsilon: float, *, seed: int, preset: str = "DEFAULT"
-) -> Parts | None:
-    """Place on ``k`` servers with one thread, negative where ``load`` is 0; return None when it is not installed.
-
-    Takes some 20 s for a million pins. Not for plans: another run may have another result.
-    """
-    try:
-        import mtkahypar  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
-    except ImportError:
-        return None
-    cold = load > 0
-    number = np.where(cold, np.cumsum(cold) - 1, -1)
-    pins, starts = number[instance.pins].tolist(), instance.starts.tolist()
-    sets = [[pin for pin in pins[a:b] if pin >= 0] for a, b in pairwise(starts)]
-    nets = [(pins, weight) for pins, weight in zip(sets, instance.weight.tolist(), strict=True) if len(pins) > 1]
-    solver: Any = mtkahypar.initialize(1)
-    mtkahypar.set_seed(seed)
-    context = solver.context_from_preset(getattr(mtkahypar.PresetType, preset))
-    context.set_partitioning_parameters(k, epsilon, mtkahypar.Objective.KM1)
-    context.logging = False
-    weights = np.maximum(1, np.round(load[cold] / load.sum() * _UNITS)).astype(int).tolist()
-    graph = solver.create_hypergraph(
-        context, int(cold.sum()), len(nets), [net for net, _ in nets], weights, [weight for _, weight in nets]
-    )
-    part = np.full(load.size, -1, np.int32)
-    part[cold] = graph.partition(context).get_partition()
-    return part
+POLISHED = "polished"
+"""Name of the candidate that Mt-KaHyPar improved."""
 
 
 def build_report(
@@ -83,6 +52,7 @@ def build_report(
     return {
         "pays": decision.pays,
         "why": decision.why,
+        "polished_by": f"Mt-KaHyPar {mt_kahypar.version()}" if best.name == POLISHED else None,
         "partitions": best.partitions,
         "hot": {
             "endpoints": int(hot.sum()),
@@ -127,7 +97,7 @@ def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], serv
         "fan_out": _round(figures["fan_out"] / least - 1),
         "max_over_mean_load": _round(figures["max_over_mean_load"] / fullest - 1),
     }
-    solved = mt_kahypar(instance, cold, servers, options.epsilon, seed=options.seed) if options.reference else None
+    solved = solve_with_mt_kahypar(problem, cold, servers) if options.reference else None
     if solved is not None:
         reference = fan_out(backend, solved, servers).mean
         result["mt_kahypar"] = {
@@ -136,6 +106,19 @@ def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], serv
         }
         result["gaps"]["mt_kahypar"] = _round(figures["fan_out"] / reference - 1)
     return result
+
+
+def solve_with_mt_kahypar(problem: Problem, load: Floats, servers: int) -> Parts | None:
+    """Return Mt-KaHyPar's placement on ``servers``: negative where ``load`` is 0. None where it is not installed."""
+    cold = load > 0
+    if mt_kahypar.version() is None or not cold.any():
+        return None
+    number = np.where(cold, np.cumsum(cold) - 1, -1).astype(np.int32)
+    sets = problem.backend.contract(number, int(cold.sum()))
+    part = np.full(load.size, -1, np.int32)
+    options = problem.options
+    part[cold] = mt_kahypar.partition(sets, load[cold], servers, options.epsilon, seed=options.seed)
+    return part
 
 
 def _moved(instance: Instance, part: Parts, current: Parts | None) -> dict[str, float]:

@@ -24,7 +24,7 @@ from metadata.placement.instance import Instance
 from metadata.placement.objective import fan_out, server_of_endpoint
 from metadata.placement.options import PlanOptions, Problem
 from metadata.placement.planner import PlanResult, place, plan
-from metadata.placement.report import mt_kahypar
+from metadata.placement.report import solve_with_mt_kahypar
 from tests.bench import placement_spark
 from tests.bench.figures import Goal
 from tests.bench.report import Report
@@ -85,10 +85,10 @@ def plain_a(bench: Bench, instance: Instance) -> PlanResult:
     bench.judge(name, 16, 2.70)
     bench.goal("A: CPU time of the driver", "s", 5.0, bench.figures[name]["cpu_s"])
     bench.report.step("Mt-KaHyPar on A")
-    load = instance.rate * (COSTS.update_us + COSTS.delivery_us * instance.subscribers)
+    problem = Problem(instance, NumpyBackend(instance.blocks(), len(instance.endpoints)), COSTS, options)
     wall = time.monotonic()
-    if (part := mt_kahypar(instance, load, 16, options.epsilon, seed=42)) is not None:
-        found = fan_out(NumpyBackend(instance.blocks(), load.size), part, 16)
+    if (part := solve_with_mt_kahypar(problem, problem.load(outcome.placement < 0), 16)) is not None:
+        found = fan_out(problem.backend, part, 16)
         bench.figures["A: Mt-KaHyPar"] = {"fan_out": found.mean, "wall_s": round(time.monotonic() - wall, 2)}
         bench.rows["A, 16 servers: mt_kahypar"] = {"fan_out": found.mean, "fan_out_p99": found.p99}
         ours = bench.figures[name]["servers"]["16"]["plan"]["fan_out"]

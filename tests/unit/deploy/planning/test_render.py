@@ -103,6 +103,12 @@ def test_hot_endpoints_are_omitted_if_there_are_none() -> None:
     assert "/x, ...; that" in list(sentences(report(hot={"endpoints": 2, "added_load": 0.1, "names": ["/x"]})))[1]
 
 
+def test_a_polished_plan_names_the_version() -> None:
+    polished = list(sentences(report(polished_by="Mt-KaHyPar 1.7")))
+    assert any(line.startswith("Polished by Mt-KaHyPar 1.7:") for line in polished)
+    assert len(polished) == len(list(sentences(report(polished_by=None)))) + 1
+
+
 def test_mode_x_is_named_where_every_endpoint_would_be_hot() -> None:
     hot = {"endpoints": 2, "all": True, "added_load": 0.003, "names": ["/x", "/y"]}
     assert any("mode x does the same without a plan" in line for line in sentences(report(hot=hot)))

@@ -9,9 +9,10 @@ from tests.load.bench import Goal
 from tests.load.injection.repartition import lost
 from tests.load.injection.scene import Scene
 from tests.oracle.history import Fault
+from tests.support.patience import PATIENCE_S
 
 EXPIRY: Final = "token-expiry"
-_REPORT_SECONDS: Final = 10.0
+_REPORT_SECONDS: Final = PATIENCE_S
 """Longest wait for figures of the client process."""
 
 

@@ -69,6 +69,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
         current_partitions=partitions,
         hot_budget=request.hot_budget,
         movement_budget=request.movement,
+        polish=True,
     )
     costs = DEFAULT if request.costs is None else read_costs(request.costs)
     current = current_homes(now, traffic.instance)

@@ -53,8 +53,8 @@ class PlanOptions:
     """Share of the clients held out, for whom a plan made from the others is evaluated; 0 for none."""
     reference: bool = False
     """Whether the report compares with Mt-KaHyPar, if it is installed: takes longer than the plan."""
-    polish: bool = True
-    """Whether V-cycles of Mt-KaHyPar, if it is installed, improve a new placement."""
+    polish: bool = False
+    """Whether V-cycles of Mt-KaHyPar, if it is installed, improve a new placement: it then depends on the package."""
 
     def __post_init__(self) -> None:
         if not self.servers or min(self.servers) < 1:

@@ -98,7 +98,7 @@ def test_too_many_pins_and_sets_in_other_processes_are_left_out(monkeypatch: pyt
 
 def test_a_plan_names_what_polished_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = random_instance(3, 60, 300)
-    options = PlanOptions(servers=(4,), partitions=4, hot_budget=0.0)
+    options = PlanOptions(servers=(4,), partitions=4, hot_budget=0.0, polish=True)
     better = plan(made, PlanOptions(servers=(4,), partitions=4, hot_budget=0.0, seed=3), COSTS).placement
     worse = np.random.default_rng(0).permutation(better)
     improving(monkeypatch, better)

@@ -23,8 +23,10 @@ from tests.support.internal import InternalConnect
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
 
-READ_NOTHING_S = 15.0
-"""Less than the time that a client waits for a pong."""
+READ_NOTHING_S = 4.0
+"""Less than the 5 s of silence after which a blocked link is cut."""
+BUFFERED = 9000
+"""Changes of the longest names that do not all fit into the kernel's buffers, of some 2.5 MB."""
 
 
 class Recorder:
@@ -199,7 +201,6 @@ async def test_a_slow_reader_skips_to_the_latest(source: FeedUnderTest) -> None:
         began, rounds = time.monotonic(), 0
         while rounds < 400 and time.monotonic() - began < READ_NOTHING_S:
             await source.put(*names)
-            # A feed drops a reader that is silent for 5 s, and a slow machine takes longer for all of them.
             await connection.ping()
             rounds += 1
         connection.transport.resume_reading()
@@ -219,7 +220,8 @@ async def test_a_slow_reader_skips_to_the_latest(source: FeedUnderTest) -> None:
                 received += len(found)
                 if any(change.endpoint == b"/end" for change in found):
                     break
-        assert received < rounds * 50, "superseded changes are skipped, not queued"
+        # What a slow machine writes in this time may fit into the buffers.
+        assert received < max(rounds * 50, BUFFERED), "superseded changes are skipped, not queued"
 
 
 async def _batches(connection: ClientConnection) -> AsyncIterator[Iterator[Any]]:

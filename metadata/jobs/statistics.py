@@ -181,7 +181,7 @@ def _counts(distinct: DataFrame, window: Window) -> DataFrame:
 
 
 def _endpoints(held: DataFrame, counts: DataFrame, window: Window) -> DataFrame:
-    """Return the table ``endpoints``; ``rate`` is of the edge that received most in each minute."""
+    """Return the table ``endpoints``; rates are of the edge that received most in each minute."""
     counted = counts.where(F.col("endpoint").isNotNull())
     minute = F.floor(F.col("middle") / MINUTE_MS).alias("minute")
     by_edge = counted.groupBy("endpoint", minute, "edge").agg(
@@ -190,7 +190,17 @@ def _endpoints(held: DataFrame, counts: DataFrame, window: Window) -> DataFrame:
     by_minute = by_edge.groupBy("endpoint", "minute").agg(
         F.max("taken").alias("updates"), F.sum("taken").alias("taken"), F.sum("delivered").alias("delivered")
     )
-    total = by_minute.groupBy("endpoint").agg(*(F.sum(name).alias(name) for name in ("updates", "taken", "delivered")))
+    frames = by_minute.groupBy("minute").agg(F.sum("delivered").alias("frames"))
+    busy_minutes = frames.orderBy(F.desc("frames"), "minute").limit(window.busy_minutes)
+    is_busy = F.col("frames").isNotNull()
+    total = (
+        by_minute.join(F.broadcast(busy_minutes), "minute", "left")
+        .groupBy("endpoint")
+        .agg(
+            *(F.sum(name).alias(name) for name in ("updates", "taken", "delivered")),
+            F.sum(F.when(is_busy, F.col("updates")).otherwise(0)).alias("busy"),
+        )
+    )
     subscribed = held.groupBy("endpoint").agg(F.sum("ms").alias("ms"))
     return (
         total.join(subscribed, "endpoint", "full")
@@ -201,6 +211,7 @@ def _endpoints(held: DataFrame, counts: DataFrame, window: Window) -> DataFrame:
             (F.col("ms") / window.ms).alias("subscribers"),
             "taken",
             "delivered",
+            (F.col("busy") * 1000 / (window.busy_minutes * MINUTE_MS)).alias("busy_rate"),
         )
     )
 

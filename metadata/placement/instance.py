@@ -22,9 +22,11 @@ from metadata.placement.blocks import (
     weight_shift,
 )
 from metadata.statistics import reference
+from metadata.statistics.constants import BUSY_SHARE, MINUTE_MS
 from metadata.statistics.model import Statistics
 from metadata.statistics.window import Window
 
+MINUTE_S = MINUTE_MS / 1000
 BLOCK_PINS = 2_000_000
 """Pins per block, about, when no number of blocks is given."""
 
@@ -47,6 +49,8 @@ class Instance:
     """Seconds for which clients with this set were connected; equal sets are merged."""
     seconds: float = 1.0
     """Length of the window: seconds connected divided by it are a mean number of connections."""
+    busy: Floats | None = None
+    """Updates a second of each endpoint in the busy minutes; None where that was not recorded."""
 
     @classmethod
     def of(
@@ -56,6 +60,8 @@ class Instance:
         subscribers: Sequence[float] | Floats,
         sets: Block,
         seconds: float = 1.0,
+        *,
+        busy: Sequence[float] | Floats | None = None,
     ) -> "Instance":
         """Build from endpoints and sets of their indices, both in any order; equal sets may repeat.
 
@@ -70,7 +76,8 @@ class Instance:
         starts, pins, weight = _canonicalise(Block(place[sets.pins], sets.sizes, sets.weights), len(endpoints))
         names = tuple(endpoints[each] for each in order.tolist())
         rates, counts = np.asarray(rate, float)[order], np.asarray(subscribers, float)[order]
-        return cls(names, rates, counts, starts, pins, weight, seconds)
+        busy_rates = None if busy is None else np.asarray(busy, float)[order]
+        return cls(names, rates, counts, starts, pins, weight, seconds, busy_rates)
 
     @cached_property
     def expected(self) -> Floats:
@@ -82,6 +89,20 @@ class Instance:
     def expected_subscribers(self) -> Floats:
         """Expected number of subscribers of each endpoint (:func:`expected_counts`)."""
         return expected_counts(self.subscribers)
+
+    @cached_property
+    def expected_busy(self) -> tuple[Floats, Floats]:
+        """Expected updates a second in busy minutes, and the counts that they are known from.
+
+        They are the expected updates times a factor: of each endpoint where endpoints differ in how their updates
+        bunch, else of all together, because the few updates of few minutes say little (:func:`expected_factors`).
+        """
+        if self.busy is None:
+            return self.expected, self.expected * self.seconds
+        seconds = MINUTE_S * max(1.0, np.ceil(BUSY_SHARE * np.ceil(self.seconds / MINUTE_S)))
+        factors, known = expected_factors(self.busy * seconds, self.expected * seconds)
+        # The errors of the mean rate and of the factor add up.
+        return self.expected * factors, 1 / (1 / (self.expected * self.seconds) + 1 / known)
 
     @property
     def shift(self) -> int:
@@ -117,6 +138,22 @@ def expected_counts(counts: Floats) -> Floats:
     return result
 
 
+def expected_factors(counts: Floats, expected: Floats) -> tuple[Floats, Floats]:
+    """Return the factors by which ``counts`` exceed what was ``expected``, and the counts that they are known from.
+
+    Empirical Bayes as in :func:`expected_counts`: Poisson counts, factors gamma distributed over the endpoints. Where
+    chance explains all differences there is one factor for all, known from all counts.
+    """
+    total = float(expected.sum())
+    mean = float(counts.sum()) / total if total > 0 else 1.0
+    excess = float(((counts - mean * expected) ** 2 - mean * expected).sum())
+    if mean <= 0 or excess <= 0:
+        return np.full_like(counts, mean if mean > 0 else 1.0), np.full_like(counts, max(float(counts.sum()), 1.0))
+    inverse_scale = mean * float((expected**2).sum()) / excess
+    known: Floats = counts + mean * inverse_scale
+    return known / (expected + inverse_scale), known
+
+
 def _canonicalise(sets: Block, count: int) -> tuple[Ints, Parts, Ints]:
     """Sort and deduplicate pins, drop empty sets, merge equal ones, and order sets."""
     whole = merge_equal_sets([deduplicate_pins(sets, max(count, 1))], count)
@@ -142,7 +179,8 @@ def from_statistics(statistics: Statistics) -> Instance:
         np.array([row.weight for row in statistics.sets], np.int64),
     )
     rates, subscribers = [row.rate for row in endpoints], [row.subscribers for row in endpoints]
-    return Instance.of([row.endpoint for row in endpoints], rates, subscribers, sets, statistics.window.ms / 1000)
+    names, busy = [row.endpoint for row in endpoints], [row.busy_rate for row in endpoints]
+    return Instance.of(names, rates, subscribers, sets, statistics.window.ms / 1000, busy=busy)
 
 
 def read_statistics(folder: Path) -> Instance:
@@ -188,11 +226,12 @@ def read_waste(folder: Path) -> tuple[int, int]:
 def _with_endpoints(folder: Path, sets: Block) -> Instance:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    endpoints = pq.read_table(folder / "endpoints.parquet", columns=["endpoint", "rate", "subscribers"])
+    endpoints = pq.read_table(folder / "endpoints.parquet")
     rate, subscribers = (endpoints.column(name).to_numpy() for name in ("rate", "subscribers"))
-    return Instance.of(
-        endpoints.column("endpoint").to_pylist(), rate, subscribers, sets, _window_seconds(folder / "window.json")
-    )
+    # Statistics of earlier releases lack it.
+    busy = endpoints.column("busy_rate").to_numpy() if "busy_rate" in endpoints.column_names else None
+    names, seconds = endpoints.column("endpoint").to_pylist(), _window_seconds(folder / "window.json")
+    return Instance.of(names, rate, subscribers, sets, seconds, busy=busy)
 
 
 def _window_seconds(path: Path) -> float:

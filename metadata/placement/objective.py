@@ -47,8 +47,8 @@ def _servers_of(part: Parts, server: Parts) -> Parts:
 
 
 def loads(instance: Instance, costs: Costs) -> Floats:
-    """Return the expected load of each endpoint, in microseconds a second: lambda_e (a + b n_e)."""
-    return instance.expected * (costs.update_us + costs.delivery_us * instance.expected_subscribers)
+    """Return the expected load of each endpoint in busy minutes, in microseconds a second: lambda_e (a + b n_e)."""
+    return instance.expected_busy[0] * (costs.update_us + costs.delivery_us * instance.expected_subscribers)
 
 
 def part_loads(load: Floats, part: Parts, k: int) -> Floats:

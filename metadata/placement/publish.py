@@ -123,15 +123,16 @@ def _imbalance_error(problem: Problem, load: Floats, part: Parts, servers: int) 
     instance, costs = problem.instance, problem.costs
     filled = part_loads(load, part, servers)
     mean, fullest = float(filled.mean()), int(filled.argmax())
-    frames = float((instance.expected * instance.subscribers).sum())
+    rate, counts = instance.expected_busy
+    frames = float((rate * instance.subscribers).sum())
     if mean <= 0 or frames <= 0 or problem.connected <= 0:
         return 0.0
     unit = frames / problem.connected / LOAD_RESOLUTION
-    rates = np.round(instance.expected / unit).astype(np.int64)
+    rates = np.round(rate / unit).astype(np.int64)
     squares = float(problem.backend.squared_loads(rates, part, servers)[fullest])
     of_client = problem.client_weight / instance.seconds
     of_clients = of_client * (costs.delivery_us * unit) ** 2 * squares * 2.0**instance.shift / instance.seconds
-    of_counts = float((np.where(part == fullest, load, 0.0) ** 2 / (instance.expected * instance.seconds)).sum())
+    of_counts = float((np.where(part == fullest, load, 0.0) ** 2 / counts).sum())
     return float(np.sqrt(of_clients + of_counts)) / mean
 
 

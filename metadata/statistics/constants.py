@@ -17,6 +17,8 @@ MIN_HELD_MS: Final = 1000
 """An endpoint that a client was subscribed to for less is not in its set."""
 DUPLICATE_OVERLAP_MS: Final = 60_000
 """Two incarnations of a name that overlap for longer are two processes, not a restart."""
+BUSY_SHARE: Final = 0.05
+"""Share of a window's minutes that are its busy ones."""
 LATE_MS: Final = 300_000
 """An event that arrives this much after its time is late."""
 MAX_PAIRS: Final = 1000

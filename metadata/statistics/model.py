@@ -22,6 +22,8 @@ class EndpointRow(NamedTuple):
     """Updates received by all processes."""
     delivered: int
     """Frames sent to clients."""
+    busy_rate: float
+    """Updates per second in the busy minutes."""
 
 
 class SetRow(NamedTuple):

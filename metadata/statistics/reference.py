@@ -231,15 +231,26 @@ def _endpoints(clients: ClientTotals, counts: Iterable[TrafficEvent], window: Wi
         held[endpoint] += ms
     by_minute = defaultdict[tuple[str, int], Counter[str]](Counter)
     total = defaultdict[str, Counted](lambda: Counted(0, 0))
+    frames = Counter[int]()
     for event in counts:
         for endpoint, (received, delivered) in event.updates.items():
             by_minute[endpoint, _middle(event) // MINUTE_MS][event.edge] += received
+            frames[_middle(event) // MINUTE_MS] += delivered
             total[endpoint] = Counted(total[endpoint].received + received, total[endpoint].delivered + delivered)
-    updates = Counter[str]()
-    for (endpoint, _), edges in by_minute.items():
+    busy_minutes = sorted(frames, key=lambda minute: (-frames[minute], minute))[: window.busy_minutes]
+    updates, busy = Counter[str](), Counter[str]()
+    for (endpoint, minute), edges in by_minute.items():
         updates[endpoint] += max(edges.values())
+        busy[endpoint] += max(edges.values()) if minute in busy_minutes else 0
+    busy_ms = window.busy_minutes * MINUTE_MS
     return tuple(
-        EndpointRow(name, updates[name] * 1000 / window.ms, held[name] / window.ms, *total[name])
+        EndpointRow(
+            name,
+            updates[name] * 1000 / window.ms,
+            held[name] / window.ms,
+            *total[name],
+            busy[name] * 1000 / busy_ms,
+        )
         for name in sorted(held.keys() | total.keys())
     )
 

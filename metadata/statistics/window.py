@@ -1,5 +1,6 @@
 """A window of time in milliseconds: [start, end)."""
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,6 +8,7 @@ from typing import Final
 
 from diem.errors import ConfigurationError
 from diem.protocol.update import iso
+from metadata.statistics.constants import BUSY_SHARE, MINUTE_MS
 
 _SPAN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h|d)")
 _LATEST: Final = 253_370_764_800_000
@@ -40,6 +42,11 @@ class Window:
     def name(self) -> str:
         """Default name of the window's statistics: its end, in UTC."""
         return f"{datetime.fromtimestamp(self.end / 1000, UTC):%Y%m%d-%H%M%S}"
+
+    @property
+    def busy_minutes(self) -> int:
+        """Number of the window's busy minutes (docs/traffic.md section 3.3), at least 1."""
+        return math.ceil(BUSY_SHARE * math.ceil(self.ms / MINUTE_MS))
 
     def clip(self, start: int, end: int) -> tuple[int, int]:
         """Clip an interval to the window; empty when the end is not after the start."""

@@ -61,7 +61,7 @@ class Population:
         """Return the instance with each client connected for an hour."""
         return self.window(np.arange(self.clients), np.full(self.clients, HOUR, np.int64), self.rate)
 
-    def window(self, members: Ints, seconds: Ints, rate: Floats) -> Instance:
+    def window(self, members: Ints, seconds: Ints, rate: Floats, busy: Floats | None = None) -> Instance:
         """Return the instance of an hour in which ``members`` were connected for ``seconds`` each.
 
         A client that occurs twice counts as two with the same subscriptions.
@@ -72,7 +72,7 @@ class Population:
         endpoint, sizes = self.endpoint[pins], degree[members]
         held = np.bincount(endpoint, weights=np.repeat(seconds, sizes), minlength=self.endpoints)
         sets = Block(endpoint.astype(np.int32), sizes.astype(np.int32), seconds.astype(np.int64))
-        return Instance.of(names, rate, held / HOUR, sets, HOUR)
+        return Instance.of(names, rate, held / HOUR, sets, HOUR, busy=busy)
 
 
 def population(recipe: Recipe) -> Population:
@@ -197,6 +197,8 @@ class Timeline:
     """Share of an hour's clients that come back in the next one."""
     session_s: float | None = None
     """Mean time connected, exponential within the hour; None: all of it."""
+    bursts: float = 0.0
+    """Share of the endpoints that publish in the first minute of each quarter-hour only; the others at any time."""
     day: float = 0.0
     """Amplitude of the day's curve of clients and rates, from 0 to 1; the peak is at 18:00."""
     seed: int = 0
@@ -206,6 +208,7 @@ def windows(population: Population, timeline: Timeline, count: int) -> Iterator[
     """Yield the hours of a day: each has other clients of the same population, and Poisson counts of updates."""
     rng = np.random.default_rng(timeline.seed)
     members = np.zeros(0, np.int64)
+    in_bursts = rng.random(population.endpoints) < timeline.bursts
     for hour in range(count):
         level = 1 + timeline.day * np.cos((hour - 18) / 12 * np.pi)
         number = int(rng.poisson(timeline.clients * level))
@@ -214,4 +217,8 @@ def windows(population: Population, timeline: Timeline, count: int) -> Iterator[
         seconds = np.full(number, HOUR, np.int64)
         if timeline.session_s is not None:
             seconds = np.clip(rng.exponential(timeline.session_s, number), 1, HOUR).astype(np.int64)
-        yield population.window(members, seconds, rng.poisson(population.rate * level * HOUR) / HOUR)
+        # The busy minutes are three of the 60; if there are bursts they are three of these four minutes.
+        share = np.where(in_bursts, 3 / 4, 3 / 60)
+        expected = population.rate * level * HOUR
+        in_busy, others = rng.poisson(expected * share), rng.poisson(expected * (1 - share))
+        yield population.window(members, seconds, (in_busy + others) / HOUR, in_busy / 180)

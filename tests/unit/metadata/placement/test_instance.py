@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metadata.placement.instance import Instance, expected_counts, from_events, read_statistics
+from metadata.placement.instance import Instance, expected_counts, expected_factors, from_events, read_statistics
 from metadata.statistics.window import Window
 from tests.unit.metadata.placement.instances import block, sets_of
 
@@ -105,6 +105,21 @@ def test_expectations_are_nearer_to_the_true_means_than_the_counts() -> None:
     assert ((expected_counts(counts) - true) ** 2).mean() < 0.9 * ((counts - true) ** 2).mean()
 
 
+def test_factors_of_busy_minutes_are_those_of_endpoints_only_where_they_differ() -> None:
+    rng = np.random.default_rng(1)
+    expected = rng.gamma(1.0, 20.0, 500)
+    even, known = expected_factors(rng.poisson(2 * expected).astype(float), expected)
+    assert np.ptp(even) < 0.2
+    assert even.mean() == pytest.approx(2, rel=0.05)
+    assert known.min() > 100
+    bursts = np.where(np.arange(500) % 2, 15.0, 1.0)
+    found, _ = expected_factors(rng.poisson(bursts * expected).astype(float), expected)
+    often = expected > 10
+    assert found[often] == pytest.approx(bursts[often], rel=0.9)
+    assert (found[often] > 4).tolist() == (bursts[often] > 4).tolist()
+    assert expected_factors(np.zeros(2), np.ones(2))[0].tolist() == [1.0, 1.0]
+
+
 def test_instances_do_not_depend_on_the_order_or_repetition_of_lines() -> None:
     lines = events()
     random.Random(3).shuffle(lines)
@@ -116,10 +131,13 @@ def test_an_instance_is_read_from_the_files_of_a_window(tmp_path: Path) -> None:
     (tmp_path / "sets.parquet").mkdir()
     pq.write_table(pa.table(sets).slice(0, 1), tmp_path / "sets.parquet" / "part-0.parquet")
     pq.write_table(pa.table(sets).slice(1, 1), tmp_path / "sets.parquet" / "part-1.parquet")
-    rows = {"endpoint": ["/a", "/b"], "rate": [1.0, 2.0], "subscribers": [0.7, 1.0]}
+    rows = {"endpoint": ["/a", "/b"], "rate": [1.0, 2.0], "subscribers": [0.7, 1.0], "busy_rate": [9.0, 2.0]}
     pq.write_table(pa.table(rows), tmp_path / "endpoints.parquet")
     window = {"from": "2026-01-01T00:00:00.000Z", "to": "2026-01-01T00:00:10.000Z"}
     (tmp_path / "window.json").write_bytes(orjson.dumps(window))
-    expected = Instance.of(["/a", "/b"], [1.0, 2.0], [0.7, 1.0], block(([0, 1], 7), ([1], 3)), 10.0)
-    assert same(read_statistics(tmp_path), expected)
+    expected = Instance.of(["/a", "/b"], [1.0, 2.0], [0.7, 1.0], block(([0, 1], 7), ([1], 3)), 10.0, busy=[9.0, 2.0])
+    read = read_statistics(tmp_path)
+    assert same(read, expected)
+    assert read.busy is not None
+    assert read.busy.tolist() == [9.0, 2.0]
     assert np.diff(expected.starts).sum() == 3

@@ -204,6 +204,19 @@ def test_stationary_traffic_is_left_alone() -> None:
     assert [plan(hour, options, DEFAULT, current).pays for hour in hours] == [False] * 8
 
 
+def test_the_load_of_busy_minutes_is_balanced() -> None:
+    made = next(windows(population(SMALL), Timeline(clients=4000, bursts=0.3), 1))
+    assert made.busy is not None
+    options = PlanOptions(servers=(4,), partitions=12, hot_budget=0.0, hold_out=0.0)
+    load = made.busy * (COSTS.update_us + COSTS.delivery_us * made.subscribers)
+
+    def fullest(placed: Instance) -> float:
+        return balance(load, server_of_endpoint(plan(placed, options, COSTS).placement, 12, 4), 4)
+
+    # By the mean rates bursts come together on a server.
+    assert fullest(made) < 1.1 < fullest(replace(made, busy=None))
+
+
 def test_an_endpoint_that_is_too_heavy_is_reported_or_made_hot() -> None:
     made = instance([100, 1, 1, 1, 1, 1], ([0, 1, 2], 1), ([3, 4, 5], 1), ([0, 5], 1))
     options = PlanOptions(servers=(2,), epsilon=0.3, hot_budget=0.0)

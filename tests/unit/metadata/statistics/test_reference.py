@@ -89,7 +89,7 @@ def test_an_endpoint_is_in_the_set_if_it_was_held_for_a_second(ms: int, has: boo
     found = of(session(one, 1, 10, 20, "/a", "/b"), more, alive(one))
     assert sets(found) == [(["/a", "/b"] if has else ["/a"], 600, 1)]
     # It still counts as a subscriber.
-    assert found.endpoints[1] == EndpointRow("/b", 0.0, ms / 600_000, 0, 0)
+    assert found.endpoints[1] == EndpointRow("/b", 0.0, ms / 600_000, 0, 0, 0.0)
 
 
 def test_repeated_subscribe_and_stray_unsubscribe_change_nothing() -> None:
@@ -202,7 +202,16 @@ def test_the_rate_is_that_of_the_edge_that_received_most_in_each_minute() -> Non
         one.counts(minute(11.5), minute(12), a=(10, 10)),
         two.counts(minute(11), minute(12), a=(40, 40)),
     )
-    assert found.endpoints == (EndpointRow("/a", 70 / 600, 0.0, 110, 120),)
+    assert found.endpoints == (EndpointRow("/a", 70 / 600, 0.0, 110, 120, 0.5),)
+
+
+def test_the_busy_rate_is_that_of_the_minutes_with_the_most_frames() -> None:
+    one = life()
+    counts = [
+        one.counts(minute(at), minute(at + 1), a=(at, 20 if at in {13, 15} else 5), b=(6, 0)) for at in range(10, 20)
+    ]
+    # The earlier one of two; a twentieth of ten minutes is one.
+    assert [row.busy_rate for row in of(*counts).endpoints] == [13 / 60, 6 / 60]
 
 
 @pytest.mark.parametrize(("begin", "twins"), [(11, 1), (12.9, 1), (13.1, 0), (14, 0), (15, 0)])

@@ -11,6 +11,7 @@ Tests of the start itself take the fixture ``executed_processes``.
 
 import asyncio
 import asyncio.subprocess
+import contextlib
 import gc
 import os
 import runpy
@@ -66,9 +67,11 @@ class _Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless the process is known to have ended."""
+        """Send a signal, unless the process has ended."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            # The server has waited for it, and its exit code may not have been read yet.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Send SIGTERM."""

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
@@ -72,6 +73,13 @@ async def test_a_forked_process_ends_by_signals_and_alone(tmp_path: Path) -> Non
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+
+def test_a_process_that_has_ended_can_be_killed_before_its_exit_code_is_read() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait(PATIENCE_S)
+    with socket.socket() as unread:
+        fork_server._Forked(unread, ended.pid, {}).kill()
 
 
 async def test_a_request_that_is_cut_short_affects_no_other(tmp_path: Path) -> None:

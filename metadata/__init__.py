@@ -8,5 +8,5 @@ Reading order: ``directory`` holds what was read and ``locate`` answers from it,
 the groups in Kafka, ``server_load`` polls the servers. ``api`` serves clients, ``snapshot_feed`` serves proxies,
 ``status`` has readiness and metrics, ``main`` wires with ``settings``. ``plans`` moves endpoints, ``placement``
 chooses where to, ``costs`` has the constants of plans. ``jobs`` computes on recorded traffic in Spark, ``statistics``
-without it.
+without it. ``sizing`` has the bounds of brokers and partitions.
 """

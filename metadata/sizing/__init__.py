@@ -1,0 +1,10 @@
+"""Sizing of a Kafka cluster and of a topic: arithmetic alone, on the standard library.
+
+The model of chapter 5 of the thesis (Amazon's, with upper bounds of its own), and the program of "On efficiently
+partitioning a topic in Apache Kafka" (Raptis and Passarella, 2022), here "the paper". docs/sizing.md has every table
+and figure of both, printed beside computed.
+
+Reading order: ``kafka`` has equations 1 to 11, ``even`` how evenly a number of partitions is shared, ``solver`` which
+bound of a workload binds. ``paper`` has the paper's program with its two algorithms, ``rules`` the benchmark that it
+compares with. ``printed`` has the figures that thesis and paper print.
+"""

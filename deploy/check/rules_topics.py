@@ -1,16 +1,26 @@
 """Rules of our topics: log settings (docs/protocol.md section 3) and the number of partitions (thesis, section 5).
 
-All partitions are assumed to be equally busy; with measured loads, the busiest server's share is the better measure.
+The equations are those of ``metadata.sizing``. All partitions are assumed to be equally busy here; ``diem size`` also
+measures the busiest server's share of recorded load.
 """
 
-from collections.abc import Iterator, Sequence
-from statistics import fmean
+from collections.abc import Iterator
 from typing import Final
 
 from deploy.check.facts import Facts, Judgement, Rule, fault, ok, replicas_of, warning
 from deploy.check.rules_cluster import MIN_IN_SYNC, UNCLEAN
 from deploy.check.tools import cluster_line, create_topics_line, recreate_topics, set_topic_line
 from deploy.terminal import amount
+from metadata.sizing.even import better_counts, imbalance, mean_imbalance
+from metadata.sizing.kafka import (
+    ELECTION_S,
+    QUORUM_METADATA_S,
+    REPLICATION_S,
+    partitions_by_servers,
+    replication_delay_s,
+    shares_replicas,
+    unavailability_s,
+)
 
 POLICY: Final = "cleanup.policy"
 SIZE: Final = "max.message.bytes"
@@ -124,50 +134,6 @@ def _wrong_settings(facts: Facts, name: str) -> Iterator[tuple[str, str]]:
 SIDE_TOPICS: Final = (Rule("hot and map", "hot updates and the partition map stay", "protocol 3", side_topics),)
 
 
-ELECTION_S: Final = 0.005
-"""Time to elect one leader (thesis, t_elect); with a quorum of controllers no metadata is fetched (t_meta = 0)."""
-REPLICATION_S: Final = 0.00002
-"""Delay of the others by one more replicated partition (thesis, t_repl)."""
-MAX_SUGGESTED: Final = 120
-"""Largest suggested count: the most even one that the thesis examines."""
-
-
-def imbalance(partitions: int, servers: int) -> float:
-    """Return the largest share over the mean share, ceil(P/n) n/P: 1.0 is even."""
-    return -(-partitions // servers) * servers / partitions
-
-
-def mean_imbalance(partitions: int, sizes: Sequence[int]) -> float:
-    """Return the mean imbalance over cluster sizes: a finer measure than the number of sizes that divide evenly."""
-    return fmean(imbalance(partitions, size) for size in sizes)
-
-
-def better_counts(partitions: int, sizes: Sequence[int], most: int = MAX_SUGGESTED) -> list[int]:
-    """Return partition counts that divide more evenly among ``sizes``, each the smallest of its evenness.
-
-    At most three, the most even one last; none is below the largest size, or above ``most`` and twice that size.
-    """
-    best, found = mean_imbalance(partitions, sizes), []
-    for count in range(max(sizes), max(most, 2 * max(sizes)) + 1):
-        grade = mean_imbalance(count, sizes)
-        if grade < best - 1e-9:
-            best = grade
-            found.append(count)
-    return found[-3:]
-
-
-def unavailable_s(led: int) -> float:
-    """Return the longest time without a leader for the partitions of a lost broker (thesis, equation 11)."""
-    return ELECTION_S * led
-
-
-def replication_delay_s(partitions: int, replicas: float, brokers: int) -> float:
-    """Return the delay of a record by replication (thesis, equation 10); 0 with a single broker."""
-    if brokers < 2:
-        return 0.0
-    return REPLICATION_S * (replicas - 1) * partitions / (brokers * (brokers - 1))
-
-
 MAX_ELECTIONS_S: Final = 10.0
 """Half of the allowed lag after the loss of a broker (20 s); the other half is for detecting the loss."""
 MAX_REPLICATION_S: Final = 0.1
@@ -176,9 +142,8 @@ MAX_REPLICATION_S: Final = 0.1
 
 def enough_partitions(facts: Facts) -> Judgement:
     """P >= n for every planned size (equation 6): keys keep their partitions only while the count is unchanged."""
-    count, idle = len(facts.topic.partitions), [n for n in facts.planned if n > len(facts.topic.partitions)]
-    largest = max(facts.planned)
-    if not idle:
+    count, largest = len(facts.topic.partitions), max(facts.planned)
+    if partitions_by_servers(largest).holds(count):
         return ok(f"{count} for up to {largest} servers")
     found = f"{count}: of {largest} servers {largest - count} get none"
     return fault(found, *_suggest(facts, count))
@@ -202,11 +167,13 @@ def bounded_partitions(facts: Facts) -> Judgement:
     every = [part for topic in facts.cluster.topics.values() for part in topic.partitions.values()]
     brokers = max(len(facts.cluster.brokers), 1)
     held = sum(len(part.replicas) for part in every)
-    led = -(-len(every) // brokers)
-    away, delay = unavailable_s(led), replication_delay_s(len(every), held / max(len(every), 1), brokers)
+    replicas, led = held / max(len(every), 1), -(-len(every) // brokers)
+    # Of the broker with the most leaders: as many as if each of the others had as many.
+    away = unavailability_s(led * brokers, brokers, replicas, ELECTION_S, QUORUM_METADATA_S)
+    delay = replication_delay_s(len(every), brokers, replicas, REPLICATION_S)
     found = (
         f"{held} replicas on {amount(brokers, 'broker')}, {led} led by each: "
-        f"{away:.2f} s of elections when one is lost, {1000 * delay:.1f} ms of replication"
+        f"{float(away):.2f} s of elections when one is lost, {float(1000 * delay):.1f} ms of replication"
     )
     if away <= MAX_ELECTIONS_S and delay <= MAX_REPLICATION_S:
         return ok(found)
@@ -219,7 +186,7 @@ def even_replicas(facts: Facts) -> Judgement | None:
     if brokers < 2:
         return None
     found = f"{count} x {replicas} replicas on {amount(brokers, 'broker')}"
-    if count * replicas % brokers == 0:
+    if shares_replicas(count, replicas, brokers):
         return ok(found)
     return warning(
         f"{found}: some hold more than others",

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from diem.protocol.partition_map import MAX_PARTITIONS
 from metadata.costs import Costs
 from metadata.placement import hot, report
 from metadata.placement.backend import Backend, NumpyBackend
@@ -19,9 +20,13 @@ from metadata.placement.polish import polish
 from metadata.placement.publish import HeldOut, choose_candidate, evaluate
 from metadata.placement.refine import Movement, perturb
 from metadata.placement.relabel import relabel
+from metadata.sizing import solver
+from metadata.sizing.even import COMPOSITE_COUNTS
 
-COMPOSITE_NUMBERS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720, 840)
-"""Numbers with many divisors: their ranges are equal for many numbers of servers."""
+CORE_US_PER_S: Final = 1_000_000
+"""CPU time of the one core that a server can use."""
+SMALLEST_CLUSTER: Final = 3
+"""Brokers, and replicas, of the smallest cluster that survives the loss of one: the strictest limits of partitions."""
 HOT_BUDGET_SHARE: Final = 0.5
 """Share of the movement budget that is reserved for changes of the hot set."""
 NEW: Final = "new"
@@ -169,10 +174,11 @@ def choose_partitions(load: Floats, servers: Sequence[int], least: int, epsilon:
     """Return the fewest partitions whose ranges are within ``epsilon`` of even load on all planned ``servers``.
 
     Evaluated with the real loads, distributed over the leaves by LPT, so that both servers with one more partition and
-    endpoints that are heavy for a leaf count. Without such a number, the best balanced one.
+    endpoints that are heavy for a leaf count. Without such a number, the best balanced one. All within
+    ``partition_bounds``.
     """
     worst: dict[int, float] = {}
-    for count in _partition_counts(max(least, *servers)):
+    for count in _partition_counts(*partition_bounds(load, servers, least)):
         part = lpt(load, count)
         worst[count] = max(balance(load, server_of_endpoint(part, count, each), each) for each in servers)
         if worst[count] <= 1 + epsilon:
@@ -180,9 +186,22 @@ def choose_partitions(load: Floats, servers: Sequence[int], least: int, epsilon:
     return min(worst, key=lambda count: (round(worst[count], 3), count))
 
 
-def _partition_counts(least: int) -> Iterator[int]:
+def partition_bounds(load: Floats, servers: Sequence[int], least: int) -> tuple[int, int]:
+    """Return the fewest partitions by equations 6 and 9 of the thesis, and the most by equations 10 and 11.
+
+    Equation 9 in CPU time: ``load`` is what each endpoint costs a server, in microseconds per second, and a partition
+    has one consumer, with one core. A topic only grows: ``least``, its present partitions, wins over all bounds.
+    """
+    workload = solver.Workload(float(load.sum()), CORE_US_PER_S, consumers=max(servers), replicas=SMALLEST_CLUSTER)
+    bounds = solver.solve(workload, SMALLEST_CLUSTER)
+    most = max(least, min(bounds.most or MAX_PARTITIONS, MAX_PARTITIONS))
+    return min(max(least, bounds.fewest), most), most
+
+
+def _partition_counts(least: int, most: int) -> Iterator[int]:
     yield least
-    yield from (count for count in COMPOSITE_NUMBERS if least < count <= max(8 * least, COMPOSITE_NUMBERS[0]))
+    largest = min(most, max(8 * least, COMPOSITE_COUNTS[0]))
+    yield from (count for count in COMPOSITE_COUNTS if least < count <= largest)
 
 
 def warm_start(problem: Problem, current: Parts) -> Parts:

@@ -14,7 +14,7 @@ from metadata.placement.baselines import Infeasible, murmur2
 from metadata.placement.instance import Instance
 from metadata.placement.objective import balance, fan_out, loads, server_of_endpoint
 from metadata.placement.options import PlanOptions, Problem
-from metadata.placement.planner import choose_partitions, plan
+from metadata.placement.planner import choose_partitions, partition_bounds, plan
 from tests.support.instances import Recipe, Timeline, drifted, page, population, windows
 from tests.unit.metadata.placement.instances import (
     backend,
@@ -286,3 +286,14 @@ def test_the_number_of_partitions_grows_until_the_load_is_even() -> None:
     found = choose_partitions(load, (5, 6, 8), 6, 0.05)
     assert max(-(-found // each) * each / found for each in (5, 6, 8)) <= 1.06
     assert choose_partitions(load, (2,), 17, 0.1) == 17
+
+
+def test_the_number_of_partitions_is_within_the_bounds_of_consumers_and_of_a_cluster() -> None:
+    core = 1_000_000 / 100
+    # 30 cores of load need as many consumers, and so partitions (equation 9).
+    assert partition_bounds(np.full(100, 30 * core), (4, 8), 12) == (30, 6000)
+    assert choose_partitions(np.full(2400, 30 * core / 24), (2,), 12, 0.05) == 30
+    assert partition_bounds(np.full(100, 2.0), (4, 8), 2) == (8, 6000)
+    # The topic has more already.
+    assert partition_bounds(np.full(100, 2.0), (4,), 8000) == (8000, 8000)
+    assert partition_bounds(np.full(100, 1e9), (4,), 12) == (6000, 6000)

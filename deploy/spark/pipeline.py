@@ -56,6 +56,8 @@ class WindowOptions:
 
     window: Window | int
     name: str | None
+    pairs: bool = False
+    """Also compute the table ``pairs``."""
 
 
 def warehouse(state_dir: Path, folder: Path | None = None) -> Warehouse:
@@ -103,7 +105,7 @@ def run(
             if isinstance(window, int):
                 window = statistics.last_window(spark, here, window)
             with terminal.counting("computing statistics"):
-                folder = statistics.compute(spark, here, window, wanted.name)
+                folder = statistics.compute(spark, here, window, wanted.name, pairs=wanted.pairs, warn=terminal.warn)
             _print_statistics(folder, terminal)
             return folder
     return None

@@ -3,9 +3,9 @@
 Reading order: ``warehouse`` is the layout on disk, and ``sink_log`` lists the committed files in it. ``sources`` and
 ``traffic_topic`` provide lines, ``tables`` parses them into rows, ``ingest`` runs the streaming query, which
 ``query_metrics`` measures, and ``compaction`` merges files of past days and drops old days. ``statistics`` and
-``usage_report`` compute from the tables. ``planning`` runs the planner on a ``spark_backend``, whose sets are in
-``block_files``. ``spark_options`` says where Spark runs, ``spark_session`` starts and ends the JVM, and ``executors``
-prepares those of a cluster.
+``usage_report`` compute from the tables; ``history`` is what the statistics of later windows need of earlier events.
+``planning`` runs the planner on a ``spark_backend``, whose sets are in ``block_files``. ``spark_options`` says where
+Spark runs, ``spark_session`` starts and ends the JVM, and ``executors`` prepares those of a cluster.
 
 Only these modules import PySpark. Those that always need it import it at module level, and are themselves imported once
 it is known to be installed; ``warehouse``, ``sink_log``, ``sources``, ``traffic_topic`` and ``spark_options`` work

@@ -7,7 +7,7 @@ The column ``at`` is an event's time in Unix ms. Sessions of connections are reb
 import json
 import shutil
 import time
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F  # noqa: N812
 
-from metadata.jobs import tables
+from metadata.jobs import history, tables
 from metadata.jobs.spark_options import spark_path
 from metadata.jobs.spark_session import SparkFailed
 from metadata.jobs.warehouse import WINDOW_FILE, NoTraffic, Warehouse
@@ -39,7 +39,7 @@ ORDERS: Final = {
     "pairs": ("weight", "first", "second"),
     "waste": ("edge",),
 }
-"""Sort columns of each table, which is one file; weights descend."""
+"""Sort columns of each table; weights descend."""
 
 
 class Tables(NamedTuple):
@@ -47,9 +47,12 @@ class Tables(NamedTuple):
 
     endpoints: DataFrame
     sets: DataFrame
-    pairs: DataFrame
+    pairs: DataFrame | None
+    """Only on request: of a set of d endpoints it takes d^2 / 2 rows."""
     waste: DataFrame
     summary: Summary
+    events: DataFrame
+    """The distinct events that these are computed from, with ``at``; cached."""
 
 
 class CachedFrames:
@@ -75,37 +78,48 @@ def last_window(spark: SparkSession, warehouse: Warehouse, span_ms: int) -> Wind
     Raises:
         NoTraffic: there is no event.
     """
-    last = tables.events(spark, warehouse).agg(F.unix_millis(F.max("time")).alias("at")).first()
+    events = tables.events(spark, warehouse)
+    # Days are in the names of folders: of all but the last one only the footers of the files are read.
+    day = events.agg(F.max("day").alias("day")).first()
+    latest = events.where(F.col("day") == F.lit(None if day is None else day["day"]))
+    last = latest.agg(F.unix_millis(F.max("time")).alias("at")).first()
     if last is None or last["at"] is None:
         raise NoTraffic(warehouse.root)
     end = min(last["at"] + 1, time.time_ns() // 1_000_000)
     return Window(end - span_ms, end)
 
 
-def compute(spark: SparkSession, warehouse: Warehouse, window: Window, name: str | None = None) -> Path:
+def compute(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    window: Window,
+    name: str | None = None,
+    *,
+    pairs: bool = False,
+    warn: Callable[[str], None] = lambda _text: None,
+) -> Path:
     """Compute and write the statistics of a window; return their folder, which appears once complete.
+
+    A condensed history (:mod:`metadata.jobs.history`) is read instead of old events, and one is written for the windows
+    after this one.
 
     Args:
         spark: the session.
         warehouse: source of the events, and destination.
         window: the window.
         name: name of the folder, which is replaced if it exists; by default that of the window.
+        pairs: whether to compute the table ``pairs``.
+        warn: called with a sentence for each history that cannot be used.
     """
     cache = CachedFrames()
     try:
-        computed = statistics(_events(spark, warehouse, window), window, cache)
-        return write(computed, window, warehouse.statistics / (name or window.name))
+        table = tables.events(spark, warehouse)
+        computed = statistics(history.read(table, warehouse, window, warn), window, cache, pairs=pairs)
+        folder = write(computed, window, warehouse.statistics / (name or window.name))
+        history.save(table, warehouse, computed.events, window)
+        return folder
     finally:
         cache.free()
-
-
-def _events(spark: SparkSession, warehouse: Warehouse, window: Window) -> DataFrame:
-    first, last = _day(window.start - HISTORY_MS), _day(window.end) + timedelta(days=1)
-    return tables.events(spark, warehouse).where(F.col("day").between(F.lit(first), F.lit(last)))
-
-
-def _day(ms: int) -> date:
-    return datetime.fromtimestamp(ms / 1000, UTC).date()
 
 
 def write(computed: Tables, window: Window, folder: Path) -> Path:
@@ -118,10 +132,11 @@ def write(computed: Tables, window: Window, folder: Path) -> Path:
     for leftover in (new, old):
         shutil.rmtree(leftover, ignore_errors=True)
     new.mkdir(parents=True)
-    for name, order in ORDERS.items():
-        frame: DataFrame = getattr(computed, name)
-        ordered = frame.repartition(1).sortWithinPartitions(*order, ascending=[c != "weight" for c in order])
-        ordered.write.parquet(spark_path(new / f"{name}.parquet"))
+    for name in ORDERS:
+        frame: DataFrame | None = getattr(computed, name)
+        if frame is None:
+            continue
+        _sorted(name, frame).write.parquet(spark_path(new / f"{name}.parquet"))
         if not any((new / f"{name}.parquet").glob("part-*")):
             raise SparkFailed(f"the table {name} is not in {new}: do all workers have the warehouse at this path?")
     content = json.dumps(window_json(window, computed.summary), indent=2)
@@ -133,13 +148,24 @@ def write(computed: Tables, window: Window, folder: Path) -> Path:
     return folder
 
 
-def statistics(events: DataFrame, window: Window, cache: CachedFrames) -> Tables:
+def _sorted(name: str, frame: DataFrame) -> DataFrame:
+    """Return the rows of a table in their order, which is also that of the files' names."""
+    ascending = [column != "weight" for column in ORDERS[name]]
+    if name == "sets":
+        # There may be as many as clients: each task sorts a range of them, and writes a file.
+        return frame.orderBy(*ORDERS[name], ascending=ascending)
+    return frame.repartition(1).sortWithinPartitions(*ORDERS[name], ascending=ascending)
+
+
+def statistics(events: DataFrame, window: Window, cache: CachedFrames, *, pairs: bool = False) -> Tables:
     """Return the statistics of a window.
 
     Args:
-        events: the table ``events``, with repeats, from at least 7 days before the window on.
+        events: the table ``events``, with repeats, from at least 7 days before the window on, or those of
+            :func:`metadata.jobs.history.read`.
         window: the window.
         cache: holds the intermediate frames; freed by the caller once the tables are written.
+        pairs: whether to compute the table ``pairs``.
     """
     timed = events.select("*", F.unix_millis("time").alias("at"))
     distinct = cache(timed.dropDuplicates(["id"]))
@@ -156,9 +182,10 @@ def statistics(events: DataFrame, window: Window, cache: CachedFrames) -> Tables
     return Tables(
         endpoints,
         sets,
-        _pairs(sets, numbered),
+        _pairs(sets, numbered) if pairs else None,
         _waste(counts),
         _summary(timed, window, (lasting, connected, sets, endpoints), count_duplicate_recorders(distinct, window)),
+        distinct,
     )
 
 
@@ -218,7 +245,7 @@ def _endpoints(held: DataFrame, counts: DataFrame, window: Window) -> DataFrame:
 
 def _number_endpoints(endpoints: DataFrame) -> DataFrame:
     """Return the endpoints with their index in order of name: endpoint, index."""
-    # One task sorts them all: there are at most a few hundred thousand endpoints.
+    # One task sorts them all: a few hundred thousand endpoints take it a second.
     index = F.row_number().over(Over.orderBy("endpoint")) - 1
     return endpoints.select("endpoint", index.alias("index"))
 
@@ -368,14 +395,7 @@ def confirmed_endpoints(events: DataFrame) -> DataFrame:
     Args:
         events: distinct, those of :func:`session_events`.
     """
-    none = F.array().cast("array<string>")
-    registered = F.array_except("endpoints", F.coalesce("unknown", none))
-    named = F.concat(
-        F.when(F.col("type") == "subscribe", registered).otherwise(none),
-        F.coalesce(F.col("updates.endpoint"), none),
-        F.coalesce(F.col("requests.endpoint"), none),
-    )
-    return events.select(F.explode(named).alias("endpoint"))
+    return events.select(F.explode(tables.confirmed_names()).alias("endpoint"))
 
 
 def clip(intervals: DataFrame, window: Window) -> DataFrame:

@@ -8,7 +8,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from diem.protocol.traffic import BadEvent, TrafficEvent, Type
@@ -102,6 +102,17 @@ def _fields_by_type(event: TrafficEvent) -> tuple[Any, ...]:
 def events(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
     """Return the table ``events`` of all sources, with repeats; filter by ``day`` to read less."""
     return _table(spark, warehouse, EVENTS).select(*EVENT_COLUMNS)
+
+
+def confirmed_names() -> Column:
+    """Return, for a row of ``events``, the endpoints that others than clients confirm (docs/traffic.md section 3.2)."""
+    none = F.array().cast("array<string>")
+    registered = F.array_except("endpoints", F.coalesce("unknown", none))
+    return F.concat(
+        F.when(F.col("type") == "subscribe", registered).otherwise(none),
+        F.coalesce(F.col("updates.endpoint"), none),
+        F.coalesce(F.col("requests.endpoint"), none),
+    )
 
 
 def quarantine(spark: SparkSession, warehouse: Warehouse) -> DataFrame:

@@ -11,6 +11,8 @@ MAX_AHEAD_MS: Final = DAY_MS
 """Largest time by which an event may be ahead of our clock."""
 HISTORY_MS: Final = 7 * DAY_MS
 """Events of sessions are read from this long before a window."""
+ENDED_MS: Final = 300_000
+"""The end of a session stays in a condensed history for this long: its other events may have later times."""
 SILENCE_MS: Final = 180_000
 """A process silent for longer counts as dead: it missed three reports."""
 MIN_HELD_MS: Final = 1000

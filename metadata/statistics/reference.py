@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from diem.protocol.traffic import Counted, TrafficEvent, Type
 from metadata.statistics.constants import (
     DUPLICATE_OVERLAP_MS,
+    ENDED_MS,
     HISTORY_MS,
     LARGE_SET,
     LATE_MS,
@@ -105,14 +106,37 @@ def confirmed_endpoints(events: Iterable[TrafficEvent], window: Window) -> set[s
         events: in any order.
         window: the window; events count from :data:`HISTORY_MS` before it on.
     """
-    confirmed = set[str]()
-    for event in events:
-        if window.start - HISTORY_MS <= event.time < window.end:
-            if event.type is Type.SUBSCRIBE:
-                confirmed.update(set(event.endpoints).difference(event.unknown))
-            confirmed.update(event.updates)
-            confirmed.update(accessed.endpoint for accessed in event.requests)
-    return confirmed
+    within = (event for event in events if window.start - HISTORY_MS <= event.time < window.end)
+    return set[str]().union(*map(_confirmed, within))
+
+
+def _confirmed(event: TrafficEvent) -> set[str]:
+    registered = set(event.endpoints).difference(event.unknown) if event.type is Type.SUBSCRIBE else set[str]()
+    return registered.union(event.updates, (accessed.endpoint for accessed in event.requests))
+
+
+def condense(events: Iterable[TrafficEvent], at: int) -> list[TrafficEvent]:
+    """Return the events before a time that windows from then on depend on (docs/traffic.md section 3.5).
+
+    Args:
+        events: distinct, in any order: all from 7 days before the time on, or a condensed history and all since.
+        at: Unix ms.
+    """
+    before = [event for event in events if at - HISTORY_MS <= event.time < at]
+    ended = {event.connection for event in before if event.type is Type.DISCONNECT}
+    latest: dict[str, tuple[int, str]] = {}
+    for event in before:
+        for subject in (event.incarnation, *_confirmed(event)):
+            latest[subject] = max((event.time, event.id), latest.get(subject, (0, "")))
+    last = {event_id for _, event_id in latest.values()}
+    kept = []
+    for event in before:
+        is_end = event.type is Type.DISCONNECT and event.time >= at - ENDED_MS
+        if event.connection and (event.connection not in ended or is_end):
+            kept.append(event)
+        elif event.id in last or (event.type is Type.COUNTS and _middle(event) >= at):
+            kept.append(event._replace(client="", connection=""))
+    return kept
 
 
 def count_duplicate_recorders(events: Iterable[TrafficEvent], window: Window) -> int:

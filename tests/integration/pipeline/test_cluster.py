@@ -146,7 +146,7 @@ def test_results_are_those_of_one_machine_although_a_driver_and_an_executor_are_
     assert read == Counter(event.id for event in events)
     folder, expected = run.warehouse.statistics / WINDOW.name, reference.statistics(arrivals, WINDOW)
     assert read_window(folder) == window_json(WINDOW, expected.summary)
-    for name in ("endpoints", "sets", "pairs", "waste"):
+    for name in ("endpoints", "sets", "waste"):
         rows = [tuple(row.values()) for row in pq.read_table(folder / f"{name}.parquet").to_pylist()]
         assert [(tuple(first) if name == "sets" else first, *others) for first, *others in rows] == [
             tuple(row) for row in getattr(expected, name)

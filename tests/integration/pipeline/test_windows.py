@@ -76,7 +76,8 @@ def test_statistics_in_spark_equal_the_reference(spark: "SparkSession", tmp_path
     for window in windows:
         expected = reference.statistics(arrivals, window)
         cache = CachedFrames()
-        folder = write(statistics(events, window, cache), window, warehouse.statistics / window.name)
+        computed = statistics(events, window, cache, pairs=True)
+        folder = write(computed, window, warehouse.statistics / window.name)
         cache.free()
         for name in ("endpoints", "sets", "pairs", "waste"):
             read = [tuple(row.values()) for row in pq.read_table(folder / f"{name}.parquet").to_pylist()]

@@ -101,6 +101,10 @@ class Problem:
         share, used = self.options.hold_out, self.instance.subscribers[self.instance.subscribers > 0]
         if share * self.clients < MIN_HELD_OUT or (used.size and float(used.mean()) >= AMPLE_SUBSCRIBERS):
             return None
+        return self.split(share)
+
+    def split(self, share: float) -> "tuple[Problem, Problem]":
+        """Return the problem of the other clients, and that of a ``share`` of them held out."""
         weight = self.client_weight / 2.0**self.instance.shift
         used_part, others = (self.backend.fold(weight, share, held_out=held_out) for held_out in (False, True))
         return replace(self, backend=used_part, share=1 - share), replace(self, backend=others, share=share)

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from metadata.placement.instance import Instance
 from metadata.placement.options import PlanOptions
 from metadata.placement.planner import plan
 from tests.support.commandline import parser
-from tests.support.instances import Population
+from tests.support.instances import HOUR, Population
 
 CORES: Final = 2
 MEMORY: Final = "2g"
@@ -102,17 +103,21 @@ class _Spent(threading.Thread):
 def _write(made: Population, folder: Path) -> None:
     pins = folder / "pins"
     pins.mkdir()
+    # Numbers in the order of the names, as statistics have them, and the names of `Population.instance`.
+    names = [f"/endpoint-{number}" for number in range(made.endpoints)]
+    by_name = np.array(sorted(range(made.endpoints), key=names.__getitem__))
+    place = np.empty(made.endpoints, np.int64)
+    place[by_name] = np.arange(made.endpoints)
     order = np.random.default_rng(0).permutation(made.client.size)
     for number, rows in enumerate(np.array_split(order, _FILES)):
         columns = {
             "client": made.client[rows],
-            "endpoint": made.endpoint[rows].astype(np.int32),
-            "weight": np.ones(rows.size, np.int64),
+            "endpoint": place[made.endpoint[rows]].astype(np.int32),
+            "weight": np.full(rows.size, HOUR, np.int64),
         }
         pq.write_table(pa.table(columns), pins / f"{number}.parquet")
-    # Names in the order of the numbers.
-    names = [f"/endpoint-{number:07}" for number in range(made.endpoints)]
-    pq.write_table(pa.table({"endpoint": names, "rate": made.rate}), folder / "rates.parquet")
+    rates = {"endpoint": [names[each] for each in by_name.tolist()], "rate": made.rate[by_name]}
+    pq.write_table(pa.table(rates), folder / "rates.parquet")
 
 
 def _plan(folder: Path, leaves: int) -> dict[str, Any]:
@@ -133,11 +138,11 @@ def _plan(folder: Path, leaves: int) -> dict[str, Any]:
             step("sets made")
             names, rate = rates.column("endpoint").to_pylist(), rates.column("rate").to_numpy()
             none = Block(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64))
-            found = Instance.of(names, rate, endpoint_weights(files, rates.num_rows).astype(float), none)
+            found = Instance.of(names, rate, endpoint_weights(files, rates.num_rows) / HOUR, none, HOUR)
             instance, backend = bind_instance(found, files)
             outcome = plan(instance, options, COSTS, None, backend)
             step("planned")
-    return {**outcome.report, "steps_s": steps}
+    return {**outcome.report, "steps_s": steps, "sha256": sha256(outcome.placement.tobytes()).hexdigest()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """``diem``, the command line, and what it runs on one machine or against a cluster.
 
 Reading order: ``cli`` (one module a group of commands), ``topology`` (processes of a mode, pure), ``system`` (the
-running ``diem up``), ``clients`` (of running services); ``planning`` and ``check`` are the two large commands,
+running ``diem up``), ``clients`` (of running services); ``planning``, ``check`` and ``size`` are the large commands,
 ``kafka``, ``spark`` and ``nginx`` third-party programs, ``audit`` the packages that all of it is made of.
 ``terminal`` and ``jars`` are shared.
 """

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.util import find_spec
 from typing import Annotated, Final
 
 import typer
@@ -14,13 +13,13 @@ from deploy.cli.options import (
     find_cluster,
     kafka_settings,
     parse_counts,
+    require_kafka_client,
     run_interactive,
     with_kafka_options,
 )
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from deploy.topology.kafka_users import KafkaUser
-from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle
 
@@ -44,7 +43,7 @@ def check(
     kafka: Mapping[str, object],
 ) -> int:
     """Audit a running Kafka cluster and our settings by the thesis' guidelines (exit code 1: faults)."""
-    _need_client()
+    require_kafka_client()
     from deploy.check import report  # noqa: PLC0415
     from deploy.check.collect import CheckInput, collect  # noqa: PLC0415
     from deploy.check.facts import Severity  # noqa: PLC0415
@@ -82,7 +81,7 @@ def topics(
     kafka: Mapping[str, object],
 ) -> int:
     """Create missing topics and check the others, or print the commands that do so."""
-    _need_client()
+    require_kafka_client()
     state = StateDir(state_dir)
     if printing:
         from deploy.check.tools import acl_lines, parse_principals, topic_lines, traffic_lines  # noqa: PLC0415
@@ -129,8 +128,3 @@ def _quietly(work: Callable[[], Awaitable[None]]) -> int:
     # The client library logs every failed attempt; the error of the command is enough.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     return run_interactive(work)
-
-
-def _need_client() -> None:
-    if find_spec("aiokafka") is None:
-        raise ConfigurationError("aiokafka is not installed, and this needs it: pip install aiokafka")

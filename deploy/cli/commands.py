@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "backup": ("backup", "restore"),
     "keys": ("keys", "tokens"),
     "check": ("check", "topics"),
+    "size": ("size",),
     "pipeline": ("pipeline",),
     "plan": ("plan",),
     "apply": ("apply", "rollback", "plans"),

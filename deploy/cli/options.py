@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -184,6 +185,12 @@ def _parameter(name: str) -> inspect.Parameter:
         option_name(name), envvar=variable(KafkaSettings, name), help=field.description, rich_help_panel=KAFKA_PANEL
     )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, info])
+
+
+def require_kafka_client() -> None:
+    """Raise ``ConfigurationError`` unless Kafka's client is installed."""
+    if find_spec("aiokafka") is None:
+        raise ConfigurationError("aiokafka is not installed, and this needs it: pip install aiokafka")
 
 
 def option_name(name: str) -> str:

@@ -1,0 +1,165 @@
+"""The command ``diem size``: the Kafka cluster and the topic that a workload needs, and the figures of its sources."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from deploy.cli.options import (
+    NoCluster,
+    StateDirOption,
+    UnusableFile,
+    find_cluster,
+    parse_counts,
+    require_kafka_client,
+    run_interactive,
+    with_kafka_options,
+)
+from deploy.system.state_dir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
+from deploy.topology.kafka_users import KafkaUser
+from diem.kafka.config import KafkaOptions
+from diem.process import lifecycle
+
+# Modules that need Kafka's client are imported where they are used, so that no other command loads it.
+
+PLANNED: Final = ",".join(map(str, range(1, 13)))
+_PANEL: Final = "Workload (default: what runs now)"
+_LIMITS: Final = "What must hold"
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(with_kafka_options(size))
+    cli.add_typer(group, name="size")
+
+
+def size(
+    context: typer.Context,
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    updates: Annotated[
+        float | None,
+        typer.Option(min=0, help="Updates per second; with it, nothing that runs is read.", rich_help_panel=_PANEL),
+    ] = None,
+    record_bytes: Annotated[
+        float | None, typer.Option(min=1, help="Bytes of a record in Kafka.", rich_help_panel=_PANEL)
+    ] = None,
+    subscribers: Annotated[
+        float | None, typer.Option(min=0, help="Clients that an update is sent to.", rich_help_panel=_PANEL)
+    ] = None,
+    endpoints: Annotated[int | None, typer.Option(min=0, help="Endpoints.", rich_help_panel=_PANEL)] = None,
+    groups: Annotated[
+        int | None, typer.Option(min=1, help="Consumer groups that read every update.", rich_help_panel=_PANEL)
+    ] = None,
+    brokers: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Brokers; default: as many as it needs.", rich_help_panel=_PANEL)
+    ] = None,
+    other_partitions: Annotated[
+        int | None, typer.Option(min=0, help="Partitions of other topics there.", rich_help_panel=_PANEL)
+    ] = None,
+    growth: Annotated[float, typer.Option(min=0.01, help="Factor of the updates.", rich_help_panel=_PANEL)] = 1.0,
+    tolerate: Annotated[
+        int, typer.Option(min=0, max=7, help="Brokers that may be lost at the same time.", rich_help_panel=_LIMITS)
+    ] = 1,
+    planned: Annotated[
+        str, typer.Option(help="Numbers of servers to plan for.", rich_help_panel=_LIMITS, show_default="1 to 12")
+    ] = PLANNED,
+    latency: Annotated[
+        float, typer.Option(min=0.001, help="Milliseconds of replication.", rich_help_panel=_LIMITS)
+    ] = 100,
+    unavailability: Annotated[
+        float, typer.Option(min=0.001, help="Seconds of elections after a loss.", rich_help_panel=_LIMITS)
+    ] = 10,
+    storage: Annotated[
+        float | None, typer.Option(min=0.001, help="MB/s that a broker's disk writes.", rich_help_panel=_LIMITS)
+    ] = None,
+    network: Annotated[
+        float | None, typer.Option(min=0.001, help="MB/s that a broker's network carries.", rich_help_panel=_LIMITS)
+    ] = None,
+    open_files: Annotated[
+        int, typer.Option(min=1, help="Files that a broker may have open.", rich_help_panel=_LIMITS)
+    ] = 100_000,
+    costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: built-in figures.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Also draw the bounds, to this file (SVG).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    kafka: Mapping[str, object],
+) -> int:
+    """Size brokers, partitions and replicas for what runs, or for given figures (exit code 1: it does not fit)."""
+    if context.invoked_subcommand is not None:
+        return lifecycle.EXIT_OK
+    require_kafka_client()
+    from deploy.size.measure import measure  # noqa: PLC0415
+    from deploy.size.workload import GIVEN, Figure, Figures, Limits, without_system  # noqa: PLC0415
+    from metadata.costs import DEFAULT, read_costs  # noqa: PLC0415
+
+    limits = Limits(
+        tolerate=tolerate,
+        planned=parse_counts(planned, "--planned"),
+        latency_s=latency / 1000,
+        unavailability_s=unavailability,
+        storage=None if storage is None else storage * 1e6,
+        network=None if network is None else network * 1e6,
+        open_files=open_files,
+    )
+    constants = DEFAULT if costs is None else read_costs(costs)
+    given = {
+        "updates": updates,
+        "record_bytes": record_bytes,
+        "subscribers": subscribers,
+        "endpoints": endpoints,
+        "groups": groups,
+        "brokers": brokers,
+        "other_partitions": other_partitions,
+    }
+    state, found = StateDir(state_dir), list[Figures]()
+
+    async def read() -> None:
+        # The rest is imported, for half a second, while the rate is measured.
+        importing = asyncio.to_thread(import_module, "deploy.size.report")
+        measured, _ = await asyncio.gather(measure(state, _kafka_of(state, kafka), constants), importing)
+        found.append(measured)
+
+    if updates is not None:
+        found.append(without_system())
+    elif code := run_interactive(read):
+        return code
+    if not found:  # interrupted
+        return lifecycle.EXIT_OK
+    from deploy.size import picture as drawing  # noqa: PLC0415
+    from deploy.size import report  # noqa: PLC0415
+    from deploy.size.sizing import size as size_of  # noqa: PLC0415
+
+    changed = {name: Figure(value, GIVEN) for name, value in given.items() if value is not None}
+    sizing = size_of(found[0].replaced(changed).scaled(growth), limits, constants)
+    if picture is not None:
+        _write(picture, drawing.draw(sizing))
+    if as_json:
+        typer.echo(json.dumps(report.as_json(sizing)))
+    else:
+        console = plain_console()
+        for part in report.render(sizing):
+            console.print(part)
+        if picture is not None:
+            Terminal().info(f"\nthe bounds are drawn in {picture}")
+    return lifecycle.EXIT_OK if sizing.solution.feasible else lifecycle.EXIT_FAILED
+
+
+def _kafka_of(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions | None:
+    """Return the cluster to describe; None if neither options nor what runs have one."""
+    try:
+        return find_cluster(state, kafka, KafkaUser.CHECK).options
+    except NoCluster:
+        return None
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnusableFile(file, error.strerror or str(error)) from error

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from metadata.costs import Costs
+from metadata.modes.terms import consumed_updates as consumed
 from metadata.placement.backend import Backend
 from metadata.placement.blocks import Floats, Ints, Mask, Parts, sum_by_cell
 from metadata.placement.instance import Instance
@@ -107,7 +108,7 @@ def total_cost(instance: Instance, costs: Costs, connections: float, hot: Mask, 
 
 def consumed_updates(instance: Instance, hot: Mask, servers: int) -> float:
     """Return the updates per second that all servers consume; each consumes the ``hot`` ones."""
-    return float(instance.expected.sum()) + float(instance.expected[hot].sum()) * (servers - 1)
+    return consumed(float(instance.expected.sum()), float(instance.expected[hot].sum()), servers)
 
 
 def connections(instance: Instance, summary: FanOut) -> float:

@@ -1,8 +1,7 @@
 """CPU time by role, connections and memory of a placement, and of mode x, which places nothing.
 
-The model of docs/placement.md: servers consume updates, deliver frames and keep connections open. With U updates and F
-frames a second, C clients, S servers and fan-out f, mode x takes S a U + b F + kappa C, and a placement
-a U (1 + (S - 1) of hot ones) + b F + kappa C f. Separate from ``report``, which the modes of proxies do not concern.
+The model of docs/placement.md, whose formulas are in ``metadata.modes.terms``. Separate from ``report``, which the
+modes of proxies do not concern.
 """
 
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from metadata.costs import Costs
+from metadata.modes import terms
 from metadata.placement.blocks import Mask
 from metadata.placement.instance import Instance
 from metadata.placement.objective import consumed_updates
@@ -50,10 +50,6 @@ def mode_x_worth(instance: Instance, costs: Costs, servers: int) -> Worth:
 
 def _worth(instance: Instance, costs: Costs, consumed: float, links: float) -> Worth:
     frames = float((instance.rate * instance.subscribers).sum())
-    return Worth(
-        costs.update_us * consumed,
-        costs.delivery_us * frames,
-        costs.connection_us_per_s * links,
-        links,
-        costs.connection_bytes * links,
-    )
+    work = terms.pairs(consumed, frames, links)
+    updates_us, frames_us, connections_us = (getattr(costs, name) * amount for name, amount in work.items())
+    return Worth(updates_us, frames_us, connections_us, links, costs.connection_bytes * links)

@@ -1,6 +1,7 @@
 """Costs of the load model: from the file of a measurement, or built in."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from metadata.costs import DEFAULT, BadCosts, Costs, read_costs
+from metadata.costs import DEFAULT, ROLES, BadCosts, Constant, Costs, RoleCosts, read_costs, read_role_costs
 
 GOOD = {"update_us": 5, "delivery_us": 9.5, "connection_us_per_s": 1.5}
 
@@ -87,3 +88,41 @@ def test_the_default_is_usable_and_names_its_source() -> None:
 def test_costs_need_no_numpy() -> None:
     code = "import sys, metadata.costs; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+COMMITTED = Path(__file__).parents[3] / "docs" / "benchmarks" / "2026-11-21" / "cost.json"
+
+
+def test_costs_by_role_of_an_earlier_file_are_completed_by_the_built_in_ones() -> None:
+    found = read_role_costs(COMMITTED, ROLES)
+    assert found.constants["delivery_us"] == (9.877, 0.774)
+    # The file has a server with its bridge, and the bridge.
+    assert found.constants["bridge_update_us"] == (4.459, 1.153)
+    server = found.constants["server_update_us"]
+    assert server is not None
+    assert server == pytest.approx((7.977 - 4.459, math.hypot(1.989, 1.153)))
+    assert "nginx_frame_us" in found.built_in
+    assert "delivery_us" not in found.built_in
+    assert found.constants["nginx_frame_us"] == ROLES.constants["nginx_frame_us"]
+
+
+def test_a_cost_by_role_without_an_error_is_as_uncertain_as_it_is_large(tmp_path: Path) -> None:
+    path = written(tmp_path, {"figures": {"nginx_frame_us": 12, "broadcast_update_us": 0.0}})
+    found = read_role_costs(path, ROLES)
+    assert found.constants["nginx_frame_us"] == (12.0, 12.0)
+    assert found.constants["broadcast_update_us"] == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("value", [None, "5", True, -1, [5], float("nan")])
+@pytest.mark.parametrize("name", ["nginx_frame_us", "nginx_frame_us_se"])
+def test_a_cost_by_role_that_is_no_cost_is_named(tmp_path: Path, name: str, value: Any) -> None:
+    path = written(tmp_path, {"figures": {"nginx_frame_us": 12, name: value}})
+    with pytest.raises(BadCosts, match=f'"{name}" must be a number of at least 0'):
+        read_role_costs(path, ROLES)
+
+
+def test_a_sum_of_costs_has_the_error_of_its_constants_and_names_those_that_are_missing() -> None:
+    costs = RoleCosts({"delivery_us": Constant(10, 3), "nginx_frame_us": Constant(20, 4), "server_write_us": None}, "")
+    found = costs.total({"delivery_us": 1, "nginx_frame_us": 1, "server_write_us": 2, "broker_write_us": 0})
+    assert found == (30, 5, ("server_write_us",))
+    assert costs.value({"delivery_us": 1, "nginx_frame_us": 1, "server_write_us": 2}) == 30

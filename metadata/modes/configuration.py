@@ -1,0 +1,98 @@
+"""The scaling modes as the model distinguishes them, and the numbers of their processes."""
+
+import math
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+MAX_SERVERS: Final = 64
+"""Most servers of one ``diem up``, over all clones."""
+PARTITIONS: Final = 12
+"""Partitions of the updates topic, unless there are more servers."""
+
+
+class Configuration(StrEnum):
+    """A mode of ``diem up``, with the proxy where there are two kinds."""
+
+    SINGLE = "single"
+    ALL_TO_ALL = "all-to-all"
+    X_BROADCAST = "x-broadcast"
+    X = "x"
+    Z_CLIENT = "z-client"
+    Z_SHARED = "z-proxy shared"
+    Z_PASSTHROUGH = "z-proxy passthrough"
+    Z_COMPOSITE = "z-composite"
+    XZ = "xz"
+
+    @property
+    def mode(self) -> str:
+        """The value of ``--mode``."""
+        return self.partition(" ")[0]
+
+    @property
+    def behind_nginx(self) -> bool:
+        """Whether clients connect through nginx."""
+        return self in {Configuration.ALL_TO_ALL, Configuration.X_BROADCAST, Configuration.X, Configuration.XZ}
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether servers divide the endpoints."""
+        return self in _PARTITIONED
+
+    @property
+    def uses_kafka(self) -> bool:
+        """Whether updates go through Kafka."""
+        return self is Configuration.X or self.partitioned
+
+    @property
+    def has_proxy(self) -> bool:
+        """Whether clients connect to a proxy, possibly of a composite."""
+        return self.partitioned and self is not Configuration.Z_CLIENT
+
+
+_PARTITIONED: Final = frozenset(
+    {
+        Configuration.Z_CLIENT,
+        Configuration.Z_SHARED,
+        Configuration.Z_PASSTHROUGH,
+        Configuration.Z_COMPOSITE,
+        Configuration.XZ,
+    }
+)
+
+
+class Size(NamedTuple):
+    """Numbers of processes: servers of each clone, and clones (composites in xz)."""
+
+    servers: int = 1
+    clones: int = 1
+
+    @property
+    def all_servers(self) -> int:
+        """Servers of all clones."""
+        return self.servers * self.clones
+
+    @property
+    def partitions(self) -> int:
+        """Partitions with which every server has equally many: the least multiple from the default."""
+        return self.servers * math.ceil(PARTITIONS / self.servers) if self.servers > PARTITIONS else PARTITIONS
+
+    @property
+    def largest_share(self) -> float:
+        """Share of the partitions that the fullest server of a clone has."""
+        return math.ceil(self.partitions / self.servers) / self.partitions
+
+
+def up_command(configuration: Configuration, size: Size, brokers: int = 1) -> str:
+    """Return the command that starts this configuration."""
+    words = ["diem up --mode", configuration.mode]
+    if configuration is not Configuration.SINGLE:
+        words.append(f"--servers {size.servers}")
+    if configuration is Configuration.XZ or size.clones > 1:
+        words.append(f"--clones {size.clones}")
+    if configuration is Configuration.Z_PASSTHROUGH:
+        words.append("--proxy passthrough")
+    if configuration.uses_kafka and brokers != 1:
+        words.append(f"--brokers {brokers}")
+    if configuration.partitioned and size.partitions != PARTITIONS:
+        words.append(f"--partitions {size.partitions}")
+    return " ".join(words)

@@ -1,0 +1,99 @@
+"""A load: clients and their subscriptions, updates and how they are written."""
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+
+class Data(StrEnum):
+    """How clients get the data of an update."""
+
+    NONE = "none"
+    """Not at all: the notification alone."""
+    INLINE = "inline"
+    """With the update."""
+    GET = "get"
+    """By one GET of each update that they are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Means over time; rates are per second.
+
+    Subscriptions are spread over the endpoints by ``frames_per_update``: where popular endpoints change more often,
+    it is greater than the mean number of subscribers.
+    """
+
+    clients: float
+    endpoints: float
+    updates: float
+    """Accepted updates a second."""
+    subscriptions: float = 10.0
+    """Of a client."""
+    batch: float = 10.0
+    """Updates that are written together."""
+    subscribers: float | None = None
+    """Clients that are sent an update; None: the mean number of subscribers of an endpoint."""
+    data: Data = Data.INLINE
+    data_bytes: float = 3500.0
+    """Data of an update, not compressed: a series of 70 points."""
+
+    @property
+    def frames_per_update(self) -> float:
+        """Clients that are sent an update."""
+        if self.subscribers is not None:
+            return self.subscribers
+        return self.clients * self.subscriptions / self.endpoints if self.endpoints else 0.0
+
+    @property
+    def frames(self) -> float:
+        """Frames to clients a second."""
+        return self.updates * self.frames_per_update
+
+    @property
+    def writes(self) -> float:
+        """Requests to the Data Service a second."""
+        return self.updates / self.batch
+
+    @property
+    def watched(self) -> float:
+        """Share of the updates that any client is subscribed to, if subscriptions are independent."""
+        return -math.expm1(-self.frames_per_update)
+
+    def sends(self, pieces: float = 1.0) -> float:
+        """Return the sends to clients a second: frames of updates that arrive together share one.
+
+        Args:
+            pieces: parts in which the updates of a write arrive, by partitions of Kafka; at most one for each update.
+        """
+        parts = min(max(1.0, pieces), max(1.0, self.batch))
+        subscribed = self.frames_per_update / self.clients if self.clients else 0.0
+        return self.writes * parts * self.clients * any_of(subscribed, max(1.0, self.batch) / parts)
+
+    def grown(self, factor: float) -> "Load":
+        """Return this load with more clients, endpoints and updates: as many subscribers of each endpoint."""
+        more = replace(self, clients=self.clients * factor, endpoints=self.endpoints * factor)
+        return replace(more, updates=self.updates * factor)
+
+    def scaled(self, clients: float, updates: float) -> "Load":
+        """Return this load with these numbers of clients and updates; subscribers of an endpoint follow the clients."""
+        factor = clients / self.clients if self.clients else 1.0
+        subscribers = None if self.subscribers is None else self.subscribers * factor
+        return replace(self, clients=clients, updates=updates, subscribers=subscribers)
+
+
+MAX_VALUE: Final = 1e9
+"""Greatest number of anything in a load."""
+
+
+def any_of(probability: float, draws: float) -> float:
+    """Return the probability that any of ``draws`` independent events happens."""
+    return 1.0 if probability >= 1 else -math.expm1(draws * math.log1p(-probability))
+
+
+def touched(parts: float, draws: float) -> float:
+    """Return the expected number of ``parts`` that independent ``draws`` hit at least once."""
+    if parts <= 1:
+        return min(1.0, draws)
+    return parts * any_of(1 / parts, draws)

@@ -85,7 +85,7 @@ bench-proxy: install-test
 bench-traffic: install-test
 	@$(PY) -m tests.bench.traffic
 
-bench-cost: install-test install-spark
+bench-cost: install-test install-spark nginx
 	@$(PY) -m tests.bench.cost
 
 bench-placement: install-test install-spark install-quality

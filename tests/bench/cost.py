@@ -2,8 +2,9 @@
 
 One server with its bridge and one proxy of each kind, as processes, get blocks of known composition in turn; what an
 update, a frame and a write cost is fitted to their CPU, and held against a mixed load that nothing was fitted to.
-Beside them stand servers and proxies that only have idle connections, for one turn of the wheel that pings them.
-QUICK=1: one round of the loads, and 8 s of the wheel's 25.
+Beside them stand servers and proxies that only have idle connections, for one turn of the wheel that pings them. Then
+whole systems show the costs of the Data Service, its publisher, the broker, the Broadcast node and nginx.
+QUICK=1: one round of the loads (two of the systems), and 8 s of the wheel's 25.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 from tests.bench import native
 from tests.bench.bridge_pair import PARTITIONS, bridge_pair, writing
+from tests.bench.cost_roles import MODES, Roles
 from tests.bench.cost_target import Target
 from tests.bench.drain import Drain, draining, pin
 from tests.bench.figures import Goal
@@ -55,6 +57,7 @@ class Bench:
         self.estimates: dict[str, Estimate] = {}
         self.goals: list[Goal] = []
         self.targets: dict[str, Target] = {}
+        self.memory_kib: dict[str, dict[str, float]] = {}
         self._directory = directory
         self._drain = native.program("drain", BUILD)
         available = sorted(os.sched_getaffinity(0))
@@ -82,6 +85,13 @@ class Bench:
                         await target.block(load, schedule)
             self.report.step("idle connections, to the end of a turn of the wheel")
             self.estimates |= await idling
+        roles = Roles(self._directory, self._drain, self._cores, 2 if QUICK else 2 * ROUNDS)
+        for mode in MODES:
+            self.report.step(f"a whole system, {mode}")
+            await roles.measure(mode)
+        self.estimates |= roles.estimates()
+        self.targets |= roles.targets
+        self.memory_kib = roles.memory_kib
         self._judge()
 
     def _folder(self, name: str) -> Path:
@@ -131,6 +141,8 @@ class Bench:
             "write_us": of_server["writes"],
             "write_us_bridge": of_bridge["writes"],
             "idle_us_per_s": of_server["seconds"],
+            "idle_us_per_s_bridge": of_bridge["seconds"],
+            "proxy_idle_us_per_s": of_shared["seconds"],
             "proxy_frame_us_shared": of_shared["frames"],
             "proxy_write_us_shared": of_shared["writes"],
             "proxy_frame_us_passthrough": of_passthrough["frames"],
@@ -157,7 +169,7 @@ class Bench:
 def main(argv: Sequence[str] | None = None) -> int:
     parser(__spec__, __doc__, report="build/bench/cost.json", quick="").parse_args(argv)
     BUILD.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as directory, Report(2 + len(CLIENTS) * ROUNDS) as report:
+    with tempfile.TemporaryDirectory() as directory, Report(2 + len(CLIENTS) * ROUNDS + len(MODES)) as report:
         try:
             bench = Bench(Path(directory), report)
             asyncio.run(bench.run())
@@ -170,7 +182,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     report.goals(bench.goals)
     goals = [each.as_json() for each in bench.goals]
-    result = {"quick": QUICK, "figures": figures, "goals": goals, "blocks": bench.blocks()}
+    result = {
+        "quick": QUICK,
+        "figures": figures,
+        "goals": goals,
+        "memory_kib": bench.memory_kib,
+        "blocks": bench.blocks(),
+    }
     (BUILD / "cost.json").write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
     print(f"written: {BUILD / 'cost.json'}")
     return 0

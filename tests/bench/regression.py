@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import nnls  # type: ignore[import-untyped]
 
 Quantities = Mapping[str, float]
 """Amount of each quantity in a block."""
@@ -17,7 +18,7 @@ class Estimate(NamedTuple):
 
 
 def fit(blocks: Sequence[Quantities], costs: Sequence[float], scales: Sequence[float]) -> dict[str, Estimate]:
-    """Fit the unit costs by least squares without an intercept; ``scales``: the expected error of each block.
+    """Fit unit costs of 0 or more by least squares without an intercept; ``scales``: the expected error of each block.
 
     What disturbs a measurement on a shared machine is a share of it: with the blocks' own costs as scales, it is the
     relative error that is least.
@@ -28,7 +29,8 @@ def fit(blocks: Sequence[Quantities], costs: Sequence[float], scales: Sequence[f
     wanted = np.asarray(costs, dtype=np.float64) / scale
     if len(blocks) <= len(names) or np.linalg.matrix_rank(design) < len(names):
         raise ValueError(f"{len(blocks)} blocks do not tell {', '.join(names)} apart")
-    values = np.linalg.lstsq(design, wanted, rcond=None)[0]
+    # Nothing has a negative cost: where noise would say so, the other costs are fitted without it.
+    values = nnls(design, wanted)[0]
     variance = float(np.sum((wanted - design @ values) ** 2)) / (len(blocks) - len(names))
     errors = np.sqrt(variance * np.diag(np.linalg.inv(design.T @ design)))
     return {name: Estimate(float(v), float(e)) for name, v, e in zip(names, values, errors, strict=True)}

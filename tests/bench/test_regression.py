@@ -42,3 +42,9 @@ def test_blocks_that_do_not_tell_two_things_apart_are_refused() -> None:
 
 def test_predicts_the_sum_of_what_is_there() -> None:
     assert predicted({"a": Estimate(2.0, 0.1), "b": Estimate(3.0, 0.1)}, {"a": 1.0, "b": 10.0}) == 32.0
+
+
+def test_nothing_costs_less_than_nothing() -> None:
+    wanted = [1.0 - 0.01 * block["frames"] for block in BLOCKS]
+    found = fit(BLOCKS, wanted, [1.0] * len(BLOCKS))
+    assert min(each.value for each in found.values()) == 0.0

@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "keys": ("keys", "tokens"),
     "check": ("check", "topics"),
     "size": ("size",),
+    "recommend": ("recommend",),
     "pipeline": ("pipeline",),
     "plan": ("plan",),
     "apply": ("apply", "rollback", "plans"),

@@ -1,0 +1,175 @@
+"""The command ``diem recommend``: which mode, how many servers, until when, and what it costs."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from deploy.cli.options import StateDirOption, UnusableFile, run_interactive
+from deploy.recommend import mode_map, render
+from deploy.recommend.advice import Advice
+from deploy.recommend.source import NUMBERS, Source, from_numbers, from_system, from_traffic, overridden
+from deploy.system.state_dir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
+from diem.process import lifecycle
+from metadata.costs import ROLES, read_role_costs
+from metadata.modes.load import MAX_VALUE, Data
+from metadata.modes.recommend import UTILISATION, Requirements
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_FACTOR: Final = re.compile(r"(\d+(?:\.\d+)?)\s*x?")
+_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
+_LOAD_PANEL: Final = "Load"
+_NEEDS_PANEL: Final = "What must hold"
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command("recommend")(recommend_command)
+
+
+def recommend_command(
+    *,
+    clients: Annotated[
+        float | None, typer.Option(min=1, max=MAX_VALUE, help="Connected clients.", rich_help_panel=_LOAD_PANEL)
+    ] = None,
+    endpoints: Annotated[
+        float | None, typer.Option(min=1, max=MAX_VALUE, help="Endpoints.", rich_help_panel=_LOAD_PANEL)
+    ] = None,
+    updates: Annotated[
+        float | None, typer.Option(min=1e-3, max=MAX_VALUE, help="Updates a second.", rich_help_panel=_LOAD_PANEL)
+    ] = None,
+    subscriptions: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=1e5, help="Subscriptions of a client; 10.", rich_help_panel=_LOAD_PANEL),
+    ] = None,
+    batch: Annotated[
+        float | None,
+        typer.Option(min=1, max=1e5, help="Updates that are written together; 10.", rich_help_panel=_LOAD_PANEL),
+    ] = None,
+    data: Annotated[
+        Data | None, typer.Option(help="How clients get data; inline.", rich_help_panel=_LOAD_PANEL)
+    ] = None,
+    data_bytes: Annotated[
+        float | None,
+        typer.Option("--bytes", min=0, max=1e7, help="Data of an update; 3500.", rich_help_panel=_LOAD_PANEL),
+    ] = None,
+    traffic: Annotated[
+        Path | None,
+        typer.Option(
+            help="Recorded traffic, or statistics, instead of the running system.", rich_help_panel=_LOAD_PANEL
+        ),
+    ] = None,
+    cores_per_host: Annotated[
+        int | None,
+        typer.Option(min=1, max=1024, help="Cores of a host; those of this one.", rich_help_panel=_NEEDS_PANEL),
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory of a host, such as 16G; any.", rich_help_panel=_NEEDS_PANEL)
+    ] = None,
+    survive: Annotated[
+        int,
+        typer.Option(min=0, max=8, help="Processes serving clients that may fail.", rich_help_panel=_NEEDS_PANEL),
+    ] = 0,
+    growth: Annotated[
+        str,
+        typer.Option(help="By how much clients, endpoints and updates grow, such as 3x.", rich_help_panel=_NEEDS_PANEL),
+    ] = "1x",
+    p99: Annotated[
+        str | None,
+        typer.Option(help="Longest delay of an update, such as 200ms; any.", rich_help_panel=_NEEDS_PANEL),
+    ] = None,
+    utilisation: Annotated[
+        float,
+        typer.Option(min=0.05, max=1, help="Share of its cores that a process may use.", rich_help_panel=_NEEDS_PANEL),
+    ] = UTILISATION,
+    costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: built-in figures.")] = None,
+    picture: Annotated[Path | None, typer.Option("--map", help="Draw the map of modes into this file (SVG).")] = None,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Recommend a mode for the running system, for recorded traffic, or for a few numbers.
+
+    For example: `diem recommend --clients 5000 --endpoints 200 --updates 50`.
+    """
+    given: dict[str, Any] = {
+        "clients": clients,
+        "endpoints": endpoints,
+        "updates": updates,
+        "subscriptions": subscriptions,
+        "batch": batch,
+        "data": data,
+        "data_bytes": data_bytes,
+    }
+    needs = Requirements(
+        cores_per_host=cores_per_host or os.cpu_count() or 1,
+        memory_bytes=None if memory is None else _parse_bytes(memory),
+        survive=survive,
+        p99_s=None if p99 is None else _parse_time(p99),
+        utilisation=utilisation,
+    )
+    factor = _parse_factor(growth)
+    roles = ROLES if costs is None else read_role_costs(costs, ROLES)
+    advice = Advice(_source(StateDir(state_dir), traffic, given, Terminal(quiet=as_json)), roles, needs, factor)
+    if picture is not None:
+        _write(picture, mode_map.draw(advice))
+    if as_json:
+        typer.echo(json.dumps(advice.as_json()))
+        return lifecycle.EXIT_OK
+    console = plain_console()
+    for each in render.lines(advice):
+        console.print(each)
+    if picture is None:
+        console.print("--map FILE draws the cheapest modes around this load", soft_wrap=True)
+    return lifecycle.EXIT_OK
+
+
+def _source(state: StateDir, traffic: Path | None, given: dict[str, Any], terminal: Terminal) -> Source:
+    """Return the load: of traffic that is named, else of numbers where there are enough, else of what runs."""
+    if traffic is not None:
+        return overridden(from_traffic(traffic, terminal), given)
+    if all(given[name] is not None for name in NUMBERS) or not state.socket().exists():
+        return from_numbers(given)
+    found: list[Source] = []
+
+    async def sample() -> None:
+        found.append(await from_system(state))
+
+    code = run_interactive(sample)
+    if not found:
+        raise typer.Exit(code)
+    return overridden(found[0], given)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnusableFile(file, error.strerror or str(error)) from None
+
+
+def _parse_bytes(text: str) -> float:
+    """Parse ``16G`` to bytes; units are powers of 1,024. Raises ``typer.BadParameter``."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or float(match[1]) == 0:
+        raise typer.BadParameter(f"--memory is an amount such as 512M or 16G, not {text!r}")
+    return float(match[1]) * 1024.0 ** " KMGT".index(match[2].upper() or " ")
+
+
+def _parse_factor(text: str) -> float:
+    """Parse ``3x`` to 3.0. Raises ``typer.BadParameter``."""
+    match = _FACTOR.fullmatch(text.strip())
+    if match is None or not 0.01 <= float(match[1]) <= 1e4:
+        raise typer.BadParameter(f"--growth is a factor such as 3x, not {text!r}")
+    return float(match[1])
+
+
+def _parse_time(text: str) -> float:
+    """Parse ``200ms`` to seconds. Raises ``typer.BadParameter``."""
+    match = _TIME.fullmatch(text.strip())
+    if match is None or float(match[1]) == 0:
+        raise typer.BadParameter(f"--p99 is a time such as 200ms or 1s, not {text!r}")
+    return float(match[1]) / (1000 if match[2] == "ms" else 1)

@@ -1,0 +1,5 @@
+"""``diem recommend``: which mode a load should have.
+
+Reading order: ``source`` (the load: numbers, statistics or the running system), ``advice`` (modes, thresholds and the
+map, from ``metadata.modes``), ``render`` (tables and sentences), ``mode_map`` (the picture).
+"""

@@ -1,0 +1,148 @@
+"""Render a recommendation: tables of modes, and sentences."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from deploy.recommend.advice import Advice, command
+from deploy.terminal import plain_table
+from metadata.modes import recommend
+from metadata.modes.measured import RUNS
+from metadata.modes.recommend import Candidate, Threshold
+
+ROLES: Final = ("data", "kafka", "broadcast", "bridge", "websocket", "metadata", "composite", "proxy", "nginx")
+_HEADINGS: Final = (
+    *("mode", "servers", "partitions", "CPU, cores", "95 %", "hosts", "memory", "egress/s", "connections"),
+    *("Kafka/s, in; out", "fullest", "loss, s"),
+)
+_CONFIDENCE: Final = 1.96
+
+
+def lines(advice: Advice) -> Iterator[RenderableType]:
+    """Yield everything that the command prints."""
+    load = advice.load
+    yield Text(
+        f"{load.clients:,.0f} clients with {load.subscriptions:.3g} subscriptions each, "
+        f"{load.endpoints:,.0f} endpoints, {load.updates:,.4g} updates/s in writes of {load.batch:.3g}: "
+        f"{load.frames_per_update:,.4g} clients an update, {load.frames:,.0f} frames/s"
+    )
+    grown = f", grown {advice.growth:g} times" if advice.growth != 1 else ""
+    yield Text(f"(from {advice.source.text}{grown}; costs: {advice.costs.source})\n")
+    yield modes_table(advice.candidates)
+    yield Text("")
+    yield roles_table(advice)
+    yield Text("")
+    yield from map(Text, sentences(advice))
+
+
+def modes_table(candidates: Sequence[Candidate]) -> Table:
+    """Render the modes at their least sizes; those that do not hold have their fault in the other sentences."""
+    table = plain_table(*_HEADINGS, right=_HEADINGS[1:10])
+    for each in candidates:
+        found, run = each.prediction, RUNS[each.configuration]
+        error = _CONFIDENCE * each.cpu.error / 1e6
+        losses = [run.loss_s] if run.edge_loss_s is None else [run.loss_s, run.edge_loss_s]
+        kafka = each.configuration.uses_kafka
+        table.add_row(
+            Text(each.configuration, style="" if each.fault is None else "dim"),
+            f"{each.size.clones} x {each.size.servers}" if each.size.clones > 1 else str(each.size.servers),
+            str(each.size.partitions) if kafka else "-",
+            f"{each.cpu.value / 1e6:,.2f}",
+            f"+-{error:,.2f}",
+            str(each.hosts),
+            _bytes(each.memory.value) if not each.memory.unmeasured else f">{_bytes(each.memory.value)}",
+            _bytes(found.egress_bytes),
+            f"{found.connections:,.0f}",
+            f"{_bytes(found.kafka_in_bytes)}; {_bytes(found.kafka_out_bytes)}" if kafka else "-",
+            f"{each.binds} {each.utilisation:.0%}" if each.fault is None else "-",
+            "; ".join("-" if loss is None else f"{loss:g}" for loss in losses),
+        )
+    return table
+
+
+def roles_table(advice: Advice) -> Table:
+    """Render the CPU time of each kind of process."""
+    there = [name for name in ROLES if any(name in _roles(each, advice) for each in advice.candidates)]
+    table = plain_table("CPU, ms/s", *there, right=there)
+    for each in advice.candidates:
+        found = _roles(each, advice)
+        # Nothing but constants that were not measured.
+        cells = ((f"{found[name] / 1000:,.1f}" if found[name] else "?") if name in found else "-" for name in there)
+        table.add_row(each.configuration, *cells)
+    return table
+
+
+def _roles(candidate: Candidate, advice: Advice) -> dict[str, float]:
+    return candidate.prediction.cpu_by_role(advice.costs)
+
+
+def sentences(advice: Advice) -> Iterator[str]:
+    """Yield the recommendation, why the others are worse, the thresholds, and what to be careful about."""
+    chosen = advice.chosen
+    if chosen is None:
+        closest = advice.candidates[0]
+        yield f"No mode holds this load: {closest.configuration}: {closest.fault}"
+    else:
+        yield f"Run:   {command(chosen, advice.needs)}"
+        yield _next(advice)
+        if advice.cheaper is not None:
+            yield f"Now:   {advice.cheaper}"
+    yield "\nWhy not"
+    for each in advice.candidates:
+        if each is not chosen:
+            why = each.fault or ""
+            yield f"  {each.configuration}: {why if chosen is None else recommend.reason(each, chosen, advice.costs)}"
+    yield f"\nBy updates/s: {_thresholds(advice.by_updates)}"
+    yield f"By clients:   {_thresholds(advice.by_clients)}"
+    yield from warnings(advice)
+
+
+def _next(advice: Advice) -> str:
+    if advice.following is None:
+        return "Next:  no other mode becomes cheaper when the load grows"
+    factor, candidate = advice.following
+    clients, updates = advice.load.clients * factor, advice.load.updates * factor
+    when = f"when clients, endpoints and updates have grown {factor:.3g} times ({clients:,.0f}; {updates:,.4g}/s)"
+    if candidate is None:
+        return f"Next:  nothing holds {when}"
+    return f"Next:  {command(candidate, advice.needs)}  {when}"
+
+
+def _thresholds(found: Sequence[Threshold]) -> str:
+    parts = []
+    for each in found:
+        name = "no mode" if each.configuration is None else str(each.configuration)
+        parts.append(name if math.isinf(each.until) else f"{name} until {_rounded(each.until)}")
+    return ", then ".join(parts)
+
+
+def _rounded(number: float) -> str:
+    """Return a number of two digits: thresholds are not known better."""
+    digits = math.floor(math.log10(number)) - 1
+    return f"{round(number, -digits):,g}" if digits < 0 else f"{round(number / 10**digits) * 10**digits:,}"
+
+
+def warnings(advice: Advice) -> Iterator[str]:
+    """Yield what the figures do not rest on."""
+    if advice.outside:
+        yield f"\nBeyond what was measured: {'; '.join(advice.outside)}. Try it before you rely on it"
+    if advice.unmeasured:
+        yield f"\nNot measured, and missing in the CPU above: {'; '.join(advice.unmeasured)}"
+    if advice.costs.built_in:
+        yield f"\nThe file of costs lacks {len(advice.costs.built_in)} constants: they are the built-in ones"
+    if advice.needs.p99_s is not None:
+        unknown = ", ".join(str(each) for each, run in RUNS.items() if run.p99_s is None)
+        yield f"\np99 counts the time to send one write, and the delay of committed runs; none is for {unknown}"
+    yield "95 %: by the errors of the constants; loads that these were not fitted to were off by 2 to 18 %"
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if number < 999.5:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.3g} GB"

@@ -1,0 +1,160 @@
+"""The load to recommend a mode for: from numbers, from recorded traffic, or from the running system."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from deploy.system import control
+from deploy.system.description import with_children
+from deploy.system.state_dir import StateDir
+from deploy.terminal import Terminal
+from deploy.topology import Mode, ProxyMode
+from diem.errors import ConfigurationError
+from metadata.modes.configuration import Configuration, Size
+from metadata.modes.load import Load, touched
+
+SAMPLE_S: Final = 3.0
+"""Time for which updates of a running system are counted."""
+NUMBERS: Final = ("clients", "endpoints", "updates")
+"""Fields of a load without which there is no recommendation."""
+
+
+ONE: Final = Size()
+
+
+class NoLoad(ConfigurationError):
+    """There is nothing to recommend a mode for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A load, and where it is from."""
+
+    load: Load
+    text: str
+    """For people."""
+    present: Configuration | None = None
+    """The mode that runs; None: none, or unknown."""
+    size: Size = ONE
+    """The numbers of its servers and clones."""
+
+
+def from_numbers(given: Mapping[str, Any]) -> Source:
+    """Return the load of given fields of ``Load``. Raises ``NoLoad``: one is missing."""
+    missing = [f"--{name}" for name in NUMBERS if given.get(name) is None]
+    if missing:
+        raise NoLoad(f"{' and '.join(missing)}: needed, as no `diem up` runs here and no --traffic is given")
+    return Source(Load(**{name: value for name, value in given.items() if value is not None}), "the numbers given")
+
+
+def from_traffic(folder: Path, terminal: Terminal) -> Source:
+    """Return the load of recorded traffic, or of its statistics; without Spark.
+
+    Raises:
+        NoTrafficToPlan: there is none.
+        DiemError: it cannot be read, or packages are missing.
+    """
+    from deploy.planning.context import PlanRequest  # noqa: PLC0415  # traffic needs NumPy, which may be missing
+    from deploy.planning.traffic_input import read_input, require_planner  # noqa: PLC0415
+
+    require_planner()
+    found = read_input(PlanRequest(folder, spark=False), terminal)
+    return Source(load_of(found.instance), f"{found.source}, {found.start} to {found.end}")
+
+
+def load_of(instance: Any) -> Load:  # noqa: ANN401  # metadata.placement.instance needs NumPy
+    """Return the load of an instance of the planner."""
+    clients = float(instance.weight.sum()) / instance.seconds
+    updates = float(instance.rate.sum())
+    frames = float((instance.rate * instance.subscribers).sum())
+    return Load(
+        clients=clients,
+        endpoints=float(len(instance.endpoints)),
+        updates=updates,
+        subscriptions=float(instance.subscribers.sum()) / clients if clients else 0.0,
+        subscribers=frames / updates if updates else 0.0,
+    )
+
+
+async def from_system(state: StateDir) -> Source:
+    """Return the load of the running system, whose updates are counted for ``SAMPLE_S``.
+
+    Raises:
+        NotUp: nothing runs in the state directory.
+        ControlFailed: the ``diem up`` there does not answer.
+    """
+    before, began = await control.request(state, "status"), monotonic()
+    await asyncio.sleep(SAMPLE_S)
+    after = await control.request(state, "status")
+    return source_of(before, after, monotonic() - began)
+
+
+def source_of(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> Source:
+    """Return the load that two replies of ``status`` describe."""
+    reports = [(process["process"], process.get("report") or {}) for _, process in with_children(after["processes"])]
+    edge = "proxy" if any(kind == "proxy" for kind, _ in reports) else "websocket"
+    edges = [report for kind, report in reports if kind == edge]
+    clients, subscriptions = (sum(int(each.get(name) or 0) for each in edges) for name in ("clients", "subscriptions"))
+    present = present_configuration(after["mode"], reports)
+    size = Size(*_size(after))
+    connected = _clients(clients, subscriptions, size) if present is Configuration.Z_CLIENT else float(clients)
+    load = Load(
+        clients=connected,
+        endpoints=float(max((int(each.get("endpoints") or 0) for kind, each in reports if kind == "data"), default=0)),
+        updates=max(0.0, (_sequence(after) - _sequence(before)) / seconds),
+        subscriptions=subscriptions / connected if connected else 0.0,
+    )
+    return Source(load, f"the running {present}, updates of {seconds:.0f} s", present, size)
+
+
+def _size(status: Mapping[str, Any]) -> tuple[int, int]:
+    servers, clones = int(status.get("servers") or 1), int(status.get("clones") or 1)
+    if status["mode"] != Mode.XZ:
+        return servers, clones
+    # ``servers`` is the number of composites there.
+    children = sum(name.startswith("composite-1/websocket") for name, _ in with_children(status["processes"]))
+    return max(1, children), servers
+
+
+def _clients(connections: int, subscriptions: int, size: Size) -> float:
+    """Return the clients that have this many connections: each has one to every server that it needs."""
+    clients = float(connections)
+    for _ in range(20):
+        each = subscriptions / clients if clients else 0.0
+        clients = connections / max(1.0, touched(size.servers, each))
+    return clients
+
+
+def _sequence(status: Mapping[str, Any]) -> int:
+    found = [
+        (process.get("report") or {}).get("sequence") for process in status["processes"] if process["process"] == "data"
+    ]
+    return int(found[0] or 0) if found else 0
+
+
+def present_configuration(mode: str, reports: Iterable[tuple[str, Mapping[str, Any]]]) -> Configuration:
+    """Return the configuration of a running mode."""
+    if mode != Mode.Z_PROXY:
+        return Configuration(mode)
+    kinds = {str(report.get("mode")) for kind, report in reports if kind == "proxy"}
+    return Configuration.Z_PASSTHROUGH if kinds == {str(ProxyMode.PASSTHROUGH)} else Configuration.Z_SHARED
+
+
+def overridden(source: Source, given: Mapping[str, Any]) -> Source:
+    """Return a source with the given fields of ``Load`` in place of its own.
+
+    Raises:
+        NoLoad: the load has no clients, endpoints or updates.
+    """
+    values = {name: value for name, value in given.items() if value is not None}
+    load = replace(source.load, **values)
+    if {"clients", "endpoints", "subscriptions"} & values.keys() and source.load.subscribers is not None:
+        load = replace(load, subscribers=None)
+    if missing := [f"--{name}" for name in NUMBERS if not getattr(load, name) > 0]:
+        raise NoLoad(f"{source.text}: there are none of {' and '.join(missing)}; give the numbers to plan for")
+    return replace(
+        source, load=load, text=f"{source.text}, with {', '.join(values)} as given" if values else source.text
+    )

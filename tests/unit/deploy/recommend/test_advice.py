@@ -1,0 +1,94 @@
+"""Recommendations: commands that `diem up` accepts, the next mode, and what runs."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.recommend.advice import Advice, command
+from deploy.recommend.source import Source
+from deploy.topology import BadTopology, KafkaTopology, Mode, Options, ProxyMode, sizes_of
+from metadata.costs import ROLES
+from metadata.modes.configuration import MAX_SERVERS, Configuration, Size
+from metadata.modes.load import Load
+from metadata.modes.recommend import Requirements, choose
+
+LOAD = Load(5000, 200, 50)
+WORD = re.compile(r"--([a-z]+) (\S+)")
+
+
+def advice(load: Load = LOAD, needs: Requirements = Requirements(), **source: object) -> Advice:  # noqa: B008
+    return Advice(Source(load, "a test", **source), ROLES, needs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("survive", [0, 1])
+@pytest.mark.parametrize("load", [LOAD, Load(100_000, 1000, 500, batch=50)], ids=["few", "many"])
+def test_commands_of_all_modes_that_hold_fit_the_topology(load: Load, survive: int) -> None:
+    needs = Requirements(survive=survive)
+    holding = [each for each in advice(load, needs).candidates if each.fault is None]
+    assert holding
+    for each in holding:
+        given = dict(WORD.findall(command(each, needs)))
+        options = Options(
+            Mode(given["mode"]),
+            Path("/tmp/diem"),  # noqa: S108
+            servers=int(given.get("servers", 1)),
+            clones=int(given["clones"]) if "clones" in given else None,
+            proxy=ProxyMode(given["proxy"]) if "proxy" in given else None,
+            kafka=KafkaTopology(brokers=int(given.get("brokers", 1))),
+        )
+        try:
+            found = sizes_of(options)
+        except BadTopology as error:
+            pytest.fail(f"{command(each, needs)}: {error}")
+        assert found.servers == each.size.servers
+        assert each.size.all_servers <= MAX_SERVERS
+
+
+def test_the_next_mode_is_the_choice_for_the_load_that_has_grown_so_much() -> None:
+    found = advice()
+    assert found.chosen is not None
+    assert found.following is not None
+    factor, candidate = found.following
+    assert factor > 1
+    assert candidate == choose(LOAD.grown(factor), ROLES, Requirements())
+    assert candidate is None or candidate.configuration is not found.chosen.configuration
+    before = choose(LOAD.grown(factor / 1.07), ROLES, Requirements())
+    assert before is not None
+    assert before.configuration is found.chosen.configuration
+
+
+def test_growth_is_part_of_the_load_that_must_hold() -> None:
+    assert Advice(Source(LOAD, "a test"), ROLES, Requirements(), 3.0).load == LOAD.grown(3)
+
+
+def test_what_runs_is_compared_with_the_choice() -> None:
+    assert advice().cheaper is None
+    assert advice(present=Configuration.SINGLE, size=Size()).cheaper is None
+    found = advice(present=Configuration.X, size=Size(4)).cheaper
+    assert found is not None
+    assert re.fullmatch(r"diem up --mode single would take \d+% less CPU than the x that runs", found)
+
+
+def test_the_axes_of_the_map_have_the_load_in_the_middle() -> None:
+    for values, middle in zip(advice().axes(), (LOAD.clients, LOAD.updates), strict=True):
+        half = len(values) // 2
+        assert values == sorted(values)
+        assert values[half - 1] < middle < values[half]
+
+
+def test_json_has_every_mode_and_is_json() -> None:
+    found = json.loads(json.dumps(advice().as_json(), allow_nan=False))
+    assert {each["configuration"] for each in found["modes"]} == {str(each) for each in Configuration}
+    assert found["command"] == "diem up --mode single"
+    assert found["thresholds"]["updates"][-1]["until"] is None
+    assert found["load"]["clients"] == 5000
+    assert found["unmeasured"] == ["composite: being there, without its children"]
+
+
+def test_where_no_mode_holds_there_is_no_command() -> None:
+    found = advice(Load(100, 100_000, 50_000, batch=50))
+    assert found.chosen is None
+    assert found.following is None
+    assert found.as_json()["command"] is None

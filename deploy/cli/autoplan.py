@@ -309,6 +309,7 @@ def select_figures(planned: dict[str, Any]) -> dict[str, Any]:
         "endpoints_moved": report["moves"]["endpoints"],
         "saves_us_per_s": report["saves_us_per_s"],
         "twins": planned["twins"],
+        **({"cheaper_mode": cheaper} if (cheaper := report.get("cheaper_mode")) else {}),
     }
 
 
@@ -323,7 +324,8 @@ def _format_figures(figures: dict[str, Any] | None) -> str:
             f"load {now['max_over_mean_load']:.3f} -> {then['max_over_mean_load']:.3f}"
         )
     duplicates = f"; {duplicate_recorders_warning(figures['twins'])}" if figures["twins"] else ""
-    return f" ({'; '.join(parts)}; {percent(figures['subscriptions_moved'])} of the subscriptions{duplicates})"
+    cheaper = f"; {figures['cheaper_mode']}" if "cheaper_mode" in figures else ""
+    return f" ({'; '.join(parts)}; {percent(figures['subscriptions_moved'])} of the subscriptions{duplicates}{cheaper})"
 
 
 MAX_ENTRY_BYTES: Final = 1 << 20

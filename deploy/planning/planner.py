@@ -17,13 +17,18 @@ from rich.console import Console
 from deploy.planning import render
 from deploy.planning.context import SHARED, PlanRequest, System
 from deploy.planning.traffic_input import PlanningInput, read_input
+from deploy.recommend.advice import cheaper_mode
+from deploy.recommend.source import load_of
 from deploy.terminal import Terminal, amount
+from deploy.topology import Mode
 from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
-from metadata.costs import DEFAULT, Costs, read_costs
+from metadata.costs import DEFAULT, ROLES, Costs, read_costs, read_role_costs
 from metadata.jobs.spark_options import SparkOptions, SparkSettings
 from metadata.jobs.spark_session import scratch_folder
+from metadata.modes.configuration import Configuration, Size
+from metadata.modes.recommend import Requirements
 from metadata.placement.blocks import Mask, Parts
 from metadata.placement.instance import Instance
 from metadata.placement.options import PlanOptions
@@ -87,9 +92,30 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         window={"from": traffic.start, "to": traffic.end},
         costs=report["costs"],
-        report={**report, "pays": pays, "why": why, "there": there, "source": traffic.source},
+        report={
+            **report,
+            "pays": pays,
+            "why": why,
+            "there": there,
+            "source": traffic.source,
+            "cheaper_mode": _cheaper_mode(traffic.instance, system, max(there, 1), request.costs),
+        },
     )
     return EvaluatedPlan(made, pays, why)
+
+
+def _cheaper_mode(instance: Instance, system: System, servers: int, costs: Path | None) -> str | None:
+    """Return a sentence about a mode that would cost much less than the one that runs; None if none would."""
+    load = load_of(instance)
+    if system.mode in {None, Mode.XZ} or not (load.clients > 0 and load.updates > 0):
+        # The number of composites is not known here, nor are clients whose sets stay in Spark.
+        return None
+    kind = f"{system.mode} {system.proxy or SHARED}" if system.mode is Mode.Z_PROXY else str(system.mode)
+    present = Configuration(kind)
+    # Where clients have several servers, one of them may be there for the case that another fails.
+    needs = Requirements(survive=int(present is Configuration.Z_CLIENT and servers > 1))
+    roles = ROLES if costs is None else read_role_costs(costs, ROLES)
+    return cheaper_mode(present, Size(servers), load, roles, needs)
 
 
 def _costs_of_servers(costs: Costs, system: System) -> Costs:

@@ -127,6 +127,8 @@ def _comparison(report: Mapping[str, Any]) -> Iterator[str]:
     if (waste := report.get("waste")) and waste["consumed"]:
         share = percent(waste["discarded"] / waste["consumed"])
         yield f"  of {amount(waste['consumed'], 'update')} that servers consumed, {share} had no subscriber there"
+    if cheaper := report.get("cheaper_mode"):
+        yield f"{cheaper}; `diem recommend` compares all modes"
 
 
 def _effect_in_mode(report: Mapping[str, Any]) -> str:

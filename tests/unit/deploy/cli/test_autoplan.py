@@ -288,3 +288,12 @@ def test_unwritable_folder_is_named(tmp_path: Path) -> None:
     lines: list[str] = []
     Journal(tmp_path / "nowhere", lines.append).record(Decision("nothing", "it is even"), 1.0)
     assert "was not written" in lines[1]
+
+
+async def test_a_mode_that_costs_much_less_is_part_of_the_decision() -> None:
+    found = json.loads(planned(pays=False))
+    found["report"]["cheaper_mode"] = "diem up --mode single would take 50% less CPU"
+    decision = await run_round(Scripted(plan=CommandResult(0, json.dumps(found), "")), POLICY)
+    assert decision.line().endswith("; diem up --mode single would take 50% less CPU)")
+    assert decision.figures is not None
+    assert decision.figures["cheaper_mode"] in decision.line()

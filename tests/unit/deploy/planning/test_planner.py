@@ -204,3 +204,21 @@ def test_frames_have_the_cost_of_proxy_links_behind_proxies(
     measured = {"update_us": 4.5, "delivery_us": 9, "connection_us_per_s": 2, "link_delivery_us": 3.5}
     file.write_text(json.dumps({"figures": measured}))
     assert made(traffic, running(), system, costs=file).plan.costs["delivery_us"] == frame
+
+
+def test_a_plan_names_a_mode_that_costs_much_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planning = planned(tmp_path)
+    cheaper = planning.made.plan.report["cheaper_mode"]
+    # Eighty clients need no Kafka; of two servers one may fail, so that another remains.
+    assert cheaper.startswith("diem up --mode x-broadcast --servers 2 would take ")
+    assert cheaper.endswith(" less CPU than the z-client that runs")
+    capsys.readouterr()
+    planning.print_summary(None, submitted=False)
+    assert f"{cheaper}; `diem recommend` compares all modes" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("system", [System(("http://m",)), System(("http://m",), Mode.XZ)], ids=["unknown", "xz"])
+def test_a_plan_compares_modes_only_where_the_size_of_the_present_one_is_known(tmp_path: Path, system: System) -> None:
+    options = PlanRequest(recorded(tmp_path), window=600_000)
+    made = run_plan(options, system, running(), Terminal(quiet=True), plain_console()).made
+    assert made.plan.report["cheaper_mode"] is None

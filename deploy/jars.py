@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from diem.errors import DiemError
+from diem.process.files import replace_file
 
 Progress = Callable[[int, int], None]
 """Called with the number of jars in the cache, and their total."""
@@ -196,6 +197,4 @@ def write_lock(lock: Path, header: str, coordinates: Iterable[str]) -> None:
             content = fetch(coordinate, Path(scratch)).read_bytes()
             lines.append(f"{coordinate} {hashlib.sha256(content).hexdigest()}\n")
             sys.stderr.write(f"{coordinate}\n")
-    new = lock.with_suffix(".new")
-    new.write_text("".join(lines), encoding="utf-8")
-    new.replace(lock)
+    replace_file(lock, "".join(lines).encode())

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from diem.process.environment import HOST, Ports
+from diem.process.files import replace_file
 from diem.process.listeners import BindFailed, PortInUse, bind
 
 TRIES: Final = 1000
@@ -165,9 +166,7 @@ class PersistedPorts:
     def _write(self) -> None:
         # Including those of pairs that do not run now. If this fails (full disk), the next composite chooses others.
         with suppress(OSError):
-            new = self._file.with_name(f".{self._file.name}.new")
-            new.write_text(json.dumps({**self._previous, **self._given}), encoding="utf-8")
-            new.replace(self._file)
+            replace_file(self._file, json.dumps({**self._previous, **self._given}).encode())
 
 
 def _close(sockets: list[socket.socket]) -> None:

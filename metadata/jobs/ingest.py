@@ -17,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from diem.process.files import replace_file
 from metadata.jobs.compaction import compact
 from metadata.jobs.sink_log import CommittedFile, committed_files, latest_files, remove_ingested
 from metadata.jobs.sources import TrafficSource
@@ -182,7 +183,5 @@ def _cause(error: Exception) -> str:
 
 def _write_progress(file: Path, source: TrafficSource, batch: CommittedBatch) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_suffix(".new")
     content = {"where": source.where, **asdict(batch)}
-    new.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    new.replace(file)
+    replace_file(file, f"{json.dumps(content)}\n".encode())

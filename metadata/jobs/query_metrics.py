@@ -20,6 +20,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from diem.process import metrics
+from diem.process.files import replace_file
 from diem.process.metrics import Sample
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class QueryMetrics(StreamingQueryListener):
         self._lag = max(known, default=None)
         # Without the file the pipeline works as well.
         with suppress(OSError):
-            self._write()
+            replace_file(self._file, metrics.render()[0])
 
     def samples(self) -> Iterable[Sample]:
         """Return the samples of the file."""
@@ -78,11 +79,6 @@ class QueryMetrics(StreamingQueryListener):
         yield metrics.PIPELINE_BATCH_TIME.sample(self._at)
         if self._lag is not None:
             yield metrics.PIPELINE_LAG.sample(self._lag)
-
-    def _write(self) -> None:
-        new = self._file.with_name(f".{self._file.name}.new")
-        new.write_bytes(metrics.render()[0])
-        new.replace(self._file)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from diem.fanout.read_meter import ReadMeters
 from diem.links.edge import Edge
 from diem.process.edge_settings import EdgeSettings
 from diem.process.key_ring import KeyRing, KeyRole
+from diem.process.tasks import on_failure
 from diem.process.tls import LinkTls
 
 REPORT_EVERY_S: Final = 10.0
@@ -124,7 +125,7 @@ async def reporting(settings: EdgeSettings, edge: Edge, keys: KeyRing, tls: Link
     edge.read_meters = meters = ReadMeters()
     reporter = ReadReporter(meters, edge, post)
     work = asyncio.create_task(reporter.run())
-    work.add_done_callback(_log_failure)
+    work.add_done_callback(on_failure(_log_failure))
     try:
         yield
     finally:
@@ -134,7 +135,6 @@ async def reporting(settings: EdgeSettings, edge: Edge, keys: KeyRing, tls: Link
                 await reporter.report()
 
 
-def _log_failure(work: "asyncio.Task[None]") -> None:
+def _log_failure(error: BaseException) -> None:
     # Clients are served all the same, and their reads are not counted any more.
-    if not work.cancelled() and (error := work.exception()) is not None:
-        structlog.get_logger("reads").error("reports of reads have failed", exc_info=error)
+    structlog.get_logger("reads").error("reports of reads have failed", exc_info=error)

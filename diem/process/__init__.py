@@ -2,6 +2,6 @@
 
 Reading order: ``settings`` (and ``edge_settings``), ``lifecycle``, ``log``, ``metrics`` and ``exposition``,
 ``listeners``, ``tls`` and ``forwarding``, ``address_rules``, ``files`` and ``private_files``, ``auth`` and
-``key_ring``, ``limits``, ``security_log``, ``clock``; ``supervisor`` with ``backoff``, ``program``, ``environment``
-and ``ports`` for processes that start others; ``imports`` makes starts cheaper.
+``key_ring``, ``limits``, ``security_log``, ``clock``, ``tasks``; ``supervisor`` with ``backoff``, ``program``,
+``environment`` and ``ports`` for processes that start others; ``imports`` makes starts cheaper.
 """

@@ -14,6 +14,7 @@ from diem.process import metrics
 from diem.process.backoff import wait
 from diem.process.clock import Clock, SystemClock
 from diem.process.metrics import Sample
+from diem.process.tasks import on_failure
 from diem.protocol.traffic import Accessed
 from diem.traffic.recorder import FULL, AccessCounter, Recorder
 from diem.traffic.salt import DailySalt
@@ -205,7 +206,7 @@ async def _flushing(settings: TrafficSettings, recorder: EventSource) -> AsyncIt
     flusher = Flusher(recorder, _sink(settings, recorder, clock), clock)
     unregister = metrics.register(lambda: samples(flusher))
     work = asyncio.create_task(flusher.run())
-    work.add_done_callback(_log_failure)
+    work.add_done_callback(on_failure(_log_failure))
     try:
         yield
     finally:
@@ -239,7 +240,6 @@ def _sink(settings: TrafficSettings, recorder: EventSource, clock: SystemClock) 
     return FileSink(Files(settings.traffic_dir, recorder.edge, recorder.incarnation, clock.monotonic, max_bytes=limit))
 
 
-def _log_failure(work: "asyncio.Task[None]") -> None:
+def _log_failure(error: BaseException) -> None:
     # Clients are served all the same: the queue fills, and drops are counted.
-    if not work.cancelled() and (error := work.exception()) is not None:
-        structlog.get_logger("traffic").error("recording of traffic has failed", exc_info=error)
+    structlog.get_logger("traffic").error("recording of traffic has failed", exc_info=error)

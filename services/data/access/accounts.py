@@ -9,6 +9,7 @@ import structlog
 
 from diem.process.clock import Clock
 from diem.process.limits import address_key
+from diem.process.tasks import on_failure
 from services.data.access.keys import ApiKeys, Key, KeyState
 from services.data.access.plans import AccessPlan
 from services.data.access.quota import REASONS, Quota, QuotaOutcome, QuotaReason, day_of
@@ -206,7 +207,7 @@ class KeyAccounts:
     def _reserving(self, key: Key, plan: AccessPlan, account: _Account, day: int) -> "asyncio.Task[None]":
         if account.pending is None:
             account.pending = asyncio.create_task(self._reserve(key, plan, account, day))
-            account.pending.add_done_callback(_log_failure)
+            account.pending.add_done_callback(on_failure(_log_failure))
         return account.pending
 
     async def _reserve(self, key: Key, plan: AccessPlan, account: _Account, day: int) -> None:
@@ -227,7 +228,6 @@ class KeyAccounts:
         return day_of(self._clock.wall_ms())
 
 
-def _log_failure(reservation: "asyncio.Task[None]") -> None:
+def _log_failure(error: BaseException) -> None:
     # No request waits for a reservation made ahead.
-    if not reservation.cancelled() and (error := reservation.exception()) is not None:
-        _logger.debug("units could not be reserved", error=str(error))
+    _logger.debug("units could not be reserved", error=str(error))

@@ -20,6 +20,7 @@ from nginx.config.api.options import KeyOption, KeyValueOption, KeyValuesMultiLi
 
 from diem.errors import ConfigurationError
 from diem.process.tls import CIPHERS, HSTS
+from services.data.cache_control import IMMUTABLE
 
 HOST: Final = "127.0.0.1"
 PER_ADDRESS: Final = 50
@@ -42,8 +43,6 @@ CACHE_BYTES: Final = 64 * 1024 * 1024
 """Cached responses; the cache manager, which looks every 10 s, removes the least recently used beyond it."""
 CACHED: Final = "10m"
 """A response is used for so long, and removed when it was not used for as long."""
-PUBLIC: Final = "public, max-age=31536000, immutable"
-"""Cache-Control of the only responses that are cached: those that the Data Service gives to everybody."""
 
 _RELAYED: Final = '"1.1 relay"'
 """Via field of a request that a proxy has forwarded which is not one of the front proxies."""
@@ -196,7 +195,8 @@ def _cache(directory: Path) -> list[Content | Any]:
         _block("map $http_authorization $data_cache", ("default", "off"), ('""', "$cache_of_version")),
         # The others have the limits of their plans.
         _block("map $http_authorization $keyless", ("default", '""'), ('""', "$binary_remote_addr")),
-        _block("map $upstream_http_cache_control $not_public", ("default", "1"), (f'"{PUBLIC}"', '""')),
+        # Only what the Data Service gives to everybody.
+        _block("map $upstream_http_cache_control $not_public", ("default", "1"), (f'"{IMMUTABLE}"', '""')),
     ]
 
 

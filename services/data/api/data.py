@@ -19,6 +19,7 @@ from services.data.api.guard import rights_of, unauthorised_write, writer_of
 from services.data.api.problems import write_problem
 from services.data.api.rendered import CSV, JSON
 from services.data.api.requests import accepts_gzip, endpoint_of, has_etag, idempotency_key, media_type
+from services.data.cache_control import NO_CACHE
 from services.data.errors import OwnedBySource
 from services.data.store import Accepted, Store, Write
 
@@ -49,7 +50,7 @@ class DataApi:
         body = (await part.compressed() if compress else b"") or part.body
         coded = body is not part.body
         etags = {True: f'"{part.etag}-gzip"', False: f'"{part.etag}"'}
-        headers = {"ETag": etags[coded], "Cache-Control": "no-cache", "Vary": "Accept-Encoding, Authorization"}
+        headers = {"ETag": etags[coded], "Cache-Control": NO_CACHE, "Vary": "Accept-Encoding, Authorization"}
         condition = request.headers.get("if-none-match")
         if any(has_etag(condition, etag) for etag in etags.values()):
             return Response(status_code=304, headers=headers)

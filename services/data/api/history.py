@@ -13,6 +13,7 @@ from diem.protocol.update import GONE, iso
 from services.data.api import cost
 from services.data.api.requests import has_etag
 from services.data.byte_lru import ByteLru
+from services.data.cache_control import NO_CACHE
 from services.data.errors import UnknownEndpoint
 from services.data.store import Store, StoredVersion
 
@@ -121,4 +122,4 @@ def _etag(newest: int, count: int) -> str:
 
 
 def _headers(newest: int, count: int) -> dict[str, str]:
-    return {"ETag": _etag(newest, count), "Cache-Control": "no-cache"}
+    return {"ETag": _etag(newest, count), "Cache-Control": NO_CACHE}

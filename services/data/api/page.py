@@ -13,10 +13,10 @@ from starlette.staticfiles import StaticFiles
 
 from diem import __version__
 from services.data.api.guard import host_name
+from services.data.cache_control import IMMUTABLE, NO_CACHE
 
 _OPENAPI: Final = Path(__file__).with_name("openapi.json")
 
-_IMMUTABLE: Final = "public, max-age=31536000, immutable"
 _NOT_BUILT: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>DIEM</title>
 <h1>DIEM is running, but its page has not been built</h1>
@@ -53,11 +53,11 @@ class Page:
 
     async def config(self, _request: Request) -> Response:
         """``GET /config.json``: mode, WebSocket servers, metadata services, and the path of the REST interface."""
-        return Response(self._config, headers={"Cache-Control": "no-cache"}, media_type="application/json")
+        return Response(self._config, headers={"Cache-Control": NO_CACHE}, media_type="application/json")
 
     async def openapi(self, _request: Request) -> Response:
         """``GET /openapi.json``: the description of the interface."""
-        return Response(self._openapi, headers={"Cache-Control": "no-cache"}, media_type="application/json")
+        return Response(self._openapi, headers={"Cache-Control": NO_CACHE}, media_type="application/json")
 
     async def file(self, request: Request) -> Response:
         """Any other path: a file of the page, or 404. Before the build, ``/`` explains what to do."""
@@ -69,7 +69,7 @@ class Page:
             raise HTTPException(404)
         response = await self._files.get_response(self._files.get_path(request.scope), request.scope)
         # Names under assets/ contain a hash of the content: such a file never changes.
-        response.headers["Cache-Control"] = _IMMUTABLE if path.startswith("/assets/") else "no-cache"
+        response.headers["Cache-Control"] = IMMUTABLE if path.startswith("/assets/") else NO_CACHE
         response.headers.update(headers)
         return response
 

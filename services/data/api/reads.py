@@ -7,19 +7,9 @@ from starlette.responses import Response
 
 from diem.links.rest import problem
 from diem.process.clock import Clock
-from services.data.api.rendered import (
-    CSV,
-    IMMUTABLE,
-    JSON,
-    NO_CACHE,
-    PRIVATE,
-    Rendered,
-    RenderedVersions,
-    etag,
-    media_type_of,
-    render,
-)
+from services.data.api.rendered import CSV, JSON, Rendered, RenderedVersions, etag, media_type_of, render
 from services.data.api.requests import endpoint_of, has_etag, wanted_version
+from services.data.cache_control import IMMUTABLE, NO_CACHE, PRIVATE
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
 from services.data.store import Store
 

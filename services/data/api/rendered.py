@@ -17,13 +17,6 @@ OVERHEAD_BYTES: Final = 1024
 """What an entry takes beside its body."""
 OLD_S: Final = 30.0
 """Time for which an old version is answered from memory, before the store is asked whether it is still retained."""
-_YEAR_S: Final = 31_536_000
-NO_CACHE: Final = "no-cache"
-"""Cache-Control of the current version: caches must ask each time."""
-IMMUTABLE: Final = f"public, max-age={_YEAR_S}, immutable"
-"""Cache-Control of a named version, which never changes (RFC 8246), where everybody may read it."""
-PRIVATE: Final = f"private, max-age={_YEAR_S}, immutable"
-"""Cache-Control of a named version where not everybody may read it."""
 
 
 class Rendered:

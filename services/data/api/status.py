@@ -18,6 +18,7 @@ from services.data.access.quota import Limit, day_of, rate_limit_fields
 from services.data.access.rights import ReadRights
 from services.data.api.guard import rights_of, unauthorised
 from services.data.api.requests import has_etag
+from services.data.cache_control import NO_CACHE
 
 PATH: Final = "/v1/sources"
 
@@ -40,7 +41,7 @@ class SourcesApi:
         """``GET /v1/sources``: the sources of what the reader may see, in the order of the configuration."""
         body = orjson.dumps({"sources": self._status(rights_of(request.scope))})
         etag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
-        headers = {"ETag": etag, "Cache-Control": "no-cache", "Vary": "Authorization"}
+        headers = {"ETag": etag, "Cache-Control": NO_CACHE, "Vary": "Authorization"}
         if has_etag(request.headers.get("if-none-match"), etag):
             return Response(status_code=304, headers=headers)
         return Response(body, headers=headers, media_type="application/json")

@@ -15,6 +15,7 @@ from services.data.access.plans import MAX_TOKEN_S, MIN_TOKEN_S
 from services.data.access.tokens import TokenRequest
 from services.data.api.guard import unauthorised
 from services.data.api.requests import has_etag, media_type
+from services.data.cache_control import NO_CACHE
 from services.data.errors import InvalidDataset, MalformedBody
 
 MAX_BODY_BYTES: Final = 32 * 1024
@@ -45,7 +46,7 @@ class TokensApi:
     async def keys(self, request: Request) -> Response:
         """``GET /v1/tokens/keys``: what verifies tokens, for servers; public (RFC 7517)."""
         document = self._access.tokens.document()
-        headers = {"ETag": document.etag, "Cache-Control": "no-cache"}
+        headers = {"ETag": document.etag, "Cache-Control": NO_CACHE}
         if has_etag(request.headers.get("if-none-match"), document.etag):
             return Response(status_code=304, headers=headers)
         return Response(document.body, headers=headers, media_type="application/jwk-set+json")

@@ -14,6 +14,7 @@ import pytest
 
 from deploy import nginx
 from deploy.nginx import NginxPlan, NoNginx, render
+from services.data.cache_control import IMMUTABLE
 from tests.integration.data.process import bulk, serving
 from tests.support.certificates import Authority
 from tests.support.patience import PATIENCE_S
@@ -396,7 +397,7 @@ async def test_header_that_is_too_large_is_refused(tmp_path: Path) -> None:
         assert status(await front.get("/", f"X-Large: {'x' * 10_000}\r\n")) == 400
 
 
-PUBLIC = f"HTTP/1.1 200 OK\r\nCache-Control: {nginx.PUBLIC}\r\nVary: Accept, Origin\r\nContent-Length: 4\r\n\r\nfine"
+PUBLIC = f"HTTP/1.1 200 OK\r\nCache-Control: {IMMUTABLE}\r\nVary: Accept, Origin\r\nContent-Length: 4\r\n\r\nfine"
 
 
 @contextlib.asynccontextmanager
@@ -439,7 +440,7 @@ async def test_a_named_version_that_everybody_may_read_is_requested_once_and_not
                 assert len(data.received) == expected, (path, headers)
                 assert [status(head) for head in heads] == [200, 200]
                 assert [field(head, "Vary") for head in heads] == [["Accept, Origin"]] * 2
-                assert [field(head, "Cache-Control") for head in heads] == [[nginx.PUBLIC]] * 2
+                assert [field(head, "Cache-Control") for head in heads] == [[IMMUTABLE]] * 2
         # Another name in Host is the Data Service's to refuse, also for what is in the cache.
         data.received.clear()
         await front.get(named, host="evil.example")
@@ -465,12 +466,12 @@ async def test_reads_of_an_address_from_the_cache_are_limited_but_not_those_with
     "answer",
     [
         PUBLIC.replace("public", "private"),
-        PUBLIC.replace(nginx.PUBLIC, "no-cache"),
-        PUBLIC.replace(nginx.PUBLIC, "public, max-age=60"),
+        PUBLIC.replace(IMMUTABLE, "no-cache"),
+        PUBLIC.replace(IMMUTABLE, "public, max-age=60"),
         PUBLIC.replace("200 OK", "404 Not Found"),
         PUBLIC.replace("200 OK", "503 Service Unavailable"),
         PUBLIC.replace("200 OK", "200 OK\r\nSet-Cookie: a=b"),
-        PUBLIC.replace(f"Cache-Control: {nginx.PUBLIC}\r\n", ""),
+        PUBLIC.replace(f"Cache-Control: {IMMUTABLE}\r\n", ""),
     ],
     ids=["private", "no-cache", "less long", "404", "503", "cookie", "no field"],
 )

@@ -10,7 +10,6 @@ from deploy import nginx
 from deploy.nginx import BULK_BYTES, MAX_CONNECTIONS, NginxPlan, NoNginx, connections, render
 from diem.errors import ConfigurationError
 from diem.process.tls import HSTS
-from services.data.api.rendered import IMMUTABLE
 
 DIRECTORY = Path("/state/nginx")
 
@@ -145,10 +144,6 @@ def test_only_named_versions_are_cached_and_only_where_there_is_a_cache() -> Non
     uncached = block("location /v1/data/", text(certificate=Path("/c.pem")))
     assert set(uncached.splitlines()) <= set(location.splitlines())
     assert "cache" not in text()
-
-
-def test_what_is_cached_is_what_the_data_service_gives_to_everybody() -> None:
-    assert nginx.PUBLIC == IMMUTABLE
 
 
 def test_cache_is_made_anew_for_each_run(tmp_path: Path) -> None:

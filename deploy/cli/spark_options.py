@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
-from metadata.jobs.spark_options import SparkSettings
+from metadata.jobs.spark_options import SparkSettings, is_uri
 
 PANEL: Final = "Spark"
 _MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
@@ -25,7 +25,7 @@ def _checked_memory(memory: str | None) -> str | None:
 
 def parse_folder(text: str) -> Path:
     """Return the folder of a path or ``file:`` URI. Raises ``typer.BadParameter``: it is a URI of anything else."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text) is None:
+    if not is_uri(text):
         return Path(text).absolute()
     uri = urlsplit(text)
     if uri.scheme != "file" or uri.netloc not in {"", "localhost"} or not uri.path.startswith("/"):

@@ -160,8 +160,13 @@ def _chosen(settings: SparkSettings, given: Mapping[str, str], master: str) -> d
     return chosen | dict(settings.conf)
 
 
+def is_uri(place: str) -> bool:
+    """Return whether the operator has named a URI (RFC 3986 section 3.1), not a path."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", place) is not None
+
+
 def _as_uri(place: str) -> str:
-    return place if re.match(r"[a-z][a-z0-9+.-]*:", place) else spark_path(Path(place).absolute())
+    return place if is_uri(place) else spark_path(Path(place).absolute())
 
 
 def spark_path(path: Path) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from diem.errors import ConfigurationError, DiemError
@@ -91,11 +92,10 @@ def spark_session(options: SparkOptions) -> "SparkSession":
         NoSpark: PySpark is not installed.
         SparkFailed: the JVM does not start.
     """
-    try:
-        from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
-        from pyspark.sql import SparkSession  # noqa: PLC0415
-    except ImportError:
-        raise NoSpark("pyspark is not installed") from None
+    _pyspark()
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
     if (running := SparkSession.getActiveSession()) is not None:
         return running
     options.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -123,15 +123,20 @@ def given_settings() -> dict[str, str]:
         NoSpark: PySpark is not installed.
         ConfigurationError: the file cannot be read.
     """
-    try:
-        import pyspark  # noqa: PLC0415
-    except ImportError:
-        raise NoSpark("pyspark is not installed") from None
+    pyspark = _pyspark()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         pyspark.SparkContext._ensure_initialized()  # noqa: SLF001  # connects to the JVM that runs already
         return dict(pyspark.SparkConf().getAll())
     home = os.environ.get("SPARK_HOME") or pyspark.__path__[0]
     return read_defaults(Path(os.environ.get("SPARK_CONF_DIR") or f"{home}/conf"))
+
+
+def _pyspark() -> ModuleType:
+    try:
+        import pyspark  # noqa: PLC0415
+    except ImportError:
+        raise NoSpark("pyspark is not installed") from None
+    return pyspark
 
 
 @contextlib.contextmanager

@@ -89,7 +89,8 @@ class PassthroughProxy(Service):
             else:
                 held.add(name)
                 pending.waiting.add(name)
-        if len(self._slots) + self._new_links(of_client, pending) > self._upstreams:
+        more = self._new_links(of_client, pending)
+        if more and len(self._slots) + more > self._upstreams:
             text = f"more than {self._upstreams} links to servers"
             client.respond(messages.error(ErrorCode.LIMIT, text, request.id))
             return

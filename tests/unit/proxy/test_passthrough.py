@@ -22,7 +22,7 @@ A, A2, B = name_of(0), name_of(0, 1), name_of(1)
 class Harness:
     """One client of a proxy in passthrough mode, with fake links."""
 
-    def __init__(self) -> None:
+    def __init__(self, upstreams: int = 10) -> None:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
         self.stats = DeliveryStats()
@@ -33,7 +33,7 @@ class Harness:
         world = self.world = World().start()
         self.urls = {name: world.server_of(name).url for name in (A, A2, B)}
         self.proxy = PassthroughProxy(
-            self.stats, world.router, self.dialer.itself, self.clock, self.timers.later, upstreams=10
+            self.stats, world.router, self.dialer.itself, self.clock, self.timers.later, upstreams=upstreams
         )
 
     @property
@@ -83,6 +83,18 @@ def test_links_are_opened_at_the_first_subscription_and_known_versions_are_forwa
     assert set(harness.links) == {harness.urls[A], harness.urls[B]}
     assert harness.open(A).requested == [("subscribe", {A: START})]
     assert harness.open(B).requested == [("subscribe", {B: None})]
+
+
+def test_only_a_request_that_needs_more_links_is_refused() -> None:
+    harness = Harness(upstreams=1)
+    harness.subscribe(7, A=0)
+    harness.subscribe(8, B=0)
+    assert [(m["type"], m["id"]) for m in harness.sent] == [("error", 8)]
+    # Another link, as if the endpoint had moved: a limit does not stop that.
+    harness.proxy.connect(harness.urls[B], harness.client, harness.session)
+    link = harness.open(A)
+    harness.subscribe(9, A2=0)
+    assert link.requested == [("subscribe", {A: None}), ("subscribe", {A2: None})]
 
 
 def test_each_server_answers_its_part_with_the_clients_id(harness: Harness) -> None:

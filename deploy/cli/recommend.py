@@ -86,6 +86,12 @@ def recommend_command(
         float,
         typer.Option(min=0.05, max=1, help="Share of its cores that a process may use.", rich_help_panel=_NEEDS_PANEL),
     ] = UTILISATION,
+    one_address: Annotated[
+        bool,
+        typer.Option(
+            "--one-address", help="Clients connect to one address: no z-client.", rich_help_panel=_NEEDS_PANEL
+        ),
+    ] = False,
     costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: built-in figures.")] = None,
     picture: Annotated[Path | None, typer.Option("--map", help="Draw the map of modes into this file (SVG).")] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
@@ -110,6 +116,7 @@ def recommend_command(
         survive=survive,
         p99_s=None if p99 is None else _parse_time(p99),
         utilisation=utilisation,
+        one_address=one_address,
     )
     factor = _parse_factor(growth)
     roles = ROLES if costs is None else read_role_costs(costs, ROLES)

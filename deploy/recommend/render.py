@@ -11,6 +11,7 @@ from rich.text import Text
 from deploy.recommend.advice import Advice, command
 from deploy.terminal import plain_table
 from metadata.modes import recommend
+from metadata.modes.configuration import Configuration
 from metadata.modes.measured import RUNS
 from metadata.modes.recommend import Candidate, Threshold
 
@@ -91,6 +92,7 @@ def sentences(advice: Advice) -> Iterator[str]:
         yield _next(advice)
         if advice.cheaper is not None:
             yield f"Now:   {advice.cheaper}"
+        yield from _conditions(chosen, advice)
     yield "\nWhy not"
     for each in advice.candidates:
         if each is not chosen:
@@ -99,6 +101,17 @@ def sentences(advice: Advice) -> Iterator[str]:
     yield f"\nBy updates/s: {_thresholds(advice.by_updates)}"
     yield f"By clients:   {_thresholds(advice.by_clients)}"
     yield from warnings(advice)
+
+
+def _conditions(chosen: Candidate, advice: Advice) -> Iterator[str]:
+    """Yield what the recommended mode requires of others."""
+    if chosen.configuration is Configuration.Z_CLIENT:
+        yield "       Its clients use the SDK and connect to every server that they need: --one-address leaves it out"
+    if chosen.hosts > 1:
+        yield (
+            f"       It needs {chosen.hosts} hosts of {advice.needs.cores_per_host} cores; "
+            "`diem up` runs everything on one"
+        )
 
 
 def _next(advice: Advice) -> str:

@@ -51,6 +51,8 @@ class Requirements:
     utilisation: float = UTILISATION
     capacity: int = CAPACITY
     """Clients of a server or proxy."""
+    one_address: bool = False
+    """Clients connect to a single address."""
 
     @property
     def brokers(self) -> int:
@@ -94,6 +96,9 @@ def fit(configuration: Configuration, load: Load, costs: RoleCosts, needs: Requi
 
     If none does, the candidate has the fault of the greatest size. The baseline, all-to-all, never does.
     """
+    if needs.one_address and configuration is Configuration.Z_CLIENT:
+        found = _sized(configuration, Size(1, 1), load, costs, needs)
+        return replace(found, fault="clients connect to every server that they need", final=True)
     if needs.survive and configuration in _EDGES:
         found = _sized(configuration, Size(1, 1), load, costs, needs)
         return replace(found, fault=f"{_EDGES[configuration]}: none is left when it fails")

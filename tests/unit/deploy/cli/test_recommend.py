@@ -9,6 +9,7 @@ import pytest
 from deploy.cli import commands
 from diem.process import lifecycle
 from metadata.modes.configuration import Configuration
+from tests.unit.deploy.planning.recorded_traffic import recorded
 
 NUMBERS = ("--clients", "5000", "--endpoints", "200", "--updates", "50", "--cores-per-host", "4")
 COMMITTED = Path(__file__).parents[4] / "docs" / "benchmarks" / "2026-11-21" / "cost.json"
@@ -82,3 +83,20 @@ def test_what_is_wrong_is_one_line(
     assert written.out == ""
     assert text in written.err
     assert written.err.count("\n") == 1
+
+
+def test_recorded_traffic_is_a_load(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traffic = str(recorded(tmp_path))
+    assert run(monkeypatch, tmp_path, "--traffic", traffic, "--json") == lifecycle.EXIT_OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["load"]["endpoints"] == 16
+    assert 0 < found["load"]["clients"] <= 80
+    assert found["load"]["frames"] > found["load"]["updates"] > 0
+    assert traffic in found["source"]
+    # More clients than were recorded; what else there is stays.
+    assert run(monkeypatch, tmp_path, "--traffic", traffic, "--clients", "8000", "--json") == lifecycle.EXIT_OK
+    grown = json.loads(capsys.readouterr().out)
+    assert grown["load"]["clients"] == 8000
+    assert grown["load"]["updates"] == found["load"]["updates"]

@@ -78,6 +78,16 @@ def test_a_mode_with_one_process_for_all_clients_survives_nothing(configuration:
     assert fault.endswith("serves all clients: none is left when it fails")
 
 
+def test_clients_with_one_address_do_not_connect_to_several_servers() -> None:
+    needs = Requirements(survive=1)
+    found = choose(MANY, ROLES, needs)
+    assert found is not None
+    assert found.configuration is Configuration.Z_CLIENT
+    found = choose(MANY, ROLES, replace(needs, one_address=True))
+    assert found is not None
+    assert found.configuration.behind_nginx
+
+
 def test_a_server_admits_as_many_clients_as_it_is_set_to() -> None:
     idle = Load(25_000, 1000, 1)
     assert fit(Configuration.SINGLE, idle, ROLES, NEEDS).fault == (

@@ -150,7 +150,7 @@ def warnings(advice: Advice) -> Iterator[str]:
     if advice.needs.p99_s is not None:
         unknown = ", ".join(str(each) for each, run in RUNS.items() if run.p99_s is None)
         yield f"\np99 counts the time to send one write, and the delay of committed runs; none is for {unknown}"
-    yield "95 %: by the errors of the constants; loads that these were not fitted to were off by 2 to 18 %"
+    yield "95 %: by the errors of the constants, on the machine that they are from; `make bench-cost` measures another"
 
 
 def _bytes(number: float) -> str:

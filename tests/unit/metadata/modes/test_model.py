@@ -147,7 +147,7 @@ def ratios(name: str) -> dict[str, float]:
 def test_predictions_for_committed_runs_are_too_high_by_the_speed_of_the_machine(name: str) -> None:
     found = ratios(name)
     assert found
-    assert all(0.95 < ratio < 1.8 for ratio in found.values()), found
+    assert all(0.95 < ratio < 2.0 for ratio in found.values()), found
 
 
 def test_between_modes_and_sizes_predictions_differ_as_measurements_do() -> None:

@@ -13,7 +13,7 @@ RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
 .PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-placement bench-learning bench-ingest bench-reads bench-tokens bench-attack bench-display faults walks conformance cluster audit sbom docs lock clean \
-  install install-test install-spark install-quality test-parts debian page client-test chromium kafka nginx postgres spark autobahn
+  install install-test install-spark install-quality figures test-parts debian page client-test chromium kafka nginx postgres spark autobahn
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page"
@@ -134,6 +134,7 @@ install: $(VENV)/.run
 install-test: $(VENV)/.test
 install-spark: $(VENV)/.spark
 install-quality: $(VENV)/.quality
+figures: $(VENV)/.figures
 page: $(PAGE)
 
 $(VENV)/.run: requirements/run.txt pyproject.toml
@@ -159,6 +160,12 @@ $(VENV)/.spark: $(VENV)/.run requirements/spark.txt
 $(VENV)/.quality: $(VENV)/.run requirements/quality.txt
 	@echo "Installing Mt-KaHyPar (once) ..."
 	@$(PIP) -r requirements/quality.txt || echo "there is none for this platform" >&2
+	@touch $@
+
+# What `diem size figures` draws with.
+$(VENV)/.figures: $(VENV)/.run requirements/figures.txt
+	@echo "Installing matplotlib (once) ..."
+	@$(PIP_LAZY) -r requirements/figures.txt
 	@touch $@
 
 # An environment of its own: the auditor's dependencies are none of DIEM's.
@@ -200,7 +207,7 @@ postgres:
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
-	@for name in "run --extra build --extra kafka --extra postgres" "test --extra build --extra kafka --extra postgres --extra test" "spark --extra plan --extra spark" "quality --extra quality" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
+	@for name in "run --extra build --extra kafka --extra postgres" "test --extra build --extra kafka --extra postgres --extra test" "spark --extra plan --extra spark" "quality --extra quality" "figures --extra figures" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
 	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 	@cd tests/conformance/requirements && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \

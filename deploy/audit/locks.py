@@ -32,7 +32,7 @@ class Scope(IntEnum):
     required = 0
     """Part of every running DIEM, or of the page."""
     optional = 1
-    """Part of some installations: Spark, the local Kafka, Node.js or Java as a package."""
+    """Part of some installations: Spark, the local Kafka, matplotlib, Node.js or Java as a package."""
     excluded = 2
     """Builds or tests DIEM."""
 
@@ -42,6 +42,7 @@ PYTHON_LOCKS: Final = {
     "spark": Scope.optional,
     "node": Scope.optional,
     "java": Scope.optional,
+    "figures": Scope.optional,
     "quality": Scope.excluded,
     "test": Scope.excluded,
 }

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Final
@@ -20,7 +21,7 @@ from deploy.cli.options import (
     with_kafka_options,
 )
 from deploy.system.state_dir import StateDir
-from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
+from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount, plain_console
 from deploy.topology.kafka_users import KafkaUser
 from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle
@@ -32,10 +33,19 @@ _PANEL: Final = "Workload (default: what runs now)"
 _LIMITS: Final = "What must hold"
 
 
+class ImageFormat(StrEnum):
+    """What ``diem size figures`` writes beside the numbers."""
+
+    SVG = "svg"
+    PNG = "png"
+    CSV = "csv"
+
+
 def register(cli: typer.Typer) -> None:
     """Add the command."""
     group = typer.Typer(invoke_without_command=True)
     group.callback()(with_kafka_options(size))
+    group.command("figures")(figures)
     cli.add_typer(group, name="size")
 
 
@@ -148,6 +158,22 @@ def size(
         if picture is not None:
             Terminal().info(f"\nthe bounds are drawn in {picture}")
     return lifecycle.EXIT_OK if sizing.solution.feasible else lifecycle.EXIT_FAILED
+
+
+def figures(
+    *,
+    out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("figures"),
+    image: Annotated[ImageFormat, typer.Option("--format", help="csv: only the numbers.")] = ImageFormat.SVG,
+) -> int:
+    """Draw the tables and figures of thesis and paper from the model, with their numbers as CSV (docs/sizing.md)."""
+    from deploy.size.figures import write_all  # noqa: PLC0415
+
+    try:
+        files = list(write_all(out, image))
+    except OSError as error:
+        raise UnusableFile(out, error.strerror or str(error)) from error
+    Terminal().info(f"{amount(len(files), 'file')} in {out}")
+    return lifecycle.EXIT_OK
 
 
 def _kafka_of(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions | None:

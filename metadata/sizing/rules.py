@@ -69,8 +69,12 @@ def above(program: Program, partitions: int) -> Fraction:
 
 
 def expected(program: Program) -> Expected:
-    """Return the means of MS-CNFL: E[P] = sum of P(P >= k), and E[P/b] = E[P] E[1/b], as b is drawn independently."""
-    partitions = sum((above(program, count) for count in range(min(upper_limits(program)))), Fraction(0))
+    """Return the means of MS-CNFL: E[P] is the sum of P(P > k) over k >= 0; E[P/b] = E[P] E[1/b], b is independent."""
+    first, second = upper_limits(program)
+    most = min(first, second)
+    # The sum of (first - k) (second - k) for k = 0 ... most - 1, with the sums of k and of its squares.
+    ones, squares = most * (most - 1) // 2, (most - 1) * most * (2 * most - 1) // 6
+    partitions = Fraction(most * first * second - (first + second) * ones + squares, first * second)
     brokers = Fraction(program.brokers + 1, 2)
     inverse = sum((Fraction(1, count) for count in range(1, program.brokers + 1)), Fraction(0)) / program.brokers
     of_ratios = program.metrics(partitions * inverse, 1)

@@ -127,7 +127,7 @@ def recommend_command(
         typer.echo(json.dumps(advice.as_json()))
         return lifecycle.EXIT_OK
     console = plain_console()
-    for each in render.lines(advice):
+    for each in render.lines(advice, console.width):
         console.print(each)
     if picture is None:
         console.print("--map FILE draws the cheapest modes around this load", soft_wrap=True)

@@ -16,15 +16,14 @@ from metadata.modes.measured import RUNS
 from metadata.modes.recommend import Candidate, Threshold
 
 ROLES: Final = ("data", "kafka", "broadcast", "bridge", "websocket", "metadata", "composite", "proxy", "nginx")
-_HEADINGS: Final = (
-    *("mode", "servers", "partitions", "CPU, cores", "95 %", "hosts", "memory", "egress/s", "connections"),
-    *("Kafka/s, in; out", "fullest", "loss, s"),
-)
+WIDE: Final = 100
+"""Columns from which tables have wider gaps."""
 _CONFIDENCE: Final = 1.96
 
 
-def lines(advice: Advice) -> Iterator[RenderableType]:
-    """Yield everything that the command prints."""
+def lines(advice: Advice, width: int) -> Iterator[RenderableType]:
+    """Yield everything that the command prints, for ``width`` columns."""
+    gap = 2 if width >= WIDE else 1
     load = advice.load
     yield Text(
         f"{load.clients:,.0f} clients with {load.subscriptions:.3g} subscriptions each, "
@@ -33,48 +32,67 @@ def lines(advice: Advice) -> Iterator[RenderableType]:
     )
     grown = f", grown {advice.growth:g} times" if advice.growth != 1 else ""
     yield Text(f"(from {advice.source.text}{grown}; costs: {advice.costs.source})\n")
-    yield modes_table(advice.candidates)
+    yield modes_table(advice.candidates, gap)
     yield Text("")
-    yield roles_table(advice)
+    yield roles_table(advice, gap)
+    yield Text("")
+    yield resources_table(advice.candidates, gap)
     yield Text("")
     yield from map(Text, sentences(advice))
 
 
-def modes_table(candidates: Sequence[Candidate]) -> Table:
-    """Render the modes at their least sizes; those that do not hold have their fault in the other sentences."""
-    table = plain_table(*_HEADINGS, right=_HEADINGS[1:10])
+def modes_table(candidates: Sequence[Candidate], gap: int) -> Table:
+    """Render the modes at their least sizes; what those that do not hold lack is in the sentences."""
+    numbers = ("servers", "CPU, cores", "95 %", "hosts")
+    table = plain_table("mode", *numbers, "fullest", "loss, s", right=numbers, gap=gap)
     for each in candidates:
-        found, run = each.prediction, RUNS[each.configuration]
-        error = _CONFIDENCE * each.cpu.error / 1e6
+        run = RUNS[each.configuration]
         losses = [run.loss_s] if run.edge_loss_s is None else [run.loss_s, run.edge_loss_s]
-        kafka = each.configuration.uses_kafka
         table.add_row(
             Text(each.configuration, style="" if each.fault is None else "dim"),
             f"{each.size.clones} x {each.size.servers}" if each.size.clones > 1 else str(each.size.servers),
-            str(each.size.partitions) if kafka else "-",
             f"{each.cpu.value / 1e6:,.2f}",
-            f"+-{error:,.2f}",
+            f"+-{_CONFIDENCE * each.cpu.error / 1e6:,.2f}",
             str(each.hosts),
-            _bytes(each.memory.value) if not each.memory.unmeasured else f">{_bytes(each.memory.value)}",
-            _bytes(found.egress_bytes),
-            f"{found.connections:,.0f}",
-            f"{_bytes(found.kafka_in_bytes)}; {_bytes(found.kafka_out_bytes)}" if kafka else "-",
             f"{each.binds} {each.utilisation:.0%}" if each.fault is None else "-",
             "; ".join("-" if loss is None else f"{loss:g}" for loss in losses),
         )
     return table
 
 
-def roles_table(advice: Advice) -> Table:
+def resources_table(candidates: Sequence[Candidate], gap: int) -> Table:
+    """Render what the modes use besides CPU time."""
+    numbers = ("partitions", "memory", "to clients/s", "connections", "Kafka, in/s", "out/s")
+    table = plain_table("", *numbers, right=numbers, gap=gap)
+    for each in candidates:
+        found, kafka = each.prediction, each.configuration.uses_kafka
+        table.add_row(
+            each.configuration,
+            str(each.size.partitions) if kafka else "-",
+            # What was not measured is more than nothing.
+            f"{'>' if each.memory.unmeasured else ''}{_bytes(each.memory.value)}",
+            _bytes(found.egress_bytes),
+            f"{found.connections:,.0f}",
+            _bytes(found.kafka_in_bytes) if kafka else "-",
+            _bytes(found.kafka_out_bytes) if kafka else "-",
+        )
+    return table
+
+
+def roles_table(advice: Advice, gap: int) -> Table:
     """Render the CPU time of each kind of process."""
     there = [name for name in ROLES if any(name in _roles(each, advice) for each in advice.candidates)]
-    table = plain_table("CPU, ms/s", *there, right=there)
+    table = plain_table("CPU, ms/s", *there, right=there, gap=gap)
     for each in advice.candidates:
         found = _roles(each, advice)
         # Nothing but constants that were not measured.
-        cells = ((f"{found[name] / 1000:,.1f}" if found[name] else "?") if name in found else "-" for name in there)
+        cells = ((_milliseconds(found[name]) if found[name] else "?") if name in found else "-" for name in there)
         table.add_row(each.configuration, *cells)
     return table
+
+
+def _milliseconds(us: float) -> str:
+    return f"{us / 1000:,.1f}" if us < 99_950 else f"{us / 1000:,.0f}"
 
 
 def _roles(candidate: Candidate, advice: Advice) -> dict[str, float]:

@@ -29,8 +29,8 @@ def test_three_numbers_are_enough(
     assert "Next:  diem up --mode " in shown
     lines = shown.splitlines()
     for configuration in Configuration:
-        # In both tables, and but for the chosen one among the reasons.
-        assert sum(line.startswith(f"{configuration} ") for line in lines) == 2
+        # In all three tables, and but for the chosen one among the reasons.
+        assert sum(line.startswith(f"{configuration} ") for line in lines) == 3
         assert any(line.startswith(f"  {configuration}: ") for line in lines) == (configuration != "single")
     assert "By updates/s: single until " in shown
     assert "Not measured, and missing in the CPU above: composite" in shown

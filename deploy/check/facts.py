@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from diem.kafka.metadata import Cluster, Topic
+from metadata.sizing.kafka import in_sync_for, replicas_for
 
 OFFSETS: Final = "__consumer_offsets"
 TRANSACTIONS: Final = "__transaction_state"
@@ -82,12 +83,12 @@ class Facts:
     @property
     def needed_replicas(self) -> int:
         """Replicas with which N brokers may be lost and writes go on: 2 N + 1 (thesis, 7.2)."""
-        return 2 * self.tolerate + 1
+        return replicas_for(self.tolerate)
 
     @property
     def needed_in_sync(self) -> int:
         """Replicas that must have a record before it is acknowledged: N + 1 (thesis, 7.2)."""
-        return self.tolerate + 1
+        return in_sync_for(self.tolerate)
 
 
 def replicas_of(topic: Topic) -> int:

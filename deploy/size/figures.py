@@ -75,8 +75,7 @@ def draw_infrastructure() -> Any:  # noqa: ANN401  # a matplotlib.figure.Figure
         _arrow(axes, (x, 2.05), (4.5, 0.8), "$T_T g / n$" if number == 1 else "")
     for left in (2.45, 5.45):
         _arrow(axes, (left, 2.5), (left + 1.1, 2.5), "", style="<->")
-        axes.text(left + 0.55, 2.62, "replicas", ha="center", fontsize=9)
-    axes.text(4.7, 1.35, "from leaders: $T_T (r - 1) / n$ to each server", fontsize=9)
+        axes.text(left + 0.55, 2.62, "$T_T (r - 1) / n$\nto each", ha="center", fontsize=9)
     figure.suptitle("Thesis, figure 69: what each of $n$ servers carries")
     return figure
 
@@ -145,6 +144,7 @@ def draw_paper_figure(number: int, reading: Reading) -> Any:  # noqa: ANN401
     _draw_probabilities(figure.axes[5], points)
     for axes in figure.axes:
         axes.set_xlabel(f"{varied} {symbol}")
+        axes.xaxis.get_major_locator().set_params(integer=True)
     stated = {"B": reading.brokers, "r": reading.replicas, "c": reading.consumers}
     assumed = ", ".join(f"{name} = {value}" for name, value in stated.items() if name != symbol)
     figure.suptitle(f"Paper, figure {number}, read with {assumed} ({reading.name}); MS-CNFL: exact means")

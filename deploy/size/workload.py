@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from metadata.costs import Costs
+from metadata.sizing.kafka import in_sync_for, replicas_for
 from metadata.sizing.solver import Workload
 
 GIVEN: Final = "given"
@@ -73,13 +74,13 @@ class Limits:
 
     @property
     def replicas(self) -> int:
-        """Replicas with which N brokers may be lost and writes go on: 2 N + 1 (thesis 7.2)."""
-        return 2 * self.tolerate + 1
+        """Replicas with which the brokers may be lost and writes go on."""
+        return replicas_for(self.tolerate)
 
     @property
     def in_sync(self) -> int:
-        """Replicas that must have a record before it is acknowledged: N + 1 (thesis 7.2)."""
-        return self.tolerate + 1
+        """Replicas that must have a record before it is acknowledged."""
+        return in_sync_for(self.tolerate)
 
 
 def consumer_updates(figures: Figures, costs: Costs) -> float:

@@ -188,6 +188,16 @@ def partitions_by_unavailability(
     return Bound("unavailability", "partitions", Side.AT_MOST, limit, "partitions", "thesis eq. 11")
 
 
+def replicas_for(lost: int) -> int:
+    """Return the replicas with which N brokers may be lost and writes go on: 2 N + 1 (thesis 7.2)."""
+    return 2 * lost + 1
+
+
+def in_sync_for(lost: int) -> int:
+    """Return the replicas that must have a record before it is acknowledged: N + 1 (thesis 7.2)."""
+    return lost + 1
+
+
 def open_files(partitions: Number, servers: Number, replicas: Number, segments: Number) -> Fraction:
     """Return the open files of a server: each replica has ``segments``, of ``FILES_OF_SEGMENT`` files each.
 

@@ -312,7 +312,7 @@ def _sources(sources: list[SourceReport]) -> Table:
             *map(_number, (source.events, bad, each.unread, each.lost)),
             _ago(source.at),
             *map(_number, (source.lines, source.files)),
-            f"{source.size / 2**20:.1f} MiB",
+            "-" if source.size is None else f"{source.size / 2**20:.1f} MiB",
         )
     return table
 

@@ -15,7 +15,7 @@ from deploy.kafka.java import NoJava
 from deploy.spark.jars import JARS
 from deploy.terminal import Terminal
 from diem.errors import FileError
-from metadata.jobs.sink_log import read_offsets
+from metadata.jobs.checkpoint import read_offsets
 from metadata.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
 from metadata.jobs.spark_options import SparkOptions, SparkSettings, require_shared
 from metadata.jobs.spark_session import NoSpark, given_settings, open_spark, scratch_folder
@@ -149,13 +149,18 @@ def _spark(
 
 
 def find_java() -> Path:
-    """Return the Java that Spark runs on. Raises ``NoSpark``: PySpark or a recent Java is not installed."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise NoSpark("pyspark is not installed")
+    """Return the Java that Spark runs on. Raises ``NoSpark``: PySpark, delta-rs or a recent Java is not installed."""
+    _require("pyspark", "deltalake")
     try:
         return java.find()
     except NoJava as error:
         raise NoSpark(f"there is no Java {java.OLDEST} or newer") from error
+
+
+def _require(*modules: str) -> None:
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            raise NoSpark(f"{name} is not installed")
 
 
 @contextmanager

@@ -29,8 +29,6 @@ from metadata.statistics.constants import DAY_MS, ENDED_MS, HISTORY_MS
 from metadata.statistics.window import Window
 
 FORMAT: Final = "diem.history/1"
-FOLDER: Final = "_history"
-"""Folder in the warehouse; readers of tables skip names that begin with an underscore."""
 LATENESS_MS: Final = 600_000
 """A history ends this long before its window: events that arrive later than this invalidate it."""
 STEPS: Final = 4
@@ -111,7 +109,7 @@ def find(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[
 
 def histories(warehouse: Warehouse) -> list[Path]:
     """Return the folders of all histories, the earliest first."""
-    folders = (warehouse.root / FOLDER).glob("*")
+    folders = warehouse.history.glob("*")
     return sorted((each for each in folders if each.name.isdecimal()), key=lambda each: int(each.name))
 
 
@@ -155,7 +153,7 @@ def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Wind
     at = max(window.start, min(window.end, now) - LATENESS_MS)
     if at > now or (old and at < int(old[-1].name) + window.ms // STEPS):
         return None
-    root = warehouse.root / FOLDER
+    root = warehouse.history
     for leftover in root.glob(".*"):
         if time.time() - leftover.stat().st_mtime > DAY_MS / 1000:
             shutil.rmtree(leftover, ignore_errors=True)

@@ -1,11 +1,13 @@
 """Ingest new traffic of a source into the warehouse: one query parses each line once and writes both tables.
 
-Exactly once, whatever is killed: Spark logs the offsets of a batch before it begins, and the batch counts once the
-sink's log names its files; a repeated batch has the same lines. First job of the pipeline, which ``deploy.spark`` runs.
+Exactly once, whatever is killed: Spark logs the offsets of a batch before it begins, its rows in both tables are one
+commit with its number, and a repeated batch that is committed already writes nothing. First job of the pipeline, which
+``deploy.spark`` runs.
 """
 
 import json
-from collections.abc import Callable, Iterable
+import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
@@ -14,16 +16,18 @@ from typing import Any, Final
 
 import structlog
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from diem.process.files import replace_file
-from metadata.jobs.compaction import compact
-from metadata.jobs.sink_log import CommittedFile, committed_files, latest_files, remove_ingested
+from metadata.jobs import delta_table, tables
+from metadata.jobs.checkpoint import query_id, remove_ingested
+from metadata.jobs.delta_table import STAGING, RowsMissing
+from metadata.jobs.maintenance import maintain
 from metadata.jobs.sources import TrafficSource
 from metadata.jobs.spark_options import spark_path
 from metadata.jobs.spark_session import SparkFailed
-from metadata.jobs.tables import parse_rows
 from metadata.jobs.warehouse import Warehouse
 
 _POLL_INTERVAL_S: Final = 0.25
@@ -79,15 +83,19 @@ def ingest(
     """
     with warehouse.lock(source.name):
         if remove:
-            remove_when_seen(warehouse, source, latest_files(warehouse.sink(source.name)))
+            remove_ingested(warehouse.checkpoint(source.name))
+        sink = warehouse.sink(source.name)
+        delta_table.prepare(sink, tables.schema_json())
         lines, ended = 0, False
         while not ended:
-            today = _today()
-            _compact(spark, warehouse.sink(source.name), today, keep_days)
-            query = _start(spark, source, warehouse, follow_s, proof)
+            today, writer = _today(), BatchWriter(sink, warehouse.checkpoint(source.name))
+            _maintain(sink, today, keep_days)
+            query = _start(spark, source, writer, follow_s, proof)
             try:
                 day = None if follow_s is None else today
                 read, ended = _await_end(query, source, warehouse, on_batch, day, remove=remove)
+            except StreamingQueryException as error:
+                raise writer.error or SparkFailed(f"{source.name} could not be read: {_cause(error)}") from error
             finally:
                 # A batch that this interrupts is repeated later. With a dead JVM there is nothing to stop.
                 with suppress(Exception):
@@ -96,28 +104,55 @@ def ingest(
         return lines
 
 
-def _compact(spark: SparkSession, sink: Path, today: date, keep_days: int | None) -> None:
+def _maintain(sink: Path, today: date, keep_days: int | None) -> None:
     try:
-        compact(spark, sink, today, keep_days)
+        maintain(sink, today, keep_days)
     except Exception as error:  # noqa: BLE001  # faults of old files must not keep new traffic from being read
         structlog.get_logger("pipeline").error("the files of past days cannot be compacted", reason=_cause(error))
 
 
+class BatchWriter:
+    """Writes the batches of a streaming query to a Delta table.
+
+    Args:
+        sink: folder of the table.
+        checkpoint: that of the query.
+    """
+
+    def __init__(self, sink: Path, checkpoint: Path) -> None:
+        self._sink = sink
+        self.checkpoint = checkpoint
+        self.error: SparkFailed | None = None
+        """Why the last batch is not committed, if that is not Spark's error."""
+
+    def write(self, rows: DataFrame, number: int) -> None:
+        """Write a batch, unless it is committed already. Spark calls this in this process."""
+        query = query_id(self.checkpoint)
+        if delta_table.is_committed(self._sink, query, number):
+            return
+        staged, observed = self._sink / STAGING / uuid.uuid4().hex, Observation()
+        counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"))
+        counted.write.partitionBy("table", "day").parquet(spark_path(staged))
+        try:
+            delta_table.commit(self._sink, staged, query, number, observed.get["rows"])
+        except RowsMissing as error:
+            self.error = SparkFailed(str(error))
+            raise
+
+
 def _start(
-    spark: SparkSession, source: TrafficSource, warehouse: Warehouse, follow_s: float | None, proof: Path | None
+    spark: SparkSession, source: TrafficSource, writer: BatchWriter, follow_s: float | None, proof: Path | None
 ) -> StreamingQuery:
     # At most one file per batch, day and core.
     lines = source.lines(spark).coalesce(spark.sparkContext.defaultParallelism)
-    writer = (
-        parse_rows(lines, proof)
-        .writeStream.format("parquet")
-        .partitionBy("table", "day")
-        .option("path", spark_path(warehouse.sink(source.name)))
-        .option("checkpointLocation", spark_path(warehouse.checkpoint(source.name)))
+    stream = (
+        tables.parse_rows(lines, proof)
+        .writeStream.foreachBatch(writer.write)
+        .option("checkpointLocation", spark_path(writer.checkpoint))
     )
     if follow_s is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{round(follow_s * 1000)} milliseconds").start()
+        return stream.trigger(availableNow=True).start()
+    return stream.trigger(processingTime=f"{round(follow_s * 1000)} milliseconds").start()
 
 
 def _await_end(
@@ -130,44 +165,19 @@ def _await_end(
     remove: bool,
 ) -> tuple[int, bool]:
     """Wait until the query or the day ends; return the lines read, and whether the query has ended."""
-    sink = warehouse.sink(source.name)
-    lines, seen, ended, known = 0, -1, False, set(committed_files(sink))
-    try:
-        while not ended and (day is None or _today() <= day):
-            ended = bool(query.awaitTermination(_POLL_INTERVAL_S))  # type: ignore[arg-type]  # a fraction will do
-            for progress in query.recentProgress:
-                batch = CommittedBatch.of(json.loads(progress.json))
-                # A trigger without new lines reports the next batch's number, each time.
-                if batch.number > seen and batch.lines:
-                    seen, lines = batch.number, lines + batch.lines
-                    _write_progress(warehouse.progress(source.name), source, batch)
-                    if remove:
-                        remove_when_seen(warehouse, source, new := set(committed_files(sink)) - known)
-                        known |= new
-                    on_batch(batch)
-    except StreamingQueryException as error:
-        raise SparkFailed(f"{source.name} could not be read: {_cause(error)}") from error
+    lines, seen, ended = 0, -1, False
+    while not ended and (day is None or _today() <= day):
+        ended = bool(query.awaitTermination(_POLL_INTERVAL_S))  # type: ignore[arg-type]  # a fraction will do
+        for progress in query.recentProgress:
+            batch = CommittedBatch.of(json.loads(progress.json))
+            # A trigger without new lines reports the next batch's number, each time.
+            if batch.number > seen and batch.lines:
+                seen, lines = batch.number, lines + batch.lines
+                _write_progress(warehouse.progress(source.name), source, batch)
+                if remove:
+                    remove_ingested(warehouse.checkpoint(source.name))
+                on_batch(batch)
     return lines, ended
-
-
-def remove_when_seen(warehouse: Warehouse, source: TrafficSource, new: Iterable[CommittedFile]) -> None:
-    """Remove files of the source whose lines are committed, once the files of the tables are seen.
-
-    Args:
-        warehouse: the warehouse.
-        source: a source of files.
-        new: files of the tables that have these lines.
-
-    Raises:
-        SparkFailed: the files of a batch are not there.
-    """
-    if missing := [file.path for file in new if not file.is_there()]:
-        raise SparkFailed(
-            f"{len(missing)} files of the last batch are not in the warehouse, such as {missing[0]}: nothing of "
-            f"{source.where} is removed. Do all workers have this folder? To read it again, remove "
-            f"{warehouse.sink(source.name)} and {warehouse.checkpoint(source.name)}"
-        )
-    remove_ingested(warehouse.checkpoint(source.name))
 
 
 def _today() -> date:

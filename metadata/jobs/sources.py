@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
-from metadata.jobs.sink_log import read_files
+from metadata.jobs.checkpoint import read_files
 from metadata.jobs.spark_options import spark_path
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ _MIN_MEMORY_MIB: Final = 1024
 _MAX_MEMORY_MIB: Final = 4096
 _SHUFFLE_PARTITIONS: Final = 16
 """Upper bound in local mode; Spark coalesces small ones. A cluster has Spark's own default."""
+_LISTING_TASKS: Final = 8
 _PROPERTY: Final = re.compile(r"\s*([^\s=:#!]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
 _APPENDED: Final = {"spark.driver.extraJavaOptions": " ", "spark.jars": ","}
 """Settings that have several values, and what separates these: ours are added to the operator's."""
@@ -182,6 +183,8 @@ def _defaults(options: SparkOptions, master: str) -> dict[str, str]:
         "spark.driver.memory": default_memory(master),
         "spark.driver.extraJavaOptions": " ".join(java),
         "spark.jars": ",".join(str(jar) for jar in options.jars),
+        # Tables are read by their files: Spark would list 10,000 of them in as many tasks.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(_LISTING_TASKS),
         "spark.sql.warehouse.dir": spark_path(options.scratch / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

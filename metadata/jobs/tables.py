@@ -4,16 +4,18 @@ Lines are parsed in Python, in Spark's tasks.
 """
 
 import time
+from collections.abc import Iterable
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from diem.protocol.traffic import BadEvent, TrafficEvent, Type
+from metadata.jobs.delta_table import data_files
 from metadata.jobs.executors import require_proof
-from metadata.jobs.sink_log import data_files, is_relocated
 from metadata.jobs.spark_options import spark_path
 from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
 from metadata.statistics.parsing import parse_event, sequence_number
@@ -31,22 +33,24 @@ EVENT_COLUMNS: Final = (
     *("since", "until", "updates", "requests", "unknown", "sharers", "day"),
 )
 QUARANTINE_COLUMNS: Final = ("raw", "reason", "source", "arrived", "day")
-FILE_SCHEMA: Final = (
+SCHEMA: Final = (
     "id string, type string, edge string, boot string, number bigint, time timestamp, arrived timestamp, "
     "client string, connection string, endpoints array<string>, since timestamp, until timestamp, "
     f"updates {_UPDATES}, requests {_REQUESTS}, unknown array<string>, sharers bigint, "
-    "raw string, reason string, source string"
+    "raw string, reason string, source string, table string, day date"
 )
-"""Schema of a file: columns of the other table are null."""
-SCHEMA: Final = f"{FILE_SCHEMA}, table string, day date"
-"""Schema of files and the columns in their paths."""
+"""Schema of both tables: columns of the other one are null; the last two are in the paths of files."""
 MAX_RAW_CHARS: Final = 4096
 """Characters of a line that are kept in the quarantine."""
 _FIELDS: Final = 16
 _COLUMNS: Final = tuple(
     part.strip().split(" ")[0] for part in SCHEMA.replace(_UPDATES, "").replace(_REQUESTS, "").split(",")
 )
-FILE_COLUMNS: Final = _COLUMNS[:-2]
+
+
+def schema_json() -> str:
+    """Return :data:`SCHEMA` in JSON. Needs a session."""
+    return StructType.fromDDL(SCHEMA).json()
 
 
 def parse_rows(lines: DataFrame, proof: Path | None = None) -> DataFrame:
@@ -121,15 +125,11 @@ def quarantine(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
 
 
 def _table(spark: SparkSession, warehouse: Warehouse, table: str) -> DataFrame:
-    sinks = [_read_sink(spark, warehouse.sink(source)) for source in warehouse.sources()]
-    empty = spark.createDataFrame([], SCHEMA)
-    return reduce(DataFrame.unionByName, sinks, empty).where(F.col("table") == table)
+    sinks = [warehouse.sink(source) for source in warehouse.sources()]
+    frames = [_read(spark, sink, files) for sink in sinks if (files := data_files(sink, table))]
+    return reduce(DataFrame.unionByName, frames, spark.createDataFrame([], SCHEMA))
 
 
-def _read_sink(spark: SparkSession, sink: Path) -> DataFrame:
-    reader = spark.read.schema(SCHEMA)
-    if is_relocated(sink):
-        files = map(spark_path, data_files(sink))
-        return reader.option("basePath", spark_path(sink)).parquet(*files)
-    # Given the folder itself, Spark reads exactly the files that its log names.
-    return reader.parquet(spark_path(sink))
+def _read(spark: SparkSession, sink: Path, files: Iterable[Path]) -> DataFrame:
+    """Read files of a sink, with the columns that are in their paths."""
+    return spark.read.schema(SCHEMA).option("basePath", spark_path(sink)).parquet(*map(spark_path, files))

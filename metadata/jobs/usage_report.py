@@ -17,7 +17,7 @@ from metadata.jobs.warehouse import Warehouse
 from metadata.statistics.model import UsageRow
 
 FOLDER: Final = "usage"
-"""Folder in the warehouse. Without a sink log it does not count as a source."""
+"""Folder in the warehouse. Without a log of a Delta table it does not count as a source."""
 _SORTED: Final = ("day", "key", "plan", "endpoint")
 
 

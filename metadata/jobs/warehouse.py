@@ -1,9 +1,10 @@
 """The pipeline's warehouse on disk (docs/traffic.md section 2): layout, writer lock and status; needs no Spark.
 
-Row counts and usage reports need PyArrow.
+Row counts need delta-rs and PyArrow, usage reports need PyArrow.
 """
 
 import fcntl
+import importlib.util
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,13 +14,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from diem.errors import ConfigurationError, DiemError
-from metadata.jobs.sink_log import SINK_LOG, data_files
+from metadata.jobs.delta_table import LOG, committed_files
 from metadata.statistics.model import UsageRow
 from metadata.statistics.parsing import reason_kind
 
 EVENTS: Final = "events"
 QUARANTINE: Final = "quarantine"
 WINDOW_FILE: Final = "window.json"
+_OLD_LOG: Final = "_spark_metadata"
+"""Log of the tables in releases before they were Delta tables."""
 
 
 @dataclass(eq=False)
@@ -30,6 +33,19 @@ class NoTraffic(DiemError):
     retriable = True
 
     warehouse: Path
+
+
+@dataclass(eq=False)
+class OldTables(ConfigurationError):
+    """The tables of a source are of a release before they were Delta tables."""
+
+    template = (
+        "the tables in {folder} are of an earlier release, which wrote no Delta tables: move that folder and "
+        "{checkpoint} elsewhere, and traffic is read anew (statistics and reports stay as they are)"
+    )
+
+    folder: Path
+    checkpoint: Path
 
 
 @dataclass(eq=False)
@@ -66,9 +82,20 @@ class Warehouse:
         """Folder of all statistics."""
         return self.root / "statistics"
 
+    @property
+    def history(self) -> Path:
+        """Folder of condensed histories; readers of tables skip names that begin with an underscore."""
+        return self.root / "_history"
+
     def sources(self) -> list[str]:
-        """Return the sources with committed batches."""
-        return sorted(log.parent.name for log in self.root.glob(f"*/{SINK_LOG}"))
+        """Return the sources with committed batches.
+
+        Raises:
+            OldTables: one has tables of an earlier release.
+        """
+        for log in self.root.glob(f"*/{_OLD_LOG}"):
+            raise OldTables(log.parent, self.checkpoint(log.parent.name))
+        return sorted(log.parent.name for log in self.root.glob(f"*/{LOG}"))
 
     @contextmanager
     def lock(self, source: str) -> Iterator[None]:
@@ -76,7 +103,9 @@ class Warehouse:
 
         Raises:
             DiemError: another pipeline holds the lock.
+            OldTables: the warehouse has tables of an earlier release.
         """
+        self.sources()
         self.checkpoint(source).mkdir(parents=True, exist_ok=True)
         with self.checkpoint(source).with_suffix(".lock").open("w") as lock:
             try:
@@ -102,21 +131,19 @@ class SourceStatus:
     """Lines of that batch."""
     seconds: float | None
     """Duration of that batch."""
-    files: int
-    """Number of files of both tables."""
-    size: int
+    files: int | None
+    """Number of files of both tables; like the rest, None without delta-rs."""
+    size: int | None
     """Size of these files in bytes."""
     events: int | None
-    """Rows; None without PyArrow."""
+    """Rows."""
     quarantine: Mapping[str, int] | None
-    """Rows by kind of reason; None without PyArrow."""
+    """Rows by kind of reason."""
 
 
 def status(warehouse: Warehouse, name: str) -> SourceStatus:
     """Return the status of a source of a warehouse."""
     progress = _read_progress(warehouse.progress(name))
-    sink = warehouse.sink(name)
-    files = _existing(data_files(sink))
     return SourceStatus(
         name,
         str(progress.get("where", "-")),
@@ -124,16 +151,19 @@ def status(warehouse: Warehouse, name: str) -> SourceStatus:
         progress.get("at"),
         progress.get("lines"),
         progress.get("seconds"),
-        len(files),
-        sum(file.stat().st_size for file in files),
-        _row_count(_existing(data_files(sink, EVENTS))),
-        _count_reasons(_existing(data_files(sink, QUARANTINE))),
+        *_of_tables(warehouse.sink(name)),
     )
 
 
-def _existing(files: list[Path]) -> list[Path]:
-    # Files that were removed by hand do not count.
-    return [file for file in files if file.exists()]
+def _of_tables(sink: Path) -> tuple[int, int, int, Mapping[str, int]] | tuple[None, None, None, None]:
+    """Return ``files``, ``size``, ``events`` and ``quarantine`` of a source."""
+    if importlib.util.find_spec("deltalake") is None:
+        return None, None, None, None
+    files = committed_files(sink)
+    events = sum(file.rows for file in files if file.table == EVENTS)
+    # A file that was removed by hand has no reasons any more.
+    quarantine = [file.path for file in files if file.table == QUARANTINE and file.path.exists()]
+    return len(files), sum(file.size for file in files), events, _count_reasons(quarantine)
 
 
 def _read_progress(file: Path) -> dict[str, Any]:
@@ -144,19 +174,9 @@ def _read_progress(file: Path) -> dict[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-def _row_count(files: list[Path]) -> int | None:
-    try:
-        from pyarrow import parquet  # noqa: PLC0415  # an extra
-    except ImportError:
-        return None
-    return sum(int(parquet.read_metadata(file).num_rows) for file in files)
+def _count_reasons(files: list[Path]) -> Mapping[str, int]:
+    from pyarrow import parquet  # noqa: PLC0415  # an extra, the same as that of delta-rs
 
-
-def _count_reasons(files: list[Path]) -> Mapping[str, int] | None:
-    try:
-        from pyarrow import parquet  # noqa: PLC0415  # an extra
-    except ImportError:
-        return None
     kinds = Counter[str]()
     for file in files:
         reasons = parquet.ParquetFile(file).read(columns=["reason"])["reason"].to_pylist()

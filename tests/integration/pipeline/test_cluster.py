@@ -15,7 +15,8 @@ import pytest
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from diem.protocol.traffic import encode
-from metadata.jobs.sink_log import data_files, last_committed
+from metadata.jobs.checkpoint import last_committed
+from metadata.jobs.delta_table import data_files
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import EVENTS, Warehouse, read_window
 from metadata.placement.instance import from_events
@@ -25,6 +26,7 @@ from metadata.statistics.model import window_json
 from metadata.statistics.reference import Arrival
 from tests.integration.pipeline import cluster_driver
 from tests.integration.pipeline.cluster_driver import COSTS, OPTIONS, PLACEMENT, WINDOW
+from tests.support.delta import being_written
 from tests.support.patience import PATIENCE_S
 from tests.support.required import unavailable
 from tests.support.spark_cluster import Cluster, spark_cluster
@@ -85,20 +87,16 @@ class Run:
         finally:
             process.kill()
 
-    def uncounted(self) -> set[Path]:
-        """Files of the tables that are not committed."""
-        return set(self.sink.rglob("*.parquet")) - set(data_files(self.sink))
-
     def kill_in_batch(self, process: "subprocess.Popen[bytes]", *, executor: bool) -> None:
         """Kill an executor, or the driver's JVM, while a batch is being written."""
         deadline = time.monotonic() + WITHIN_S
         while process.poll() is None:
             assert time.monotonic() < deadline
-            if self.uncounted():
+            if being_written(self.sink):
                 found = self.cluster.executors() if executor else _jvms(process)
                 for victim in found[:1]:
                     victim.suspend()
-                    if self.uncounted():
+                    if being_written(self.sink):
                         victim.kill()
                         return
                     victim.resume()

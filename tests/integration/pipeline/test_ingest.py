@@ -8,9 +8,10 @@ import pytest
 
 from diem.errors import DiemError
 from metadata.jobs import tables
+from metadata.jobs.checkpoint import last_committed, read_files
+from metadata.jobs.delta_table import data_files
 from metadata.jobs.ingest import CommittedBatch, ingest
 from metadata.jobs.query_metrics import measured
-from metadata.jobs.sink_log import data_files, last_committed, read_files
 from metadata.jobs.sources import FileSource
 from metadata.jobs.statistics import last_window
 from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse, status
@@ -45,6 +46,11 @@ def test_each_line_is_in_exactly_one_table_once(spark: "SparkSession", tmp_path:
     assert ingest(spark, source, warehouse, batches.append) == sum(map(len, parts[:3])) + len(BAD)
     assert [batch.number for batch in batches] == [0, 1]
     assert ingest(spark, source, warehouse) == 0
+    # Killed after the commit of the tables, and before Spark's own: the batch is repeated.
+    for file in (warehouse.checkpoint(source.name) / "commits").glob("*1*"):
+        file.unlink()
+    assert last_committed(warehouse.checkpoint(source.name)) == 0
+    assert (ingest(spark, source, warehouse), last_committed(warehouse.checkpoint(source.name))) == (0, 1)
     for number, part in enumerate(parts[3:], 3):
         write(source.folder, f"{number}.jsonl", part)
     assert ingest(spark, source, warehouse, remove=True) == sum(map(len, parts[3:]))

@@ -12,8 +12,8 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure_traffic
 from diem.protocol.traffic import encode
 from metadata.jobs import tables
+from metadata.jobs.checkpoint import read_offsets
 from metadata.jobs.ingest import ingest
-from metadata.jobs.sink_log import read_offsets
 from metadata.jobs.sources import SourceLag
 from metadata.jobs.traffic_topic import kafka_source, unread_records
 from metadata.jobs.warehouse import Warehouse

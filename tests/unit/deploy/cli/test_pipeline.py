@@ -24,8 +24,11 @@ from diem.process import lifecycle
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import NoTraffic, Warehouse
 from metadata.statistics.model import UsageRow
+from tests.support.delta import bad, event
+from tests.support.delta import write as write_rows
 from tests.support.traffic import BEGIN, Life, write
 
+DAY = date(2026, 1, 1)
 Pipeline = Callable[..., tuple[int, str]]
 
 
@@ -108,7 +111,7 @@ def test_status_shows_the_unread_files_of_a_new_source(pipeline: Pipeline, tmp_p
 
 def test_status_lists_statistics_by_the_end_of_their_window(pipeline: Pipeline, tmp_path: Path) -> None:
     here = Warehouse(tmp_path / ".diem" / "traffic" / "warehouse")
-    (here.sink("files-0") / "_spark_metadata").mkdir(parents=True)
+    write_rows(here.sink("files-0"), 0, [bad("x", DAY)])
     for name, end in (("b", "2026-01-01T00:00:00.000Z"), ("a", "2026-01-02T00:00:00.000Z"), (".half", "2027-01-01")):
         (here.statistics / name).mkdir(parents=True)
         window = {"from": "-", "to": end, "events": 1, "clients": 2, "endpoints": 3, "sets": 4}
@@ -171,16 +174,28 @@ def test_broken_statistics_are_named(pipeline: Pipeline, tmp_path: Path) -> None
     assert f"the statistics in {folder} cannot be used (window.json: " in text
 
 
-def test_status_counts_the_remaining_files_after_others_were_removed(pipeline: Pipeline, tmp_path: Path) -> None:
-    log = tmp_path / ".diem" / "traffic" / "warehouse" / "files-0" / "_spark_metadata"
-    log.mkdir(parents=True)
-    (log / "0").write_text('v1\n{"path":"file:///gone/table=events/a","action":"add"}')
+def test_status_counts_rows_by_the_log_and_reasons_by_the_files_that_are_there(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    sink = Warehouse(tmp_path / ".diem" / "traffic" / "warehouse").sink("files-0")
+    rows = [event("a", DAY), event("b", DAY), bad("x", DAY), bad("y", date(2026, 1, 2))]
+    write_rows(sink, 0, rows)
+    next(sink.glob("table=quarantine/day=2026-01-02/*.parquet")).unlink()
     code, text = pipeline("status", "--json")
     assert code == 0
-    assert json.loads(text)["sources"][0]["source"]["events"] == 0
+    shown = json.loads(text)["sources"][0]["source"]
+    assert (shown["events"], shown["files"], shown["quarantine"]) == (2, 3, {"not JSON": 1})
 
 
-DAY = date(2026, 1, 1)
+def test_status_without_delta_rs_shows_no_rows(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(Warehouse(tmp_path / ".diem" / "traffic" / "warehouse").sink("files-0"), 0, [event("a", DAY)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    code, text = pipeline("status")
+    assert (code, "files-0" in text, "MiB" in text) == (0, True, False), text
+
+
 ROWS = [
     UsageRow(DAY, "", "anonymous", "", 5, 0),
     UsageRow(DAY, "abcd1234", "free", "/a", 1000, 2),

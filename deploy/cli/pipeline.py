@@ -1,4 +1,7 @@
-"""The commands ``diem pipeline run``, ``status`` and ``usage``: tables, statistics and reports of recorded traffic."""
+"""The commands ``diem pipeline run``, ``status`` and ``usage``: tables, statistics and reports of recorded traffic.
+
+``diem pipeline erase`` is in ``erase``.
+"""
 
 import asyncio
 import json
@@ -15,6 +18,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from deploy.cli.erase import erase_command
 from deploy.cli.options import EXIT_NOTHING, NoCluster, StateDirOption, find_cluster, parse_window, with_kafka_options
 from deploy.cli.spark_options import WarehouseOption, with_spark_options
 from deploy.system.state_dir import StateDir
@@ -42,6 +46,7 @@ def register(cli: typer.Typer) -> None:
     group.command("run")(with_spark_options(with_kafka_options(run_command)))
     group.command("status")(with_kafka_options(status_command))
     group.command("usage")(with_spark_options(usage_command))
+    group.command("erase")(erase_command)
     cli.add_typer(group, name="pipeline")
 
 

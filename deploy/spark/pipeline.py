@@ -3,7 +3,7 @@
 import asyncio
 import importlib.util
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -15,7 +15,9 @@ from deploy.kafka.java import NoJava
 from deploy.spark.jars import JARS
 from deploy.terminal import Terminal
 from diem.errors import FileError
+from metadata.jobs import erasure
 from metadata.jobs.checkpoint import read_offsets
+from metadata.jobs.erasure import Erased
 from metadata.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
 from metadata.jobs.spark_options import SparkOptions, SparkSettings, require_shared
 from metadata.jobs.spark_session import NoSpark, given_settings, open_spark, scratch_folder
@@ -121,6 +123,22 @@ def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, sett
         from metadata.jobs import usage_report  # noqa: PLC0415  # it imports PySpark, which is known to be installed
 
         return usage_report.report(spark, here, *days)
+
+
+def erase(here: Warehouse, folder: Path, pseudonyms: Collection[str]) -> Erased:
+    """Remove the events of clients from a warehouse and from a folder of files; no JVM is started.
+
+    Raises:
+        NoSpark: there are tables, and delta-rs is not installed.
+        TablesUnavailable: a file cannot be rewritten.
+        DiemError: a pipeline reads a source.
+    """
+    if here.sources():
+        _require("deltalake")
+    try:
+        return erasure.erase(here, folder, pseudonyms)
+    except OSError as error:
+        raise TablesUnavailable(error) from error
 
 
 @contextmanager

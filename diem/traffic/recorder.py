@@ -13,7 +13,7 @@ from diem.fanout.session import Session
 from diem.process.limits import address_key
 from diem.process.listeners import is_loopback
 from diem.protocol.traffic import MAX_ACCESSED, MAX_COUNTED, MAX_NAMES, Accessed, Counted, TrafficEvent, Type, encode
-from diem.traffic.salt import DailySalt
+from diem.traffic.salt import DailySalt, client_identity
 
 MAX_QUEUED: Final = 100_000
 """Limit of queued events."""
@@ -180,7 +180,7 @@ class Recorder(_EventSource):
     def begin(self, source: RecordedConnection) -> None:
         """Record the beginning of a connection, under the pseudonym of its client on this day."""
         client = source.identity
-        identity = b"connection:" + source.connection if client is None else b"client:" + client.encode()
+        identity = b"connection:" + source.connection if client is None else client_identity(client)
         source.client = self._salt.pseudonym(identity)
         self._begun[source] = None
         self.put(Type.CONNECT, source)

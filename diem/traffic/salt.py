@@ -100,6 +100,35 @@ class DailySalt:
             _logger.warning("the salt of earlier days stays in its file", path=str(self._path), error=str(error))
 
 
+def client_identity(client: str) -> bytes:
+    """Return the identity of a client with an id, of which pseudonyms are made."""
+    return b"client:" + client.encode()
+
+
+def known_pseudonyms(path: Path, identity: bytes, today: date, days: int) -> dict[date, bytes]:
+    """Return the pseudonyms of an identity that a file reveals, by day: of its own day, and of later ones until today.
+
+    Of a running system this is today only. The file stays as it is.
+
+    Args:
+        path: as for :meth:`DailySalt.load`.
+        identity: as for :meth:`DailySalt.pseudonym`.
+        today: UTC.
+        days: days before today that are wanted at most.
+
+    Raises:
+        BadKeyFile: as :meth:`DailySalt.load`.
+    """
+    secret, day = _read_dated(path) or (SharedKey.load(path).digest(_FIRST), 0)
+    last, found = (today - _EPOCH).days, {}
+    # A file that is ahead of our clock has the salt of all processes that are ahead, too.
+    for each in range(day, max(last, day) + 1):
+        if each >= last - days:
+            found[_EPOCH + timedelta(days=each)] = DailySalt(secret, each).pseudonym(identity)
+        secret = hmac.digest(secret, _NEXT, "sha256")
+    return found
+
+
 def _read_dated(path: Path) -> tuple[bytes, int] | None:
     """Return the secret and day of a file ``<date>.<salt>``; None if it has any other content."""
     match = _DATED.fullmatch(read_private(path, MAX_CHARACTERS).strip())

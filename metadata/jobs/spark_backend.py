@@ -41,6 +41,11 @@ class SparkBackend:
         """See :class:`Backend`."""
         return self._sum(partial(fanout.fan_out, part=part, k=k), np.zeros(k + 1, np.int64))
 
+    def fan_out_change(self, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
+        """See :class:`Backend`."""
+        run = partial(fanout.fan_out_change, before=before, part=part, k=k, client_weight=client_weight)
+        return self._sum(run, np.zeros((2, 2 * k + 1), np.int64))
+
     def required_parts(self, load: Floats, most: float) -> Ints:
         """See :class:`Backend`."""
         return self._sum(partial(fanout.required_parts, load=load, most=most), np.zeros(2, np.int64))

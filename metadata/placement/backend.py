@@ -29,6 +29,9 @@ class Backend(Protocol):
     def fan_out(self, part: Parts, k: int) -> Ints:
         """Sum of :func:`fanout.fan_out`."""
 
+    def fan_out_change(self, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
+        """Sum of :func:`fanout.fan_out_change`."""
+
     def required_parts(self, load: Floats, most: float) -> Ints:
         """Sum of :func:`fanout.required_parts`."""
 
@@ -79,6 +82,11 @@ class NumpyBackend:
     def fan_out(self, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
         return self._sum(lambda block: fanout.fan_out(block, part, k), np.zeros(k + 1, np.int64))
+
+    def fan_out_change(self, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
+        """See :class:`Backend`."""
+        run = partial(fanout.fan_out_change, before=before, part=part, k=k, client_weight=client_weight)
+        return self._sum(run, np.zeros((2, 2 * k + 1), np.int64))
 
     def required_parts(self, load: Floats, most: float) -> Ints:
         """See :class:`Backend`."""

@@ -17,6 +17,8 @@ CLAMP: Final = 20
 """Largest exponent of 1/2: 2**-20 is the unit of every gain."""
 MAX_SET_RATE: Final = 1 << 15
 """Largest rate of a set in a part, in the units of :func:`squared_loads`: with it sums are below 2**63."""
+WEIGHT_RESOLUTION: Final = 256
+"""Units of the largest weight of a client in :func:`fan_out_change`: with it sums are exact in float64."""
 _CELLS: Final = 1 << 20
 """Counts of pins in parts that are computed at a time."""
 _POWERS: Final = 0.5 ** np.arange(CLAMP + 1)
@@ -24,15 +26,34 @@ _POWERS: Final = 0.5 ** np.arange(CLAMP + 1)
 
 def fan_out(block: Block, part: Parts, k: int) -> Ints:
     """Return the weight of the sets on 0, 1, ... k parts: int64[k + 1]. Sets with only hot endpoints are on none."""
+    # Weights are integers whose sum is below 2**53: exact in float64.
+    return sum_by_cell(_parts_met(block, part, k), block.weights, k + 1).astype(np.int64)
+
+
+def fan_out_change(block: Block, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
+    """Return the weight of the sets by what their fan-out grows by from ``before`` to ``part``, -k to k, and squares.
+
+    The squares are sums of squared weights of clients, in ``client_weight`` / :data:`WEIGHT_RESOLUTION`, which is
+    the most that a client can have, so a set of more weight is of several. A set with only hot endpoints has a fan-out
+    of 1, because its client has a connection: int64[2, 2k + 1].
+    """
+    now, then = (np.maximum(_parts_met(block, each, k), 1) for each in (part, before))
+    squares = block.weights * np.ceil(WEIGHT_RESOLUTION * np.minimum(block.weights / client_weight, 1))
+    sums = [sum_by_cell(now - then + k, each, 2 * k + 1) for each in (block.weights, squares)]
+    return np.array(sums, np.int64)
+
+
+def _parts_met(block: Block, part: Parts, k: int) -> Ints:
+    """Return the number of parts that each set is on: int64[sets]."""
+    met = np.zeros(block.sizes.size, np.int64)
     if not block.sizes.size:
-        return np.zeros(k + 1, np.int64)
-    starts, met = set_starts(block.sizes), np.zeros(block.sizes.size, np.int64)
+        return met
+    starts = set_starts(block.sizes)
     for word in range(0, k, 64):
         inside = (part >= word) & (part < word + 64)
         bit = np.where(inside, np.left_shift(np.uint64(1), np.where(inside, part - word, 0).astype(np.uint64)), 0)
         met += np.bitwise_count(np.bitwise_or.reduceat(bit.astype(np.uint64)[block.pins], starts))
-    # Weights are integers whose sum is below 2**53: exact in float64.
-    return sum_by_cell(met, block.weights, k + 1).astype(np.int64)
+    return met
 
 
 def required_parts(block: Block, load: Floats, most: float) -> Ints:

@@ -14,10 +14,18 @@ from metadata.placement.baselines import Infeasible, lpt
 from metadata.placement.blocks import Floats, Mask, Parts
 from metadata.placement.instance import Instance
 from metadata.placement.multilevel import Search, search_placement
-from metadata.placement.objective import View, balance, migration_cost, overload, part_loads, server_of_endpoint
+from metadata.placement.objective import (
+    ROUNDING,
+    View,
+    balance,
+    migration_cost,
+    overload,
+    part_loads,
+    server_of_endpoint,
+)
 from metadata.placement.options import PlanOptions, Problem, search_views
 from metadata.placement.polish import polish
-from metadata.placement.publish import HeldOut, choose_candidate, evaluate
+from metadata.placement.publish import HeldOut, choose_candidate, evaluate, is_uneven
 from metadata.placement.refine import Movement, perturb
 from metadata.placement.relabel import relabel
 from metadata.sizing import solver
@@ -70,13 +78,14 @@ def plan(
     if current is not None:
         now = evaluate(problem, current, options.current_partitions, current=current, name="current")
     folds = problem.folds()
-    held_out = {} if folds is None else _hold_out(*folds, current)
+    uneven = now is not None and is_uneven(now, options.epsilon)
+    held_out = {} if folds is None else _hold_out(*folds, current, uneven=uneven)
     candidates = [
         replace(
             evaluate(problem, placement, partitions, current=current, name=name),
             held_out=held_out.get(name, held_out.get(NEW)),
         )
-        for name, placement, partitions in _candidates(problem, current)
+        for name, placement, partitions in _candidates(problem, current, uneven=uneven)
     ]
     decision = choose_candidate(now, candidates, options.epsilon)
     others = None if folds is None else folds[1]
@@ -85,14 +94,14 @@ def plan(
     return PlanResult(best.placement, best.partitions, figures, decision.pays, decision.why, decision.balances)
 
 
-def _hold_out(used: Problem, others: Problem, current: Parts | None) -> dict[str, HeldOut]:
+def _hold_out(used: Problem, others: Problem, current: Parts | None, *, uneven: bool) -> dict[str, HeldOut]:
     """Return what the same searches find from the clients ``used``, by name, evaluated for the ``others``."""
     options = used.options
     now = None
     if current is not None:
         now = evaluate(others, current, options.current_partitions, current=current, name="current")
     try:
-        found = list(_candidates(used, current))
+        found = list(_candidates(used, current, uneven=uneven))
     except Infeasible:
         # Perhaps it can be balanced with all clients.
         return {}
@@ -102,11 +111,11 @@ def _hold_out(used: Problem, others: Problem, current: Parts | None) -> dict[str
     }
 
 
-def _candidates(problem: Problem, current: Parts | None) -> Iterator[tuple[str, Parts, int]]:
-    """Yield candidate placements with their names and numbers of partitions."""
+def _candidates(problem: Problem, current: Parts | None, *, uneven: bool) -> Iterator[tuple[str, Parts, int]]:
+    """Yield candidate placements with their names and numbers of partitions; see :func:`warm_start` for ``uneven``."""
     options, partitions = problem.options, problem.options.current_partitions
     if current is not None and options.partitions in {None, partitions}:
-        yield "warm start", warm_start(problem, current), partitions
+        yield "warm start", warm_start(problem, current, uneven=uneven), partitions
     if current is None or options.movement_budget is None:
         placement, leaves = solve(problem)
         if current is not None:
@@ -204,12 +213,13 @@ def _partition_counts(least: int, most: int) -> Iterator[int]:
     yield from (count for count in COMPOSITE_COUNTS if least < count <= largest)
 
 
-def warm_start(problem: Problem, current: Parts) -> Parts:
+def warm_start(problem: Problem, current: Parts, *, uneven: bool) -> Parts:
     """Return a placement near ``current``, with as many partitions: int32[E].
 
-    Moves endpoints off overloaded servers first, then those whose gain pays for their move within the horizon, then
-    changes the hot set; all within the movement budget. The repartitioning model of Catalyurek et al. (JPDC'09),
-    searched greedily.
+    Moves endpoints off overloaded servers first, if the load is ``uneven``, then those whose gain pays for their move
+    within the horizon, then changes the hot set; all within the movement budget. An imbalance that may be chance does
+    not grow; moves against it would use up the budget of those that gain. The repartitioning model of Catalyurek et al.
+    (JPDC'09), searched greedily.
     """
     instance, options, costs = problem.instance, problem.options, problem.costs
     cost = migration_cost(instance)
@@ -219,21 +229,37 @@ def warm_start(problem: Problem, current: Parts) -> Parts:
     price = costs.moved_us / options.horizon_s / saved if saved > 0 else np.inf
     movement = Movement(current, cost, budget, price)
     part = _cool_surplus(problem, movement)
+    least = 1.0 if uneven else _imbalance(problem, current)
     if options.hot_budget <= 0:
-        return _refine_within_budget(problem, part, movement)
-    part = _refine_within_budget(problem, part, replace(movement, budget=budget * (1 - HOT_BUDGET_SHARE)))
+        return _refine_within_budget(problem, part, movement, least)
+    part = _refine_within_budget(problem, part, replace(movement, budget=budget * (1 - HOT_BUDGET_SHARE)), least)
     # Endpoints that have already moved may become hot at no further cost.
     move_cost = np.where(part == current, cost, 0.0)
     is_hot = hot.choose(problem, part, options.current_partitions, move_cost, budget - movement.spent(part))
-    return _refine_within_budget(problem, np.where(is_hot, -1, part).astype(np.int32), movement)
+    heated = _refine_within_budget(problem, np.where(is_hot, -1, part).astype(np.int32), movement, least)
+    if _imbalance(problem, heated) <= max(1 + options.epsilon, least) * (1 + ROUNDING):
+        return heated
+    # Without the loads of the new hot endpoints the others are less even, and the budget is used up.
+    return _refine_within_budget(problem, part, movement, least)
 
 
-def _refine_within_budget(problem: Problem, part: Parts, movement: Movement) -> Parts:
-    """Refine; uneven leaves cause no moves as long as all planned numbers of servers are balanced."""
+def _imbalance(problem: Problem, placement: Parts) -> float:
+    """Return the largest load of a server over the mean, the worst of all planned numbers of servers."""
+    load, leaves = problem.load(placement < 0), problem.options.current_partitions
+    return max(balance(load, server_of_endpoint(placement, leaves, each), each) for each in problem.options.servers)
+
+
+def _refine_within_budget(problem: Problem, part: Parts, movement: Movement, least: float) -> Parts:
+    """Refine; uneven leaves cause no moves as long as all planned numbers of servers are balanced.
+
+    A server may have ``least`` times the mean load, or more if the options allow it.
+    """
     load, leaves = problem.load(part < 0), problem.options.current_partitions
-    fullest = float(part_loads(load, part, leaves).max())
+    fullest, whole = float(part_loads(load, part, leaves).max()), float(load.sum())
     views = [
-        view if view.servers in problem.options.servers else replace(view, max_load=max(view.max_load, fullest))
+        replace(view, max_load=max(view.max_load, least * whole / view.servers))
+        if view.servers in problem.options.servers
+        else replace(view, max_load=max(view.max_load, fullest))
         for view in search_views(load, leaves, problem.options)
     ]
     return perturb(problem.backend, load, part, views, movement)

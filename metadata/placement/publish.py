@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from metadata.placement.blocks import Floats, Ints, Parts
+from metadata.placement.blocks import Floats, Parts
+from metadata.placement.fanout import WEIGHT_RESOLUTION
 from metadata.placement.objective import (
     balance,
     connections,
@@ -22,7 +23,9 @@ from metadata.placement.objective import (
 from metadata.placement.options import Problem
 
 STANDARD_ERRORS: Final = 2.0
-"""A gain below this many standard errors may be chance."""
+"""An imbalance within so many standard errors of the bound may be chance."""
+SAVING_ERRORS: Final = 3.0
+"""Likewise a gain. Plans are made every hour: with two, chance alone would apply one every other day."""
 ROUNDING: Final = 1e-6
 """Excess over the bound of the imbalance that counts as a rounding error."""
 LOAD_RESOLUTION: Final = 256
@@ -38,7 +41,7 @@ class EvaluatedPlacement:
     partitions: int
     cost: float
     error: float
-    """Standard error of ``cost``: the clients of the window are a sample of future ones."""
+    """Standard error of what ``cost`` saves against the current placement, for the clients of another window."""
     imbalance: float
     """Largest load of a server over the mean, the worst of all planned numbers of servers."""
     imbalance_error: float
@@ -88,7 +91,9 @@ def evaluate(
         weight = problem.backend.fan_out(part, servers)
         upstream = connections(instance, summarise_fan_out(weight))
         total += total_cost(instance, costs, upstream, hot, servers) / len(planned)
-        error += costs.connection_us_per_s * _connections_error(problem, weight) / len(planned)
+        if current is not None:
+            now = server_of_endpoint(current, options.current_partitions, servers)
+            error += costs.connection_us_per_s * _saving_error(problem, now, part, servers) / len(planned)
         worst = max(worst, (balance(load, part, servers), servers))
     cost = migration_cost(instance)
     moved = 0.0 if current is None else float(cost[placement != current].sum())
@@ -107,12 +112,18 @@ def evaluate(
     )
 
 
-def _connections_error(problem: Problem, weight: Ints) -> float:
-    """Return the standard error of the mean number of connections, over the clients of the problem's sets."""
-    share = weight / max(int(weight.sum()), 1)
-    counts = np.maximum(np.arange(weight.size), 1)
-    deviation = float(np.sqrt((share * (counts - float((share * counts).sum())) ** 2).sum()))
-    return problem.connected * deviation / float(np.sqrt(max(problem.clients, 1.0)))
+def _saving_error(problem: Problem, before: Parts, part: Parts, servers: int) -> float:
+    """Return the standard error of the mean number of connections saved, over the clients of the problem's sets.
+
+    Of the differences, client by client: most clients have the same fan-out on both placements, so that they say much
+    more about the difference than about either.
+    """
+    longest = problem.instance.seconds / 2.0**problem.instance.shift
+    weight, squares = problem.backend.fan_out_change(before, part, servers, longest)
+    whole, change = max(int(weight.sum()), 1), np.arange(-servers, servers + 1)
+    mean = float((weight * change).sum()) / whole
+    variance = float((squares * (change - mean) ** 2).sum()) * longest / WEIGHT_RESOLUTION / whole**2
+    return problem.connected * float(np.sqrt(variance))
 
 
 def _imbalance_error(problem: Problem, load: Floats, part: Parts, servers: int) -> float:
@@ -136,28 +147,38 @@ def _imbalance_error(problem: Problem, load: Floats, part: Parts, servers: int) 
     return float(np.sqrt(of_clients + of_counts)) / mean
 
 
+def is_uneven(now: EvaluatedPlacement, epsilon: float) -> bool:
+    """Return whether the load is out of balance by more than chance explains.
+
+    Chance is that of two windows: the load of this one is compared with a placement that was made from another.
+    """
+    return now.imbalance > 1 + epsilon + ROUNDING + _chance(now)
+
+
+def _chance(now: EvaluatedPlacement) -> float:
+    return STANDARD_ERRORS * float(np.sqrt(2)) * now.imbalance_error
+
+
 def decide(now: EvaluatedPlacement | None, candidate: EvaluatedPlacement, epsilon: float) -> PublishDecision:
     """Decide whether adopting ``candidate`` pays.
 
     It does if it saves more than its moves cost, and more than chance explains, for clients that the search did not
-    use; or if it balances a load that is out of balance ``now`` by more than chance explains, and relieves the fullest
-    server of more than the moves cost. Chance is that of two windows: the load of this one is compared with a placement
-    that was made from another.
+    use; or if it balances a load that :func:`is_uneven` ``now``, and relieves the fullest server of more than the moves
+    cost.
     """
     if now is None:
         return PublishDecision(candidate, pays=True, why="nothing is placed yet")
     if candidate.moved == 0 and candidate.partitions == now.partitions:
         return PublishDecision(candidate, pays=False, why="nothing better was found")
     bound, imbalance = 1 + epsilon + ROUNDING, candidate.imbalance
-    chance = STANDARD_ERRORS * float(np.sqrt(2)) * now.imbalance_error
     relief = (now.imbalance - max(imbalance, bound)) * now.mean_load
-    if now.imbalance > bound + chance and relief > candidate.move_cost:
+    if is_uneven(now, epsilon) and relief > candidate.move_cost:
         why = (
             f"balances the load: the fullest server has {imbalance:.3f} times the mean, not {now.imbalance:.3f} "
-            f"(+- {chance:.3f})"
+            f"(+- {_chance(now):.3f})"
         )
         return PublishDecision(candidate, pays=True, why=why, balances=True)
-    if imbalance > max(bound, now.imbalance):
+    if imbalance > max(bound, now.imbalance + ROUNDING):
         why = f"the fullest server would have {imbalance:.3f} times the mean load"
         return PublishDecision(candidate, pays=False, why=why)
     return _compare_costs(now, candidate)
@@ -167,8 +188,8 @@ def _compare_costs(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> Pu
     before, after, whose = now, candidate, ""
     if candidate.held_out is not None and candidate.held_out.now is not None:
         before, after, whose = candidate.held_out.now, candidate.held_out.found, " for other clients"
-    saved, chance = before.cost - after.cost, STANDARD_ERRORS * float(np.hypot(before.error, after.error))
-    if 0 < candidate.move_cost < saved <= chance:
+    saved, chance = before.cost - after.cost, SAVING_ERRORS * after.error
+    if candidate.move_cost < saved <= chance:
         why = f"saves {saved:.4g} us/s{whose}, which may be chance (+- {chance:.4g} us/s)"
         return PublishDecision(candidate, pays=False, why=why)
     why = f"saves {saved:.4g} us/s{whose}, and its moves cost {candidate.move_cost:.4g} us/s"

@@ -104,16 +104,25 @@ def population(recipe: Recipe) -> Population:
     return Population(count, key // count, key % count, rate / rate.mean())
 
 
-def drifted(before: Population, other: Population, share: float, seed: int = 5) -> Population:
-    """Replace a ``share`` of the clients by those of ``other``, and multiply rates by exp(N(0, 0.5))."""
+def drifted(before: Population, other: Population, share: float, seed: int = 5, *, rates: float = 0.5) -> Population:
+    """Replace a ``share`` of the clients by those of ``other``, and multiply rates by exp(N(0, ``rates``))."""
     rng = np.random.default_rng(seed)
     gone = rng.random(int(before.client.max()) + 1) < share
     stay, come = ~gone[before.client], gone[other.client]
     client = np.concatenate([before.client[stay], other.client[come]])
     endpoint = np.concatenate([before.endpoint[stay], other.endpoint[come]])
     order = np.lexsort((endpoint, client))
-    rate = before.rate * np.exp(rng.normal(0, 0.5, before.endpoints))
+    rate = before.rate * np.exp(rng.normal(0, rates, before.endpoints))
     return replace(before, client=client[order], endpoint=endpoint[order], rate=rate)
+
+
+def exchanged(before: Population, share: float, seed: int = 5) -> Population:
+    """Exchange the subscribers of a ``share`` of the endpoints, at random; rates stay."""
+    rng = np.random.default_rng(seed)
+    some, other = np.flatnonzero(rng.random(before.endpoints) < share), np.arange(before.endpoints)
+    other[some] = rng.permutation(some)
+    endpoint = other[before.endpoint]
+    return replace(before, endpoint=endpoint[np.lexsort((endpoint, before.client))])
 
 
 def _zipf(rng: np.random.Generator, count: int, exponent: float, draws: int) -> Ints:

@@ -66,6 +66,7 @@ def results(backend: Backend) -> list[bytes]:
     group = rng.integers(-1, 3, ENDPOINTS).astype(np.int32)
     found = [
         backend.fan_out(part, K),
+        backend.fan_out_change(far, part, K, 5.0),
         backend.required_parts(rng.random(ENDPOINTS), 0.7),
         backend.removal_savings(part, K),
         *(backend.affinity(each, K, sharpness) for sharpness in (1, 3) for each in (part, near, far)),

@@ -38,6 +38,8 @@ def test_results_are_bit_identical_for_any_division_into_blocks(made: Instance, 
     for first, second in ((one, many), folds):
         assert first.count_sets() == second.count_sets()
         assert first.fan_out(part, K).tolist() == second.fan_out(part, K).tolist()
+        change = first.fan_out_change(part[::-1], part, K, 5.0)
+        assert change.tolist() == second.fan_out_change(part[::-1], part, K, 5.0).tolist()
         assert first.squared_loads(rates, part, K).tolist() == second.squared_loads(rates, part, K).tolist()
     sets = [each.contract(part, K) for each in (one, many)]
     assert sets[0].pins.tolist() == sets[1].pins.tolist()

@@ -29,6 +29,19 @@ def test_fan_out_is_the_weight_of_sets_by_the_parts_they_meet(made: Instance, se
     assert backend(made, 2).fan_out(part, K).tolist() == expected.tolist()
 
 
+@given(instances(), st.integers(0, 99), st.integers(0, 99))
+def test_a_change_of_fan_out_is_the_weight_of_sets_by_the_parts_they_meet_more_than_before(
+    made: Instance, first: int, second: int
+) -> None:
+    before, part = random_parts(made, first, K), random_parts(made, second, K)
+    expected = np.zeros((2, 2 * K + 1), np.int64)
+    for pins, weight in sets_of(made):
+        now, then = (max(1, len(parts_of(each, pins))) for each in (part, before))
+        # No client has more weight than 4: one with more is of several clients.
+        expected[:, now - then + K] += weight, weight * min(weight, 4) * fanout.WEIGHT_RESOLUTION // 4
+    assert backend(made, 2).fan_out_change(before, part, K, 4.0).tolist() == expected.tolist()
+
+
 def test_fan_out_counts_more_than_64_parts() -> None:
     part = np.arange(200, dtype=np.int32)
     found = fanout.fan_out(block(([0, 63, 64, 65, 128, 199], 3), ([7], 2)), part, 200)

@@ -14,8 +14,8 @@ from metadata.placement.baselines import Infeasible, murmur2
 from metadata.placement.instance import Instance
 from metadata.placement.objective import balance, fan_out, loads, server_of_endpoint
 from metadata.placement.options import PlanOptions, Problem
-from metadata.placement.planner import choose_partitions, partition_bounds, plan
-from tests.support.instances import Recipe, Timeline, drifted, page, population, windows
+from metadata.placement.planner import choose_partitions, partition_bounds, plan, warm_start
+from tests.support.instances import Recipe, Timeline, drifted, exchanged, page, population, windows
 from tests.unit.metadata.placement.instances import (
     backend,
     block,
@@ -173,7 +173,7 @@ def test_moves_that_cost_more_than_they_save_do_not_pay(small: Instance) -> None
     assert not outcome.pays
 
 
-def test_without_structure_a_gain_on_the_sample_alone_does_not_pay() -> None:
+def test_without_structure_the_gain_reported_is_that_of_other_clients() -> None:
     everybody = population(replace(SMALL, mixing=1.0, zipf=0.0, clients=20_000))
     options = PlanOptions(servers=(4,), partitions=4, current_partitions=4, hot_budget=0.0)
     made = next(windows(everybody, Timeline(clients=300), 1))
@@ -184,9 +184,10 @@ def test_without_structure_a_gain_on_the_sample_alone_does_not_pay() -> None:
     others = backend(next(windows(everybody, Timeline(clients=5000, seed=1), 1)))
     found = fan_out(others, outcome.placement, 4).mean / fan_out(others, current, 4).mean
     assert abs(figures["plan"]["held_out_fan_out"] / figures["current"]["held_out_fan_out"] - found) < 0.1
-    assert "for other clients, which may be chance" in outcome.why
-    assert not outcome.pays
-    assert plan(made, replace(options, hold_out=0.0), COSTS, current).pays
+    assert "for other clients" in outcome.why
+    # It gains by filling some servers with many endpoints of little load: other clients need fewer of these, too.
+    assert outcome.pays
+    assert found < 0.95
 
 
 def test_with_ample_subscribers_no_clients_are_held_out() -> None:
@@ -197,11 +198,42 @@ def test_with_ample_subscribers_no_clients_are_held_out() -> None:
 
 
 def test_stationary_traffic_is_left_alone() -> None:
-    hours = windows(population(replace(SMALL, clients=20_000)), Timeline(clients=1500, session_s=1800), 9)
+    hours = windows(population(replace(SMALL, clients=20_000)), Timeline(clients=1500), 13)
     options = PlanOptions(servers=(4,), partitions=12, hot_budget=0.0)
     current = plan(next(hours), options, DEFAULT).placement
-    options = replace(options, partitions=None, current_partitions=12, movement_budget=0.05)
-    assert [plan(hour, options, DEFAULT, current).pays for hour in hours] == [False] * 8
+    options = replace(options, partitions=None, current_partitions=12, movement_budget=0.01)
+    applied = []
+    for hour in hours:
+        outcome = plan(hour, options, DEFAULT, current)
+        if outcome.pays and not outcome.balances:
+            current = outcome.placement
+        applied.append(outcome.pays)
+    assert sum(applied) <= 1
+
+
+def test_a_change_of_a_third_of_the_communities_is_answered_within_three_windows() -> None:
+    before = population(replace(SMALL, clients=20_000))
+    options = PlanOptions(servers=(4,), partitions=12, hot_budget=0.0)
+    current = plan(next(windows(before, Timeline(clients=4000), 1)), options, DEFAULT).placement
+    options = replace(options, partitions=None, current_partitions=12, movement_budget=0.01)
+    after = exchanged(before, 1 / 3)
+    outcomes = [plan(hour, options, DEFAULT, current) for hour in windows(after, Timeline(clients=4000, seed=1), 3)]
+    # Not for the balance of loads: a hundredth of the subscriptions saves more than chance explains.
+    assert any(outcome.pays and not outcome.balances for outcome in outcomes)
+
+
+def test_no_moves_are_spent_on_an_imbalance_that_may_be_chance() -> None:
+    hours = windows(population(replace(SMALL, clients=20_000)), Timeline(clients=500), 2)
+    options = PlanOptions(servers=(4,), partitions=12, hot_budget=0.0)
+    current = plan(next(hours), options, COSTS).placement
+    hour, options = next(hours), replace(options, partitions=None, current_partitions=12, movement_budget=0.05)
+    now = imbalance(hour, current, 12, 4)
+    assert now > 1.06
+    problem = Problem(hour, backend(hour), COSTS, options)
+    even, gaining = (warm_start(problem, current, uneven=uneven) for uneven in (True, False))
+    assert imbalance(hour, even, 12, 4) <= 1.05 + 1e-9
+    assert imbalance(hour, gaining, 12, 4) <= now + 1e-9
+    assert problem.cost(gaining, 12) < problem.cost(even, 12)
 
 
 def test_the_load_of_busy_minutes_is_balanced() -> None:

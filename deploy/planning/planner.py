@@ -31,7 +31,7 @@ from metadata.modes.configuration import Configuration, Size
 from metadata.modes.recommend import Requirements
 from metadata.placement.blocks import Mask, Parts
 from metadata.placement.instance import Instance
-from metadata.placement.options import PlanOptions
+from metadata.placement.options import MARGIN, PlanOptions
 from metadata.placement.planner import PlanResult, plan
 from metadata.placement.worth import Worth, mode_x_worth, placement_worth
 from metadata.plans.plan import Plan, encode
@@ -75,6 +75,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
         hot_budget=request.hot_budget,
         movement_budget=request.movement,
         polish=True,
+        margin=MARGIN,
     )
     costs = DEFAULT if request.costs is None else read_costs(request.costs)
     current = current_homes(now, traffic.instance)

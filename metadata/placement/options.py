@@ -29,6 +29,9 @@ AMPLE_SUBSCRIBERS: Final = 64.0
 LEAF_WEIGHT: Final = 0.25
 """Weight of the fan-out over single leaves, which represents unplanned numbers of servers."""
 
+MARGIN: Final = 0.5
+"""Margin of plans for a running system: 0.4 % more connections at instance A (docs/placement.md)."""
+
 
 @dataclass(frozen=True)
 class PlanOptions:
@@ -39,6 +42,8 @@ class PlanOptions:
     seed: int = 0
     epsilon: float = 0.05
     """Share by which the load of the fullest server may exceed the mean; hot endpoints do not count."""
+    margin: float = 0.0
+    """Share of ``epsilon`` that new placements leave unused where they can, for the loads of later windows."""
     partitions: int | None = None
     """Partitions of the plan; None to choose them by the load."""
     current_partitions: int = 1
@@ -63,6 +68,11 @@ class PlanOptions:
             raise ValueError(f"partitions: a topic of {self.current_partitions} cannot shrink")
         if self.movement_budget is not None and self.partitions not in {None, self.current_partitions}:
             raise ValueError("movement_budget: needs the current number of partitions; with another, most would move")
+
+    @property
+    def with_margin(self) -> "PlanOptions":
+        """These options with the ``epsilon`` that new placements are searched for."""
+        return replace(self, epsilon=self.epsilon * (1 - self.margin), margin=0.0)
 
 
 @dataclass(frozen=True)

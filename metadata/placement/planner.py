@@ -121,7 +121,8 @@ def _candidates(problem: Problem, current: Parts | None, *, uneven: bool) -> Ite
         if current is not None:
             placement = relabel(placement, current, leaves, options.servers, migration_cost(problem.instance))
         yield NEW, placement, leaves
-        polished = polish(problem, placement, leaves) if options.polish else None
+        tight = replace(problem, options=options.with_margin)
+        polished = polish(tight, placement, leaves) if options.polish else None
         if polished is not None:
             yield report.POLISHED, polished, leaves
 
@@ -135,6 +136,17 @@ def solve(problem: Problem) -> tuple[Parts, int]:
     options, must = problem.options, hot.mandatory(problem)
     load = problem.load(must)[~must]
     leaves = options.partitions or choose_partitions(load, options.servers, options.current_partitions, options.epsilon)
+    tight = replace(problem, options=options.with_margin)
+    placement = _solve(tight, must, leaves)
+    if options.margin > 0 and _overload(tight, placement, leaves) > 0:
+        placement = _solve(problem, must, leaves)
+    _check_balance(problem, placement, leaves)
+    return placement, leaves
+
+
+def _solve(problem: Problem, must: Mask, leaves: int) -> Parts:
+    """Return the best placement found, in turn with hot sets for it, which contain ``must``."""
+    options = problem.options
     placements = [place(problem, must, leaves)]
     for _ in range(HOT_ROUNDS if options.hot_budget > 0 else 0):
         before = placements[-1]
@@ -143,9 +155,7 @@ def solve(problem: Problem) -> tuple[Parts, int]:
         if (is_hot == (before < 0)).all():
             break
         placements.append(place(problem, is_hot, leaves))
-    placement = min(placements, key=lambda each: (_overload(problem, each, leaves), problem.cost(each, leaves)))
-    _check_balance(problem, placement, leaves)
-    return placement, leaves
+    return min(placements, key=lambda each: (_overload(problem, each, leaves), problem.cost(each, leaves)))
 
 
 def place(problem: Problem, is_hot: Mask, leaves: int) -> Parts:

@@ -222,6 +222,14 @@ def test_a_change_of_a_third_of_the_communities_is_answered_within_three_windows
     assert any(outcome.pays and not outcome.balances for outcome in outcomes)
 
 
+def test_a_margin_is_left_below_the_bound_where_one_can_be(small: Instance) -> None:
+    options = PlanOptions(servers=(4,), partitions=4, hot_budget=0.0, margin=0.5)
+    assert imbalance(small, plan(small, options, COSTS).placement, 4, 4) <= 1.025 + 1e-9
+    two = instance([10_400, 10_000], ([0, 1], 1))
+    options = PlanOptions(servers=(2,), partitions=2, hot_budget=0.0, epsilon=0.02, margin=0.75)
+    assert 1.005 < imbalance(two, plan(two, options, COSTS).placement, 2, 2) < 1.02
+
+
 def test_no_moves_are_spent_on_an_imbalance_that_may_be_chance() -> None:
     hours = windows(population(replace(SMALL, clients=20_000)), Timeline(clients=500), 2)
     options = PlanOptions(servers=(4,), partitions=12, hot_budget=0.0)

@@ -4,14 +4,15 @@ Generalisation: plans from few clients of A (communities) and of a population wi
 (tests/support/instances.py), against placement by hash. The gain that is reported, that of clients held out, is
 compared with the gain for 20,000 others of the same population. Stationary traffic: A's plan, then hours of other
 clients with Poisson counts of updates and 1 % of the subscriptions to move; a plan that balances the load is applied
-when the next hour is uneven, too, as ``diem autoplan`` does. The worst case: all clients are new in every hour.
-Deterministic. ``QUICK=1`` has fewer clients and hours.
+when the next hour is uneven, too, as ``diem autoplan`` does. The worst case: all clients are new in every hour. Change:
+the same from the hour on in which a third of the clients have other interests, at the same rates. Deterministic.
+``QUICK=1`` has fewer clients and hours.
 """
 
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -25,12 +26,13 @@ from metadata.placement.baselines import murmur2
 from metadata.placement.blocks import Parts
 from metadata.placement.instance import Instance
 from metadata.placement.objective import balance, fan_out, loads
-from metadata.placement.options import PlanOptions
+from metadata.placement.options import MARGIN, PlanOptions
 from metadata.placement.planner import PlanResult, plan
 from tests.bench.figures import Goal
+from tests.bench.picture import Bar, Group, Row, draw
 from tests.bench.report import Report
 from tests.support.commandline import parser
-from tests.support.instances import A, Population, Recipe, Timeline, population, windows
+from tests.support.instances import OTHER, A, Population, Recipe, Timeline, drifted, population, windows
 
 WRITTEN: Final = Path("build/bench/learning.json")
 QUICK: Final = bool(os.environ.get("QUICK"))
@@ -41,6 +43,10 @@ HOURS: Final = 4 if QUICK else 20
 SERVERS: Final = 16
 PARTITIONS: Final = 48
 MOVEMENT: Final = 0.01
+CHANGED: Final = 1 / 3
+"""Share of the clients with other interests."""
+PATIENCE: Final = 3
+"""Hours within which a plan is to be applied then."""
 
 
 def generalisation(base: Population, servers: int, clients: int) -> dict[str, float]:
@@ -71,27 +77,63 @@ def generalisation(base: Population, servers: int, clients: int) -> dict[str, fl
     }
 
 
-def stationary(hours: Iterator[Instance]) -> dict[str, Any]:
-    """Plan for the first hour, then let every further one decide; return how many plans were applied, and why."""
-    options = PlanOptions(servers=(SERVERS,), partitions=PARTITIONS)
-    current = plan(next(hours), options, DEFAULT).placement
-    options = PlanOptions(servers=(SERVERS,), current_partitions=PARTITIONS, movement_budget=MOVEMENT)
-    applied, waiting, moved, why, began = 0, False, 0.0, [], time.process_time()
-    for hour in hours:
+def first_plan(hour: Instance) -> Parts:
+    """Return the placement for an hour with none before."""
+    return plan(hour, PlanOptions(servers=(SERVERS,), partitions=PARTITIONS, margin=MARGIN), DEFAULT).placement
+
+
+def decide(hours: Iterable[Instance], current: Parts) -> dict[str, Any]:
+    """Let every hour decide; return how many plans were applied, in which hours, and why or why not."""
+    options = PlanOptions(servers=(SERVERS,), current_partitions=PARTITIONS, movement_budget=MOVEMENT, margin=MARGIN)
+    applied: list[int] = []
+    fan_outs: list[float] = []
+    waiting, moved, why, began = False, 0.0, [], time.process_time()
+    for number, hour in enumerate(hours, 1):
         outcome = plan(hour, options, DEFAULT, current)
         why.append(outcome.why)
+        fan_outs.append(outcome.report["servers"][str(SERVERS)]["current"]["fan_out"])
         if outcome.pays and (waiting or not outcome.balances):
-            applied, moved, current = applied + 1, moved + _moved(outcome), outcome.placement
+            applied.append(number)
+            moved, current = moved + _moved(outcome), outcome.placement
         waiting = outcome.pays and outcome.balances and not waiting
-    return {"applied": applied, "moved": round(moved, 4), "cpu_s": round(time.process_time() - began, 1), "why": why}
+    return {
+        "applied": len(applied),
+        "moved": round(moved, 4),
+        "fan-out at first": fan_outs[0],
+        "fan-out at last": fan_outs[-1],
+        "cpu_s": round(time.process_time() - began, 1),
+        "hours": applied,
+        "why": why,
+    }
 
 
 def _moved(outcome: PlanResult) -> float:
     return float(outcome.report["moved"]["plan"]["subscriptions"])
 
 
+def picture(rows: Mapping[str, Mapping[str, float]], goals: Sequence[Goal]) -> str:
+    """Draw the gains reported and those of others, and the plans applied."""
+    bounds = {goal.name: goal.goal for goal in goals}
+
+    def gains(row: Mapping[str, float]) -> list[Bar]:
+        kinds = ("gain in the window", "gain reported", "gain of others")
+        return [Bar({kind: 100 * row[kind]}) for kind in kinds]
+
+    def plans(name: str, row: Mapping[str, float]) -> list[Bar | None]:
+        return [Bar({"plans applied": row["applied"]}, bounds.get(name)), Bar({"moved": 100 * row["moved"]}), None]
+
+    made = [Row(name, gains(row)) for name, row in rows.items() if "pays" in row]
+    hours = [Row(name, plans(name, row)) for name, row in rows.items() if "applied" in row]
+    columns = ("in the window | applied", "reported | moved, %", "of others")
+    return draw(
+        "Plans learnt from traffic",
+        columns,
+        [Group("Gain of plans from few clients, % of the fan-out", made), Group(f"Plans of {HOURS} hours", hours)],
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser(__spec__, __doc__, report="build/bench/learning.json", quick="").parse_args(argv)
+    parser(__spec__, __doc__, report="build/bench/learning.json and .svg", quick="").parse_args(argv)
     WRITTEN.parent.mkdir(parents=True, exist_ok=True)
     goals: list[Goal] = []
     figures: dict[str, Any] = {}
@@ -110,17 +152,25 @@ def main(argv: Sequence[str] | None = None) -> int:
                 found = rows[f"{name}, {clients:,} clients"] = generalisation(base, servers, clients)
                 off = abs(found["gain reported"] - found["gain of others"])
                 goals.append(Goal(f"{name}, {clients:,} clients: gain reported", "off", POINTS, round(off, 4)))
+        after = drifted(a, population(replace(OTHER, clients=150_000)), CHANGED, rates=0.0)
         for clients in crowds:
-            report.step(f"stationary traffic of {clients:,} clients")
+            report.step(f"{clients:,} clients over {HOURS} hours")
             hours = windows(a, Timeline(clients=clients, seed=3), HOURS + 1)
-            figures[f"stationary, {clients:,} clients"] = found = stationary(hours)
-            rows[f"stationary, {clients:,} clients"] = {each: found[each] for each in ("applied", "moved", "cpu_s")}
-            goals.append(Goal(f"{HOURS} hours, {clients:,} clients", "applied", max(1, HOURS // 20), found["applied"]))
+            current = first_plan(next(hours))
+            stationary, changed = f"stationary, {clients:,} clients", f"changed, {clients:,} clients"
+            figures[stationary] = decide(hours, current)
+            figures[changed] = decide(windows(after, Timeline(clients=clients, seed=7), HOURS), current)
+            for name in (stationary, changed):
+                rows[name] = {each: value for each, value in figures[name].items() if isinstance(value, int | float)}
+            goals.append(Goal(stationary, "applied", max(1, HOURS // 20), figures[stationary]["applied"]))
+            first = min(figures[changed]["hours"], default=HOURS + 1)
+            goals.append(Goal(f"{changed}: first plan applied", "hours", PATIENCE, first))
     report.rows("Plans", rows)
     report.goals(goals)
     result = {"rows": rows, "figures": figures, "goals": [each.as_json() for each in goals]}
     WRITTEN.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
-    print(f"written: {WRITTEN}")
+    WRITTEN.with_suffix(".svg").write_text(picture(rows, goals), encoding="utf-8")
+    print(f"written: {WRITTEN} and {WRITTEN.with_suffix('.svg')}")
     return 0
 
 

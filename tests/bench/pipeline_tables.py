@@ -1,0 +1,134 @@
+"""Traffic for ``bench-pipeline``: tables of many hours, written directly, and files of events to read."""
+
+import json
+from collections.abc import Iterator
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from diem.protocol.traffic import TrafficEvent, Type
+from metadata.jobs.warehouse import Warehouse
+from metadata.statistics.window import Window
+from tests.support.traffic import Life
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+BEGIN_MS: Final = 1_767_225_600_000
+"""2026-01-01."""
+HOUR_MS: Final = 3_600_000
+SOURCE: Final = "files-0"
+EVENTS_PER_ENDPOINT: Final = 100
+"""In an hour."""
+SUBSCRIBED: Final = 8
+"""Endpoints of a session; half of them are those of its group."""
+SESSION_MS: Final = 20 * 60_000
+EDGES: Final = 4
+NAMED: Final = 200
+"""Endpoints in an event of counts."""
+
+
+def hour(spark: "SparkSession", number: int, events: int) -> "DataFrame":
+    """Return the events of an hour: sessions with three each, and the counts of every edge and minute."""
+    from pyspark.sql import DataFrame  # noqa: PLC0415  # needs Spark
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    from metadata.jobs.tables import SCHEMA  # noqa: PLC0415
+
+    endpoints = events // EVENTS_PER_ENDPOINT
+    parts = endpoints // NAMED
+    sessions = (events - EDGES * 60 * parts) // 3
+    start = BEGIN_MS + number * HOUR_MS
+
+    def event(kind: str, order: int, ms: "Column", rows: "DataFrame", **columns: "Column") -> "DataFrame":
+        own = F.col("k") * 4 + order + number * events * 4
+        fields = {"type": F.lit(kind), "number": own, "id": F.concat(F.col("boot"), F.lit("-"), own)}
+        times = {"time": F.timestamp_millis(ms), "arrived": F.timestamp_millis(ms + 1000)}
+        edge = F.concat(F.lit("websocket-"), F.col("k") % EDGES)
+        return rows.withColumn("boot", F.format_string("%012x", F.col("k") % EDGES + 1)).withColumns(
+            {"edge": edge, "table": F.lit("events"), **fields, **times, **columns}
+        )
+
+    clients = spark.range(sessions).withColumnRenamed("id", "k")
+    at = F.lit(start) + F.floor(F.col("k") * HOUR_MS / sessions)
+    who = {
+        "client": F.format_string("%016x", F.col("k") % 100_000 + number // 24 * 100_000),
+        "connection": F.format_string("%016x", F.col("k") + number * sessions),
+    }
+    group = F.pmod(F.hash("k"), F.lit(endpoints // SUBSCRIBED))
+    chosen = [
+        group * SUBSCRIBED + each if each % 2 else F.pmod(F.hash("k", F.lit(each)), F.lit(endpoints))
+        for each in range(SUBSCRIBED)
+    ]
+    names = F.array(*(F.concat(F.lit("/endpoint/"), index) for index in chosen))
+
+    reports = spark.range(EDGES * 60 * parts).withColumnRenamed("id", "k")
+    minute = F.lit(start) + F.floor(F.col("k") / (EDGES * parts)) * 60_000
+    part = F.floor(F.col("k") / EDGES) % parts
+    updates = F.transform(
+        F.sequence(F.lit(0), F.lit(NAMED - 1)),
+        lambda n: F.struct(
+            F.concat(F.lit("/endpoint/"), part * NAMED + n).alias("endpoint"),
+            F.lit(7).cast("long").alias("taken"),
+            F.lit(9).cast("long").alias("delivered"),
+        ),
+    )
+    interval = {"since": F.timestamp_millis(minute), "until": F.timestamp_millis(minute + 60_000)}
+    made = reduce(
+        lambda one, other: DataFrame.unionByName(one, other, allowMissingColumns=True),
+        (
+            event("connect", 0, at, clients, **who),
+            event("subscribe", 1, at + 10, clients, **who, endpoints=names),
+            event("disconnect", 2, at + SESSION_MS, clients, **who),
+            event("counts", 3, minute + 60_000, reports, **interval, updates=updates),
+        ),
+    ).withColumn("day", F.to_date("time"))
+    columns = {name: F.col(name) for name in made.columns}
+    schema = spark.createDataFrame([], SCHEMA).schema.fields
+    return made.select(*(columns.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in schema))
+
+
+def make(spark: "SparkSession", warehouse: Warehouse, events: int, first: int, hours: int) -> None:
+    """Write the tables of some hours, a few files each, with the log of a sink."""
+    sink = warehouse.sink(SOURCE)
+    for number in range(first, first + hours):
+        hour(spark, number, events).coalesce(2).write.mode("append").partitionBy("table", "day").parquet(str(sink))
+    entries = [
+        {
+            "path": f"file://{file}",
+            "size": file.stat().st_size,
+            "isDir": False,
+            "modificationTime": file.stat().st_mtime_ns // 1_000_000,
+            "blockReplication": 1,
+            "blockSize": 33_554_432,
+            "action": "add",
+        }
+        for file in sorted(sink.rglob("*.parquet"))
+    ]
+    log = sink / "_spark_metadata" / "0"
+    log.parent.mkdir(exist_ok=True)
+    log.write_text("\n".join(["v1", *map(json.dumps, entries)]))
+
+
+def condense(spark: "SparkSession", warehouse: Warehouse, window: Window) -> None:
+    """Write the condensed history after a window from the two hours before its end: sessions last 20 minutes."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # needs Spark
+
+    from metadata.jobs import history, tables  # noqa: PLC0415  # they need Spark
+
+    table = tables.events(spark, warehouse)
+    begin = window.end - 2 * HOUR_MS
+    of_two_days = table.where(F.col("day") >= F.to_date(F.timestamp_millis(F.lit(begin))))
+    recent = of_two_days.where(F.col("time") >= F.timestamp_millis(F.lit(begin)))
+    history.save(table, warehouse, recent.withColumn("at", F.unix_millis("time")), window)
+
+
+def recorded(boot: int, count: int) -> Iterator[TrafficEvent]:
+    """Return events in the shares of real traffic: mostly subscriptions, and counts of 200 endpoints."""
+    life = Life("websocket-1", boot, BEGIN_MS, BEGIN_MS)
+    kinds = (Type.CONNECT, Type.SUBSCRIBE, Type.UNSUBSCRIBE, Type.DISCONNECT)
+    counted = {f"endpoint/{each}": (7, 9) for each in range(NAMED)}
+    for number in range(count):
+        at, kind = BEGIN_MS + number, kinds[number % 4]
+        names = [f"/endpoint/{number * 31 % 10_000 + each}" for each in range(SUBSCRIBED * (number % 4 in {1, 2}))]
+        is_counts = number % 100 == 0
+        yield life.counts(at - 60_000, at, **counted) if is_counts else life.event(kind, at, number, number, *names)

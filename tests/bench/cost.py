@@ -89,7 +89,11 @@ class Bench:
         for mode in MODES:
             self.report.step(f"a whole system, {mode}")
             await roles.measure(mode)
+        self.report.step("a composite without load")
+        await roles.measure_idle()
         self.estimates |= roles.estimates()
+        for name, off in roles.errors().items():
+            self.goals.append(Goal(f"predicted against measured CPU of a mixed load, {name}", "% off", WITHIN, off))
         self.targets |= roles.targets
         self.memory_kib = roles.memory_kib
         self._judge()
@@ -169,7 +173,7 @@ class Bench:
 def main(argv: Sequence[str] | None = None) -> int:
     parser(__spec__, __doc__, report="build/bench/cost.json", quick="").parse_args(argv)
     BUILD.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as directory, Report(2 + len(CLIENTS) * ROUNDS + len(MODES)) as report:
+    with tempfile.TemporaryDirectory() as directory, Report(2 + len(CLIENTS) * ROUNDS + len(MODES) + 1) as report:
         try:
             bench = Bench(Path(directory), report)
             asyncio.run(bench.run())

@@ -2,18 +2,22 @@
 
 One system of mode x-broadcast and one of mode x get blocks of known composition through the REST interface, and what
 each kind of process spends on them is fitted. The Broadcast node is measured with one server behind it and with three.
+A composite without any load shows what it and the metadata service spend on being there.
 """
 
+import asyncio
 import contextlib
 import random
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
-from tests.bench.cost_target import Block, Target
+from tests.bench.cost_target import Block, Target, cpu_seconds
 from tests.bench.drain import draining
-from tests.bench.loads import Load, Schedule, settle, subscriptions
+from tests.bench.loads import MIX, Load, Schedule, settle, subscriptions
 from tests.bench.procfs import rss_kib
 from tests.bench.published import Writer
 from tests.bench.regression import Estimate
@@ -21,13 +25,16 @@ from tests.load.processes import children
 from tests.load.system import System
 
 MODES: Final = ("x-broadcast", "x")
+COMPOSITE: Final = "z-composite"
+IDLE_SLICES: Final = 4
+IDLE_S: Final = 2.0
 CLIENTS: Final = 400
 READERS: Final = (1, 3)
 """Servers that read from the Broadcast node."""
 BATCH: Final = 50
 """Most datasets of one request."""
 REST: Final = Load(0, 0)
-LOADS: Final = (REST, Load(0, 10), Load(0, 40), Load(10, 10), Load(20, 20), Load(20, 40))
+LOADS: Final = (REST, Load(0, 10), Load(0, 40), Load(10, 10), Load(20, 20), Load(20, 40), MIX)
 UNWATCHED: Final = (REST, Load(0, 10), Load(0, 40))
 _OPTIONS: Final = ("--servers", "1", "--max-servers", str(READERS[-1]), "--traffic", "off")
 _SETTINGS: Final = {
@@ -42,6 +49,7 @@ class Roles:
         self.targets: dict[str, Target] = {}
         self.memory_kib: dict[str, dict[str, float]] = {}
         """Resident memory of each kind of process with clients and endpoints, by mode."""
+        self._idle: dict[str, Estimate] = {}
         self._directory = directory
         self._program = program
         self._cores = cores
@@ -77,6 +85,23 @@ class Roles:
             target.blocks = [(load, there, _by_kind(cpu)) for load, there, cpu in target.blocks]
         self.targets[mode] = target
 
+    async def measure_idle(self) -> None:
+        """Run a composite, and measure its processes while nothing happens."""
+        options = ("--servers", "1", "--max-servers", "1", "--traffic", "off")
+        async with System(COMPOSITE, self._directory / COMPOSITE, options) as system:
+            found = await system.everything()
+            pids = {process.name.rpartition("/")[2]: process.pid for process in found if process.pid is not None}
+            self.memory_kib[COMPOSITE] = _by_kind({name: rss_kib(pid) for name, pid in pids.items()})
+            spent: dict[str, list[float]] = defaultdict(list)
+            for _ in range(IDLE_SLICES):
+                before, began = cpu_seconds(pids), monotonic()
+                await asyncio.sleep(IDLE_S)
+                seconds, after = monotonic() - began, cpu_seconds(pids)
+                for kind, cpu in _by_kind({name: after[name] - before[name] for name in pids}).items():
+                    spent[kind].append(cpu / seconds)
+        for kind, cpu_s in spent.items():
+            self._idle[kind] = Estimate(statistics.mean(cpu_s), statistics.stdev(cpu_s) / len(cpu_s) ** 0.5)
+
     async def _blocks(self, target: Target, loads: Sequence[Load], schedule: Schedule) -> None:
         for number in range(self._rounds):
             for load in reversed(loads) if number % 2 else loads:
@@ -109,6 +134,17 @@ class Roles:
             "nginx_frame_us": _mean([each["frames"] for each in gates]),
             "nginx_write_us": _mean([each["writes"] for each in gates]),
             "nginx_idle_us_per_s": _mean([each["seconds"] for each in gates]),
+            **{f"{kind}_idle_us_per_s": self._idle[kind] for kind in ("metadata", "composite")},
+        }
+
+    def errors(self) -> dict[str, float]:
+        """Return the errors for mixed loads, which nothing is fitted to, in percent of their cost above idle."""
+        readers = ["reader_updates", "reader_writes"]
+        without = {"data": ["frames", *readers], "nginx": ["updates", *readers]}
+        return {
+            f"{process} of {mode}": target.off(target.fitted(process=process, without=names), process=process)
+            for mode, target in self.targets.items()
+            for process, names in without.items()
         }
 
 

@@ -216,11 +216,12 @@ ROLES: Final = RoleCosts(
         "data_get_us": Constant(52.0, 4.0),
         "data_idle_us_per_s": Constant(4000.0, 1500.0),
         "publisher_idle_us_per_s": Constant(5000.0, 3000.0),
-        "metadata_idle_us_per_s": Constant(7800.0, 4000.0),
         # Whole systems under make bench-cost, at the speed at which a server's send takes 10 us: 1.09 of it in nginx.
         "nginx_frame_us": Constant(10.9, 0.7),
         "nginx_write_us": Constant(220.0, 150.0),
         "nginx_idle_us_per_s": Constant(1100.0, 1200.0),
+        "metadata_idle_us_per_s": Constant(7000.0, 1500.0),
+        "composite_idle_us_per_s": Constant(5600.0, 1400.0),
         # The same beside make bench-convergence and make bench-ingest, which agree on sums: between updates and writes
         # the cost may be divided otherwise. Data of 1 to 3.5 KB.
         "data_update_us": Constant(200.0, 100.0),
@@ -236,17 +237,19 @@ ROLES: Final = RoleCosts(
         "broker_write_us": Constant(2000.0, 1600.0),
         "broker_reader_write_us": Constant(640.0, 300.0),
         "broker_idle_us_per_s": Constant(39_000.0, 10_000.0),
-        "composite_idle_us_per_s": None,
     },
     "built in",
     memory={
-        # Of make bench-cost, in KiB. Proxies, metadata services and composites were not measured.
+        # Of make bench-cost, in KiB.
         "data": 95_600.0 * 1024,
         "broadcast": 44_300.0 * 1024,
         "websocket": 45_200.0 * 1024,
         "bridge": 49_600.0 * 1024,
         "nginx": 41_400.0 * 1024,
         "kafka": 203_800.0 * 1024,
+        "proxy": 44_700.0 * 1024,
+        "metadata": 55_400.0 * 1024,
+        "composite": 46_800.0 * 1024,
     },
 )
 """Used where nothing was measured; where only sums of several constants were, the errors are as large as that says."""

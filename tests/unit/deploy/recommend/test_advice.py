@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,13 @@ def test_json_has_every_mode_and_is_json() -> None:
     assert found["command"] == "diem up --mode single"
     assert found["thresholds"]["updates"][-1]["until"] is None
     assert found["load"]["clients"] == 5000
-    assert found["unmeasured"] == ["composite: being there, without its children"]
+    assert found["unmeasured"] == []
+
+
+def test_constants_that_were_not_measured_are_named() -> None:
+    lacking = replace(ROLES, constants={**ROLES.constants, "composite_idle_us_per_s": None})
+    found = Advice(Source(LOAD, "a test"), lacking, Requirements())
+    assert found.unmeasured == ["composite: being there, without its children"]
 
 
 def test_where_no_mode_holds_there_is_no_command() -> None:

@@ -3,7 +3,10 @@
 import pytest
 from rich.console import Console
 
+from deploy.recommend.advice import Advice
 from deploy.recommend.render import lines, modes_table, resources_table, roles_table
+from deploy.recommend.source import Source
+from metadata.costs import ROLES, RoleCosts
 from metadata.modes.configuration import Configuration, Size
 from metadata.modes.load import Load
 from metadata.modes.recommend import Requirements
@@ -29,8 +32,21 @@ def test_each_mode_has_its_size_and_costs(capsys: pytest.CaptureFixture[str]) ->
     rows = [line for line in shown(capsys, needs=Requirements(survive=1)) if line.startswith("xz ")]
     assert rows[0].split()[:4] == ["xz", "3", "x", "1"]
     assert rows[1].split()[-1] != "-"
-    # The memory of a proxy was not measured.
+    assert rows[2].split()[1] == "12"
+
+
+def test_what_was_not_measured_is_not_shown_as_nothing() -> None:
+    lacking = {**ROLES.constants, "composite_idle_us_per_s": None}
+    memory = {name: size for name, size in ROLES.memory.items() if name != "proxy"}
+    found = Advice(Source(LOAD, "a test"), RoleCosts(lacking, "lacking", memory=memory), Requirements())
+    console = Console(width=200, no_color=True)
+    with console.capture() as capture:
+        for each in lines(found, 200):
+            console.print(each)
+    rows = [line for line in capture.get().splitlines() if line.startswith("z-composite ")]
+    assert "?" in rows[1].split()
     assert rows[2].split()[2].startswith(">")
+    assert "Not measured, and missing in the CPU above: composite: being there" in capture.get()
 
 
 def test_next_and_present_mode_are_named(capsys: pytest.CaptureFixture[str]) -> None:

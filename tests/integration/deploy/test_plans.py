@@ -88,7 +88,8 @@ async def test_autoplan_without_traffic_does_nothing_and_reports_it(tmp_path: Pa
 
 def record(folder: Path) -> list[str]:
     """Record clients of pairs of endpoints, and some with our endpoint and another one; return the other names."""
-    recorded = events()
+    # So many that the saving is more than chance.
+    recorded = events(clients=800)
     life_begin = recorded[0].time
     ours: list[Any] = []
     for number in range(10):

@@ -1,11 +1,11 @@
 """Traffic for ``bench-pipeline``: tables of many hours, written directly, and files of events to read."""
 
-import json
 from collections.abc import Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from diem.protocol.traffic import TrafficEvent, Type
+from metadata.jobs.spark_options import spark_path
 from metadata.jobs.warehouse import Warehouse
 from metadata.statistics.window import Window
 from tests.support.traffic import Life
@@ -88,25 +88,19 @@ def hour(spark: "SparkSession", number: int, events: int) -> "DataFrame":
 
 
 def make(spark: "SparkSession", warehouse: Warehouse, events: int, first: int, hours: int) -> None:
-    """Write the tables of some hours, a few files each, with the log of a sink."""
+    """Write the tables of some hours, a few files each, with a commit for each hour."""
+    from pyspark.sql import Observation  # noqa: PLC0415  # needs Spark
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    from metadata.jobs import delta_table, tables  # noqa: PLC0415
+
     sink = warehouse.sink(SOURCE)
+    delta_table.prepare(sink, tables.schema_json())
     for number in range(first, first + hours):
-        hour(spark, number, events).coalesce(2).write.mode("append").partitionBy("table", "day").parquet(str(sink))
-    entries = [
-        {
-            "path": f"file://{file}",
-            "size": file.stat().st_size,
-            "isDir": False,
-            "modificationTime": file.stat().st_mtime_ns // 1_000_000,
-            "blockReplication": 1,
-            "blockSize": 33_554_432,
-            "action": "add",
-        }
-        for file in sorted(sink.rglob("*.parquet"))
-    ]
-    log = sink / "_spark_metadata" / "0"
-    log.parent.mkdir(exist_ok=True)
-    log.write_text("\n".join(["v1", *map(json.dumps, entries)]))
+        staged, written = sink / delta_table.STAGING / str(number), Observation()
+        rows = hour(spark, number, events).coalesce(2).observe(written, F.count(F.lit(1)).alias("rows"))
+        rows.write.partitionBy("table", "day").parquet(spark_path(staged))
+        delta_table.commit(sink, staged, SOURCE, number, written.get["rows"])
 
 
 def condense(spark: "SparkSession", warehouse: Warehouse, window: Window) -> None:

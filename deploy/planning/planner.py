@@ -25,8 +25,6 @@ from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
 from metadata.costs import DEFAULT, ROLES, Costs, read_costs, read_role_costs
-from metadata.jobs.spark_options import SparkOptions, SparkSettings
-from metadata.jobs.spark_session import scratch_folder
 from metadata.modes.configuration import Configuration, Size
 from metadata.modes.recommend import Requirements
 from metadata.placement.blocks import Mask, Parts
@@ -56,7 +54,6 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
     Raises:
         DiemError: no server is in any group, and no number of servers was given.
         Infeasible: an endpoint is too much for a server.
-        NoSpark: the plan needs Spark, which is not installed.
         BadCosts: the file of costs is invalid.
         typer.BadParameter: there are more partitions already than requested.
     """
@@ -81,7 +78,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
     current = current_homes(now, traffic.instance)
     if request.movement is not None and max(servers) > partitions:
         raise typer.BadParameter(f"--movement is for up to {partitions} servers here: more need more partitions")
-    outcome = _compute(traffic, options, _costs_of_servers(costs, system), current, request.settings)
+    outcome = plan(traffic.instance, options, _costs_of_servers(costs, system), current)
     report = _extend_report(traffic, outcome, current, costs, system)
     pays, why = evaluate(outcome, system)
     made = Plan(
@@ -122,20 +119,6 @@ def _cheaper_mode(instance: Instance, system: System, servers: int, costs: Path 
 def _costs_of_servers(costs: Costs, system: System) -> Costs:
     """Return the costs of servers; the clients of those behind proxies are proxies."""
     return costs if system.proxy is None else costs.over_links
-
-
-def _compute(
-    traffic: PlanningInput, options: PlanOptions, costs: Costs, current: Parts, settings: SparkSettings
-) -> PlanResult:
-    """Run the planner, on Spark if the subscription sets are there; the outcome is the same."""
-    if traffic.for_spark is None:
-        return plan(traffic.instance, options, costs, current)
-    from deploy.spark.pipeline import find_java  # noqa: PLC0415  # few plans need it
-    from metadata.jobs.planning import plan_on_spark  # noqa: PLC0415
-
-    command = find_java()
-    with scratch_folder() as scratch:
-        return plan_on_spark(traffic.for_spark, options, costs, current, SparkOptions(scratch, settings, java=command))
 
 
 def count_partitions(now: Snapshot) -> int:

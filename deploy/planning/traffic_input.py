@@ -42,7 +42,6 @@ class PlanningInput:
     """Traffic of a window."""
 
     instance: "Instance"
-    """Without subscription sets if they stay in Spark."""
     start: str
     """Begin of the window, ISO 8601, like ``end``."""
     end: str
@@ -51,8 +50,6 @@ class PlanningInput:
     sets: int
     source: str
     """The origin of the data, for people."""
-    for_spark: Path | None = None
-    """Folder of the statistics to plan from on Spark; None: they are in ``instance``."""
     duplicates: int = 0
     """Number of names that two processes had at the same time."""
     consumed: int = 0
@@ -83,13 +80,13 @@ def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
     """
     folder = request.traffic.absolute()
     if (folder / WINDOW_FILE).is_file():
-        return _from_statistics(folder, request.spark)
+        return _from_statistics(folder)
     warehouse = Warehouse(request.warehouse or folder / "warehouse")
     if request.window is None and (found := all_statistics(warehouse)):
-        return _from_statistics(found[-1], request.spark)
+        return _from_statistics(found[-1])
     window = request.window or HOUR_MS
     if request.spark or (request.spark is None and warehouse.sources()):
-        return _from_statistics(_run_pipeline(warehouse, window, terminal, request.settings), request.spark)
+        return _from_statistics(_run_pipeline(warehouse, window, terminal, request.settings))
     return _from_files(folder / "in" if (folder / "in").is_dir() else folder, window)
 
 
@@ -103,18 +100,16 @@ def _run_pipeline(warehouse: Warehouse, window: Window | int, terminal: Terminal
     return found
 
 
-def _from_statistics(folder: Path, spark: bool | None) -> PlanningInput:
+def _from_statistics(folder: Path) -> PlanningInput:
     if importlib.util.find_spec("pyarrow") is None:
         raise NoPlanner("pyarrow")
-    from metadata.jobs.planning import is_large  # noqa: PLC0415  # it needs numpy
-    from metadata.placement.instance import read_endpoints, read_statistics, read_waste  # noqa: PLC0415
+    from metadata.placement.instance import read_statistics, read_waste  # noqa: PLC0415  # it needs numpy
 
     window = read_window(folder)
     try:
         if not window["sets"]:
             raise NoTrafficToPlan(folder, "in its window no client was subscribed to anything")
-        on_spark = is_large(folder) if spark is None else spark
-        instance = read_endpoints(folder) if on_spark else read_statistics(folder)
+        instance = read_statistics(folder)
         consumed, discarded = read_waste(folder)
     except (OSError, ValueError, LookupError) as error:  # pyarrow's errors derive from these
         raise BadStatistics(folder, str(error).partition("\n")[0]) from error
@@ -126,7 +121,6 @@ def _from_statistics(folder: Path, spark: bool | None) -> PlanningInput:
         int(window["clients"]),
         int(window["sets"]),
         f"statistics in {folder}",
-        folder if on_spark else None,
         # Statistics of earlier releases lack it.
         int(window.get("twins", 0)),
         consumed,

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 SHIPPED: Final = (diem, metadata)
 """Packages whose functions run in tasks."""
-REQUIRED: Final = ("pyspark", "orjson", "numpy", "pyarrow", "scipy")
-"""Distributions that these functions need, in the versions of the driver: results are equal to the last bit."""
+REQUIRED: Final = ("pyspark", "orjson")
+"""Distributions that these functions need, in the versions of the driver: each line is judged alike."""
 PROBES: Final = "_probe"
 """Folder in the warehouse of files that prove a disk to be shared; readers skip names that begin with an underscore."""
 _TOKEN: Final = "token"  # noqa: S105  # the name of a file

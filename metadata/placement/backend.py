@@ -1,4 +1,4 @@
-"""Run the functions of one block over all blocks and add the results up: locally, or where the blocks are stored."""
+"""Run the functions of one block over all blocks, and add the results up."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

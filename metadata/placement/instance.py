@@ -189,20 +189,28 @@ def read_statistics(folder: Path) -> Instance:
     Raises:
         OSError: a file is missing.
     """
+    return _with_endpoints(folder, read_sets(folder / "sets.parquet"))
+
+
+def read_sets(table: Path) -> Block:
+    """Read the table of sets. Needs PyArrow.
+
+    Raises:
+        OSError: it is missing.
+    """
     import pyarrow.parquet as pq  # noqa: PLC0415 - only the extra "spark" has it
 
-    sets = pq.read_table(folder / "sets.parquet", columns=["endpoints", "weight"])
+    sets = pq.read_table(table, columns=["endpoints", "weight"])
     lists = sets.column("endpoints").combine_chunks()
-    block = Block(
+    return Block(
         lists.flatten().to_numpy(zero_copy_only=False).astype(np.int32),
         lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int32),
         sets.column("weight").to_numpy().astype(np.int64),
     )
-    return _with_endpoints(folder, block)
 
 
 def read_endpoints(folder: Path) -> Instance:
-    """Read an instance without its sets, which stay in Spark. Needs PyArrow.
+    """Read an instance without its sets, from the files of a window. Needs PyArrow.
 
     Raises:
         OSError: a file is missing.

@@ -328,7 +328,7 @@ def part_b(bench: Bench) -> None:
 
 
 def part_spark(bench: Bench, before: Mapping[str, Any]) -> None:
-    """Plan B (A with ``QUICK=1``) on Spark, from single subscriptions: its sets are never in one process.
+    """Plan B (A with ``QUICK=1``) from single subscriptions, of which Spark makes the sets.
 
     ``before`` has the figures of the other parts.
     """

@@ -1,12 +1,13 @@
 """The Spark part of ``make bench-placement``: from unordered subscriptions to a plan, in its own process.
 
-Parquet files of (client, endpoint, weight) are made first, shuffled. Then a process starts Spark, counts subscribers,
-makes the sets and plans; its time is taken from its start to its end, and its memory is the sum over it, the JVM and
-Python's workers (resident; what two of them share counts twice).
+Parquet files of (client, endpoint, weight) are made first, shuffled. Then a process has another one make the sets in
+Spark, and plans from them. Its time is taken from its start to its end, and its memory is the sum over it, the other
+one and the JVM (resident; what two of them share counts twice).
 """
 
 import contextlib
 import importlib.util
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -26,19 +27,17 @@ import pyarrow.parquet as pq
 
 from deploy.kafka import java
 from metadata.costs import Costs
-from metadata.jobs.block_files import endpoint_weights, store_subscriptions
-from metadata.jobs.planning import bind_instance, block_files
-from metadata.jobs.spark_options import SparkOptions, SparkSettings
+from metadata.jobs.spark_options import SparkOptions, SparkSettings, spark_path
 from metadata.jobs.spark_session import open_spark
-from metadata.placement.blocks import Block
-from metadata.placement.instance import Instance
+from metadata.placement.blocks import sum_by_cell
+from metadata.placement.instance import Instance, read_sets
 from metadata.placement.options import PlanOptions
 from metadata.placement.planner import plan
 from tests.support.commandline import parser
 from tests.support.instances import HOUR, Population
 
 CORES: Final = 2
-MEMORY: Final = "2g"
+MEMORY: Final = "1536m"
 COSTS: Final = Costs(update_us=1.0, delivery_us=1.0, connection_us_per_s=1000.0)
 _FILES: Final = 8
 _EVERY_S: Final = 0.2
@@ -120,6 +119,21 @@ def _write(made: Population, folder: Path) -> None:
     pq.write_table(pa.table(rates), folder / "rates.parquet")
 
 
+def _make_sets(folder: Path) -> None:
+    """Make the table of sets, as the statistics of a window do."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # needs Spark
+
+    options = SparkOptions(folder / "scratch", SparkSettings(memory=MEMORY, cores=CORES), java=java.find())
+    with open_spark(options) as spark:
+        of_client = (
+            spark.read.parquet(spark_path(folder / "pins"))
+            .groupBy("client")
+            .agg(F.sort_array(F.collect_set("endpoint")).alias("endpoints"), F.max("weight").alias("weight"))
+        )
+        sets = of_client.groupBy("endpoints").agg(F.sum("weight").alias("weight")).select("endpoints", "weight")
+        sets.write.parquet(spark_path(folder / "sets.parquet"))
+
+
 def _plan(folder: Path, leaves: int) -> dict[str, Any]:
     """Compute the plan; return the report, and the times of its steps (s)."""
     begun, steps = time.monotonic(), {}
@@ -129,19 +143,18 @@ def _plan(folder: Path, leaves: int) -> dict[str, Any]:
 
     rates = pq.read_table(folder / "rates.parquet")
     options = PlanOptions(servers=(leaves,), partitions=leaves, hot_budget=0.0)
-    spark_options = SparkOptions(folder / "scratch", SparkSettings(memory=MEMORY, cores=CORES), java=java.find())
-    with open_spark(spark_options) as spark:
-        step("Spark started")
-        pins = spark.read.parquet(str(folder / "pins"))
-        with block_files(spark, CORES) as files:
-            store_subscriptions(pins, files, rates.num_rows)
-            step("sets made")
-            names, rate = rates.column("endpoint").to_pylist(), rates.column("rate").to_numpy()
-            none = Block(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64))
-            found = Instance.of(names, rate, endpoint_weights(files, rates.num_rows) / HOUR, none, HOUR)
-            instance, backend = bind_instance(found, files)
-            outcome = plan(instance, options, COSTS, None, backend)
-            step("planned")
+    # As `diem pipeline run` and `diem plan` do it: the JVM has ended when the plan is made.
+    spark = multiprocessing.get_context("spawn").Process(target=_make_sets, args=(folder,))
+    spark.start()
+    spark.join()
+    step("sets made")
+    block = read_sets(folder / "sets.parquet")
+    names, rate = rates.column("endpoint").to_pylist(), rates.column("rate").to_numpy()
+    subscribers = sum_by_cell(block.pins, np.repeat(block.weights, block.sizes), rates.num_rows)
+    instance = Instance.of(names, rate, subscribers / HOUR, block, HOUR)
+    step("sets read")
+    outcome = plan(instance, options, COSTS)
+    step("planned")
     return {**outcome.report, "steps_s": steps, "sha256": sha256(outcome.placement.tobytes()).hexdigest()}
 
 

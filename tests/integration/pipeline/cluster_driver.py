@@ -8,12 +8,12 @@ from deploy.spark import pipeline
 from deploy.spark.pipeline import ReadOptions, WindowOptions
 from deploy.terminal import Terminal
 from metadata.costs import Costs
-from metadata.jobs.planning import plan_on_spark
 from metadata.jobs.sources import FileSource
-from metadata.jobs.spark_options import SparkOptions, SparkSettings
-from metadata.jobs.spark_session import scratch_folder
+from metadata.jobs.spark_options import SparkSettings
 from metadata.jobs.warehouse import Warehouse
+from metadata.placement.instance import read_statistics
 from metadata.placement.options import PlanOptions
+from metadata.placement.planner import plan
 from metadata.statistics.window import Window
 from tests.support.traffic import BEGIN, MINUTE
 
@@ -31,9 +31,7 @@ def main(folder: Path) -> None:
         Warehouse(folder / "warehouse"), reading, WindowOptions(WINDOW, None), Terminal(quiet=True), settings
     )
     assert made is not None
-    with scratch_folder() as scratch:
-        planned = plan_on_spark(made, OPTIONS, COSTS, None, SparkOptions(scratch, settings))
-    (folder / PLACEMENT).write_bytes(planned.placement.tobytes())
+    (folder / PLACEMENT).write_bytes(plan(read_statistics(made), OPTIONS, COSTS).placement.tobytes())
 
 
 if __name__ == "__main__":

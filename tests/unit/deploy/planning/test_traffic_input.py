@@ -32,7 +32,7 @@ QUIET = Terminal(quiet=True)
 def test_unread_files_are_read_directly(tmp_path: Path) -> None:
     found = read_input(PlanRequest(recorded(tmp_path)), QUIET)
     assert found.instance.endpoints == tuple(sorted(f"/{pair}/{which}" for pair in range(8) for which in "ab"))
-    assert (found.clients, found.sets, found.for_spark) == (80, 8, None)
+    assert (found.clients, found.sets) == (80, 8)
     assert found.source == f"1 file in {tmp_path / 'in'}"
     # Ten times 60 updates in the hour that ends with the last event.
     assert found.instance.rate.tolist() == pytest.approx([600 / 3600] * 16)
@@ -71,7 +71,7 @@ def test_too_many_files_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_latest_statistics_are_the_default_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
-    monkeypatch.setattr(traffic_input, "_from_statistics", lambda folder, _spark: seen.append(folder))
+    monkeypatch.setattr(traffic_input, "_from_statistics", seen.append)
     recorded(tmp_path)
     for hour in ("01", "03", "02"):
         folder = tmp_path / "warehouse" / "statistics" / hour
@@ -102,7 +102,7 @@ def test_computed_statistics_are_used_whatever_others_exist(tmp_path: Path, monk
     later.mkdir(parents=True)
     (later / "window.json").write_text(json.dumps({"to": "2999-01-01T00:00:00.000Z"}))
     monkeypatch.setattr("deploy.spark.pipeline.run", lambda *_, **_options: computed)
-    monkeypatch.setattr(traffic_input, "_from_statistics", lambda folder, _spark: seen.append(folder))
+    monkeypatch.setattr(traffic_input, "_from_statistics", seen.append)
     read_input(PlanRequest(tmp_path, window=60_000, spark=True), QUIET)
     assert seen == [computed]
 

@@ -10,12 +10,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from diem.kafka.client import admin_client
+from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.map_reader import MapReader, read_map
 from diem.kafka.map_writer import ensure_map, write_map
-from diem.kafka.topics import create, ensure, updates_spec
+from diem.kafka.topics import create, ensure, settings_in_force, updates_spec
 from diem.protocol.partition_map import (
     HOT,
     PUBLISHER_ACK,
@@ -177,10 +177,21 @@ async def test_a_topic_that_would_lose_updates_is_refused(kafka_options: KafkaOp
 
 
 async def alter(options: KafkaOptions, **changes: str) -> None:
-    """Set the settings of the updates topic, with ``changes``, as an operator may while a publisher runs."""
+    """Set the settings of the updates topic, with ``changes``, as an operator may while a publisher runs.
+
+    They are in force afterwards: the controller answers before the brokers have learnt of a change.
+    """
+    topic = options.names.updates
     config = {**updates_spec(options, 1).config, **{name.replace("_", "."): value for name, value in changes.items()}}
     async with admin_client(options) as admin:
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, options.names.updates, config)])
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, config)])
+    limit = time.monotonic() + PATIENCE_S
+    async with connected_client(options) as client:
+        while found := [
+            each[topic] for each in await settings_in_force(client, topic) if not config.items() <= each[topic].items()
+        ]:
+            assert time.monotonic() < limit, (found, config)
+            await asyncio.sleep(0.05)
 
 
 async def test_a_topic_altered_to_lose_updates_gets_none_until_it_is_corrected_and_then_all(

@@ -9,7 +9,6 @@ from the feed and subscriptions held by each server, CPU time of servers and bri
 import asyncio
 import json
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,14 +17,11 @@ from random import Random
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-import httpx
-
-from diem.process.auth import SharedKey
 from tests.bench.figures import Goal
-from tests.bench.procfs import cost
 from tests.bench.report import Report
 from tests.load.client_process import ClientProcess
 from tests.load.clients import Plan
+from tests.load.meter import look
 from tests.load.system import System
 from tests.load.writes import Writer
 from tests.support.commandline import parser
@@ -35,7 +31,6 @@ RATE: Final = 300.0
 CLIENTS: Final = 300
 WRITTEN: Final = Path("build/bench/shares.json")
 SETTLE_SECONDS: Final = 30.0
-_SAMPLE: Final = re.compile(r"^diem_(\w+) (\S+)$", re.MULTILINE)
 
 
 class Axis(NamedTuple):
@@ -73,19 +68,6 @@ async def measure(axis: Axis, servers: int, seconds: float, folder: Path) -> dic
         finally:
             await writer.close()
     return compared(before, after, changes, servers)
-
-
-async def look(system: System) -> dict[str, dict[str, float]]:
-    """CPU seconds, updates taken, subscriptions held and links of proxies of every process that is ours."""
-    seen: dict[str, dict[str, float]] = {}
-    headers = {"Authorization": SharedKey.load(system.state / "internal.key").header}
-    async with httpx.AsyncClient(headers=headers, trust_env=False) as http:
-        for process in system.processes():
-            if process.pid is not None and process.internal_url is not None:
-                text = (await http.get(f"{process.internal_url}/metrics")).text
-                counted = {name: float(value) for name, value in _SAMPLE.findall(text)}
-                seen[process.name] = {"cpu": cost(process.pid).cpu, **counted}
-    return seen
 
 
 def compared(

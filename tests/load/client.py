@@ -57,13 +57,15 @@ class LoadClient(Subscriber):
         if self.link:
             self.link.close()
 
-    def swap(self, old: str, new: str) -> None:
-        if self.link and self.link.welcomed:
-            self.wants.add(new.encode())
-            self._subscribe({new.encode()})
-            self.wants.discard(old.encode())
-            self.record(Kind.UNSUBSCRIBE, old.encode(), time=monotonic())
-            self.link.request("unsubscribe", [old])
+    def add(self, endpoint: str) -> None:
+        self.wants.add(endpoint.encode())
+        self._subscribe({endpoint.encode()})
+
+    def remove(self, endpoint: str) -> None:
+        self.wants.discard(endpoint.encode())
+        if self.link:
+            self.record(Kind.UNSUBSCRIBE, endpoint.encode(), time=monotonic())
+            self.link.request("unsubscribe", [endpoint])
 
     def drop(self) -> None:
         if self.link:

@@ -96,6 +96,10 @@ class ClientProcess:
         """Abort the connections of a share of the clients, as a network failure would."""
         await self._send(orjson.dumps({"drop": share}))
 
+    async def play(self) -> None:
+        """Start the trace: clients come, change their endpoints and leave as in it."""
+        await self._send(orjson.dumps({"play": True}))
+
     async def finish(self, folder: Path) -> float:
         """End the run and write the histories below ``folder``; return the end of the observation."""
         await self._send(orjson.dumps({"finish": str(folder)}))

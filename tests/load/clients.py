@@ -3,8 +3,8 @@
 The first line is a :class:`Plan`. Then ``{"expect": {endpoint: version}}`` sets the versions that all should reach,
 ``{"churn": seconds}`` the mean time between swaps of endpoints, ``{"token_seconds": seconds}`` the life of tokens that
 are requested from then on; ``{"drop": share}`` aborts the connections of a share of the clients, ``{"count_refreshes":
-true}`` counts refreshed tokens from zero, and ``{"finish": folder}`` ends the run and writes the histories. The process
-ends with its input.
+true}`` counts refreshed tokens from zero, ``{"play": true}`` starts the trace, if there is one, and ``{"finish":
+folder}`` ends the run and writes the histories. The process ends with its input.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ from tests.load.locator import Locator
 from tests.load.partitioned import PartitionedLoadClient
 from tests.load.probe import Fetching, PartitionedProbeClient, ProbeClient
 from tests.load.subscriber import Subscriber
+from tests.load.trace import Visit, read_trace
 from tests.oracle.history import write_client
 from tests.support.commandline import parser
 
@@ -38,6 +39,8 @@ REPORT_SECONDS = 0.5
 SETTLE_SECONDS = 0.5
 ORDER_BYTES = 16 * 1024 * 1024
 LOCATE_SECONDS = 5.0
+CHANGE_SECONDS = 0.2
+"""A client that is not connected looks so often whether it may change its endpoints."""
 
 
 class Plan(BaseModel, frozen=True):
@@ -73,6 +76,8 @@ class Plan(BaseModel, frozen=True):
     """With this API key the clients request tokens; without it they are anonymous."""
     token_seconds: int | None = None
     """Life of a token; None: that of the key's plan."""
+    trace: Path | None = None
+    """Clients and their subscriptions are those of this trace, and nobody swaps."""
 
 
 class ClientPool:
@@ -87,7 +92,13 @@ class ClientPool:
         self.credentials = Credentials(http, plan.api_key, plan.token_seconds) if plan.api_key else None
         self.interests = Interests(plan.endpoints, plan.communities, plan.seed)
         servers = [Server(*server) for server in plan.servers]
-        self.clients = [self._client(number, servers, http) for number in range(plan.clients)]
+        self.visits = [] if plan.trace is None else read_trace(plan.trace, batch=1).visits
+        wants: list[list[str] | None] = [list(visit.endpoints) for visit in self.visits] or [None] * plan.clients
+        self.clients = [self._client(number, servers, http, mine) for number, mine in enumerate(wants)]
+        self.present = [
+            client for number, client in enumerate(self.clients) if not self.visits or not self.visits[number].start
+        ]
+        """Clients that should be connected."""
         numbers: Counter[bool] = Counter()
         for number, client in enumerate(self.clients):
             client.asks_data = _chosen(number, plan.data)
@@ -98,9 +109,12 @@ class ClientPool:
             for client in self.clients:
                 client.tokens = self.credentials.source(client.name)
 
-    def _client(self, number: int, servers: list[Server], http: httpx.AsyncClient) -> Subscriber:
+    def _client(
+        self, number: int, servers: list[Server], http: httpx.AsyncClient, wants: list[str] | None
+    ) -> Subscriber:
         name, address = f"{number:05}", f"127.0.0.{1 + number % self.plan.addresses}"
-        wants = self.interests.first(number, self.plan.subscriptions, self.random)
+        if wants is None:
+            wants = self.interests.first(number, self.plan.subscriptions, self.random)
         random = Random(self.random.random())
         probes = number < self.plan.probes
         if self.plan.metadata and probes:
@@ -112,13 +126,39 @@ class ClientPool:
         return LoadClient(name, address, servers, wants, random, filtered=self.plan.filtered)
 
     def start(self) -> None:
-        """Connect everybody."""
-        for client in self.clients:
+        """Connect everybody who is there from the start."""
+        for client in self.present:
             client.start(self.random.random() * self.plan.start_seconds)
+
+    async def play(self) -> None:
+        """Let clients come, change their endpoints and leave as in the trace, from now on."""
+        start = monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            for client, visit in zip(self.clients, self.visits, strict=False):
+                if visit.start or visit.changes or visit.end is not None:
+                    tasks.create_task(self._follow(client, visit, start))
+
+    async def _follow(self, client: Subscriber, visit: Visit, start: float) -> None:
+        if visit.start:
+            await asyncio.sleep(start + visit.start - monotonic())
+            self.present.append(client)
+            client.start(0.0)
+        for time, subscribed, unsubscribed in visit.changes:
+            await asyncio.sleep(max(0.0, start + time - monotonic()))
+            while not client.connected:
+                await asyncio.sleep(CHANGE_SECONDS)
+            for endpoint in subscribed:
+                client.add(endpoint)
+            for endpoint in unsubscribed:
+                client.remove(endpoint)
+        if visit.end is not None:
+            await asyncio.sleep(max(0.0, start + visit.end - monotonic()))
+            self.present.remove(client)
+            client.leave()
 
     def churn(self, seconds: float) -> None:
         """Make the swaps that fall into ``seconds``."""
-        if not self.churn_seconds or self.plan.subscriptions >= len(self.plan.endpoints):
+        if self.visits or not self.churn_seconds or self.plan.subscriptions >= len(self.plan.endpoints):
             return
         for client in self.clients:
             if self.random.random() < seconds / self.churn_seconds:
@@ -145,7 +185,7 @@ class ClientPool:
         """Count the pairs of client and endpoint below the expected version, including those of unconnected clients."""
         expected = self.expected
         return sum(
-            client.level(endpoint) < expected.get(endpoint, 0) for client in self.clients for endpoint in client.wants
+            client.level(endpoint) < expected.get(endpoint, 0) for client in self.present for endpoint in client.wants
         )
 
     def figures(self) -> dict[str, Any]:
@@ -153,8 +193,9 @@ class ClientPool:
         links = [link for client in self.clients for link in client.links]
         unexpected = [what for client in self.clients for what in client.unexpected]
         return {
-            "connected": sum(client.connected for client in self.clients),
-            "live": sum(client.connected and client.live for client in self.clients),
+            "present": len(self.present),
+            "connected": sum(client.connected for client in self.present),
+            "live": sum(client.connected and client.live for client in self.present),
             "links": len(links),
             "raw": sum(client.raw for client in self.clients) + sum(link.updates for link in links),
             "events": sum(len(client.rows) for client in self.clients),
@@ -197,11 +238,12 @@ async def serve() -> None:
         pool.start()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         ticking = tasks.create_task(_tick(pool))
-        await _obey(pool, orders)
+        await _obey(pool, orders, tasks)
         ticking.cancel()
 
 
-async def _obey(pool: ClientPool, orders: asyncio.StreamReader) -> None:
+async def _obey(pool: ClientPool, orders: asyncio.StreamReader, tasks: asyncio.TaskGroup) -> None:
+    playing: asyncio.Task[None] | None = None
     while line := await orders.readline():
         order = orjson.loads(line)
         if "expect" in order:
@@ -212,9 +254,13 @@ async def _obey(pool: ClientPool, orders: asyncio.StreamReader) -> None:
             pool.issue(order["token_seconds"])
         elif "count_refreshes" in order:
             pool.count_refreshes()
+        elif "play" in order:
+            playing = tasks.create_task(pool.play())
         elif "drop" in order:
             pool.drop(order["drop"])
         elif "finish" in order:
+            if playing is not None:
+                playing.cancel()
             await _finish(pool, Path(order["finish"]))
             return
 

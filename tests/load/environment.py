@@ -16,6 +16,8 @@ from tests.load.outsiders import watching
 from tests.load.relay import Relay
 from tests.load.scenario import Scenario
 from tests.load.system import NotUp, System
+from tests.load.topic_writer import TopicWriter
+from tests.load.trace import Trace, read_trace
 from tests.load.writes import Writer
 
 EDGES = ("WEBSOCKET", "PROXY", "COMPOSITE", "METADATA")
@@ -39,7 +41,10 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
         return "127.0.0.1", system.process("websocket-1").public_port or 0
 
     async with Relay(bridge) as relay, Relay(server) as upstream:
-        names = [f"/load-test/{number:03}" for number in range(scenario.endpoints)]
+        trace = None if scenario.trace is None else read_trace(Path(scenario.trace), batch=scenario.batch)
+        names = (
+            [f"/load-test/{number:03}" for number in range(scenario.endpoints)] if trace is None else trace.endpoints
+        )
         more = [*_relay_settings(scenario, relay, upstream), *settings_of(scenario.faults, names)]
         more += traffic_plan.settings_of(scenario.faults) + groups.settings_of(scenario.mode, scenario.faults)
         variables = variables_of(scenario.faults) | attack.variables_of(scenario.faults)
@@ -47,18 +52,17 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
             variables |= {f"DIEM_{edge}_ANONYMOUS": scenario.anonymous for edge in EDGES}
         if (retained := scenario.retained_data_bytes) is not None:
             variables |= {f"DIEM_{process}_RETAINED_DATA_BYTES": str(retained) for process in RETAINING}
-        system = System(scenario.mode, folder, [*scenario.options, *more], variables)
+        variables |= scenario.variables
+        system = System(scenario.mode, folder, [*scenario.options, *more], variables, program=scenario.program)
         async with system, AsyncExitStack() as stack:
             key = await system.create_api_key() if scenario.tokens else ""
             outsiders = await stack.enter_async_context(watching(system, names, key)) if key else None
-            random = Random(scenario.seed)
-            writer = Writer(system.rest, system.write_key, names, random, rate=scenario.rate, points=scenario.points)
+            brokers = Brokers(system, scenario.kafka)
+            writer = _writer(scenario, system, brokers, names, trace)
             writer.quiet = quiet_of(scenario.faults, names)
             async with ClientProcess(_plan(scenario, system, names, key)) as clients:
-                brokers = Brokers(system, scenario.kafka)
-                yield Scene(
-                    system, writer, brokers, clients, relay, upstream, scenario.seed, scenario.quick, goals=goals
-                )
+                seed, quick = scenario.seed, scenario.quick
+                yield Scene(system, writer, brokers, clients, relay, upstream, seed, trace, quick, goals=goals)
             await writer.close()
             if outsiders is not None:
                 goals += outsiders.goals()
@@ -89,6 +93,13 @@ def _relay_settings(scenario: Scenario, relay: Relay, upstream: Relay) -> list[s
     return [word for setting in settings for word in ("--set", setting)]
 
 
+def _writer(scenario: Scenario, system: System, brokers: Brokers, names: list[str], trace: Trace | None) -> Writer:
+    random = Random(scenario.seed)
+    if scenario.to_topic and trace is not None:
+        return TopicWriter(brokers, names, trace.watched, random)
+    return Writer(system.rest, system.write_key, names, random, rate=scenario.rate, points=scenario.points)
+
+
 def _plan(scenario: Scenario, system: System, names: list[str], key: str) -> Plan:
     return Plan(
         servers=system.servers,
@@ -108,4 +119,5 @@ def _plan(scenario: Scenario, system: System, names: list[str], key: str) -> Pla
         seed=scenario.seed,
         api_key=key,
         token_seconds=scenario.token_seconds,
+        trace=None if scenario.trace is None else Path(scenario.trace),
     )

@@ -27,7 +27,13 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
     goals = [
         Goal("promises broken, by the oracle", "", 0, total),
         Goal("T_conv, maximum", "s", bounds.t_conv, steady.get("max")),
-        Goal("clients connected at the end", "", scenario.clients, figures["clients"]["connected"], at_least=True),
+        Goal(
+            "clients connected at the end",
+            "",
+            figures["clients"]["present"] if scenario.trace else scenario.clients,
+            figures["clients"]["connected"],
+            at_least=True,
+        ),
         Goal("messages that no client should be sent", "", 0, figures["clients"]["unexpected"]),
         Goal("restarts that no fault explains", "", 0, sum(figures["unexplained_restarts"].values())),
     ]

@@ -15,9 +15,11 @@ from tests.load.environment import running_scene
 from tests.load.goals import controls, goals_of
 from tests.load.injection import ATTACK, EXPIRY, FAULTS, LEARNED, Scene
 from tests.load.logs import SAID, tracebacks
+from tests.load.meter import counters, joined, measured, running, usage
 from tests.load.progress import Display
 from tests.load.scenario import Outcome, Scenario
 from tests.load.system import NotUp, System
+from tests.load.trace import Trace
 from tests.oracle import Bounds, Fault, History, Uncertain, judge, read_history, write_history
 from tests.oracle.accounting import WIPE
 from tests.oracle.judge import quantiles
@@ -25,7 +27,7 @@ from tests.oracle.judge import quantiles
 CONNECT_SECONDS, CONNECTS_PER_SECOND = 30.0, 50
 """Time until all clients are connected: so long, and more the more there are."""
 FIGURES = (
-    *("connected", "links", "raw", "events", "refused", "fetches", "locates", "locates_failed", "moves"),
+    *("present", "connected", "links", "raw", "events", "refused", "fetches", "locates", "locates_failed", "moves"),
     *(
         "with_data",
         "without_data",
@@ -102,26 +104,33 @@ async def _observe(
     theirs = clients.figures["cpu"]
     over, now = asyncio.Event(), ["writing"]
     showing = asyncio.create_task(_show(clients, system, display, now))
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(writer.run_until(over))
-        faults = await _inject(scenario, scene, clients, now)
-        await asyncio.sleep(max(0.0, start + scenario.seconds - monotonic()))
-        over.set()
-    elapsed = monotonic() - start
+    faults, repeated = [], {}
+    if scene.trace is not None:
+        repeated = await _repeat(scene, scene.trace, scenario)
+    else:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(writer.run_until(over))
+            faults = await _inject(scenario, scene, clients, now)
+            await asyncio.sleep(max(0.0, start + scenario.seconds - monotonic()))
+            over.set()
+    elapsed = repeated.get("seconds") or monotonic() - start
     cpu = {name: round(seconds - before.get(name, 0), 2) for name, seconds in system.measure().items()}
     cpu |= {"clients": round(clients.figures["cpu"] - theirs, 2), "writer": round(process_time() - own, 2)}
     showing.cancel()
     display.show("converging")
     await clients.churn(0)
     final = await writer.final()
-    converged = await _converge(clients, final, scenario, bounds.t_conv + bounds.t_heal)
+    converged = await _converge(clients, final, bounds.t_conv + bounds.t_heal)
     await asyncio.sleep(QUIET_SECONDS)
     snapshots, unexplained = await system.snapshots(), await system.unexplained()
     evicted = await system.evicted()
     final = await writer.final()
     display.show("writing histories")
     end = await clients.finish(folder)
+    if repeated:
+        repeated["frames"] = clients.figures["raw"] - repeated.pop("frames_before")
     figures = {
+        "repeated": repeated,
         "accepted_per_s": round(writer.changed_since(start) / elapsed, 1),
         "write_s": quantiles(writer.latencies),
         "write_answers": dict(writer.statuses),
@@ -135,6 +144,23 @@ async def _observe(
     }
     uncertain = _unexplained(writer.uncertain, faults)
     return History(writer.accepted, {}, end, faults, uncertain, snapshots, final), figures
+
+
+async def _repeat(scene: Scene, trace: Trace, scenario: Scenario) -> dict[str, Any]:
+    """Repeat a trace; return what the processes used and counted meanwhile."""
+    # From here on every frame is for one of the trace's updates.
+    if await _converge(scene.clients, scene.writer.newest(), scenario.bounds.t_heal) is None:
+        raise TimeoutError("the clients do not have the versions from before the trace")
+    frames, processes = scene.clients.figures["raw"], await running(scene.system)
+    # Counters are read outside of the time in which CPU is measured.
+    counted = await counters(scene.system, processes)
+    before, start = joined(usage(processes), counted), monotonic()
+    await scene.clients.play()
+    await scene.writer.replay(trace.writes)
+    await asyncio.sleep(max(0.0, start + trace.seconds - monotonic()))
+    used, seconds = usage(processes), monotonic() - start
+    after = joined(used, await counters(scene.system, processes))
+    return {**measured(before, after, seconds), "frames_before": frames}
 
 
 async def _inject(scenario: Scenario, scene: Scene, clients: ClientProcess, now: list[str]) -> list[Fault]:
@@ -153,7 +179,7 @@ async def _inject(scenario: Scenario, scene: Scene, clients: ClientProcess, now:
         found.append(fault)
         now[0] = f"after {name}"
         heal = scenario.bounds.t_heal if fault.heal is None else max(fault.heal, scenario.bounds.t_heal)
-        await _converge(clients, scene.writer.newest(), scenario, heal)
+        await _converge(clients, scene.writer.newest(), heal)
         now[0] = "writing"
     return found
 
@@ -169,14 +195,12 @@ async def _show(clients: ClientProcess, system: System, display: Display, now: l
         await asyncio.sleep(0.5)
 
 
-async def _converge(
-    clients: ClientProcess, versions: dict[str, int], scenario: Scenario, within: float
-) -> float | None:
+async def _converge(clients: ClientProcess, versions: dict[str, int], within: float) -> float | None:
     """Return the seconds until all clients are connected, live, and at these versions or later; None if not in time."""
     start = monotonic()
     await clients.expect(versions)
     everybody = await clients.until(
-        lambda figures: figures["behind"] == 0 and figures["live"] == figures["connected"] == scenario.clients, within
+        lambda figures: figures["behind"] == 0 and figures["live"] == figures["connected"] == figures["present"], within
     )
     return round(monotonic() - start, 2) if everybody else None
 

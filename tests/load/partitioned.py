@@ -63,16 +63,16 @@ class PartitionedLoadClient(Subscriber):
         for link in self.links:
             link.abort()
 
-    def swap(self, old: str, new: str) -> None:
-        if not self.connected:
-            return
-        now = monotonic()
-        self.wants.add(new.encode())
-        self._routes.add(new, now)
+    def add(self, endpoint: str) -> None:
+        self.wants.add(endpoint.encode())
+        self._routes.add(endpoint, monotonic())
         self._locate_soon()
-        self.wants.discard(old.encode())
-        self.record(Kind.UNSUBSCRIBE, old.encode(), time=now)
-        for action in self._routes.remove(old, now):
+
+    def remove(self, endpoint: str) -> None:
+        now = monotonic()
+        self.wants.discard(endpoint.encode())
+        self.record(Kind.UNSUBSCRIBE, endpoint.encode(), time=now)
+        for action in self._routes.remove(endpoint, now):
             self._release(action)
 
     def check(self, now: float) -> None:

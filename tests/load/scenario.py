@@ -1,7 +1,8 @@
 """Definition and outcome of a convergence run."""
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,12 +62,24 @@ class Scenario:
     """Every client needs a token, and outsiders try to see what theirs do not cover."""
     token_seconds: int | None = None
     """Life of the clients' tokens; None: half an hour."""
+    trace: str | None = None
+    """A trace whose clients and writes the run repeats, instead of those above; None: none."""
+    batch: int = 50
+    """With a trace: most updates of a write."""
+    to_topic: bool = False
+    """With a trace: updates are written straight to the topic."""
+    program: str = "deploy"
+    """The module that is run as ``diem``."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Further variables of all processes."""
     anonymous: str = "off"
     """With tokens: who needs none (``DIEM_*_ANONYMOUS``). Another value is for trying that outsiders detect it."""
 
     @property
     def name(self) -> str:
         """Name of the bench file and the folder of histories."""
+        if self.trace is not None:
+            return self.label
         proxy = [self.proxy] if self.proxy else []
         return "-".join(["convergence", self.mode, *proxy, *([self.label] if self.label else self.faults)])
 

@@ -84,8 +84,18 @@ class Subscriber(ABC):
         """Close all connections and start no new ones."""
 
     @abstractmethod
+    def add(self, endpoint: str) -> None:
+        """Subscribe to another endpoint, while connected."""
+
+    @abstractmethod
+    def remove(self, endpoint: str) -> None:
+        """Unsubscribe from an endpoint, while connected."""
+
     def swap(self, old: str, new: str) -> None:
         """Subscribe to ``new`` and unsubscribe from ``old``. No effect while not connected."""
+        if self.connected:
+            self.add(new)
+            self.remove(old)
 
     @abstractmethod
     def drop(self) -> None:

@@ -43,7 +43,7 @@ class System:
     """A running ``diem up`` without sources, as an asynchronous context manager.
 
     ``options`` are those of ``diem up``, besides the mode and where it keeps its state; ``settings`` are variables of
-    all processes, ``tables`` further tables of ``diem.toml``.
+    all processes, ``tables`` further tables of ``diem.toml``. ``program`` is the module that is run as ``diem``.
     """
 
     def __init__(
@@ -53,8 +53,11 @@ class System:
         options: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
         tables: str = "",
+        *,
+        program: str = "deploy",
     ) -> None:
         self.mode = mode
+        self._program = program
         self._options = tuple(options)
         self._settings = dict(settings or {})
         self._tables = tables
@@ -73,7 +76,7 @@ class System:
         options = ["--mode", self.mode, "--state-dir", str(self.state), "--config", str(self._config), *self._options]
         with self._log.open("wb") as log:
             self._up = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "deploy", "up", "--quiet", "--free-ports", *options),
+                *(sys.executable, "-m", self._program, "up", "--quiet", "--free-ports", *options),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from tests.load import writes
+from tests.load.trace import Write
 from tests.load.writes import Writer, WriteRefused
 from tests.support.patience import PATIENCE_S
 
@@ -123,3 +124,12 @@ async def test_writes_go_on_until_they_are_told_that_it_is_over() -> None:
     over.set()
     await writing
     assert one.newest()[NAMES[0]] == max(change.version for change in one.accepted if change.endpoint == NAMES[0])
+
+
+async def test_trace_is_written_as_it_is_without_repeats_or_deletions() -> None:
+    service = Service()
+    one = writer(service)
+    planned = [Write(0.0, tuple(NAMES[start : start + 3])) for start in range(0, 60, 3)] * 3
+    await one.replay(planned)
+    assert len(service.keys) == len(set(service.keys)) == len(planned) > writes.DELETE_EVERY
+    assert sorted(change.endpoint for change in one.accepted) == sorted(NAMES * 3)

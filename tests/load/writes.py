@@ -13,6 +13,7 @@ import httpx
 import orjson
 
 from tests.load.datasets import POINTS, dataset
+from tests.load.trace import Write
 from tests.oracle.history import Accepted, Uncertain
 
 BATCH = 50
@@ -105,6 +106,14 @@ class Writer:
         """Write at the rate until ``over`` is set; return when the last write is answered."""
         await self._write(takewhile(lambda _: not over.is_set(), count()))
 
+    async def replay(self, writes: Sequence[Write]) -> None:
+        """Write as a trace does, from now on; return when the last write is answered."""
+        start = monotonic()
+        due = iter(writes)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(WORKERS):
+                tasks.create_task(self._replay(start, due))
+
     def newest(self) -> dict[str, int]:
         """Return the greatest accepted version of every endpoint."""
         newest: dict[str, int] = {}
@@ -137,8 +146,13 @@ class Writer:
             if await self._put(endpoints, due=moment) % DELETE_EVERY == 0:
                 await self._delete(self._random.choice(busy))
 
-    async def _put(self, endpoints: Sequence[str], *, due: float) -> int:
-        """Send a request; return its number, from 1."""
+    async def _replay(self, start: float, writes: Iterator[Write]) -> None:
+        for time, endpoints in writes:
+            await asyncio.sleep(max(0.0, start + time - monotonic()))
+            await self._put(endpoints, due=start + time, repeats=False)
+
+    async def _put(self, endpoints: Sequence[str], *, due: float, repeats: bool = True) -> int:
+        """Send a request; return its number, from 1. Some are repeated with their key, if ``repeats``."""
         self.requests += 1
         number = self.requests
         key, stamps = f"load-{self._random.getrandbits(64):016x}", self._stamps(endpoints)
@@ -147,7 +161,7 @@ class Writer:
         answer = await self._ask("PUT", "/v1/data", stamps, headers, body)
         self.latencies.append(monotonic() - due)
         self._accept(answer.json()["accepted"], key, stamps)
-        if number % REPEAT_EVERY == 0:
+        if repeats and number % REPEAT_EVERY == 0:
             again = await self._ask("PUT", "/v1/data", stamps, headers, body)
             self._accept(again.json()["accepted"], key, stamps)
         return number

@@ -10,6 +10,7 @@ from tests.load.client_process import ClientProcess
 from tests.load.injection.keep_down import KeepDown
 from tests.load.relay import Relay
 from tests.load.system import System
+from tests.load.trace import Trace
 from tests.load.writes import Writer
 from tests.oracle.history import Fault, History
 
@@ -27,6 +28,8 @@ class Scene:
     upstream: Relay
     """In front of the first WebSocket server itself, if a fault of the run needs it."""
     seed: int = 0
+    trace: Trace | None = None
+    """What the run repeats."""
     quick: bool = False
     """Shorten long faults."""
     kept_down: dict[str, KeepDown] = field(default_factory=dict)

@@ -1,0 +1,238 @@
+"""``make bench-modes``: the scaling modes under the same traces, against what the cost model predicted before.
+
+Every configuration repeats the same trace of clients and writes (tests/load/regimes.py); the oracle judges every run.
+Constants are fitted to the runs of R1 with one server. The others, with more servers or under other regimes, are
+predicted in build/bench/modes/predictions.jsonl before each begins. At the end: the knee of one server. An interrupted
+comparison goes on where it was. QUICK=1: 2 servers, four configurations, one round.
+"""
+
+import asyncio
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import traceback
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from metadata.costs import ROLES, RoleCosts, read_role_costs
+from tests.bench import native
+from tests.bench.modes import page
+from tests.bench.modes.capacity import Knee, find_knee
+from tests.bench.modes.compare import (
+    Observation,
+    cpu_errors,
+    differences,
+    error,
+    expect,
+    fit,
+    goals,
+    means,
+    with_work,
+)
+from tests.bench.modes.plan import CONTROL, Run, runs
+from tests.bench.modes.runs import FOLDER, expected, kept, load_of, measure, now, write_prediction
+from tests.bench.report import Report
+from tests.load import bench
+from tests.load.bench import Goal
+from tests.load.run import end_in_order
+from tests.support.commandline import parser
+
+QUICK: Final = bool(os.environ.get("QUICK"))
+WRITTEN: Final = Path("build/bench/modes.json")
+PAGE: Final = Path("build/bench/modes.html")
+
+
+class Comparison:
+    """The runs of one comparison, in their order."""
+
+    def __init__(self, costs: RoleCosts, report: Report) -> None:
+        self.costs = costs
+        self.fitted = costs
+        self.results: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        """By group of runs, one for each round."""
+        self.groups: dict[str, Run] = {}
+        self.failures: dict[str, str] = {}
+        self._report = report
+
+    def run(self, planned: Sequence[Run]) -> None:
+        """Make all runs, those first that the constants are fitted to."""
+        for run in (each for each in planned if each.fitted):
+            self._one(run, self.costs)
+        self.fitted = fit(self._observations(), self.costs)
+        for run in (each for each in planned if not each.fitted):
+            self._one(run, self.fitted)
+
+    def _one(self, run: Run, costs: RoleCosts) -> None:
+        found = kept(run)
+        self._report.step(f"{run.name}, {'kept' if found else 'measured'}")
+        if found is None:
+            prediction = write_prediction(run, costs)
+            try:
+                found = measure(run, prediction)
+            except Exception:  # noqa: BLE001 - whatever it is, it is shown, and the others go on
+                traceback.print_exc()
+                self.failures[run.name] = traceback.format_exc()
+                return
+        self.groups[run.group] = run
+        self.results[run.group].append(found)
+
+    def _observations(self) -> list[Observation]:
+        found = []
+        for group, results in self.results.items():
+            run, measured = self.groups[group], means(results)
+            work = expect(run, load_of(run), with_work(self.costs, run.regime.work_us)).work
+            found += [Observation(work[name], ms * 1000) for name, ms in measured.items() if name in work]
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row of each configuration and regime: predicted and measured, means over its rounds."""
+        return [self._row(self.groups[group], results) for group, results in self.results.items()]
+
+    def _row(self, run: Run, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        predicted, measured = results[0]["predicted"], [each["measured"] for each in results]
+        cpu = means(results)
+        connections = statistics.fmean(each["connections"] for each in measured)
+        frames = statistics.fmean(each["frames_per_s"] for each in measured)
+        fitted = expected(run, self.fitted).cpu_ms
+        return {
+            "group": run.group,
+            "regime": run.regime.name,
+            "configuration": str(run.configuration),
+            "servers": run.size.servers,
+            "clones": run.size.clones,
+            "rounds": len(results),
+            "fitted": run.fitted,
+            "control": run.control,
+            "cpu_ms": {name: round(ms, 1) for name, ms in cpu.items()},
+            "predicted_cpu_ms": predicted["cpu_ms"],
+            "fitted_cpu_ms": {name: round(ms, 1) for name, ms in fitted.items()},
+            "cpu_errors": {name: round(off, 1) for name, off in cpu_errors(predicted["cpu_ms"], cpu).items()},
+            "connections": connections,
+            "predicted_connections": predicted["connections"],
+            "connections_error": round(error(predicted["connections"], connections), 2),
+            "frames_per_s": round(frames, 1),
+            "predicted_frames_per_s": predicted["frames_per_s"],
+            "frames_error": round(error(predicted["frames_per_s"], frames), 2),
+            "waste": round(statistics.fmean(each["waste"] for each in measured), 3),
+            "memory_mib": round(statistics.fmean(sum(each["memory_kib"].values()) for each in measured) / 1024, 1),
+            "delay_ms": {
+                name: round(1000 * statistics.fmean(each["delay_s"].get(name, 0.0) for each in results), 1)
+                for name in ("p50", "p99")
+            },
+            "unclean": [_why(each) for each in results if not each["clean"] or each["missed"]],
+        }
+
+
+def _why(result: Mapping[str, Any]) -> str:
+    """Return why a run is not clean."""
+    goals = [f"{goal['name']}: {goal['measured']}, not {goal['goal']}" for goal in result["missed"]]
+    return "; ".join([*result["violations"][:3], *goals])
+
+
+def control(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return by how much the repeated configuration differs from itself, in percent, by kind of process."""
+    again = next((row for row in rows if row["control"]), None)
+    if again is None:
+        return {}
+    name = again["group"].removesuffix("-again")
+    first = next((row for row in rows if row["group"] == name), None)
+    return differences(first["cpu_ms"], again["cpu_ms"]) if first else {}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return what is printed of each row."""
+    return {
+        row["group"]: {
+            "CPU, ms/s": round(sum(row["cpu_ms"].values())),
+            "predicted": round(sum(row["predicted_cpu_ms"].values())),
+            "worst kind, %": max(row["cpu_errors"].values(), key=abs, default=0.0),
+            "connections, %": row["connections_error"],
+            "frames, %": row["frames_error"],
+            "waste": row["waste"],
+            "p99, ms": row["delay_ms"]["p99"],
+        }
+        for row in rows
+    }
+
+
+def _knee(costs: RoleCosts, report: Report) -> Knee | None:
+    report.step("the knee of one server")
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            return asyncio.run(find_knee(Path(directory), costs, quick=QUICK))
+    except native.NoCompiler as error:
+        print(error, file=sys.stderr)
+    except Exception:  # noqa: BLE001 - what was measured before is written all the same
+        traceback.print_exc()
+    return None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the comparison, or its rest."""
+    quick = "two servers, four configurations, one round, and smaller regimes: five minutes on an idle machine"
+    options = parser(__spec__, __doc__, report=f"{WRITTEN}, {PAGE}, {FOLDER}/predictions.jsonl", quick=quick)
+    options.add_argument("--fresh", action="store_true", help="begin anew, whatever is there of an interrupted one")
+    options.add_argument("--costs", type=Path, help="of make bench-cost; default: the built-in constants")
+    arguments = options.parse_args(argv)
+    end_in_order()
+    if arguments.fresh:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+    costs = ROLES if arguments.costs is None else read_role_costs(arguments.costs, ROLES)
+    planned = runs(quick=QUICK)
+    began = now()
+    with Report(len(planned) + 1) as report:
+        comparison = Comparison(costs, report)
+        comparison.run(planned)
+        knee = _knee(comparison.fitted, report)
+        rows = comparison.rows()
+        found = goals(rows, knee.error if knee else None)
+        found.append(Goal("runs that failed", "", 0, len(comparison.failures)))
+        report.rows(f"Predicted and measured, {'QUICK' if QUICK else 'full'}", table(rows))
+    body = {
+        "quick": QUICK,
+        "began": began,
+        "ended": now(),
+        **page.about(argv),
+        "constants": {name: [round(each, 3) for each in found] for name, found in _known(comparison.fitted).items()},
+        "constants_source": comparison.fitted.source,
+        "control": {"configuration": str(CONTROL), "differences": control(rows)},
+        "knee": knee and knee.as_json(),
+        "failures": comparison.failures,
+        "runs": rows,
+    }
+    bench.write("modes", body, found)
+    PAGE.write_text(page.page(orjson.loads(WRITTEN.read_bytes()), _predictions()), encoding="utf-8")
+    print(bench.table(found))
+    print(f"written: {WRITTEN}, {PAGE}")
+    unclean = comparison.failures or any(row["unclean"] for row in rows)
+    if not unclean:
+        _finished(planned)
+    return 1 if unclean or (not QUICK and not all(goal.reached for goal in found)) else 0
+
+
+def _known(costs: RoleCosts) -> dict[str, tuple[float, float]]:
+    return {name: found for name, found in costs.constants.items() if found is not None}
+
+
+def _predictions() -> str:
+    path = FOLDER / "predictions.jsonl"
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _finished(planned: Sequence[Run]) -> None:
+    """Remove the results of single runs: the next comparison measures anew. Predictions stay with the report."""
+    for run in planned:
+        (FOLDER / f"{run.name}.json").unlink(missing_ok=True)
+    predictions = FOLDER / "predictions.jsonl"
+    if predictions.exists():
+        predictions.replace(WRITTEN.with_name("modes-predictions.jsonl"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Predictions of runs, the fit of the model's constants to some of them, and errors; pure."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from scipy.optimize import lsq_linear  # type: ignore[import-untyped]
+
+from metadata.costs import Amounts, Constant, RoleCosts
+from metadata.modes import terms
+from metadata.modes.configuration import Configuration
+from metadata.modes.load import Load
+from metadata.modes.model import Prediction, predict
+from tests.bench.modes.plan import Run
+from tests.load.bench import Goal
+
+NOISE: Final = 0.05
+"""Relative error of a measured CPU time."""
+LEAST_ERROR: Final = 0.3
+"""No constant is known better than to this share before the fit: on another machine the ratios differ so much."""
+LEAST_MS: Final = 1.0
+"""Absolute error of a measured CPU time, in ms/s: the pings and timers of some seconds."""
+JUDGED_SHARE: Final = 0.05
+"""Least share of the CPU time of a run that a kind of process must have for its error to count."""
+CPU_WORST, CPU_MEDIAN, COUNTS, KNEE = 20.0, 10.0, 3.0, 25.0
+"""Goals: errors in percent."""
+
+
+class Observation(NamedTuple):
+    """The CPU time of one kind of process."""
+
+    work: Amounts
+    """What the model says that it does, a second."""
+    cpu_us: float
+    """A second."""
+
+
+class Expected(NamedTuple):
+    """What the model says of a run, in the units of what is measured."""
+
+    cpu_ms: Mapping[str, float]
+    """By kind of process, a second."""
+    work: Mapping[str, Amounts]
+    connections: float
+    frames: float
+    """A second, to clients."""
+
+
+def expect(run: Run, load: Load, costs: RoleCosts) -> Expected:
+    """Return the prediction of a run."""
+    found = predict(run.configuration, run.size, load)
+    work = work_of(run, found)
+    cpu = {name: costs.value(amounts) / 1000 for name, amounts in work.items()}
+    everything = run.configuration is Configuration.ALL_TO_ALL
+    frames = load.updates * load.clients if everything else load.frames
+    return Expected(cpu, work, found.connections, frames)
+
+
+def work_of(run: Run, prediction: Prediction) -> dict[str, Amounts]:
+    """Return the work of each kind of process."""
+    work: dict[str, Amounts] = {role.name: role.work for role in prediction.roles}
+    if run.regime.to_topic:
+        # The Data Service is there, and has nothing to do.
+        work["data"] = terms.added([terms.data_service(0, 0, 0), terms.publisher(0, 0)])
+    return work
+
+
+def with_work(costs: RoleCosts, work_us: float) -> RoleCosts:
+    """Return the costs where each update takes a server ``work_us`` more."""
+    update = costs.constants.get("server_update_us") or Constant(0.0, 0.0)
+    return replace(costs, constants={**costs.constants, "server_update_us": Constant(update[0] + work_us, update[1])})
+
+
+def fit(observations: Sequence[Observation], costs: RoleCosts) -> RoleCosts:
+    """Return the constants that fit both what was known of them and the observations, weighted by their errors.
+
+    First all constants are multiplied by the median speed of the machine; then generalised least squares, none below 0.
+    """
+    if not observations:
+        return costs
+    ratios = [each.cpu_us / value for each in observations if (value := costs.value(each.work)) > 0]
+    speed = statistics.median(ratios)
+    known = {name: found for name, found in costs.constants.items() if found is not None}
+    names = [name for name in known if any(each.work.get(name) for each in observations)]
+    rows, wanted = [], []
+    for work, cpu_us in observations:
+        error = NOISE * cpu_us + LEAST_MS * 1000
+        rows.append([work.get(name, 0.0) / error for name in names])
+        wanted.append(cpu_us / error)
+    for number, name in enumerate(names):
+        value, own = (speed * each for each in known[name])
+        error = max(own, LEAST_ERROR * value, 1e-6)
+        rows.append([1 / error if at == number else 0.0 for at in range(len(names))])
+        wanted.append(value / error)
+    design = np.array(rows)
+    values = lsq_linear(design, np.array(wanted), bounds=(0, np.inf)).x
+    errors = np.sqrt(np.diag(np.linalg.inv(design.T @ design)))
+    found: dict[str, Constant | None] = {name: Constant(speed * v, speed * e) for name, (v, e) in known.items()}
+    found |= {name: Constant(float(v), float(e)) for name, v, e in zip(names, values, errors, strict=True)}
+    source = f"{costs.source}, times {speed:.2f}, fitted to {len(observations)} sums"
+    return RoleCosts({**costs.constants, **found}, source, costs.built_in, costs.memory)
+
+
+def means(results: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the CPU time by kind of process, in ms/s: means of the rounds of one configuration."""
+    rounds = [result["measured"]["cpu_ms"] for result in results]
+    return {name: statistics.fmean(each[name] for each in rounds) for name in rounds[0]}
+
+
+def error(predicted: float, measured: float) -> float:
+    """Return the error of a prediction in percent of what was measured."""
+    return 100 * (predicted - measured) / measured if measured else 0.0
+
+
+def cpu_errors(predicted: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, float]:
+    """Return the errors of the kinds of processes that matter, in percent. Those of the others are noise."""
+    least = JUDGED_SHARE * sum(measured.values())
+    return {name: error(predicted.get(name, 0.0), ms) for name, ms in measured.items() if ms >= least}
+
+
+def differences(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    """Return by how much two measurements of the same differ, in percent of their mean, by kind of process."""
+    least = JUDGED_SHARE * sum(first.values())
+    return {name: 100 * abs(second[name] - ms) / ((second[name] + ms) / 2) for name, ms in first.items() if ms >= least}
+
+
+def goals(rows: Sequence[Mapping[str, Any]], knee_error: float | None) -> list[Goal]:
+    """Return the goals of a comparison from its rows, one of each configuration (``__main__``)."""
+    ahead = [row for row in rows if not row["fitted"]]
+    cpu = [abs(off) for row in ahead for off in row["cpu_errors"].values()]
+    found = [
+        Goal("runs in which the oracle found a broken promise, or that missed a goal of theirs", "", 0, _unclean(rows)),
+        Goal("CPU by kind of process, predicted, largest error", "%", CPU_WORST, _rounded(max(cpu, default=None))),
+        Goal(
+            "CPU by kind of process, predicted, median error",
+            "%",
+            CPU_MEDIAN,
+            _rounded(statistics.median(cpu) if cpu else None),
+        ),
+    ]
+    for what in ("connections", "frames"):
+        worst = max((abs(row[f"{what}_error"]) for row in rows), default=None)
+        found.append(Goal(f"{what}, predicted, largest error", "%", COUNTS, _rounded(worst)))
+    knee = None if knee_error is None else abs(knee_error)
+    return [*found, Goal("rate at the knee of one server, predicted, error", "%", KNEE, _rounded(knee))]
+
+
+def _unclean(rows: Sequence[Mapping[str, Any]]) -> int:
+    return sum(len(row["unclean"]) for row in rows)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)

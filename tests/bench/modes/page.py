@@ -1,0 +1,177 @@
+"""The report: one HTML file without scripts, with pictures as inline SVG."""
+
+import os
+import platform
+import shlex
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib.metadata import version
+from typing import Any, Final
+
+from tests.bench.modes.plan import SEED
+from tests.bench.picture import Bar, Group, Row, draw
+
+PACKAGES: Final = ("aiokafka", "httpx", "orjson", "uvloop", "websockets")
+_STYLE: Final = (
+    "body{font:15px/1.45 sans-serif;max-width:1040px;margin:2em auto;padding:0 1em;color:#1b1e23}"
+    "table{border-collapse:collapse;margin:1em 0;font-size:13px}td,th{border:1px solid #ccd0d6;padding:3px 8px}"
+    "td{text-align:right}td:first-child,th{text-align:left}.missed{color:#c0262d;font-weight:600}"
+    "pre{background:#f4f5f7;padding:.8em;overflow:auto;font-size:12px}svg{max-width:100%;height:auto}"
+)
+
+
+def about(argv: Sequence[str] | None) -> dict[str, Any]:
+    """Return how the figures came about: command, versions, machine, seed."""
+    quick = "QUICK=1 " if os.environ.get("QUICK") else ""
+    return {
+        "command": f"{quick}python -m tests.bench.modes {shlex.join(argv or [])}".strip(),
+        "revision": _revision(),
+        "seed": SEED,
+        "machine": {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+
+
+def _revision() -> str | None:
+    """Return the revision of the code, with a mark if there are changes; None without Git."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
+
+
+def page(result: Mapping[str, Any], predictions: str) -> str:
+    """Return the report of a comparison."""
+    rows = result["runs"]
+    quick = " (QUICK: to see that it works; its figures are not to be compared with others)" if result["quick"] else ""
+    parts = [
+        f"<h1>Comparison of the scaling modes{escape(quick)}</h1>",
+        f"<p>{escape(result['began'])} to {escape(result['ended'])}</p>",
+        "<h2>Goals</h2>",
+        _table(
+            ["", "goal", "measured"],
+            [
+                [goal["name"], f"{goal['goal']} {goal['unit']}", _goal(goal["measured"], reached=goal["reached"])]
+                for goal in result["goals"]
+            ],
+        ),
+        "<h2>CPU by kind of process, ms a second</h2>",
+        draw("CPU by kind of process", ["measured, ms/s", "predicted before, ms/s"], _groups(rows)),
+        "<p>Constants are fitted to the runs marked <em>fit</em>; the others were predicted before they began.</p>",
+        "<h2>Every configuration</h2>",
+        _table(*_every(rows)),
+        "<h2>Errors of each kind of process, %</h2>",
+        "<p>Predicted against measured, where a kind has a twentieth of the run's CPU or more.</p>",
+        _table(*_errors(rows)),
+        f"<h2>The same twice</h2><p>{escape(_control(result['control']))}</p>",
+        "<h2>The knee of one server</h2>",
+        *_knee(result["knee"]),
+        "<h2>Constants, microseconds, with standard errors</h2>",
+        f"<p>{escape(result['constants_source'])}</p>",
+        _table(["", "value", "error"], [[name, *map(str, pair)] for name, pair in result["constants"].items()]),
+        "<h2>How</h2>",
+        f"<pre>{escape(_how(result))}</pre>",
+        "<h2>Predictions, as written before each run</h2>",
+        f"<pre>{escape(predictions)}</pre>",
+    ]
+    head = f'<meta charset="utf-8"><title>Comparison of the scaling modes</title><style>{_STYLE}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n' + "\n".join(parts) + "\n</body></html>\n"
+
+
+def _goal(value: float | None, *, reached: bool) -> str:
+    return "not measured" if value is None else f"{value:g}{'' if reached else ' (missed)'}"
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    clones = f" x {row['clones']}" if row["clones"] > 1 else ""
+    mark = ", again" if row["control"] else ", fit" if row["fitted"] else ""
+    return f"{row['configuration']}, {row['servers']}{clones}{mark}"
+
+
+def _groups(rows: Iterable[Mapping[str, Any]]) -> list[Group]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        bars = [Bar(row["cpu_ms"]), Bar(row["predicted_cpu_ms"])]
+        found.setdefault(row["regime"], []).append(Row(_label(row), bars))
+    return [Group(regime, bars) for regime, bars in found.items()]
+
+
+def _every(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    head = ["", "CPU, ms/s", "predicted", "connections", "predicted", "frames/s", "predicted"]
+    head += ["taken, unwatched", "memory, MiB", "p50, ms", "p99, ms", "not clean"]
+    return head, [
+        [
+            f"{row['regime']}: {_label(row)}",
+            f"{sum(row['cpu_ms'].values()):,.0f}",
+            f"{sum(row['predicted_cpu_ms'].values()):,.0f}",
+            f"{row['connections']:,.0f}",
+            f"{row['predicted_connections']:,.0f}",
+            f"{row['frames_per_s']:,.0f}",
+            f"{row['predicted_frames_per_s']:,.0f}",
+            f"{100 * row['waste']:.0f} %",
+            f"{row['memory_mib']:,.0f}",
+            f"{row['delay_ms']['p50']:g}",
+            f"{row['delay_ms']['p99']:g}",
+            "; ".join(row["unclean"]),
+        ]
+        for row in rows
+    ]
+
+
+def _errors(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    kinds = list(dict.fromkeys(kind for row in rows for kind in row["cpu_errors"]))
+    return ["", *kinds], [
+        [
+            f"{row['regime']}: {_label(row)}",
+            *(f"{row['cpu_errors'][kind]:+.0f}" if kind in row["cpu_errors"] else "" for kind in kinds),
+        ]
+        for row in rows
+    ]
+
+
+def _control(control: Mapping[str, Any]) -> str:
+    if not control["differences"]:
+        return "Not measured."
+    each = ", ".join(f"{kind} {off:.0f} %" for kind, off in control["differences"].items())
+    return (
+        f"{control['configuration']} was measured once more as if it were another configuration. It differs by: {each}."
+    )
+
+
+def _knee(knee: Mapping[str, Any] | None) -> list[str]:
+    if knee is None:
+        return ["<p>Not measured.</p>"]
+    measured = "not reached" if knee["measured"] is None else f"{knee['measured']:,.0f}"
+    text = (
+        f"Predicted: {knee['predicted']:,.0f} updates a second in writes of 50 for 300 clients with 10 subscriptions: "
+        f"the server uses 0.7 of its core. Measured: {measured}, up to which the slowest of 100 writes take as "
+        "long as in a queue with random arrivals at that utilisation: "
+        f"{knee['factor']:.1f} times as long as the server works on one."
+    )
+    return [
+        f"<p>{text}</p>",
+        _table(
+            ["writes a second", "p50, ms", "p99, ms", "utilisation"],
+            [
+                [f"{s['rate']:.0f}", f"{1000 * s['p50_s']:.1f}", f"{1000 * s['p99_s']:.1f}", f"{s['utilisation']:.2f}"]
+                for s in knee["steps"]
+            ],
+        ),
+    ]
+
+
+def _how(result: Mapping[str, Any]) -> str:
+    keys = ("command", "revision", "seed", "machine", "versions")
+    return "\n".join(f"{key}: {result[key]}" for key in keys)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["<table><tr>", *(f"<th>{escape(cell)}</th>" for cell in head), "</tr>"]
+    for row in rows:
+        cells = (f"<td{' class=missed' if '(missed)' in cell else ''}>{escape(cell)}</td>" for cell in row)
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return "\n".join([*lines, "</table>"])

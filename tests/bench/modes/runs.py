@@ -1,0 +1,135 @@
+"""One run of the comparison: its trace, its prediction in a file before it begins, and its result in another one."""
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from metadata.costs import RoleCosts
+from metadata.modes.configuration import Configuration
+from metadata.modes.load import Load
+from tests.bench.modes.compare import Expected, expect, with_work
+from tests.bench.modes.plan import SEED, Run
+from tests.load.observe import run as observe
+from tests.load.regimes import Regime, generate, write_trace
+from tests.load.scenario import Scenario
+from tests.load.trace import Trace, read_trace
+
+FOLDER: Final = Path("build/bench/modes")
+_PROXIES: Final = {Configuration.Z_SHARED: "shared", Configuration.Z_PASSTHROUGH: "passthrough"}
+_EXPENSIVE: Final = "tests.bench.modes.expensive"
+
+
+def now() -> str:
+    """Return the time, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@cache
+def trace_of(regime: Regime, seconds: float) -> tuple[Path, Trace]:
+    """Return the trace of a regime, and its file."""
+    key = hashlib.sha256(repr((regime, seconds, SEED)).encode()).hexdigest()[:8]
+    path = FOLDER / "traces" / f"{regime.name}-{key}.jsonl"
+    write_trace(path, generate(regime, seconds, SEED))
+    return path, read_trace(path, batch=regime.batch, seed=SEED)
+
+
+def load_of(run: Run) -> Load:
+    """Return the load of a run, for the model."""
+    return trace_of(run.regime, run.seconds)[1].load()
+
+
+def write_prediction(run: Run, costs: RoleCosts) -> dict[str, Any]:
+    """Predict a run, append the prediction to the file of predictions with the time, and return it."""
+    load = load_of(run)
+    found = expect(run, load, with_work(costs, run.regime.work_us))
+    line = {
+        "run": run.name,
+        "written": now(),
+        "constants": costs.source,
+        "cpu_ms": {name: round(ms, 3) for name, ms in found.cpu_ms.items()},
+        "connections": round(found.connections, 1),
+        "frames_per_s": round(found.frames, 1),
+        "load": asdict(load),
+    }
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "predictions.jsonl").open("ab") as lines:
+        lines.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+    return line
+
+
+def expected(run: Run, costs: RoleCosts) -> Expected:
+    """Return the prediction of a run by some constants, unwritten."""
+    return expect(run, load_of(run), with_work(costs, run.regime.work_us))
+
+
+def scenario_of(run: Run) -> Scenario:
+    """Return the scenario: notifications alone, nothing recorded."""
+    path, trace = trace_of(run.regime, run.seconds)
+    single = run.configuration is Configuration.SINGLE
+    composites = run.configuration is Configuration.XZ
+    expensive = run.regime.work_us > 0
+    return Scenario(
+        mode=run.configuration.mode,
+        proxy=_PROXIES.get(run.configuration),
+        seconds=trace.seconds,
+        clients=sum(not visit.start for visit in trace.visits),
+        churn_seconds=0.0,
+        probes=0,
+        data=0.0,
+        compression=0.0,
+        rate=trace.updates / trace.seconds,
+        seed=SEED,
+        servers=run.size.servers,
+        max_servers=None if single else run.size.clones if composites else run.size.servers,
+        clones=run.size.clones if composites else None,
+        traffic="off",
+        label=f"modes-{run.name}",
+        trace=str(path),
+        batch=run.regime.batch,
+        to_topic=run.regime.to_topic,
+        program=_EXPENSIVE if expensive else "deploy",
+        variables={"UPDATE_WORK_US": str(run.regime.work_us)} if expensive else {},
+    )
+
+
+def kept(run: Run) -> dict[str, Any] | None:
+    """Return the result of a run of an earlier, interrupted comparison; None if there is none, or of another load."""
+    try:
+        found: dict[str, Any] = orjson.loads((FOLDER / f"{run.name}.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if found.get("is") == orjson.loads(orjson.dumps(run.as_json())) else None
+
+
+def measure(run: Run, prediction: Mapping[str, Any]) -> dict[str, Any]:
+    """Run it, let the oracle judge it, and keep the result."""
+    began = now()
+    outcome = asyncio.run(observe(scenario_of(run)))
+    repeated = outcome.figures["repeated"]
+    missed = [goal.row() for goal in outcome.goals if not goal.reached]
+    result = {
+        "is": run.as_json(),
+        "began": began,
+        "ended": now(),
+        "predicted": dict(prediction),
+        "measured": {**repeated, "frames_per_s": round(repeated["frames"] / run.seconds, 1)},
+        "delay_s": outcome.figures["t_conv_s"],
+        "updates_per_s": outcome.figures["accepted_per_s"],
+        "write_s": outcome.figures["write_s"],
+        "clean": outcome.clean,
+        "violations": outcome.figures["violations"],
+        "missed": missed,
+    }
+    (FOLDER / f"{run.name}.json").write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    if outcome.clean and not missed:
+        # Some have a million events.
+        shutil.rmtree(outcome.folder, ignore_errors=True)
+    return result

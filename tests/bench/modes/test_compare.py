@@ -1,0 +1,123 @@
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from metadata.costs import ROLES, Constant, RoleCosts
+from metadata.modes.configuration import Configuration, Size
+from metadata.modes.model import predict
+from tests.bench.modes.compare import (
+    Observation,
+    cpu_errors,
+    differences,
+    expect,
+    fit,
+    goals,
+    means,
+    with_work,
+    work_of,
+)
+from tests.bench.modes.plan import ALL, Run
+from tests.load.regimes import R1, R2, Regime, generate
+from tests.load.trace import trace_of
+
+
+def run(configuration: Configuration, servers: int = 1, regime: Regime = R1) -> Run:
+    return Run(regime, configuration, Size(servers), 1, 5.0)
+
+
+LOAD = trace_of(generate(R1, 5.0, 1), batch=R1.batch).load()
+
+
+def observed(truth: RoleCosts, configurations: tuple[Configuration, ...] = ALL) -> list[Observation]:
+    """Return the CPU that a system of these constants uses with one server."""
+    works = [work_of(run(each), predict(each, Size(1), LOAD)) for each in configurations]
+    return [Observation(work, truth.value(work)) for found in works for work in found.values()]
+
+
+def scaled(costs: RoleCosts, factor: float, **others: float) -> RoleCosts:
+    found = {name: Constant(c.value * factor * others.get(name, 1.0), c.error) for name, c in known(costs).items()}
+    return replace(costs, constants=found)
+
+
+def known(costs: RoleCosts) -> dict[str, Constant]:
+    return {name: found for name, found in costs.constants.items() if found is not None}
+
+
+def test_without_observations_the_constants_stay() -> None:
+    assert fit([], ROLES) is ROLES
+
+
+def test_constants_of_a_slower_machine_are_all_greater_by_the_same_factor() -> None:
+    found = fit(observed(scaled(ROLES, 1.6)), ROLES)
+    for name, constant in known(ROLES).items():
+        assert known(found)[name].value == pytest.approx(1.6 * constant.value, rel=0.01)
+    assert "times 1.60" in found.source
+
+
+def test_constant_that_is_wrong_is_moved_and_more_servers_are_predicted_better() -> None:
+    truth = scaled(ROLES, 1.2, bridge_write_us=2.0, nginx_frame_us=1.5)
+    found = fit(observed(truth), ROLES)
+    for configuration in (Configuration.X, Configuration.Z_CLIENT):
+        four = run(configuration, 4)
+        wanted = expect(four, LOAD, truth).cpu_ms
+        before, after = (expect(four, LOAD, costs).cpu_ms for costs in (ROLES, found))
+        for kind in ("bridge", "websocket"):
+            assert abs(after[kind] - wanted[kind]) < abs(before[kind] - wanted[kind])
+            assert after[kind] == pytest.approx(wanted[kind], rel=0.15)
+
+
+def test_constants_are_never_negative_and_better_known_than_before() -> None:
+    found = fit(observed(scaled(ROLES, 1.0, data_update_us=0.0)), ROLES)
+    assert all(constant.value >= 0 for constant in known(found).values())
+    assert known(found)["data_write_us"].error < known(ROLES)["data_write_us"].error
+
+
+def test_expensive_updates_cost_every_server_that_consumes_them() -> None:
+    dear = with_work(ROLES, 1000.0)
+    four = [run(each, 4) for each in (Configuration.X, Configuration.Z_CLIENT)]
+    more = [
+        expect(each, LOAD, dear).cpu_ms["websocket"] - expect(each, LOAD, ROLES).cpu_ms["websocket"] for each in four
+    ]
+    # 300 updates a second of 1 ms, at four servers or at the owner.
+    assert more == pytest.approx([1200.0, 300.0])
+
+
+def test_updates_that_are_written_to_the_topic_cost_the_data_service_nothing() -> None:
+    over = expect(run(Configuration.X), LOAD, ROLES).cpu_ms["data"]
+    idle = expect(run(Configuration.X, regime=replace(R1, to_topic=True)), LOAD, ROLES).cpu_ms["data"]
+    assert R2.to_topic
+    assert idle < over / 5
+
+
+def test_in_all_to_all_every_client_is_sent_every_update() -> None:
+    found = expect(run(Configuration.ALL_TO_ALL), LOAD, ROLES)
+    assert found.frames == pytest.approx(300 * 300)
+
+
+def test_errors_are_of_the_kinds_of_processes_that_matter() -> None:
+    assert cpu_errors({"a": 110.0, "b": 2.0}, {"a": 100.0, "b": 1.0}) == {"a": pytest.approx(10.0)}
+    assert differences({"a": 100.0, "b": 1.0}, {"a": 110.0, "b": 9.0}) == {"a": pytest.approx(100 * 10 / 105)}
+
+
+def test_cpu_of_several_rounds_is_their_mean() -> None:
+    rounds = [{"measured": {"cpu_ms": {"websocket": ms}}} for ms in (10.0, 14.0)]
+    assert means(rounds) == {"websocket": 12.0}
+
+
+def row(*, fitted: bool = False, cpu: Mapping[str, float], frames: float = 0.0, **more: Any) -> dict[str, Any]:
+    errors = {"cpu_errors": cpu, "connections_error": 0.0, "frames_error": frames, "unclean": []}
+    return {"fitted": fitted, **errors, **more}
+
+
+def test_goals_are_of_what_was_predicted_and_name_the_worst() -> None:
+    rows = [row(fitted=True, cpu={"x": 90.0}, frames=-4.0), row(cpu={"x": -25.0, "y": 5.0}), row(cpu={"x": 8.0})]
+    found = {goal.name: goal for goal in goals(rows, -30.0)}
+    assert [goal.measured for goal in found.values()] == [0, 25.0, 8.0, 0.0, 4.0, 30.0]
+    assert [goal.reached for goal in found.values()] == [True, False, True, True, False, False]
+    assert not goals([row(cpu={"x": 1.0}, unclean=["Behind"])], 0.0)[0].reached
+
+
+def test_goal_without_a_figure_is_missed() -> None:
+    assert [goal.reached for goal in goals([], None)] == [True, False, False, False, False, False]

@@ -1,0 +1,38 @@
+from metadata.modes.configuration import Configuration, Size
+from tests.bench.modes.plan import ALL, CONTROL, REGIME_MODES, runs, size_of
+
+
+def test_runs_that_the_constants_are_fitted_to_have_one_server_of_r1_and_come_first() -> None:
+    for quick in (True, False):
+        planned = runs(quick=quick)
+        fitted = [run.fitted for run in planned]
+        assert fitted == sorted(fitted, reverse=True)
+        assert all((run.regime.name, run.size) == ("R1", Size(1, 1)) for run in planned if run.fitted)
+        assert len({run.name for run in planned}) == len(planned)
+
+
+def test_rounds_go_there_and_back() -> None:
+    first, second = (
+        [run.group for run in runs(quick=False) if run.fitted and run.round == number] for number in (1, 2)
+    )
+    assert first == second[::-1]
+
+
+def test_every_configuration_is_there_with_one_and_with_four_servers() -> None:
+    found = {(run.configuration, run.size.all_servers) for run in runs(quick=False) if run.regime.name == "R1"}
+    once = {(Configuration.SINGLE, 1), (Configuration.ALL_TO_ALL, 1)}
+    assert found == {(mode, count) for mode in ALL for count in (1, 4)} | once
+    assert size_of(Configuration.XZ, 4) == Size(2, 2)
+
+
+def test_control_is_the_same_as_another_run_but_for_its_name() -> None:
+    again = next(run for run in runs(quick=True) if run.control)
+    other = next(run for run in runs(quick=True) if run.configuration is CONTROL and run.size == again.size)
+    assert {**again.as_json(), "control": False} == other.as_json()
+    assert again.name != other.name
+
+
+def test_every_regime_is_predicted() -> None:
+    later = [run for run in runs(quick=False) if run.regime.name != "R1"]
+    assert {run.regime.name for run in later} == {"R2", "R3", "R4-100us", "R4-1000us"}
+    assert len(later) == 4 * len(REGIME_MODES)

@@ -17,6 +17,8 @@ CONVERGED_SHARE: Final = 1e-3
 PERTURBATIONS: Final = (1.1, 1.05, 1.02)
 """Load limits of the local searches after the first one, as multiples of the real ones."""
 _FORBIDDEN: Final = -1e18
+_MAX_CELLS: Final = 1 << 20
+"""Gains, of vertices on leaves, that are computed at a time, 8 bytes each: of all they would take gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -97,22 +99,27 @@ def _best_moves(
 ) -> _CandidateMoves:
     """Return every vertex's gain on its best leaf among those with room in all views."""
     placed = np.flatnonzero(part >= 0)
-    weight, at = load[placed], part[placed]
-    gain = np.zeros((placed.size, views[0].server.size))
-    over = np.zeros(placed.size, np.bool_)
-    for view in views:
-        own, filled = view.server[at], server_loads(load, part, view)
-        spread = backend.affinity(servers_of(part, view), view.servers, sharpness)[placed]
-        here = (np.arange(placed.size), own)
-        stays = spread[here] * 2.0**sharpness
-        of_server = (stays[:, None] - spread) * view.weight
-        of_server[filled + weight[:, None] > view.max_load] = _FORBIDDEN
-        of_server[here] = 0.0
-        gain += of_server[:, view.server]
-        over |= (filled > view.max_load)[own]
-    gain[np.arange(placed.size), at] = 2 * len(views) * _FORBIDDEN
-    leaf = gain.argmax(1)
-    best = gain[np.arange(placed.size), leaf]
+    weight = load[placed]
+    known = [
+        (view, server_loads(load, part, view), backend.affinity(servers_of(part, view), view.servers, sharpness))
+        for view in views
+    ]
+    leaf, best, over = np.empty(placed.size, np.intp), np.empty(placed.size), np.zeros(placed.size, np.bool_)
+    rows = max(1, _MAX_CELLS // views[0].server.size)
+    for first in range(0, placed.size, rows):
+        these = slice(first, first + rows)
+        gain = np.zeros((placed[these].size, views[0].server.size))
+        every, at = np.arange(gain.shape[0]), part[placed[these]]
+        for view, filled, affinity in known:
+            own, spread = view.server[at], affinity[placed[these]]
+            of_server = ((spread[every, own] * 2.0**sharpness)[:, None] - spread) * view.weight
+            of_server[filled + weight[these, None] > view.max_load] = _FORBIDDEN
+            of_server[every, own] = 0.0
+            gain += of_server[:, view.server]
+            over[these] |= (filled > view.max_load)[own]
+        gain[every, at] = 2 * len(views) * _FORBIDDEN
+        leaf[these] = gain.argmax(1)
+        best[these] = gain[every, leaf[these]]
     cost = np.maximum(movement.cost[placed], 1) if movement else np.ones(placed.size)
     wanted = best > (np.maximum(cost * movement.price, NEGLIGIBLE) if movement else NEGLIGIBLE)
     # Off a full server, moves with little loss per load come first; where moves cost, those with much load per cost.

@@ -5,6 +5,7 @@ all files up to n. Names that begin with a dot are incomplete files and checksum
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,10 @@ from urllib.parse import unquote, urlsplit
 
 VERSION: Final = "v1"
 """First line of each file of a log."""
+MAX_REMOVED: Final = 100_000
+"""Names of removed files from which on a checkpoint is begun anew."""
 _COMPACT: Final = ".compact"
+_OLD: Final = ".old"
 
 
 def query_id(checkpoint: Path) -> str:
@@ -20,14 +24,18 @@ def query_id(checkpoint: Path) -> str:
     return str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
 
 
-def read_files(checkpoint: Path) -> list[Path]:
+def read_files(checkpoint: Path, since: int = 0) -> list[Path]:
     """Return the files that a file source has read in committed batches.
 
     A path whose file was replaced since is left out: Spark does not read it again, and the new file must not count as
     read.
+
+    Args:
+        checkpoint: the checkpoint.
+        since: number of the first batch that counts.
     """
     last = last_committed(checkpoint)
-    entries = _entries(checkpoint / "sources" / "0")
+    entries = _entries(checkpoint / "sources" / "0", since)
     return [
         path
         for entry in entries
@@ -36,10 +44,30 @@ def read_files(checkpoint: Path) -> list[Path]:
     ]
 
 
-def remove_ingested(checkpoint: Path) -> None:
-    """Remove files whose events are committed."""
-    for file in read_files(checkpoint):
+def remove_ingested(checkpoint: Path, since: int = 0) -> None:
+    """Remove files whose events are committed, of batches from ``since`` on."""
+    for file in read_files(checkpoint, since):
         file.unlink(missing_ok=True)
+
+
+def begin_anew(checkpoint: Path) -> bool:
+    """Remove the checkpoint of a file source if it has :data:`MAX_REMOVED` names of files, none of which exists.
+
+    Spark never forgets the name of a file that it has read, and rewrites them all in every tenth batch (SPARK-17604).
+    Without a checkpoint the next query is another one, and reads what is in the folder then: nothing that was read. Not
+    for a query that runs, or that has begun a batch and must repeat it. Returns whether it was removed.
+    """
+    old = checkpoint.with_suffix(_OLD)
+    shutil.rmtree(old, ignore_errors=True)
+    if max(_batches(checkpoint / "offsets"), default=None) != last_committed(checkpoint):
+        return False
+    paths = [_local_path(entry["path"]) for entry in _entries(checkpoint / "sources" / "0")]
+    if len(paths) < MAX_REMOVED or any(path.exists() for path in paths):
+        return False
+    # Whole or not at all: a part of it would be the checkpoint of a query that has read less.
+    checkpoint.rename(old)
+    shutil.rmtree(old, ignore_errors=True)
+    return True
 
 
 def read_offsets(checkpoint: Path) -> dict[str, dict[int, int]]:
@@ -67,11 +95,11 @@ def _is_replaced(path: Path, read_ms: int | None) -> bool:
         return False
 
 
-def _entries(log: Path) -> Iterator[dict[str, Any]]:
+def _entries(log: Path, since: int = 0) -> Iterator[dict[str, Any]]:
     numbers = _batches(log)
     compact = max((n for n, path in numbers.items() if path.suffix == _COMPACT), default=-1)
-    for number in sorted(n for n in numbers if n >= compact):
-        yield from _parse_log(numbers[number])
+    for number in sorted(n for n in numbers if n >= max(compact, since)):
+        yield from (entry for entry in _parse_log(numbers[number]) if entry["batchId"] >= since)
 
 
 def _parse_log(file: Path) -> Iterator[dict[str, Any]]:

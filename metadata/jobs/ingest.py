@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from diem.process.files import replace_file
 from metadata.jobs import delta_table, tables
-from metadata.jobs.checkpoint import query_id, remove_ingested
+from metadata.jobs.checkpoint import begin_anew, query_id, remove_ingested
 from metadata.jobs.delta_table import STAGING, RowsMissing
 from metadata.jobs.maintenance import maintain
 from metadata.jobs.sources import TrafficSource
@@ -89,6 +89,8 @@ def ingest(
         lines, ended = 0, False
         while not ended:
             today, writer = _today(), BatchWriter(sink, warehouse.checkpoint(source.name))
+            if remove:
+                begin_anew(writer.checkpoint)
             _maintain(sink, today, keep_days)
             query = _start(spark, source, writer, follow_s, proof)
             try:
@@ -172,10 +174,10 @@ def _await_end(
             batch = CommittedBatch.of(json.loads(progress.json))
             # A trigger without new lines reports the next batch's number, each time.
             if batch.number > seen and batch.lines:
-                seen, lines = batch.number, lines + batch.lines
                 _write_progress(warehouse.progress(source.name), source, batch)
                 if remove:
-                    remove_ingested(warehouse.checkpoint(source.name))
+                    remove_ingested(warehouse.checkpoint(source.name), seen + 1)
+                seen, lines = batch.number, lines + batch.lines
                 on_batch(batch)
     return lines, ended
 

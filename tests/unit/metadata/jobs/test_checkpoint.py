@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from metadata.jobs.checkpoint import last_committed, query_id, read_files, read_offsets, remove_ingested
+from metadata.jobs import checkpoint
+from metadata.jobs.checkpoint import (
+    begin_anew,
+    last_committed,
+    query_id,
+    read_files,
+    read_offsets,
+    remove_ingested,
+)
 
 
 def entry(path: str, **more: object) -> str:
@@ -69,3 +77,35 @@ def test_offsets_are_those_after_the_last_committed_batch(tmp_path: Path) -> Non
 def test_the_identity_of_the_query_is_that_of_its_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text('{"id":"6c0e2b0e-0c29-4f4c-9d0c-9f6cb0a1d8f1"}')
     assert query_id(tmp_path) == "6c0e2b0e-0c29-4f4c-9d0c-9f6cb0a1d8f1"
+
+
+def test_files_of_later_batches_are_removed_alone(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in "abc"]
+    for file in files:
+        file.touch()
+    recent = {"timestamp": 2**60}
+    log = tmp_path / "sources" / "0"
+    batch(log, "1.compact", *(entry(str(file), batchId=number, **recent) for number, file in enumerate(files[:2])))
+    batch(log, "2", entry(str(files[2]), batchId=2, **recent))
+    batch(tmp_path / "commits", "2", "{}")
+    assert read_files(tmp_path, 1) == files[1:]
+    remove_ingested(tmp_path, 2)
+    assert [file.exists() for file in files] == [True, True, False]
+
+
+@pytest.mark.parametrize("needed", [None, "few", "a file is there", "a batch is not committed"])
+def test_a_long_list_of_removed_files_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needed: str | None
+) -> None:
+    monkeypatch.setattr(checkpoint, "MAX_REMOVED", 3 if needed == "few" else 2)
+    own, file = tmp_path / "files-1", tmp_path / "b"
+    batch(own / "sources" / "0", "1.compact", entry("/in/a", batchId=0), entry(str(file), batchId=1))
+    batch(own / "offsets", "1")
+    batch(own / "commits", "1", "{}")
+    if needed == "a file is there":
+        file.touch()
+    if needed == "a batch is not committed":
+        batch(own / "offsets", "2")
+    assert begin_anew(own) == (needed is None)
+    assert own.exists() == (needed is not None)
+    assert not begin_anew(tmp_path / "never used")

@@ -32,14 +32,17 @@ class Backend(Protocol):
     def fan_out_change(self, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
         """Sum of :func:`fanout.fan_out_change`."""
 
-    def required_parts(self, load: Floats, most: float) -> Ints:
-        """Sum of :func:`fanout.required_parts`."""
-
     def removal_savings(self, part: Parts, k: int) -> Ints:
         """Sum of :func:`fanout.removal_savings`."""
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
         """Sum of :func:`fanout.affinity`; not to be modified by the caller."""
+
+    def delivered(self, rates: Ints, part: Parts, k: int) -> Ints:
+        """Sum of :func:`fanout.delivered`."""
+
+    def attracted(self, rates: Ints, part: Parts) -> Ints:
+        """Sum of :func:`fanout.attracted`."""
 
     def squared_loads(self, rates: Ints, part: Parts, k: int) -> Ints:
         """Sum of :func:`fanout.squared_loads`."""
@@ -88,10 +91,6 @@ class NumpyBackend:
         run = partial(fanout.fan_out_change, before=before, part=part, k=k, client_weight=client_weight)
         return self._sum(run, np.zeros((2, 2 * k + 1), np.int64))
 
-    def required_parts(self, load: Floats, most: float) -> Ints:
-        """See :class:`Backend`."""
-        return self._sum(lambda block: fanout.required_parts(block, load, most), np.zeros(2, np.int64))
-
     def removal_savings(self, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
         return self._sum(lambda block: fanout.removal_savings(block, part, k), np.zeros(self.endpoints, np.int64))
@@ -116,6 +115,14 @@ class NumpyBackend:
         self._index = self._index or [blocks.index_sets(block, self.endpoints) for block in self._blocks]
         for block, (starts, rows) in zip(self._blocks, self._index, strict=True):
             yield blocks.select_sets_with(block, starts, rows, moved)
+
+    def delivered(self, rates: Ints, part: Parts, k: int) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: fanout.delivered(block, rates, part, k), np.zeros(k, np.int64))
+
+    def attracted(self, rates: Ints, part: Parts) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: fanout.attracted(block, rates, part), np.zeros(self.endpoints, np.int64))
 
     def squared_loads(self, rates: Ints, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from diem.errors import DiemError
 from diem.protocol.partition_map import partition_of
-from metadata.placement.backend import Backend
 from metadata.placement.blocks import Floats, Parts
 from metadata.placement.objective import part_loads
 
@@ -74,26 +73,18 @@ def load_lower_bound(load: Floats, k: int) -> float:
     return max(float(load.sum()) / k, float(descending[0]), pair)
 
 
-def fan_out_lower_bound(backend: Backend, load: Floats, most: float) -> float:
-    """Return a lower bound of the mean fan-out: a client with more load than ``most`` needs several servers.
-
-    ``load`` is 0 for hot endpoints. The bound is weak: it is near 1 unless clients subscribe to a lot.
-    """
-    clients, servers = backend.required_parts(load, most).tolist()
-    return servers / clients if clients else 1.0
-
-
-def find_obstacle(load: Floats, k: int, epsilon: float) -> tuple[int, float] | None:
+def find_obstacle(load: Floats, k: int, epsilon: float, everywhere: float = 0.0) -> tuple[int, float] | None:
     """Return the endpoint that prevents balancing ``load`` over ``k`` servers, and the epsilon that LPT reaches.
 
-    None when LPT keeps the bound; otherwise the largest endpoint of the server that LPT fills most. (LPT is within
-    4/3 - 1/(3k) of the optimum: it may name an obstacle where a better packing exists.)
+    Each server has the load ``everywhere`` besides. None when LPT keeps the bound; otherwise the largest endpoint of
+    the server that LPT fills most. (LPT is within 4/3 - 1/(3k) of the optimum: it may name an obstacle where a better
+    packing exists.)
     """
     if not load.sum() > 0:
         return None
     part = lpt(load, k)
     filled = part_loads(load, part, k)
-    reached = float(filled.max() / filled.mean()) - 1
+    reached = (float(filled.max()) + everywhere) / (float(filled.mean()) + everywhere) - 1
     if reached <= epsilon + 1e-9:
         return None
     return int(np.argmax(np.where(part == filled.argmax(), load, -1.0))), reached

@@ -17,6 +17,8 @@ CLAMP: Final = 20
 """Largest exponent of 1/2: 2**-20 is the unit of every gain."""
 MAX_SET_RATE: Final = 1 << 15
 """Largest rate of a set in a part, in the units of :func:`squared_loads`: with it sums are below 2**63."""
+MAX_TOTAL_RATE: Final = 1 << 28
+"""Largest rate of all endpoints together, in the units of :func:`delivered`, for the same reason."""
 WEIGHT_RESOLUTION: Final = 256
 """Units of the largest weight of a client in :func:`fan_out_change`: with it sums are exact in float64."""
 _CELLS: Final = 1 << 20
@@ -56,14 +58,6 @@ def _parts_met(block: Block, part: Parts, k: int) -> Ints:
     return met
 
 
-def required_parts(block: Block, load: Floats, most: float) -> Ints:
-    """Return the weight of all sets, and that of the parts they need if none has more load than ``most``: int64[2]."""
-    row = np.repeat(np.arange(block.sizes.size), block.sizes)
-    # Slightly less, to absorb rounding errors.
-    parts = np.maximum(np.ceil(sum_by_cell(row, load[block.pins], block.sizes.size) / most - 1e-9), 1).astype(np.int64)
-    return np.array([block.weights.sum(), (parts * block.weights).sum()], np.int64)
-
-
 def removal_savings(block: Block, part: Parts, k: int) -> Ints:
     """Return D_e of every endpoint: weight of the sets that need one part fewer without it (and keep another)."""
     result = np.zeros(part.size)
@@ -94,19 +88,62 @@ def affinity(block: Block, part: Parts, k: int, sharpness: int, before: Parts | 
     return result
 
 
+def delivered(block: Block, rates: Ints, part: Parts, k: int) -> Ints:
+    """Return the sum over the sets of weight * (rates that part i delivers to them): int64[k].
+
+    ``rates`` are in units that keep the sums small: all together are at most :data:`MAX_TOTAL_RATE`.
+    """
+    result = np.zeros(k, np.int64)
+    for piece in _rows(block, k + 1):
+        result += piece.weights @ _rates_of_sets(piece, rates, part, k)
+    return result
+
+
+def attracted(block: Block, rates: Ints, part: Parts) -> Ints:
+    """Return the sum over the sets of an endpoint of weight * (rates of hot ones) / (number of others): int64[E].
+
+    It is 0 for hot endpoints, those with a negative ``part``. Clients have hot endpoints where they have others, which
+    take them along when they move. ``rates`` are as for :func:`delivered`.
+    """
+    if not block.sizes.size:
+        return np.zeros(part.size, np.int64)
+    hot, starts = part[block.pins] < 0, set_starts(block.sizes)
+    others = np.add.reduceat(~hot, starts, dtype=np.int64)
+    hot_rates = np.add.reduceat(np.where(hot, rates[block.pins], 0), starts)
+    each = block.weights * (hot_rates // np.maximum(others, 1))
+    ends = np.append(starts, block.pins.size)
+    # The sets as columns; integers, because the sums are beyond those that are exact in float64.
+    incidence = sparse.csc_array(((~hot).astype(np.int64), block.pins, ends), shape=(part.size, each.size))
+    result: Ints = incidence @ each
+    return result
+
+
 def squared_loads(block: Block, rates: Ints, part: Parts, k: int) -> Ints:
-    """Return the sum over the sets of weight * (sum of the rates of its endpoints in part i)**2: int64[k].
+    """Return the sum over the sets of weight * (rates that part i delivers to them)**2: int64[k].
 
     ``rates`` are in units that keep the sums small: one of a set beyond :data:`MAX_SET_RATE` counts as that.
     """
     result = np.zeros(k, np.int64)
     for piece in _rows(block, k + 1):
-        cells = np.repeat(np.arange(0, piece.sizes.size * (k + 1), k + 1), piece.sizes)
-        cells += np.where(part < 0, k, part)[piece.pins]
-        sums = sum_by_cell(cells, rates[piece.pins], piece.sizes.size * (k + 1)).reshape(-1, k + 1)[:, :k]
-        squares = np.minimum(sums, MAX_SET_RATE).astype(np.int64) ** 2
-        result += piece.weights @ squares
+        result += piece.weights @ np.minimum(_rates_of_sets(piece, rates, part, k), MAX_SET_RATE) ** 2
     return result
+
+
+def _rates_of_sets(block: Block, rates: Ints, part: Parts, k: int) -> Ints:
+    """Return the rates that each part delivers to each set: int64[sets, k].
+
+    Those of hot endpoints come from the parts that a set needs for others, from each the same share, because clients
+    choose any server that they are connected to; from all parts if it needs none.
+    """
+    counts, cells = _counts(block, part, k)
+    sums = sum_by_cell(cells, rates[block.pins], block.sizes.size * (k + 1)).astype(np.int64).reshape(-1, k + 1)
+    by_part, hot = sums[:, :k], sums[:, k]
+    if hot.any():
+        needed = counts[:, :k] > 0
+        needed[~needed.any(1)] = True
+        # Whole numbers, so that sums do not depend on their order.
+        by_part = by_part + needed * (hot // needed.sum(1))[:, None]
+    return by_part
 
 
 def regroup(block: Block, group: Parts) -> Block:

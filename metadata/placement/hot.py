@@ -29,10 +29,15 @@ def mandatory(problem: Problem) -> Mask:
     """
     names, load = problem.instance.endpoints, loads(problem.instance, problem.costs)
     hot = np.zeros(load.size, np.bool_)
+    epsilon = problem.options.epsilon
     for servers in sorted(set(problem.options.servers), reverse=True):
-        while (found := find_obstacle(np.where(hot, 0.0, load), servers, problem.options.epsilon)) is not None:
+        while True:
+            everywhere = problem.mean_hot_load(hot, servers)
+            found = find_obstacle(np.where(hot, 0.0, load), servers, epsilon, everywhere)
+            if found is None:
+                break
             endpoint, reached = found
-            mean = float(load[~hot].sum()) / servers
+            mean = float(load[~hot].sum()) / servers + everywhere
             hot[endpoint] = True
             if problem.added_load(hot) > problem.options.hot_budget:
                 reason = f"has {load[endpoint] / mean:.2f} times the mean load of {servers} servers"

@@ -48,7 +48,7 @@ def improve(sets: Block, load: Floats, part: Parts, max_load: Sequence[float], *
         ImportError: it is not installed.
     """
     input_ = _Input(sets, load, len(max_load), 0.05, seed=seed, preset="DEFAULT")
-    most = np.minimum(np.floor(np.asarray(max_load) / load.sum() * _LOAD_UNITS), 2**31 - 1)
+    most = np.clip(np.floor(np.asarray(max_load) / load.sum() * _LOAD_UNITS), 1, 2**31 - 1)
     input_.context.set_individual_target_block_weights(most.astype(np.int64).tolist())
     placed = input_.graph.create_partitioned_hypergraph(input_.context, len(max_load), part.tolist())
     placed.improve_partition(input_.context, 1)

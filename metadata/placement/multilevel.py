@@ -13,7 +13,7 @@ from scipy import sparse  # type: ignore[import-untyped]
 
 from metadata.placement.backend import Backend, NumpyBackend
 from metadata.placement.blocks import Floats, Ints, Mask, Parts, sum_by_cell
-from metadata.placement.objective import View, overload, planned_fan_out
+from metadata.placement.objective import NEGLIGIBLE, View, overload, planned_fan_out
 from metadata.placement.refine import perturb, refine
 
 FINENESS: Final = (60, 10)
@@ -103,7 +103,7 @@ def greedy_pack(backend: Backend, load: Floats, cold: Parts, search: Search) -> 
     order = np.argsort(-load, kind="stable")
     for vertex in order[cold[order] >= 0].tolist():
         pairs = list(zip(filled, search.views, strict=True))
-        used = [(full[view.server] + load[vertex]) / view.max_load for full, view in pairs]
+        used = [((full + load[vertex]) / np.maximum(view.max_load, NEGLIGIBLE))[view.server] for full, view in pairs]
         leaf = int(np.max(used, axis=0).argmin())
         part[vertex] = leaf
         for full, view in pairs:

@@ -128,8 +128,8 @@ class View:
     server: Parts
     """Server of each leaf."""
     servers: int
-    max_load: float
-    """Load of a server that no move may exceed."""
+    max_load: Floats
+    """Load of each server that no move may exceed."""
     weight: float = 1.0
     """Weight of this view's fan-out in the sum over all views."""
 
@@ -158,7 +158,7 @@ def overload(load: Floats, part: Parts, views: Sequence[View]) -> float:
     return max(
         0.0,
         *(
-            float(server_loads(load, part, view).max()) / max(view.max_load, NEGLIGIBLE) - 1 - ROUNDING
+            float((server_loads(load, part, view) / np.maximum(view.max_load, NEGLIGIBLE)).max()) - 1 - ROUNDING
             for view in views
         ),
     )

@@ -7,8 +7,9 @@ import numpy as np
 
 from metadata.costs import Costs
 from metadata.placement.backend import Backend
-from metadata.placement.baselines import lpt
-from metadata.placement.blocks import Floats, Mask, Parts
+from metadata.placement.baselines import load_lower_bound, lpt
+from metadata.placement.blocks import Floats, Ints, Mask, Parts
+from metadata.placement.fanout import MAX_TOTAL_RATE
 from metadata.placement.instance import Instance
 from metadata.placement.objective import (
     View,
@@ -41,7 +42,7 @@ class PlanOptions:
     """Planned numbers of servers, in any order."""
     seed: int = 0
     epsilon: float = 0.05
-    """Share by which the load of the fullest server may exceed the mean; hot endpoints do not count."""
+    """Share by which the load of the fullest server may exceed the mean, with the load of hot endpoints."""
     margin: float = 0.0
     """Share of ``epsilon`` that new placements leave unused where they can, for the loads of later windows."""
     partitions: int | None = None
@@ -128,6 +129,63 @@ class Problem:
         """Return the load of each endpoint, 0 for those in ``hot``."""
         return np.where(hot, 0.0, loads(self.instance, self.costs))
 
+    def mean_hot_load(self, hot: Mask, servers: int) -> float:
+        """Return the mean load of each of ``servers`` by the ``hot`` endpoints: all consume their updates."""
+        consumed, delivered = self._hot_load(hot)
+        return consumed + delivered / servers
+
+    def hot_loads(self, part: Parts, servers: int) -> Floats:
+        """Return the load of each of ``servers`` by the hot endpoints of a placement on them: those of negative parts.
+
+        Their frames come from the servers that clients are connected to anyway (:func:`fanout.delivered`).
+        """
+        consumed, frames = self._hot_load(part < 0)
+        if frames <= 0:
+            return np.full(servers, consumed)
+        delivered = self.backend.delivered(self._hot_rates(part < 0), part, servers).astype(float)
+        if not delivered.any():
+            delivered = np.ones(servers)
+        share: Floats = delivered / float(delivered.sum())
+        return consumed + frames * share
+
+    def search_load(self, hot: Mask) -> Floats:
+        """Return the load that each endpoint takes along to its server: its own, and ``hot`` frames to its clients.
+
+        It is 0 for those in ``hot``. The sum over the endpoints of a server is about its load
+        (:meth:`server_loads`), not exactly, because clients have several endpoints: :func:`search_views` corrects it.
+        """
+        load, (_, frames) = self.load(hot), self._hot_load(hot)
+        part, rates = np.where(hot, -1, 0).astype(np.int32), self._hot_rates(hot)
+        whole = int(self.backend.delivered(rates, part, 1)[0]) if frames > 0 else 0
+        return load + self.backend.attracted(rates, part) * (frames / whole) if whole else load
+
+    def _hot_rates(self, hot: Mask) -> Ints:
+        """Return the updates of ``hot`` endpoints in the unit of :func:`fanout.delivered`, 0 for others."""
+        rate = np.where(hot, self.instance.expected_busy[0], 0.0)
+        whole = float(rate.sum())
+        return np.floor(rate * (MAX_TOTAL_RATE / whole if whole > 0 else 0.0)).astype(np.int64)
+
+    def _hot_load(self, hot: Mask) -> tuple[float, float]:
+        """Return what each server takes for the updates of ``hot`` endpoints, and all servers for their frames."""
+        consumed = self.costs.update_us * float(self.instance.expected_busy[0][hot].sum())
+        return consumed, float(loads(self.instance, self.costs)[hot].sum()) - consumed
+
+    def server_loads(self, part: Parts, servers: int) -> Floats:
+        """Return the load of each of ``servers`` for a placement on them, with that of hot endpoints."""
+        return part_loads(self.load(part < 0), part, servers) + self.hot_loads(part, servers)
+
+    def balance(self, part: Parts, servers: int) -> float:
+        """Return the largest load of a server over the mean: 1 if even, or without any load."""
+        filled = self.server_loads(part, servers)
+        mean = float(filled.mean())
+        return float(filled.max()) / mean if mean > 0 else 1.0
+
+    def balance_lower_bound(self, hot: Mask, servers: int) -> float:
+        """Return a lower bound of :meth:`balance` for any placement with these ``hot`` endpoints."""
+        cold = self.load(hot)
+        mean = float(cold.sum()) / servers + self.mean_hot_load(hot, servers)
+        return max(1.0, (load_lower_bound(cold, servers) + self._hot_load(hot)[0]) / mean) if mean > 0 else 1.0
+
     def added_load(self, hot: Mask) -> float:
         """Return the load that ``hot`` adds with the largest number of servers, as a share of the whole load."""
         return added_load(self.instance, self.costs, hot, self.max_servers)
@@ -143,17 +201,25 @@ class Problem:
         return sum(total_cost(self.instance, self.costs, each, hot, servers) for each, servers in costs) / len(planned)
 
 
-def search_views(load: Floats, leaves: int, options: PlanOptions) -> list[View]:
+def search_views(problem: Problem, load: Floats, hot: Mask, leaves: int, placement: Parts | None = None) -> list[View]:
     """Return the views of the search: every planned number of servers, and the leaves as if each were a server.
 
-    A leaf is limited to its share of the load, or to more if endpoints are too heavy for that, or if a server has too
-    few leaves for its own share.
+    Limits are of sums of ``load``: endpoints' own, or :meth:`Problem.search_load`. They leave room for the rest of the
+    load of servers: the same on all, or as it is in ``placement``. A leaf is limited to its share, or to more if
+    endpoints are too heavy for that, or if a server has too few leaves for its own share.
     """
-    whole, planned = float(load.sum()), sorted({min(each, leaves) for each in options.servers})
-    max_load = {each: (1 + options.epsilon) * whole / each for each in planned}
-    views = [View(server_of_leaf(leaves, each), each, max_load[each], 1 / len(planned)) for each in planned]
+    planned = sorted({min(each, leaves) for each in problem.options.servers})
+    whole, views, shares = float(load.sum()), [], []
+    for each in planned:
+        mean = float(problem.load(hot).sum()) / each + problem.mean_hot_load(hot, each)
+        most, rest = (1 + problem.options.epsilon) * mean, np.full(each, mean - whole / each)
+        shares.append((most - float(rest[0])) / (leaves // each))
+        if placement is not None and hot.any():
+            part = server_of_endpoint(placement, leaves, each)
+            rest = problem.server_loads(part, each) - part_loads(load, part, each)
+        views.append(View(server_of_leaf(leaves, each), each, np.maximum(most - rest, 0.0), 1 / len(planned)))
     if leaves in planned:
         return views
     greedy_load = float(part_loads(load, lpt(load, leaves), leaves).max())
-    of_leaf = max(greedy_load, *(max_load[each] / (leaves // each) for each in planned))
+    of_leaf = np.full(leaves, max(greedy_load, *shares))
     return [*views, View(np.arange(leaves, dtype=np.int32), leaves, of_leaf, LEAF_WEIGHT)]

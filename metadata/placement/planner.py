@@ -14,19 +14,11 @@ from metadata.placement.baselines import Infeasible, lpt
 from metadata.placement.blocks import Floats, Mask, Parts
 from metadata.placement.instance import Instance
 from metadata.placement.multilevel import Search, search_placement
-from metadata.placement.objective import (
-    ROUNDING,
-    View,
-    balance,
-    migration_cost,
-    overload,
-    part_loads,
-    server_of_endpoint,
-)
+from metadata.placement.objective import ROUNDING, balance, migration_cost, part_loads, server_of_endpoint
 from metadata.placement.options import PlanOptions, Problem, search_views
 from metadata.placement.polish import polish
 from metadata.placement.publish import HeldOut, choose_candidate, evaluate, is_uneven
-from metadata.placement.refine import Movement, perturb
+from metadata.placement.refine import Movement, perturb, refine
 from metadata.placement.relabel import relabel
 from metadata.sizing import solver
 from metadata.sizing.even import COMPOSITE_COUNTS
@@ -41,6 +33,10 @@ NEW: Final = "new"
 """Name of the candidate from scratch; with clients held out, also of the polished one if polishing gained nothing."""
 HOT_ROUNDS: Final = 2
 """Rounds of choosing the hot set for a placement, then placing the rest again."""
+BALANCE_ROUNDS: Final = 4
+"""Rounds of balancing the load of hot endpoints: it changes when other endpoints move, with the clients."""
+BALANCE_MARGIN: Final = 0.002
+"""Share of the limits that these rounds leave free for that."""
 
 
 @dataclass(frozen=True)
@@ -160,33 +156,53 @@ def _solve(problem: Problem, must: Mask, leaves: int) -> Parts:
 
 def place(problem: Problem, is_hot: Mask, leaves: int) -> Parts:
     """Return a placement with a given hot set on ``leaves`` partitions: int32[E]."""
-    load, options = problem.load(is_hot), problem.options
-    search = Search(leaves, search_views(load, leaves, options), options.epsilon, options.seed)
-    return search_placement(problem.backend, load, np.where(is_hot, -1, 0).astype(np.int32), search)
+    options, cold = problem.options, np.where(is_hot, -1, 0).astype(np.int32)
+    found = []
+    # Which of the two is nearer to the load of servers depends on how alike the sets of clients are.
+    for load in (problem.search_load(is_hot), problem.load(is_hot)):
+        search = Search(leaves, search_views(problem, load, is_hot, leaves), options.epsilon, options.seed)
+        placement = search_placement(problem.backend, load, cold, search)
+        found.append(_balance_hot(problem, load, placement, leaves))
+        if not is_hot.any() or _overload(problem, found[-1], leaves) <= 0:
+            break
+    return min(found, key=lambda each: _overload(problem, each, leaves))
 
 
-def _planned_views(problem: Problem, load: Floats, leaves: int) -> list[View]:
-    return [view for view in search_views(load, leaves, problem.options) if view.servers in problem.options.servers]
+def _balance_hot(
+    problem: Problem, load: Floats, placement: Parts, leaves: int, movement: Movement | None = None
+) -> Parts:
+    """Balance a placement with the load of hot endpoints as it is: the search by ``load`` knows it only about."""
+    for _ in range(BALANCE_ROUNDS if (placement < 0).any() else 0):
+        if _overload(problem, placement, leaves) <= 0:
+            break
+        views = search_views(problem, load, placement < 0, leaves, placement)
+        tight = [replace(view, max_load=view.max_load * (1 - BALANCE_MARGIN)) for view in views]
+        placement = refine(problem.backend, load, placement, tight, movement=movement)
+    return placement
 
 
 def _overload(problem: Problem, placement: Parts, leaves: int) -> float:
-    load = problem.load(placement < 0)
-    return overload(load, placement, _planned_views(problem, load, leaves))
+    """Return the largest excess of a server over its limit, as a share of it, for all planned numbers of servers."""
+    return max(0.0, _worst_balance(problem, placement, leaves)[0] / (1 + problem.options.epsilon) - 1 - ROUNDING)
+
+
+def _worst_balance(problem: Problem, placement: Parts, leaves: int) -> tuple[float, int]:
+    """Return the largest load over the mean, and for which number of servers; those above ``leaves`` do not count."""
+    planned = [each for each in problem.options.servers if each <= leaves]
+    balances = ((problem.balance(server_of_endpoint(placement, leaves, each), each), each) for each in planned)
+    return max(balances, default=(1.0, 1))
 
 
 def _check_balance(problem: Problem, placement: Parts, leaves: int) -> None:
     """Raise Infeasible if the load is not balanced on a planned number of servers."""
-    load = problem.load(placement < 0)
-    planned = _planned_views(problem, load, leaves)
-    if overload(load, placement, planned) <= 0:
+    if _overload(problem, placement, leaves) <= 0:
         return
-    worst = max(planned, key=lambda view: overload(load, placement, [view]))
-    server = np.where(placement < 0, -1, worst.server[placement]).astype(np.int32)
-    filled = part_loads(load, server, worst.servers)
-    endpoint = int(np.argmax(np.where(server == filled.argmax(), load, -1.0)))
-    reached = float(filled.max() / filled.mean()) - 1
-    reason = f"and the endpoints beside it overload one of {worst.servers} servers, with {leaves} partitions"
-    raise Infeasible(problem.instance.endpoints[endpoint], reason, reached)
+    reached, servers = _worst_balance(problem, placement, leaves)
+    server = server_of_endpoint(placement, leaves, servers)
+    fullest = problem.server_loads(server, servers).argmax()
+    endpoint = int(np.argmax(np.where(server == fullest, problem.search_load(placement < 0), -1.0)))
+    reason = f"and the endpoints beside it overload one of {servers} servers, with {leaves} partitions"
+    raise Infeasible(problem.instance.endpoints[endpoint], reason, reached - 1)
 
 
 def choose_partitions(load: Floats, servers: Sequence[int], least: int, epsilon: float) -> int:
@@ -239,7 +255,7 @@ def warm_start(problem: Problem, current: Parts, *, uneven: bool) -> Parts:
     price = costs.moved_us / options.horizon_s / saved if saved > 0 else np.inf
     movement = Movement(current, cost, budget, price)
     part = _cool_surplus(problem, movement)
-    least = 1.0 if uneven else _imbalance(problem, current)
+    least = 1.0 if uneven else _worst_balance(problem, current, options.current_partitions)[0]
     if options.hot_budget <= 0:
         return _refine_within_budget(problem, part, movement, least)
     part = _refine_within_budget(problem, part, replace(movement, budget=budget * (1 - HOT_BUDGET_SHARE)), least)
@@ -247,16 +263,11 @@ def warm_start(problem: Problem, current: Parts, *, uneven: bool) -> Parts:
     move_cost = np.where(part == current, cost, 0.0)
     is_hot = hot.choose(problem, part, options.current_partitions, move_cost, budget - movement.spent(part))
     heated = _refine_within_budget(problem, np.where(is_hot, -1, part).astype(np.int32), movement, least)
-    if _imbalance(problem, heated) <= max(1 + options.epsilon, least) * (1 + ROUNDING):
+    reached, _ = _worst_balance(problem, heated, options.current_partitions)
+    if reached <= max(1 + options.epsilon, least) * (1 + ROUNDING):
         return heated
-    # Without the loads of the new hot endpoints the others are less even, and the budget is used up.
+    # With the new hot endpoints the load of servers is less even, and the budget is used up.
     return _refine_within_budget(problem, part, movement, least)
-
-
-def _imbalance(problem: Problem, placement: Parts) -> float:
-    """Return the largest load of a server over the mean, the worst of all planned numbers of servers."""
-    load, leaves = problem.load(placement < 0), problem.options.current_partitions
-    return max(balance(load, server_of_endpoint(placement, leaves, each), each) for each in problem.options.servers)
 
 
 def _refine_within_budget(problem: Problem, part: Parts, movement: Movement, least: float) -> Parts:
@@ -264,15 +275,15 @@ def _refine_within_budget(problem: Problem, part: Parts, movement: Movement, lea
 
     A server may have ``least`` times the mean load, or more if the options allow it.
     """
-    load, leaves = problem.load(part < 0), problem.options.current_partitions
-    fullest, whole = float(part_loads(load, part, leaves).max()), float(load.sum())
+    options, load = problem.options, problem.search_load(part < 0)
+    problem = replace(problem, options=replace(options, epsilon=max(options.epsilon, least - 1)))
+    leaves = options.current_partitions
+    fullest = float(part_loads(load, part, leaves).max())
     views = [
-        replace(view, max_load=max(view.max_load, least * whole / view.servers))
-        if view.servers in problem.options.servers
-        else replace(view, max_load=max(view.max_load, fullest))
-        for view in search_views(load, leaves, problem.options)
+        view if view.servers in options.servers else replace(view, max_load=np.maximum(view.max_load, fullest))
+        for view in search_views(problem, load, part < 0, leaves, part)
     ]
-    return perturb(problem.backend, load, part, views, movement)
+    return _balance_hot(problem, load, perturb(problem.backend, load, part, views, movement), leaves, movement)
 
 
 def _cool_surplus(problem: Problem, movement: Movement) -> Parts:

@@ -24,15 +24,14 @@ SHARPNESS: Final = 4
 def polish(problem: Problem, placement: Parts, leaves: int) -> Parts | None:
     """Return a placement with less fan-out, no more overload and the same hot endpoints; None if none was found.
 
-    Also None if Mt-KaHyPar is not installed, and if this process does not have the sets or they are too many. There is
-    a V-cycle for the servers of every view, the most first; endpoints that it moves go to the emptiest leaf of their
-    new server.
+    Also None if Mt-KaHyPar is not installed, and if the sets are too large. There is a V-cycle for the servers of every
+    view, the most first; endpoints that it moves go to the emptiest leaf of their new server.
     """
     cold = placement >= 0
     if mt_kahypar.version() is None or not 0 < problem.instance.pins.size <= MAX_PINS or not cold.any():
         return None
-    load = problem.load(~cold)
-    views = search_views(load, leaves, problem.options)
+    load = problem.search_load(~cold)
+    views = search_views(problem, load, ~cold, leaves, placement)
     number = np.where(cold, np.cumsum(cold) - 1, -1).astype(np.int32)
     sets = problem.backend.contract(number, int(cold.sum()))
     least = planned_fan_out(problem.backend, placement, views)
@@ -42,7 +41,7 @@ def polish(problem: Problem, placement: Parts, leaves: int) -> Parts | None:
     for view in sorted(views, key=lambda view: -view.servers):
         if view.servers == 1:
             continue
-        part, most = servers_of(best, view), [view.max_load] * view.servers
+        part, most = servers_of(best, view), view.max_load.tolist()
         part[cold] = mt_kahypar.improve(sets, load[cold], part[cold], most, seed=problem.options.seed)
         part = _with_leaves(best, part, view, load)
         if overload(load, part, views) > excess:

@@ -9,13 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from metadata.placement.blocks import Floats, Parts
+from metadata.placement.blocks import Parts
 from metadata.placement.fanout import WEIGHT_RESOLUTION
 from metadata.placement.objective import (
-    balance,
     connections,
+    loads,
     migration_cost,
-    part_loads,
     server_of_endpoint,
     summarise_fan_out,
     total_cost,
@@ -83,7 +82,7 @@ def evaluate(
 ) -> EvaluatedPlacement:
     """Compute the cost, the imbalance and the moves of a placement."""
     instance, costs, options = problem.instance, problem.costs, problem.options
-    load, hot = problem.load(placement < 0), placement < 0
+    hot = placement < 0
     planned = sorted(set(options.servers))
     total, error, worst = 0.0, 0.0, (1.0, planned[0])
     for servers in planned:
@@ -94,10 +93,11 @@ def evaluate(
         if current is not None:
             now = server_of_endpoint(current, options.current_partitions, servers)
             error += costs.connection_us_per_s * _saving_error(problem, now, part, servers) / len(planned)
-        worst = max(worst, (balance(load, part, servers), servers))
+        worst = max(worst, (problem.balance(part, servers), servers))
     cost = migration_cost(instance)
     moved = 0.0 if current is None else float(cost[placement != current].sum())
     imbalance, servers = worst
+    part = server_of_endpoint(placement, partitions, servers)
     return EvaluatedPlacement(
         name,
         placement,
@@ -105,8 +105,8 @@ def evaluate(
         total,
         error,
         imbalance,
-        imbalance_error=_imbalance_error(problem, load, server_of_endpoint(placement, partitions, servers), servers),
-        mean_load=float(load.sum()) / servers,
+        imbalance_error=_imbalance_error(problem, part, servers),
+        mean_load=float(problem.server_loads(part, servers).mean()),
         moved=moved / max(float(cost.sum()), 1.0),
         move_cost=costs.moved_us * moved / options.horizon_s,
     )
@@ -126,13 +126,13 @@ def _saving_error(problem: Problem, before: Parts, part: Parts, servers: int) ->
     return problem.connected * float(np.sqrt(variance))
 
 
-def _imbalance_error(problem: Problem, load: Floats, part: Parts, servers: int) -> float:
+def _imbalance_error(problem: Problem, part: Parts, servers: int) -> float:
     """Return the standard error of the load of the fullest server, over the mean.
 
     Clients come independently (each brings the load of all its endpoints there), and updates are Poisson counts.
     """
     instance, costs = problem.instance, problem.costs
-    filled = part_loads(load, part, servers)
+    filled, load = problem.server_loads(part, servers), loads(instance, costs)
     mean, fullest = float(filled.mean()), int(filled.argmax())
     rate, counts = instance.expected_busy
     frames = float((rate * instance.subscribers).sum())
@@ -143,7 +143,9 @@ def _imbalance_error(problem: Problem, load: Floats, part: Parts, servers: int) 
     squares = float(problem.backend.squared_loads(rates, part, servers)[fullest])
     of_client = problem.client_weight / instance.seconds
     of_clients = of_client * (costs.delivery_us * unit) ** 2 * squares * 2.0**instance.shift / instance.seconds
-    of_counts = float((np.where(part == fullest, load, 0.0) ** 2 / counts).sum())
+    # A server has a share of the load of each hot endpoint.
+    there = np.where(part == fullest, load, np.where(part < 0, load / servers, 0.0))
+    of_counts = float((there**2 / counts).sum())
     return float(np.sqrt(of_clients + of_counts)) / mean
 
 

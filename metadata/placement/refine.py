@@ -136,15 +136,15 @@ def _apply_moves(
     moves: _CandidateMoves, load: Floats, part: Parts, views: Sequence[View], movement: Movement | None
 ) -> int:
     """Apply ``moves`` to ``part`` one by one as loads and budget allow; return how many."""
-    maps = [(server_loads(load, part, view).tolist(), view.server.tolist(), view.max_load) for view in views]
+    maps = [(server_loads(load, part, view).tolist(), view.server.tolist(), view.max_load.tolist()) for view in views]
     spent, moved = movement.spent(part) if movement else 0.0, 0
     rows = zip(moves.vertices.tolist(), moves.leaf.tolist(), moves.gain.tolist(), strict=True)
     for vertex, to, gain in rows:
         at, weight = int(part[vertex]), float(load[vertex])
         crossed = [(filled, of[at], of[to], most) for filled, of, most in maps if of[at] != of[to]]
-        if any(filled[new] + weight > most for filled, _, new, most in crossed):
+        if any(filled[new] + weight > most[new] for filled, _, new, most in crossed):
             continue
-        if gain <= 0 and not any(filled[old] > most for filled, old, _, most in crossed):
+        if gain <= 0 and not any(filled[old] > most[old] for filled, old, _, most in crossed):
             continue
         if movement:
             extra = float(movement.cost[vertex]) * (

@@ -8,7 +8,7 @@ import numpy as np
 from metadata.placement import baselines, mt_kahypar
 from metadata.placement.blocks import Floats, Parts
 from metadata.placement.instance import Instance
-from metadata.placement.objective import balance, connections, fan_out, loads, migration_cost, server_of_endpoint
+from metadata.placement.objective import connections, fan_out, loads, migration_cost, server_of_endpoint
 from metadata.placement.options import Problem
 from metadata.placement.publish import EvaluatedPlacement, PublishDecision
 
@@ -84,25 +84,19 @@ def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], serv
         result[name] = {
             "fan_out": _round(clients.mean),
             "fan_out_p99": clients.p99,
-            "max_over_mean_load": _round(balance(problem.load(part < 0), part, servers)),
+            "max_over_mean_load": _round(problem.balance(part, servers)),
             "connections": _round(connections(instance, clients)),
         }
-    cold = problem.load(placements["plan"][0] < 0)
-    mean = float(cold.sum()) / servers
-    least = baselines.fan_out_lower_bound(backend, cold, (1 + options.epsilon) * mean) if mean > 0 else 1.0
-    figures = result["plan"]
-    fullest = baselines.load_lower_bound(cold, servers) / mean if mean > 0 else 1.0
-    result["bounds"] = {"fan_out": _round(least), "max_over_mean_load": _round(fullest)}
-    result["gaps"] = {
-        "fan_out": _round(figures["fan_out"] / least - 1),
-        "max_over_mean_load": _round(figures["max_over_mean_load"] / fullest - 1),
-    }
-    solved = solve_with_mt_kahypar(problem, cold, servers) if options.reference else None
+    hot, figures = placements["plan"][0] < 0, result["plan"]
+    least = problem.balance_lower_bound(hot, servers)
+    result["bounds"] = {"max_over_mean_load": _round(least)}
+    result["gaps"] = {"max_over_mean_load": _round(figures["max_over_mean_load"] / least - 1)}
+    solved = solve_with_mt_kahypar(problem, problem.load(hot), servers) if options.reference else None
     if solved is not None:
         reference = fan_out(backend, solved, servers).mean
         result["mt_kahypar"] = {
             "fan_out": _round(reference),
-            "max_over_mean_load": _round(balance(cold, solved, servers)),
+            "max_over_mean_load": _round(problem.balance(solved, servers)),
         }
         result["gaps"]["mt_kahypar"] = _round(figures["fan_out"] / reference - 1)
     return result

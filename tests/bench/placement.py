@@ -35,7 +35,7 @@ from metadata.placement.backend import NumpyBackend
 from metadata.placement.baselines import all_baselines
 from metadata.placement.blocks import Mask, Parts
 from metadata.placement.instance import Instance
-from metadata.placement.objective import balance, connections, fan_out, migration_cost, server_of_endpoint, total_cost
+from metadata.placement.objective import connections, fan_out, migration_cost, server_of_endpoint, total_cost
 from metadata.placement.options import PlanOptions, Problem
 from metadata.placement.planner import PlanResult, place, plan
 from metadata.placement.relabel import relabel
@@ -168,7 +168,7 @@ def figures_of(problem: Problem, part: Parts, servers: int) -> dict[str, float]:
     return {
         "fan_out": round(found.mean, 5),
         "fan_out_p99": found.p99,
-        "max_over_mean_load": round(balance(problem.load(hot), part, servers), 5),
+        "max_over_mean_load": round(problem.balance(part, servers), 5),
         "j_ms_per_s": round(j_us / 1000, 3),
     }
 

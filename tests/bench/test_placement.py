@@ -22,8 +22,7 @@ def test_every_row_is_complete_and_hot_plans_have_the_hash_with_the_same_hot_set
         assert row["max_over_mean_load"] >= 1
     assert rows["plan"]["fan_out"] < rows["murmur2, same hot set"]["fan_out"] < rows["murmur2"]["fan_out"]
     assert rows["plan"]["j_ms_per_s"] < rows["murmur2"]["j_ms_per_s"]
-    # What is learnt from some clients suits them better than others.
-    assert rows["plan"]["fan_out"] < rows["plan"]["held_out_fan_out"] < rows["murmur2"]["held_out_fan_out"]
+    assert rows["plan"]["held_out_fan_out"] < rows["murmur2"]["held_out_fan_out"]
     drawn = ET.fromstring(picture(bench.figures, [Goal("small, 4 servers: fan-out", "", 2.0, 1.0)]))  # noqa: S314 - ours
     assert {*rows} <= {each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text")}
 

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from diem.protocol.partition_map import partition_of
 from metadata.placement import baselines
-from tests.unit.metadata.placement.instances import backend, instance
 
 
 def test_murmur2_is_the_hash_of_the_protocol() -> None:
@@ -31,8 +30,3 @@ def test_the_load_bound_accounts_for_heavy_endpoints() -> None:
     assert baselines.load_lower_bound(np.array([9.0, 1, 1]), 2) == 9
     assert baselines.load_lower_bound(np.array([5.0, 5, 5]), 2) == 10
     assert baselines.load_lower_bound(np.array([1.0, 1, 1, 1]), 2) == 2
-
-
-def test_a_client_with_more_load_than_a_server_may_have_needs_two() -> None:
-    made = instance([1.0] * 4, ([0, 1, 2, 3], 1), ([0], 1))
-    assert baselines.fan_out_lower_bound(backend(made), np.ones(4), 2.0) == 1.5

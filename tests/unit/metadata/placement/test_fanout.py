@@ -76,15 +76,34 @@ def test_affinity_is_the_sum_over_sets_of_the_power_of_their_pins_there(
 
 
 @given(instances(), st.integers(0, 99))
-def test_squared_loads_are_of_the_sums_of_rates_in_each_part(made: Instance, seed: int) -> None:
+def test_hot_endpoints_are_delivered_by_the_parts_that_clients_need_for_others(made: Instance, seed: int) -> None:
     part = random_parts(made, seed, K)
     rates = np.random.default_rng(seed).integers(0, 2 * fanout.MAX_SET_RATE // 3, len(made.endpoints))
-    expected = [0] * K
+    delivered, squared = [0] * K, [0] * K
     for pins, weight in sets_of(made):
+        needed = {*part[pins].tolist()} - {-1} or {*range(K)}
+        hot = sum(int(rates[pin]) for pin in pins if part[pin] < 0)
         for each in range(K):
             filled = sum(int(rates[pin]) for pin in pins if part[pin] == each)
-            expected[each] += weight * min(filled, fanout.MAX_SET_RATE) ** 2
-    assert backend(made, 2).squared_loads(rates, part, K).tolist() == expected
+            filled += hot // len(needed) if each in needed else 0
+            delivered[each] += weight * filled
+            squared[each] += weight * min(filled, fanout.MAX_SET_RATE) ** 2
+    blocks = backend(made, 2)
+    assert blocks.delivered(rates, part, K).tolist() == delivered
+    assert blocks.squared_loads(rates, part, K).tolist() == squared
+
+
+@given(instances(), st.integers(0, 99))
+def test_endpoints_attract_an_equal_share_of_the_hot_rates_of_each_client(made: Instance, seed: int) -> None:
+    part = random_parts(made, seed, K)
+    rates = np.random.default_rng(seed).integers(0, fanout.MAX_TOTAL_RATE // len(part), len(part))
+    expected = [0] * len(part)
+    for pins, weight in sets_of(made):
+        others = [pin for pin in pins if part[pin] >= 0]
+        hot = sum(int(rates[pin]) for pin in pins if part[pin] < 0)
+        for pin in others:
+            expected[pin] += weight * (hot // len(others))
+    assert backend(made, 2).attracted(rates, part).tolist() == expected
 
 
 @given(instances(), st.integers(0, 99))

@@ -10,7 +10,7 @@ from tests.unit.metadata.placement.instances import backend, random_instance
 def test_refinement_keeps_load_limits_and_movement_budget() -> None:
     made = random_instance(3, 40, 300)
     load, start = np.ones(40), (np.arange(40) % 4).astype(np.int32)
-    view = View(np.arange(4, dtype=np.int32), 4, 11.0)
+    view = View(np.arange(4, dtype=np.int32), 4, np.full(4, 11.0))
     movement = Movement(start, np.ones(40), 5.0)
     part = refine(backend(made), load, start, [view], movement=movement)
     assert 0 < (part != start).sum() <= 5

@@ -130,7 +130,7 @@ def size(
     state, found = StateDir(state_dir), list[Figures]()
 
     async def read() -> None:
-        # The rest is imported, for half a second, while the rate is measured.
+        # The rest is imported while the rate is measured.
         importing = asyncio.to_thread(import_module, "deploy.size.report")
         measured, _ = await asyncio.gather(measure(state, _kafka_of(state, kafka), constants), importing)
         found.append(measured)
@@ -141,14 +141,15 @@ def size(
         return code
     if not found:  # interrupted
         return lifecycle.EXIT_OK
-    from deploy.size import picture as drawing  # noqa: PLC0415
     from deploy.size import report  # noqa: PLC0415
     from deploy.size.sizing import size as size_of  # noqa: PLC0415
 
     changed = {name: Figure(value, GIVEN) for name, value in given.items() if value is not None}
     sizing = size_of(found[0].replaced(changed).scaled(growth), limits, constants)
     if picture is not None:
-        _write(picture, drawing.draw(sizing))
+        from deploy.size.picture import draw  # noqa: PLC0415
+
+        _write(picture, draw(sizing))
     if as_json:
         typer.echo(json.dumps(report.as_json(sizing)))
     else:

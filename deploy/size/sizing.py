@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from bridge.consumer import FETCH_BYTES
+from bridge.limits import FETCH_BYTES
 from deploy.size.workload import Figures, Limits, consumer_updates, workload_of
-from diem.kafka.topics import MAX_MESSAGE_BYTES, UPDATES_CONFIG
+from diem.kafka.topic_config import MAX_MESSAGE_BYTES, UPDATES_CONFIG
 from diem.protocol.partition_map import partition_of
 from metadata.costs import Costs
 from metadata.sizing import even, kafka

@@ -11,7 +11,8 @@ from aiokafka.errors import KafkaError
 from diem.errors import DiemError
 from diem.kafka.client import abort_producer, silence_library_log
 from diem.kafka.config import KafkaOptions
-from diem.kafka.topics import TRAFFIC_BATCH_BYTES, ensure_traffic
+from diem.kafka.topic_config import TRAFFIC_BATCH_BYTES
+from diem.kafka.topics import ensure_traffic
 from diem.traffic.sinks import SinkUnavailable
 
 PRODUCER: Final[dict[str, Any]] = {

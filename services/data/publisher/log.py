@@ -16,7 +16,8 @@ from aiokafka.errors import KafkaError
 from diem.kafka.client import abort_producer, close_all, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
-from diem.kafka.topics import MAX_MESSAGE_BYTES, compare
+from diem.kafka.topic_config import MAX_MESSAGE_BYTES
+from diem.kafka.topics import compare
 from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
 
 BATCH_BYTES: Final = 96 * 1024

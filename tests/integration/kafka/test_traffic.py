@@ -13,7 +13,8 @@ from deploy.kafka.program import KafkaProgram
 from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
-from diem.kafka.topics import TRAFFIC_CONFIG, ensure_traffic, settings_in_force
+from diem.kafka.topic_config import TRAFFIC_CONFIG
+from diem.kafka.topics import ensure_traffic, settings_in_force
 from diem.process.auth import SharedKey
 from diem.protocol.traffic import MAX_EVENT_BYTES, Type, decode
 from diem.traffic.kafka_sink import KafkaSink

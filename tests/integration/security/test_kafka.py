@@ -29,7 +29,8 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_writer import write_map
 from diem.kafka.metadata import describe
-from diem.kafka.topics import TRAFFIC_PARTITIONS, ensure, ensure_traffic
+from diem.kafka.topic_config import TRAFFIC_PARTITIONS
+from diem.kafka.topics import ensure, ensure_traffic
 from diem.protocol.assignment import Owner, client_id
 from diem.protocol.partition_map import Head
 from tests.integration.deploy.running import diem

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.kafka.topics import MAX_MESSAGE_BYTES
+from diem.kafka.topic_config import MAX_MESSAGE_BYTES
 from diem.protocol import feed
 from diem.protocol.partition_map import (
     HEAD_KEY,

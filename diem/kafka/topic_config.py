@@ -1,0 +1,33 @@
+"""Configuration of the topics (docs/protocol.md section 3): values alone, which need no Kafka client to be read."""
+
+from collections.abc import Mapping
+from typing import Final
+
+MAX_MESSAGE_BYTES: Final = 131072
+UPDATES_CONFIG: Final[Mapping[str, str]] = {
+    # Only "compact": with "delete", an endpoint without changes for long would lose its only record.
+    "cleanup.policy": "compact",
+    "segment.ms": "600000",
+    "segment.bytes": str(64 * 1024 * 1024),
+    "max.compaction.lag.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.message.bytes": str(MAX_MESSAGE_BYTES),
+    "message.timestamp.type": "CreateTime",
+    "unclean.leader.election.enable": "false",
+    # As the publisher compressed it: brokers that recompress may use codecs that not every reader has.
+    "compression.type": "producer",
+}
+"""Settings of each of our topics (docs/protocol.md section 3); ``min.insync.replicas`` follows the replication."""
+TRAFFIC_PARTITIONS: Final = 12
+TRAFFIC_BATCH_BYTES: Final = 256 * 1024
+TRAFFIC_CONFIG: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(7 * 24 * 3600 * 1000),
+    # Only closed segments are deleted.
+    "segment.ms": str(24 * 3600 * 1000),
+    "max.message.bytes": str(2 * TRAFFIC_BATCH_BYTES),
+    "min.insync.replicas": "1",
+    "unclean.leader.election.enable": "true",
+    "compression.type": "producer",
+}
+"""Settings of the topic of recorded traffic (docs/traffic.md section 1), which operators may alter."""

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from diem.protocol.traffic import MAX_COUNTED, MAX_NAMES, Counted, TrafficEvent, Type, encode
 from tests.load.interests import Interests
+from tests.load.trace import Trace
 
 START_MS: Final = 1_750_000_020_000
 """Time of the first event: a full minute, so that a trace of less than one lies in it."""
@@ -37,11 +38,20 @@ class Regime:
     """Swaps of an endpoint a second, of all clients."""
     visits: float = 0.2
     """Clients a second that leave; another one comes for each."""
+    file: str | None = None
+    """A recorded trace, instead of a generated one."""
 
     @property
     def frames_per_update(self) -> float:
         """Mean number of clients that are sent an update."""
         return self.clients * self.subscriptions / self.endpoints
+
+    @classmethod
+    def recorded(cls, file: str, trace: Trace) -> "Regime":
+        """Return the regime of a recorded trace."""
+        load = trace.load()
+        clients, each, rate = round(load.clients), round(load.subscriptions), round(load.updates)
+        return cls("recorded", file, clients, each, len(trace.endpoints), rate, trace.batch, file=file)
 
     def smaller(self, factor: int) -> "Regime":
         """Return it with a part of the clients, endpoints and updates: the same frames for each update."""
@@ -62,9 +72,10 @@ R2: Final = Regime(
 R3: Final = Regime(
     "R3", "the page: all watch the same", clients=150, subscriptions=100, endpoints=100, updates=150, swaps=0.0
 )
-R4: Final = (
-    replace(R1, name="R4-100us", meaning="many watch much, an update costs a server 100 us more", work_us=100),
-    replace(R1, name="R4-1000us", meaning="many watch much, an update costs a server 1,000 us more", work_us=1000),
+# Half of the updates of R1: at 1,000 us, four servers on the X axis need 0.6 cores for them.
+R4: Final = tuple(
+    replace(R1, name=f"R4-{us}us", meaning=f"an update costs a server {us:,} us more", updates=150, work_us=us)
+    for us in (100, 1000)
 )
 REGIMES: Final[tuple[Regime, ...]] = (R1, R2, R3, *R4)
 

@@ -32,7 +32,8 @@ class TopicWriter(Writer):
         self._brokers = brokers
         self._watched = frozenset(watched)
         self._producer: AIOKafkaProducer | None = None
-        self._partitions = 0
+        self._topic = ""
+        self._partition: dict[str, int] = {}
         self._version = int(time() * 1000)
         self._written: list[tuple[float, int]] = []
 
@@ -47,8 +48,11 @@ class TopicWriter(Writer):
         topic = await self._brokers.topic()
         if topic is None:
             raise NotUp("there is no updates topic")
-        self._partitions = len(topic.partitions)
-        self._producer = AIOKafkaProducer(**PRODUCER, **self._brokers.options.client_arguments())
+        # Once: the hash is slow in Python.
+        self._partition = {name: partition_of(name.encode(), len(topic.partitions)) for name in self.endpoints}
+        options = self._brokers.options
+        self._topic = options.names.updates
+        self._producer = AIOKafkaProducer(**PRODUCER, **options.client_arguments())
         await self._producer.start()
         for start in range(0, len(self.endpoints), MAX_WRITE):
             await self._put(self.endpoints[start : start + MAX_WRITE], due=monotonic())
@@ -68,7 +72,7 @@ class TopicWriter(Writer):
         parts: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
         for endpoint in endpoints:
             self._version += 1
-            parts[partition_of(endpoint.encode(), self._partitions)].append((endpoint, self._version))
+            parts[self._partition[endpoint]].append((endpoint, self._version))
         await asyncio.gather(*(self._send(partition, part) for partition, part in parts.items()))
         now = monotonic()
         self.latencies.append(now - due)
@@ -89,5 +93,4 @@ class TopicWriter(Writer):
             value = encode(endpoint, version, version)
             if batch.append(key=endpoint.encode(), value=value, timestamp=None) is None:
                 raise ValueError(f"{len(part)} records of one partition are more than a batch")
-        topic = self._brokers.options.names.updates
-        await (await self._producer.send_batch(batch, topic, partition=partition))
+        await (await self._producer.send_batch(batch, self._topic, partition=partition))

@@ -26,6 +26,7 @@ from tests.bench.modes import page
 from tests.bench.modes.capacity import Knee, find_knee
 from tests.bench.modes.compare import (
     Observation,
+    against_x,
     cpu_errors,
     differences,
     error,
@@ -40,7 +41,10 @@ from tests.bench.modes.runs import FOLDER, expected, kept, load_of, measure, now
 from tests.bench.report import Report
 from tests.load import bench
 from tests.load.bench import Goal
+from tests.load.regimes import Regime
 from tests.load.run import end_in_order
+from tests.load.trace import BadTrace, read_trace
+from tests.load.writes import BATCH
 from tests.support.commandline import parser
 
 QUICK: Final = bool(os.environ.get("QUICK"))
@@ -121,6 +125,7 @@ class Comparison:
             "frames_error": round(error(predicted["frames_per_s"], frames), 2),
             "waste": round(statistics.fmean(each["waste"] for each in measured), 3),
             "memory_mib": round(statistics.fmean(sum(each["memory_kib"].values()) for each in measured) / 1024, 1),
+            "predicted_memory_mib": predicted["memory_mib"],
             "delay_ms": {
                 name: round(1000 * statistics.fmean(each["delay_s"].get(name, 0.0) for each in results), 1)
                 for name in ("p50", "p99")
@@ -179,17 +184,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser(__spec__, __doc__, report=f"{WRITTEN}, {PAGE}, {FOLDER}/predictions.jsonl", quick=quick)
     options.add_argument("--fresh", action="store_true", help="begin anew, whatever is there of an interrupted one")
     options.add_argument("--costs", type=Path, help="of make bench-cost; default: the built-in constants")
+    options.add_argument("--trace", type=Path, help="recorded traffic events in JSON Lines, instead of R2 to R4")
+    options.add_argument("--batch", type=int, default=BATCH, help=f"with --trace: most updates of a write; {BATCH}")
     arguments = options.parse_args(argv)
     end_in_order()
     if arguments.fresh:
         shutil.rmtree(FOLDER, ignore_errors=True)
     costs = ROLES if arguments.costs is None else read_role_costs(arguments.costs, ROLES)
-    planned = runs(quick=QUICK)
+    try:
+        recorded = _recorded(arguments.trace, arguments.batch)
+    except BadTrace as error:
+        options.error(str(error))
+    planned = runs(quick=QUICK, recorded=recorded)
     began = now()
     with Report(len(planned) + 1) as report:
         comparison = Comparison(costs, report)
-        comparison.run(planned)
-        knee = _knee(comparison.fitted, report)
+        try:
+            comparison.run(planned)
+            knee = _knee(comparison.fitted, report)
+        except KeyboardInterrupt:
+            print("interrupted: the same command goes on where this one was", file=sys.stderr)
+            return 130
         rows = comparison.rows()
         found = goals(rows, knee.error if knee else None)
         found.append(Goal("runs that failed", "", 0, len(comparison.failures)))
@@ -202,6 +217,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "constants": {name: [round(each, 3) for each in found] for name, found in _known(comparison.fitted).items()},
         "constants_source": comparison.fitted.source,
         "control": {"configuration": str(CONTROL), "differences": control(rows)},
+        "against_x": against_x(rows),
         "knee": knee and knee.as_json(),
         "failures": comparison.failures,
         "runs": rows,
@@ -214,6 +230,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not unclean:
         _finished(planned)
     return 1 if unclean or (not QUICK and not all(goal.reached for goal in found)) else 0
+
+
+def _recorded(path: Path | None, batch: int) -> tuple[Regime, float] | None:
+    """Return the regime of a recorded trace and its seconds. Raises ``BadTrace``."""
+    if path is None:
+        return None
+    if not 1 <= batch <= BATCH:
+        raise BadTrace(f"--batch is between 1 and {BATCH}, not {batch}: the Data Service accepts no more at a time")
+    trace = read_trace(path, batch=batch)
+    return Regime.recorded(str(path.absolute()), trace), trace.seconds
 
 
 def _known(costs: RoleCosts) -> dict[str, tuple[float, float]]:

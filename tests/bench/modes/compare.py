@@ -46,6 +46,7 @@ class Expected(NamedTuple):
     connections: float
     frames: float
     """A second, to clients."""
+    memory_mib: float
 
 
 def expect(run: Run, load: Load, costs: RoleCosts) -> Expected:
@@ -55,7 +56,7 @@ def expect(run: Run, load: Load, costs: RoleCosts) -> Expected:
     cpu = {name: costs.value(amounts) / 1000 for name, amounts in work.items()}
     everything = run.configuration is Configuration.ALL_TO_ALL
     frames = load.updates * load.clients if everything else load.frames
-    return Expected(cpu, work, found.connections, frames)
+    return Expected(cpu, work, found.connections, frames, found.memory(costs).value / 2**20)
 
 
 def work_of(run: Run, prediction: Prediction) -> dict[str, Amounts]:
@@ -124,6 +125,26 @@ def differences(first: Mapping[str, float], second: Mapping[str, float]) -> dict
     """Return by how much two measurements of the same differ, in percent of their mean, by kind of process."""
     least = JUDGED_SHARE * sum(first.values())
     return {name: 100 * abs(second[name] - ms) / ((second[name] + ms) / 2) for name, ms in first.items() if ms >= least}
+
+
+def against_x(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return by how much each configuration takes more CPU than mode x with as many servers, in percent."""
+    of_x = {
+        (row["regime"], row["servers"]): row
+        for row in rows
+        if row["configuration"] == Configuration.X and not row["control"]
+    }
+    found = []
+    for row in rows:
+        x = of_x.get((row["regime"], row["servers"] * row["clones"]))
+        if x is None or row["configuration"] == Configuration.X:
+            continue
+        more = {
+            name: round(error(sum(row[key].values()), sum(x[key].values())), 1)
+            for name, key in (("measured", "cpu_ms"), ("predicted", "predicted_cpu_ms"))
+        }
+        found.append({name: row[name] for name in ("group", "regime", "configuration", "servers", "clones")} | more)
+    return found
 
 
 def goals(rows: Sequence[Mapping[str, Any]], knee_error: float | None) -> list[Goal]:

@@ -62,6 +62,15 @@ def page(result: Mapping[str, Any], predictions: str) -> str:
         "<h2>CPU by kind of process, ms a second</h2>",
         draw("CPU by kind of process", ["measured, ms/s", "predicted before, ms/s"], _groups(rows)),
         "<p>Constants are fitted to the runs marked <em>fit</em>; the others were predicted before they began.</p>",
+        "<h2>Against mode x with as many servers</h2>",
+        "<p>CPU of all processes, more or less than that of x, %.</p>",
+        _table(
+            ["", "measured", "predicted"],
+            [
+                [f"{each['regime']}: {_sized(each)}", f"{each['measured']:+.0f}", f"{each['predicted']:+.0f}"]
+                for each in result["against_x"]
+            ],
+        ),
         "<h2>Every configuration</h2>",
         _table(*_every(rows)),
         "<h2>Errors of each kind of process, %</h2>",
@@ -87,9 +96,12 @@ def _goal(value: float | None, *, reached: bool) -> str:
 
 
 def _label(row: Mapping[str, Any]) -> str:
+    return f"{_sized(row)}{', again' if row['control'] else ', fit' if row['fitted'] else ''}"
+
+
+def _sized(row: Mapping[str, Any]) -> str:
     clones = f" x {row['clones']}" if row["clones"] > 1 else ""
-    mark = ", again" if row["control"] else ", fit" if row["fitted"] else ""
-    return f"{row['configuration']}, {row['servers']}{clones}{mark}"
+    return f"{row['configuration']}, {row['servers']}{clones}"
 
 
 def _groups(rows: Iterable[Mapping[str, Any]]) -> list[Group]:
@@ -102,7 +114,7 @@ def _groups(rows: Iterable[Mapping[str, Any]]) -> list[Group]:
 
 def _every(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     head = ["", "CPU, ms/s", "predicted", "connections", "predicted", "frames/s", "predicted"]
-    head += ["taken, unwatched", "memory, MiB", "p50, ms", "p99, ms", "not clean"]
+    head += ["taken, unwatched", "memory, MiB", "predicted", "p50, ms", "p99, ms", "not clean"]
     return head, [
         [
             f"{row['regime']}: {_label(row)}",
@@ -114,6 +126,7 @@ def _every(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[list[str]
             f"{row['predicted_frames_per_s']:,.0f}",
             f"{100 * row['waste']:.0f} %",
             f"{row['memory_mib']:,.0f}",
+            f"{row['predicted_memory_mib']:,.0f}",
             f"{row['delay_ms']['p50']:g}",
             f"{row['delay_ms']['p99']:g}",
             "; ".join(row["unclean"]),

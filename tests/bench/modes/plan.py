@@ -62,7 +62,9 @@ class Run:
     def as_json(self) -> dict[str, Any]:
         """Return what makes it another run if it changes."""
         return {
-            "regime": {name: value for name, value in vars(self.regime).items() if name != "meaning"},
+            "regime": {
+                name: value for name, value in vars(self.regime).items() if name != "meaning" and value is not None
+            },
             "configuration": str(self.configuration),
             "servers": self.size.servers,
             "clones": self.size.clones,
@@ -80,8 +82,11 @@ def size_of(configuration: Configuration, servers: int) -> Size:
     return Size(servers, 1)
 
 
-def runs(*, quick: bool) -> list[Run]:
-    """Return the runs in their order: those that the constants are fitted to come first, each round there and back."""
+def runs(*, quick: bool, recorded: tuple[Regime, float] | None = None) -> list[Run]:
+    """Return the runs in their order: those that the constants are fitted to come first, each round there and back.
+
+    A ``recorded`` trace of so many seconds is in the place of R2 to R4.
+    """
     servers, seconds, rounds = (QUICK_SERVERS, QUICK_SECONDS, 1) if quick else (SERVERS, SECONDS, 2)
     modes, later = (QUICK, QUICK_REGIME_MODES) if quick else (ALL, REGIME_MODES)
     once = () if quick else (Configuration.SINGLE, Configuration.ALL_TO_ALL)
@@ -94,4 +99,5 @@ def runs(*, quick: bool) -> list[Run]:
         second.append(Run(R1, CONTROL, size_of(CONTROL, servers), number, seconds, control=True))
         found += second if number % 2 else second[::-1]
     regimes = (R2.smaller(QUICK_FACTOR), R3, R4[-1]) if quick else (R2, R3, *R4)
-    return found + [Run(each, mode, size_of(mode, servers), 1, seconds) for each in regimes for mode in later]
+    traces = [(each, seconds) for each in regimes] if recorded is None else [recorded]
+    return found + [Run(each, mode, size_of(mode, servers), 1, length) for each, length in traces for mode in later]

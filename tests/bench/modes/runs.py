@@ -35,6 +35,8 @@ def now() -> str:
 @cache
 def trace_of(regime: Regime, seconds: float) -> tuple[Path, Trace]:
     """Return the trace of a regime, and its file."""
+    if regime.file is not None:
+        return Path(regime.file), read_trace(Path(regime.file), batch=regime.batch, seed=SEED)
     key = hashlib.sha256(repr((regime, seconds, SEED)).encode()).hexdigest()[:8]
     path = FOLDER / "traces" / f"{regime.name}-{key}.jsonl"
     write_trace(path, generate(regime, seconds, SEED))
@@ -57,6 +59,7 @@ def write_prediction(run: Run, costs: RoleCosts) -> dict[str, Any]:
         "cpu_ms": {name: round(ms, 3) for name, ms in found.cpu_ms.items()},
         "connections": round(found.connections, 1),
         "frames_per_s": round(found.frames, 1),
+        "memory_mib": round(found.memory_mib, 1),
         "load": asdict(load),
     }
     FOLDER.mkdir(parents=True, exist_ok=True)

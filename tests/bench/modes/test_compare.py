@@ -9,6 +9,7 @@ from metadata.modes.configuration import Configuration, Size
 from metadata.modes.model import predict
 from tests.bench.modes.compare import (
     Observation,
+    against_x,
     cpu_errors,
     differences,
     expect,
@@ -121,3 +122,20 @@ def test_goals_are_of_what_was_predicted_and_name_the_worst() -> None:
 
 def test_goal_without_a_figure_is_missed() -> None:
     assert [goal.reached for goal in goals([], None)] == [True, False, False, False, False, False]
+
+
+def measured_row(configuration: str, servers: int, clones: int, cpu: float, predicted: float) -> dict[str, Any]:
+    found = {"group": "", "regime": "R1", "configuration": configuration, "servers": servers, "clones": clones}
+    return {**found, "control": False, "cpu_ms": {"a": cpu}, "predicted_cpu_ms": {"a": predicted}}
+
+
+def test_configurations_are_compared_with_x_of_as_many_servers() -> None:
+    rows = [
+        measured_row("x", 1, 1, 10.0, 10.0),
+        measured_row("x", 4, 1, 100.0, 200.0),
+        measured_row("xz", 2, 2, 150.0, 150.0),
+        measured_row("z-client", 8, 1, 1.0, 1.0),
+    ]
+    assert [(each["configuration"], each["measured"], each["predicted"]) for each in against_x(rows)] == [
+        ("xz", 50.0, -25.0)
+    ]

@@ -1,5 +1,13 @@
+from pathlib import Path
+
+import pytest
+
 from metadata.modes.configuration import Configuration, Size
-from tests.bench.modes.plan import ALL, CONTROL, REGIME_MODES, runs, size_of
+from tests.bench.modes.__main__ import main
+from tests.bench.modes.plan import ALL, CONTROL, REGIME_MODES, SEED, runs, size_of
+from tests.bench.modes.runs import trace_of
+from tests.load.regimes import R1, Regime, generate, write_trace
+from tests.load.trace import read_trace
 
 
 def test_runs_that_the_constants_are_fitted_to_have_one_server_of_r1_and_come_first() -> None:
@@ -36,3 +44,23 @@ def test_every_regime_is_predicted() -> None:
     later = [run for run in runs(quick=False) if run.regime.name != "R1"]
     assert {run.regime.name for run in later} == {"R2", "R3", "R4-100us", "R4-1000us"}
     assert len(later) == 4 * len(REGIME_MODES)
+
+
+def test_recorded_trace_takes_the_place_of_the_other_regimes(tmp_path: Path) -> None:
+    path = tmp_path / "recorded.jsonl"
+    write_trace(path, generate(R1.smaller(10), 5.0, 1))
+    trace = read_trace(path, batch=20)
+    regime = Regime.recorded(str(path), trace)
+    assert (regime.clients, regime.subscriptions, regime.endpoints, regime.updates) == (30, 10, 20, 30)
+    later = [run for run in runs(quick=True, recorded=(regime, trace.seconds)) if run.regime.name != "R1"]
+    assert {(run.regime.file, run.regime.batch, run.seconds) for run in later} == {(str(path), 20, 5.0)}
+    assert trace_of(regime, 5.0) == (path, read_trace(path, batch=20, seed=SEED))
+
+
+def test_trace_that_is_none_is_an_error_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "none.jsonl"
+    for options, what in (([], "No such file"), (["--batch", "51"], "--batch is between 1 and 50, not 51")):
+        with pytest.raises(SystemExit) as ended:
+            main(["--trace", str(path), *options])
+        assert ended.value.code == 2
+        assert what in capsys.readouterr().err

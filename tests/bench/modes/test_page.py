@@ -1,0 +1,55 @@
+from typing import Any
+
+from tests.bench.modes.page import about, page
+
+ROW: dict[str, Any] = {
+    "group": "R1-x-2",
+    "regime": "R1",
+    "configuration": "x",
+    "servers": 2,
+    "clones": 1,
+    "rounds": 1,
+    "fitted": False,
+    "control": False,
+    "cpu_ms": {"websocket": 40.0},
+    "predicted_cpu_ms": {"websocket": 50.0},
+    "cpu_errors": {"websocket": 25.0},
+    "connections": 300.0,
+    "predicted_connections": 300.0,
+    "frames_per_s": 4500.0,
+    "predicted_frames_per_s": 4510.0,
+    "waste": 0.5,
+    "memory_mib": 100.0,
+    "predicted_memory_mib": 110.0,
+    "delay_ms": {"p50": 1.0, "p99": 2.0},
+    "unclean": ["<Behind>"],
+}
+RESULT: dict[str, Any] = {
+    "quick": True,
+    "began": "2026-01-01",
+    "ended": "2026-01-02",
+    "constants": {"delivery_us": [10.0, 1.0]},
+    "constants_source": "built in",
+    "failures": {},
+    "runs": [ROW],
+    "control": {"configuration": "x"},
+    "against_x": [],
+    "goals": [{"name": "CPU", "goal": 20, "unit": "%", "measured": 25.0, "reached": False}],
+}
+
+
+def test_report_is_one_file_that_says_what_it_is_worth() -> None:
+    control = {"configuration": "x", "differences": {"nginx": 4.0}}
+    knee: dict[str, Any] = {"predicted": 9000.0, "measured": None, "factor": 7.4, "steps": []}
+    found = page({**RESULT, **about(["--fresh"]), "control": control, "knee": knee}, '{"run":"R1-x-2-1"}\n')
+    assert "QUICK" in found
+    assert "25 (missed)" in found
+    assert "<svg" in found
+    assert "python -m tests.bench.modes --fresh" in found
+    assert "nginx 4 %" in found
+    assert "Measured: not reached" in found
+    assert "&lt;Behind&gt;" in found
+    assert "<Behind>" not in found
+    assert "{&quot;run&quot;:&quot;R1-x-2-1&quot;}" in found
+    assert "<script" not in found
+    assert "http:" not in found.replace('xmlns="http://www.w3.org/2000/svg"', "")

@@ -58,7 +58,10 @@ def draw(title: str, columns: Sequence[str], groups: Sequence[Group]) -> str:
     )
     colours = {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
     width = (WIDTH - LABELS - GAP) / len(columns)
-    body = [_text(GAP, 28, title, "title"), *_legend(colours)]
+    bounded = any(
+        bar is not None and bar.goal is not None for group in groups for row in group.rows for bar in row.bars
+    )
+    body = [_text(GAP, 28, title, "title"), *_legend(colours, bounded=bounded)]
     y = 80
     for at, column in enumerate(columns):
         body.append(_text(LABELS + at * width, y, column, "quiet"))
@@ -89,12 +92,12 @@ def _longest(group: Group, column: int) -> float:
     return max((max(bar.end, bar.goal or 0.0) for bar in bars), default=0.0) or 1.0
 
 
-def _legend(colours: Mapping[str, str]) -> list[str]:
+def _legend(colours: Mapping[str, str], *, bounded: bool) -> list[str]:
     shapes, x = [], float(GAP)
     for name, colour in colours.items():
         shapes += [_rect(x, 42, BAR, colour), _text(x + BAR + 5, 53, name)]
         x += BAR + 22 + 7 * len(name)
-    return [*shapes, _line(x + 4, 42), _text(x + 12, 53, "goal: at most")]
+    return [*shapes, _line(x + 4, 42), _text(x + 12, 53, "goal: at most")] if bounded else shapes
 
 
 def _bar(bar: Bar, x: float, y: float, scale: float, colours: Mapping[str, str]) -> list[str]:

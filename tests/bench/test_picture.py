@@ -34,3 +34,7 @@ def test_a_bar_beyond_its_goal_is_marked() -> None:
     assert {"Title <1>", "a & b", "one", "two", "short", "long"} <= {*texts}
     assert (texts["3"], texts["6"], texts["2"]) == (None, "missed", None)
     assert len([*drawn().iter(f"{NS}line")]) == 1 + 2
+
+
+def test_without_goals_none_is_explained() -> None:
+    assert "<line" not in draw("Title", ("one",), [Group("a", [Row("b", (Bar({"x": 1.0}),))])])

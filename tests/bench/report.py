@@ -13,9 +13,12 @@ WIDTH_OF_FILES = 120
 
 
 class Report:
-    """Progress while the block is open (a bar at a terminal, otherwise plain lines), and tables."""
+    """Progress while the block is open (a bar at a terminal, otherwise plain lines), and tables.
 
-    def __init__(self, steps: int) -> None:
+    Without ``bar``, lines are printed at a terminal, too: for steps that show bars of their own.
+    """
+
+    def __init__(self, steps: int, *, bar: bool = True) -> None:
         self._console = Console(highlight=False)
         if not self._console.is_terminal:
             self._console.width = WIDTH_OF_FILES
@@ -23,10 +26,11 @@ class Report:
         self._bar = Progress(*columns, console=self._console, transient=True)
         self._task = self._bar.add_task("starting", total=steps)
         self._steps = steps
+        self._live = bar and self._console.is_terminal
         self._done = 0
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._live:
             self._bar.start()
         return self
 
@@ -36,7 +40,7 @@ class Report:
     def step(self, what: str) -> None:
         """Show the next step."""
         self._done += 1
-        if self._console.is_terminal:
+        if self._live:
             self._bar.update(self._task, advance=1, description=what)
         else:
             self._console.print(f"[{self._done}/{self._steps}] {what}", markup=False)

@@ -48,6 +48,8 @@ from tests.load.writes import BATCH
 from tests.support.commandline import parser
 
 QUICK: Final = bool(os.environ.get("QUICK"))
+OTHER_S: Final = 20.0
+"""Of a run, about: the start and the end of the system, and the oracle."""
 WRITTEN: Final = Path("build/bench/modes.json")
 PAGE: Final = Path("build/bench/modes.html")
 
@@ -63,9 +65,11 @@ class Comparison:
         self.groups: dict[str, Run] = {}
         self.failures: dict[str, str] = {}
         self._report = report
+        self._left_s = 0.0
 
     def run(self, planned: Sequence[Run]) -> None:
         """Make all runs, those first that the constants are fitted to."""
+        self._left_s = sum(_about_s(run) for run in planned)
         for run in (each for each in planned if each.fitted):
             self._one(run, self.costs)
         self.fitted = fit(self._observations(), self.costs)
@@ -74,7 +78,8 @@ class Comparison:
 
     def _one(self, run: Run, costs: RoleCosts) -> None:
         found = kept(run)
-        self._report.step(f"{run.name}, {'kept' if found else 'measured'}")
+        self._report.step(f"{run.name}, {'kept' if found else f'about {self._left_s / 60:.0f} min left'}")
+        self._left_s -= _about_s(run)
         if found is None:
             prediction = write_prediction(run, costs)
             try:
@@ -132,6 +137,11 @@ class Comparison:
             },
             "unclean": [_why(each) for each in results if not each["clean"] or each["missed"]],
         }
+
+
+def _about_s(run: Run) -> float:
+    """Return about how long a run takes."""
+    return run.seconds + OTHER_S
 
 
 def _why(result: Mapping[str, Any]) -> str:
@@ -197,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.error(str(error))
     planned = runs(quick=QUICK, recorded=recorded)
     began = now()
-    with Report(len(planned) + 1) as report:
+    with Report(len(planned) + 1, bar=False) as report:
         comparison = Comparison(costs, report)
         try:
             comparison.run(planned)

@@ -31,7 +31,7 @@ from tests.load.locator import Locator
 from tests.load.partitioned import PartitionedLoadClient
 from tests.load.probe import Fetching, PartitionedProbeClient, ProbeClient
 from tests.load.subscriber import Subscriber
-from tests.load.trace import Visit, read_trace
+from tests.load.trace import Visit, read_visits
 from tests.oracle.history import write_client
 from tests.support.commandline import parser
 
@@ -92,7 +92,7 @@ class ClientPool:
         self.credentials = Credentials(http, plan.api_key, plan.token_seconds) if plan.api_key else None
         self.interests = Interests(plan.endpoints, plan.communities, plan.seed)
         servers = [Server(*server) for server in plan.servers]
-        self.visits = [] if plan.trace is None else read_trace(plan.trace, batch=1).visits
+        self.visits = [] if plan.trace is None else read_visits(plan.trace)
         wants: list[list[str] | None] = [list(visit.endpoints) for visit in self.visits] or [None] * plan.clients
         self.clients = [self._client(number, servers, http, mine) for number, mine in enumerate(wants)]
         self.present = [

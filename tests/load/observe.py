@@ -1,6 +1,7 @@
 """One run: start system, clients and writer, inject faults, wait for convergence, and let the oracle check it."""
 
 import asyncio
+import gc
 import shutil
 import tempfile
 from dataclasses import asdict
@@ -155,9 +156,12 @@ async def _repeat(scene: Scene, trace: Trace, scenario: Scenario) -> dict[str, A
     # Counters are read outside of the time in which CPU is measured.
     counted = await counters(scene.system, processes)
     before, start = joined(usage(processes), counted), monotonic()
+    # A trace may have a million objects, which the collector would go through while writes are due.
+    gc.freeze()
     await scene.clients.play()
     await scene.writer.replay(trace.writes)
     await asyncio.sleep(max(0.0, start + trace.seconds - monotonic()))
+    gc.unfreeze()
     used, seconds = usage(processes), monotonic() - start
     after = joined(used, await counters(scene.system, processes))
     return {**measured(before, after, seconds), "frames_before": frames}

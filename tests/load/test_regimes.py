@@ -5,7 +5,7 @@ import pytest
 
 from diem.protocol.traffic import Type, decode, encode
 from tests.load.regimes import R1, R2, R3, REGIMES, Regime, generate, write_trace
-from tests.load.trace import Trace, read_trace, trace_of
+from tests.load.trace import Trace, read_trace, read_visits, trace_of
 
 
 def trace(regime: Regime, seconds: float = 10.0, seed: int = 1) -> Trace:
@@ -42,6 +42,7 @@ def test_every_type_of_event_of_a_client_occurs_in_what_is_written(tmp_path: Pat
     types = {decode(line).type for line in path.read_bytes().splitlines()}
     assert types == {Type.CONNECT, Type.SUBSCRIBE, Type.UNSUBSCRIBE, Type.DISCONNECT, Type.COUNTS}
     assert read_trace(path, batch=R1.batch) == trace(R1)
+    assert read_visits(path) == trace(R1).visits
 
 
 def test_clients_that_leave_are_replaced() -> None:

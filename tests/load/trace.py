@@ -130,6 +130,21 @@ def read_trace(path: Path, *, batch: int, seed: int = 0) -> Trace:
     Raises:
         BadTrace: the file cannot be read, a line is not an event, or there are no updates.
     """
+    events = _read(path)
+    try:
+        return trace_of(events, batch=batch, seed=seed)
+    except BadTrace as error:
+        raise BadTrace(f"{path}: {error}") from None
+
+
+def read_visits(path: Path) -> list[Visit]:
+    """Read the visits of a trace alone: it may have a million updates. Raises ``BadTrace``."""
+    ordered = sorted(_read(path), key=_order)
+    begin, end = _interval(_counts(ordered))
+    return _visits(ordered, begin, end)
+
+
+def _read(path: Path) -> list[TrafficEvent]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -140,24 +155,34 @@ def read_trace(path: Path, *, batch: int, seed: int = 0) -> Trace:
             events.append(decode(line))
         except BadEvent as error:
             raise BadTrace(f"{path}, line {number}: {error}") from None
-    try:
-        return trace_of(events, batch=batch, seed=seed)
-    except BadTrace as error:
-        raise BadTrace(f"{path}: {error}") from None
+    return events
 
 
 def trace_of(events: Iterable[TrafficEvent], *, batch: int, seed: int = 0) -> Trace:
     """Return the trace of events: it begins and ends with the counted intervals. Raises ``BadTrace``."""
-    ordered = sorted(events, key=lambda event: (event.time, int(event.id.partition("-")[2])))
-    intervals = [event for event in ordered if event.type is Type.COUNTS and event.updates]
-    if not intervals:
-        raise BadTrace("it counts no updates")
-    begin, end = min(event.since for event in intervals), max(event.until for event in intervals)
+    ordered = sorted(events, key=_order)
+    intervals = _counts(ordered)
+    begin, end = _interval(intervals)
     updates = sorted(_updates(intervals, begin, seed))
     visits = _visits(ordered, begin, end)
     names = {endpoint for _, endpoint in updates}
     names |= {endpoint for visit in visits for endpoint, _, _ in visit.holdings(inf)}
     return Trace((end - begin) / 1000, visits, list(_writes(updates, batch)), sorted(names), batch)
+
+
+def _order(event: TrafficEvent) -> tuple[int, int]:
+    return event.time, int(event.id.partition("-")[2])
+
+
+def _counts(events: Iterable[TrafficEvent]) -> list[TrafficEvent]:
+    return [event for event in events if event.type is Type.COUNTS and event.updates]
+
+
+def _interval(intervals: Sequence[TrafficEvent]) -> tuple[int, int]:
+    """Return begin and end of the trace, in ms. Raises ``BadTrace``."""
+    if not intervals:
+        raise BadTrace("it counts no updates")
+    return min(event.since for event in intervals), max(event.until for event in intervals)
 
 
 def _updates(intervals: Sequence[TrafficEvent], begin: int, seed: int) -> Iterator[tuple[float, str]]:

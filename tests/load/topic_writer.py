@@ -43,17 +43,21 @@ class TopicWriter(Writer):
         if self._producer is not None:
             await self._producer.stop()
 
+    def use(self, producer: AIOKafkaProducer, topic: str, partitions: int) -> None:
+        """Write with a producer, which ``close`` stops."""
+        self._producer, self._topic = producer, topic
+        # Once: the hash is slow in Python.
+        self._partition = {name: partition_of(name.encode(), partitions) for name in self.endpoints}
+
     async def put_all(self) -> None:
         """Change every endpoint once. Raises ``NotUp`` if there is no topic."""
         topic = await self._brokers.topic()
         if topic is None:
             raise NotUp("there is no updates topic")
-        # Once: the hash is slow in Python.
-        self._partition = {name: partition_of(name.encode(), len(topic.partitions)) for name in self.endpoints}
         options = self._brokers.options
-        self._topic = options.names.updates
-        self._producer = AIOKafkaProducer(**PRODUCER, **options.client_arguments())
-        await self._producer.start()
+        producer = AIOKafkaProducer(**PRODUCER, **options.client_arguments())
+        self.use(producer, options.names.updates, len(topic.partitions))
+        await producer.start()
         for start in range(0, len(self.endpoints), MAX_WRITE):
             await self._put(self.endpoints[start : start + MAX_WRITE], due=monotonic())
 

@@ -1,7 +1,8 @@
 """Run the functions of one block over all blocks, and add the results up."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -12,8 +13,8 @@ from metadata.placement import blocks, fanout
 from metadata.placement.blocks import Block, Floats, Ints, Mask, Parts
 
 T = TypeVar("T")
-INCREMENTAL_SHARE = 0.3
-"""Share of moved endpoints up to which evaluating only their sets is faster than evaluating all."""
+INCREMENTAL_SHARE = 0.4
+"""Share of the pins up to which evaluating the sets that changed, before and after, is faster than evaluating all."""
 
 
 class Backend(Protocol):
@@ -77,7 +78,7 @@ class NumpyBackend:
 
     def __init__(self, parts: Sequence[Block], endpoints: int) -> None:
         self._blocks = list(parts)
-        self._level: list[Block] = []
+        self._level: list[fanout.Level] = []
         self._index: list[tuple[Ints, Ints]] = []
         self.endpoints = endpoints
         self._last: dict[tuple[int, int], tuple[Parts, Floats]] = {}
@@ -96,25 +97,25 @@ class NumpyBackend:
         return self._sum(lambda block: fanout.removal_savings(block, part, k), np.zeros(self.endpoints, np.int64))
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
-        """See :class:`Backend`. When few endpoints moved since the last call, only their sets are evaluated."""
+        """See :class:`Backend`. When few sets changed since the last call, only these are evaluated."""
         before, total = self._last.get((k, sharpness), (None, None))
-        if (
-            before is not None
-            and total is not None
-            and (moved := before != part).sum() <= INCREMENTAL_SHARE * part.size
-        ):
-            some = blocks.concatenate(list(self._sets_with(np.flatnonzero(moved))))
-            total = total + fanout.affinity(some, part, k, sharpness, before)
+        changed = None if before is None else self._sets_with(np.flatnonzero(before != part))
+        if changed is not None and total is not None:
+            total = total + fanout.affinity(changed, part, k, sharpness, before)
         else:
             total = self._sum(lambda block: fanout.affinity(block, part, k, sharpness), np.zeros((part.size, k)))
         self._last[k, sharpness] = part.copy(), total
         return total
 
-    def _sets_with(self, moved: Ints) -> Iterator[Block]:
-        """Yield the sets that contain an endpoint among those ``moved``."""
+    def _sets_with(self, moved: Ints) -> Block | None:
+        """Return the sets that contain an endpoint among those ``moved``; None if they are too large a share of all."""
         self._index = self._index or [blocks.index_sets(block, self.endpoints) for block in self._blocks]
-        for block, (starts, rows) in zip(self._blocks, self._index, strict=True):
-            yield blocks.select_sets_with(block, starts, rows, moved)
+        pairs = list(zip(self._blocks, self._index, strict=True))
+        found = [(block, blocks.find_sets_with(block, *index, moved)) for block, index in pairs]
+        changed = sum(int(block.sizes[rows].sum()) for block, rows in found)
+        if changed > INCREMENTAL_SHARE * sum(block.pins.size for block in self._blocks):
+            return None
+        return blocks.concatenate([blocks.select_sets(block, rows) for block, rows in found])
 
     def delivered(self, rates: Ints, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
@@ -155,8 +156,8 @@ class NumpyBackend:
 
     def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
         """See :class:`Backend`."""
-        run = partial(blocks.cosubscription, cold=cold, share=share, longest=longest)
-        return self._sum(run, sparse.csr_array((self.endpoints, self.endpoints)))
+        graphs = (blocks.cosubscription(block, cold, share, longest) for block in self._blocks)
+        return reduce(operator.add, graphs)
 
     def contract(self, label: Parts, count: int) -> Block:
         """See :class:`Backend`."""

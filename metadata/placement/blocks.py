@@ -65,11 +65,11 @@ def index_sets(block: Block, count: int) -> tuple[Ints, Ints]:
     return np.append(0, np.cumsum(np.bincount(block.pins, minlength=count), dtype=np.int64)), row[order]
 
 
-def select_sets_with(block: Block, starts: Ints, rows: Ints, pins: Ints) -> Block:
-    """Return the sets with any of ``pins``; ``starts`` and ``rows`` come from :func:`index_sets`."""
+def find_sets_with(block: Block, starts: Ints, rows: Ints, pins: Ints) -> Ints:
+    """Return the numbers of the sets with any of ``pins``; ``starts`` and ``rows`` come from :func:`index_sets`."""
     chosen = np.zeros(block.sizes.size, np.bool_)
     chosen[rows[expand_ranges(starts[pins], starts[pins + 1] - starts[pins])]] = True
-    return select_sets(block, np.flatnonzero(chosen))
+    return np.flatnonzero(chosen)
 
 
 def select_sets(block: Block, rows: Ints, weights: Ints | None = None) -> Block:

@@ -5,7 +5,7 @@ The results of all blocks add up exactly: gains are multiples of 2**-20, because
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -146,40 +146,54 @@ def _rates_of_sets(block: Block, rates: Ints, part: Parts, k: int) -> Ints:
     return by_part
 
 
-def regroup(block: Block, group: Parts) -> Block:
+class Level(NamedTuple):
+    """The sets of a bisection level, as :func:`gains` needs them many times."""
+
+    pins: Ints
+    """As int64, to which sums by endpoint would convert them."""
+    last: Ints
+    """Index of the last pin of each set."""
+    sizes: Parts
+    weights: Ints
+    cells: Ints
+    """Twice the number of the set of each pin."""
+
+
+def regroup(block: Block, group: Parts) -> Level:
     """Return one set per (set, group) with at least two pins: the input of a bisection level.
 
     ``group`` is a number >= 0 for each endpoint, or negative for those not to be divided further.
     """
     row = np.repeat(np.arange(block.sizes.size), block.sizes)
     inside = group[block.pins] >= 0
-    row, pins = row[inside], block.pins[inside]
-    if not pins.size:
-        return Block(pins, np.zeros(0, np.int32), np.zeros(0, np.int64))
-    key = row * (int(group.max()) + 1) + group[pins]
+    row, pins = row[inside], block.pins[inside].astype(np.int64)
+    key = row * (int(group.max(initial=0)) + 1) + group[pins]
     order = np.argsort(key, kind="stable")
     key, row, pins = key[order], row[order], pins[order]
-    first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: key.size])
     sizes = np.diff(np.append(first, key.size)).astype(np.int32)
     keep = sizes > 1
-    return Block(pins[np.repeat(keep, sizes)], sizes[keep], block.weights[row[first]][keep])
+    pins, weights, sizes = pins[np.repeat(keep, sizes)], block.weights[row[first]][keep], sizes[keep]
+    return Level(
+        pins, np.cumsum(sizes, dtype=np.int64) - 1, sizes, weights, np.repeat(np.arange(0, 2 * sizes.size, 2), sizes)
+    )
 
 
-def gains(level: Block, side: npt.NDArray[np.uint8]) -> Floats:
+def gains(level: Level, side: npt.NDArray[np.uint8]) -> Floats:
     """Return the gain of moving each endpoint to its group's other side: float64[E] (SHP, equation 3, p = 1/2).
 
-    ``level`` is a block of :func:`regroup`, ``side`` 0 or 1 for each endpoint.
+    ``side`` is 0 or 1 for each endpoint.
     """
     if not level.sizes.size:
         return np.zeros(side.size)
-    pinned = side[level.pins]
-    ones = np.add.reduceat(pinned, set_starts(level.sizes), dtype=np.int32)
+    pinned = side.astype(np.int32)[level.pins]
+    # Differences of running sums take a sixth of the time of `reduceat`.
+    ones = np.diff(np.cumsum(pinned, dtype=np.int32)[level.last], prepend=np.int32(0))
     zeros = level.sizes - ones
     of_set = np.empty((level.sizes.size, 2))
     of_set[:, 0] = level.weights * (_power(zeros - 1) - _power(ones))
     of_set[:, 1] = level.weights * (_power(ones - 1) - _power(zeros))
-    cell = np.repeat(np.arange(0, 2 * level.sizes.size, 2, dtype=np.int32), level.sizes) + pinned
-    return 0.5 * sum_by_cell(level.pins, of_set.ravel()[cell], side.size)
+    return 0.5 * sum_by_cell(level.pins, of_set.ravel()[level.cells + pinned], side.size)
 
 
 def _power(count: Parts) -> Floats:

@@ -252,8 +252,13 @@ def _swap(
 
 def _candidates(gain: Floats, members: Ints, rng: np.random.Generator) -> Ints:
     """Return the vertices that may move in this round, the best first."""
-    order = np.argsort(-gain[members], kind="stable")
-    tried = members[order][: max(MIN_CANDIDATES, int((gain[members] > 0).sum()))]
+    of_members = gain[members]
+    count = max(MIN_CANDIDATES, int((of_members > 0).sum()))
+    if count < members.size:
+        # Only these are sorted.
+        chosen = of_members >= np.partition(of_members, members.size - count)[members.size - count]
+        members, of_members = members[chosen], of_members[chosen]
+    tried = members[np.argsort(-of_members, kind="stable")][:count]
     return tried[rng.random(tried.size) < MOVE_PROBABILITY]
 
 
@@ -301,12 +306,14 @@ def cluster(
 
 def _normalise(edges: sparse.csr_array, within: Parts) -> sparse.csr_array:
     """Divide edges within parts by the root of both degrees, as in a cosine; else popular endpoints attract all."""
-    scale = 1 / np.sqrt(np.maximum(edges.sum(1), 1.0))
-    row = np.repeat(np.arange(within.size), np.diff(edges.indptr))
+    scale, degrees = 1 / np.sqrt(np.maximum(edges.sum(1), 1.0)), np.diff(edges.indptr)
+    data = edges.data * np.repeat(scale, degrees) * scale[edges.indices]
+    if (within == 0).all():
+        return sparse.csr_array((data, edges.indices, edges.indptr), shape=edges.shape)
+    row = np.repeat(np.arange(within.size), degrees)
     inside = (within[row] == within[edges.indices]) & (within[row] >= 0)
-    row, column = row[inside], edges.indices[inside]
-    ends = np.append(0, np.cumsum(np.bincount(row, minlength=within.size)))
-    return sparse.csr_array((edges.data[inside] * scale[row] * scale[column], column, ends), shape=edges.shape)
+    ends = np.append(0, np.cumsum(np.bincount(row[inside], minlength=within.size)))
+    return sparse.csr_array((data[inside], edges.indices[inside], ends), shape=edges.shape)
 
 
 def _cluster_edges(edges: sparse.csr_array, label: Ints) -> sparse.csr_array:
@@ -319,16 +326,16 @@ def _cluster_edges(edges: sparse.csr_array, label: Ints) -> sparse.csr_array:
 def _preferred_clusters(edges: sparse.csr_array, label: Ints, load: Floats, most: float) -> tuple[Ints, Floats]:
     """Return each vertex's most strongly connected cluster with room for it, and the strength of the connection."""
     of_cluster = sum_by_cell(label, load, load.size)
-    row = np.repeat(np.arange(load.size), np.diff(edges.indptr))
-    other = edges.indices
-    value = np.where((of_cluster[other] + load[row] <= most) | (other == label[row]), edges.data, -1.0)
+    other, degrees = edges.indices, np.diff(edges.indptr)
+    fits = of_cluster[other] + np.repeat(load, degrees) <= most
+    value = np.where(fits | (other == np.repeat(label, degrees)), edges.data, -1.0)
     strength = np.full(load.size, -1.0)
-    connected = np.flatnonzero(np.diff(edges.indptr))
+    connected = np.flatnonzero(degrees)
     if connected.size:
         strength[connected] = np.maximum.reduceat(value, edges.indptr[connected])
-    best = np.flatnonzero((value == strength[row]) & (value > 0))
+    best = np.flatnonzero((value == np.repeat(strength, degrees)) & (value > 0))
     preferred = label.copy()
-    preferred[row[best]] = other[best]
+    preferred[np.searchsorted(edges.indptr, best, side="right") - 1] = other[best]
     return preferred, strength
 
 

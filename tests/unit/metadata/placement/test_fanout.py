@@ -76,6 +76,22 @@ def test_affinity_is_the_sum_over_sets_of_the_power_of_their_pins_there(
 
 
 @given(instances(), st.integers(0, 99))
+def test_gains_are_of_moves_to_the_other_side_of_the_own_group(made: Instance, seed: int) -> None:
+    rng, count = np.random.default_rng(seed), len(made.endpoints)
+    group, side = rng.integers(-1, 2, count).astype(np.int32), rng.integers(0, 2, count).astype(np.uint8)
+    expected = [0.0] * count
+    for pins, weight in sets_of(made):
+        for pin in pins:
+            mates = [int(side[each]) for each in pins if group[each] == group[pin] >= 0]
+            near = mates.count(int(side[pin]))
+            if len(mates) > 1:
+                expected[pin] += 0.5 * weight * (0.5 ** (near - 1) - 0.5 ** (len(mates) - near))
+    blocks = backend(made, 2)
+    blocks.begin_level(group)
+    assert blocks.gains(side).tolist() == expected
+
+
+@given(instances(), st.integers(0, 99))
 def test_hot_endpoints_are_delivered_by_the_parts_that_clients_need_for_others(made: Instance, seed: int) -> None:
     part = random_parts(made, seed, K)
     rates = np.random.default_rng(seed).integers(0, 2 * fanout.MAX_SET_RATE // 3, len(made.endpoints))

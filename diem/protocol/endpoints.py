@@ -15,7 +15,10 @@ MAX_NAME_BYTES = 256
 MAX_COVERAGES = 1024
 """Most remembered sets of prefixes; the least recently used is evicted."""
 
-_NAME = re.compile(r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+")
+PATTERN = r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+"
+"""Regular expression of names; those that match can still be too long, or have a ``.`` or ``..`` segment."""
+
+_NAME = re.compile(PATTERN)
 
 
 @dataclass(eq=False)

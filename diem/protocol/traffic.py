@@ -32,6 +32,39 @@ _PLAN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _COMMON: Final = frozenset({"type", "id", "time", "edge"})
 
 
+def _canonical() -> str:
+    def some(item: str, most: int) -> str:
+        return f"{item}(?:,{item}){{0,{most - 1}}}+"
+
+    count = "(?:0|[1-9][0-9]{0,14})"
+    name = rf'"(?=[^"]{{1,{names.MAX_NAME_BYTES}}}")(?![^"]*/\.){names.PATTERN}"'
+    common = rf'"id":"{_ID.pattern}","time":{count},"edge":"{_EDGE.pattern}"'
+    client = rf'"client":"{_PSEUDONYM.pattern}","connection":"{_PSEUDONYM.pattern}"'
+    endpoints = rf'"endpoints":\[{some(name, MAX_NAMES)}\]'
+    index, counted = "(?:0|[1-9][0-9]?)", rf"{name}:\[{count},{count}\]"
+    unknown = rf'"unknown":\[{some(index, MAX_NAMES)}\]'
+    updates = rf'"updates":\{{(?:{some(counted, MAX_COUNTED)})?+\}}'
+    sharers = '(?:,"sharers":[1-9][0-9]{0,14})?+'
+    forms = (
+        rf'(?:dis)?+connect",{common},{client}{sharers}',
+        rf'subscribe",{common},{client},{endpoints}(?:,{unknown})?+{sharers}',
+        rf'unsubscribe",{common},{client},{endpoints}{sharers}',
+        rf'counts",{common},"since":{count},"until":{count},{updates}',
+    )
+    one = "|".join(forms)
+    return rf'\{{"type":"(?:{one})\}}'
+
+
+CANONICAL: Final = _canonical()
+"""Regular expression, of Python and of Java, of most lines that :func:`encode` writes.
+
+Any JSON parser reads such a line alike: ASCII, no escapes or spaces, each field once and in order, integers of at most
+15 digits. It is an event, with the values of :func:`decode`, if it is at most ``MAX_EVENT_BYTES`` long, no endpoint is
+twice in ``updates``, ``unknown`` are indices of ``endpoints``, and ``until`` is after ``since``. Quantifiers of groups
+are possessive, because Java would recur for each repetition of others.
+"""
+
+
 class BadEvent(DiemError):
     """The data is not a traffic event."""
 

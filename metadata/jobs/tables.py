@@ -1,23 +1,24 @@
 """Rows and schemas of the pipeline's tables (docs/traffic.md section 2): parse lines into them, and read them back.
 
-Lines are parsed in Python, in Spark's tasks.
+Canonical lines, which are nearly all, are parsed by Spark's own functions, others in Python, in Spark's tasks.
 """
 
 import time
 from collections.abc import Iterable
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from diem.protocol.traffic import BadEvent, TrafficEvent, Type
+from diem.protocol.traffic import CANONICAL, MAX_EVENT_BYTES, BadEvent, TrafficEvent, Type
 from metadata.jobs.delta_table import data_files
 from metadata.jobs.executors import require_proof
 from metadata.jobs.spark_options import spark_path
 from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
+from metadata.statistics.constants import EARLIEST_MS, MAX_AHEAD_MS
 from metadata.statistics.parsing import parse_event, sequence_number
 
 _UPDATES: Final = "array<struct<endpoint: string, taken: bigint, delivered: bigint>>"
@@ -28,6 +29,12 @@ PARSED_SCHEMA: Final = (
     "unknown array<string>, sharers bigint, reason string"
 )
 """Result of :func:`parse_row`, times in Unix ms: an event, or only a reason."""
+JSON_SCHEMA: Final = (
+    "struct<id: string, type: string, edge: string, time: bigint, client: string, connection: string, "
+    "endpoints: array<string>, since: bigint, until: bigint, updates: map<string, array<bigint>>, "
+    "unknown: array<int>, sharers: bigint>"
+)
+"""Fields of a canonical line."""
 EVENT_COLUMNS: Final = (
     *("id", "type", "edge", "boot", "number", "time", "arrived", "client", "connection", "endpoints"),
     *("since", "until", "updates", "requests", "unknown", "sharers", "day"),
@@ -62,7 +69,9 @@ def parse_rows(lines: DataFrame, proof: Path | None = None) -> DataFrame:
     """
     # Row by row: an Arrow UDF would need pandas.
     parse = F.udf(parse_row if proof is None else partial(_parse_where_shared, proof), PARSED_SCHEMA)
-    parsed = lines.select("value", "arrived", "source", parse("value").alias("row")).select("*", "row.*")
+    in_python = F.when(F.col("json").isNull(), F.coalesce("value", F.lit(b"")))
+    row = F.when(F.col("json").isNotNull(), _json_row()).otherwise(parse(in_python))
+    parsed = read_canonical(lines).select("value", "arrived", "source", row.alias("row")).select("*", "row.*")
     is_event = F.col("reason").isNull()
     line = F.make_valid_utf8(F.col("value").cast("string"))
     times = {name: F.timestamp_millis(F.col(name)) for name in ("time", "since", "until")}
@@ -77,17 +86,63 @@ def parse_rows(lines: DataFrame, proof: Path | None = None) -> DataFrame:
     ).select(*_COLUMNS)
 
 
-def parse_row(line: bytes | None) -> tuple[Any, ...]:
-    """Return the fields of a line, as in :data:`PARSED_SCHEMA`."""
+def read_canonical(lines: DataFrame) -> DataFrame:
+    """Add the column ``json``: the fields of a canonical line that is an event, else null.
+
+    Not all events are read, but those that are have the fields of :func:`parse_row`.
+    """
+    line = F.col("value").cast("string")
+    is_canonical = (F.octet_length("value") <= MAX_EVENT_BYTES) & line.rlike(rf"\A(?:{CANONICAL})\z")
+    read = lines.withColumn("json", F.from_json(F.when(is_canonical, line), JSON_SCHEMA))
+    updates, unknown = F.col("json.updates"), F.col("json.unknown")
+    # Tasks run later: their clock is ahead of this one.
+    is_event = (
+        F.col("json.time").between(EARLIEST_MS, time.time_ns() // 1_000_000 + MAX_AHEAD_MS)
+        & (updates.isNull() | (F.col("json.since") < F.col("json.until")))
+        & (updates.isNull() | (F.size(F.array_distinct(F.map_keys(updates))) == F.size(updates)))
+        & (unknown.isNull() | F.forall(unknown, lambda index: index < F.size("json.endpoints")))
+    )
+    return read.withColumn("json", F.when(is_event, F.col("json")))
+
+
+def _json_row() -> Column:
+    """Return the columns of :data:`PARSED_SCHEMA` from the column ``json``."""
+    updates = F.transform(
+        F.map_entries("json.updates"),
+        lambda entry: F.struct(
+            entry["key"].alias("endpoint"),
+            F.get(entry["value"], F.lit(0)).alias("taken"),
+            F.get(entry["value"], F.lit(1)).alias("delivered"),
+        ),
+    )
+    indices = F.array_sort(F.array_distinct("json.unknown"))
+    computed = {
+        "boot": F.substring("json.id", 1, 12),
+        "number": F.substring("json.id", 14, 16).cast("bigint"),
+        "updates": updates,
+        "requests": F.lit(None),
+        "unknown": F.transform(indices, lambda index: F.get("json.endpoints", index)),
+        "sharers": F.when(F.col("json.client").isNotNull(), F.coalesce("json.sharers", F.lit(1))),
+        "reason": F.lit(None),
+    }
+    fields = cast("StructType", StructType.fromDDL(PARSED_SCHEMA)).fields
+    columns = {each.name: computed.get(each.name, F.col(f"json.{each.name}")) for each in fields}
+    return F.struct(*(columns[each.name].cast(each.dataType).alias(each.name) for each in fields))
+
+
+def parse_row(line: bytes | None) -> tuple[Any, ...] | None:
+    """Return the fields of a line, as in :data:`PARSED_SCHEMA`; none of a line that is read already."""
+    if line is None:
+        return None
     try:
-        event = parse_event(bytes(line or b""), time.time_ns() // 1_000_000)
+        event = parse_event(bytes(line), time.time_ns() // 1_000_000)
     except BadEvent as error:
         return (*(None,) * (_FIELDS - 1), str(error))
     common = (event.id, event.type.value, event.edge, event.incarnation, sequence_number(event.id), event.time)
     return (*common, *_fields_by_type(event), None)
 
 
-def _parse_where_shared(proof: Path, line: bytes | None) -> tuple[Any, ...]:
+def _parse_where_shared(proof: Path, line: bytes | None) -> tuple[Any, ...] | None:
     require_proof(proof)
     return parse_row(line)
 

@@ -1,6 +1,7 @@
 """Traffic for ``bench-pipeline``: tables of many hours, written directly, and files of events to read."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -87,8 +88,11 @@ def hour(spark: "SparkSession", number: int, events: int) -> "DataFrame":
     return made.select(*(columns.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in schema))
 
 
-def make(spark: "SparkSession", warehouse: Warehouse, events: int, first: int, hours: int) -> None:
-    """Write the tables of some hours, a few files each, with a commit for each hour."""
+def make(spark: "SparkSession", warehouse: Warehouse, events: int, first: int, after: int) -> None:
+    """Write the tables of the hours from ``first`` until ``after``, a few files each, with a commit for each hour.
+
+    The last 25 are computed; files of those before are links to theirs, under the right day.
+    """
     from pyspark.sql import Observation  # noqa: PLC0415  # needs Spark
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -96,11 +100,24 @@ def make(spark: "SparkSession", warehouse: Warehouse, events: int, first: int, h
 
     sink = warehouse.sink(SOURCE)
     delta_table.prepare(sink, tables.schema_json())
-    for number in range(first, first + hours):
+    computed = max(first, after - 25)
+    made: dict[int, list[delta_table.CommittedFile]] = {}
+    for number in range(computed, after):
+        known = set(delta_table.committed_files(sink))
         staged, written = sink / delta_table.STAGING / str(number), Observation()
         rows = hour(spark, number, events).coalesce(2).observe(written, F.count(F.lit(1)).alias("rows"))
         rows.write.partitionBy("table", "day").parquet(spark_path(staged))
         delta_table.commit(sink, staged, SOURCE, number, written.get["rows"])
+        made[number] = [file for file in delta_table.committed_files(sink) if file not in known]
+    for number in range(first, computed):
+        days = (computed - number + 23) // 24
+        staged = sink / delta_table.STAGING / str(number)
+        linked = made[number + 24 * days]
+        for file in linked:
+            folder = staged / f"table={file.table}" / f"day={file.day - timedelta(days)}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{number}-{file.path.name}").hardlink_to(file.path)
+        delta_table.commit(sink, staged, SOURCE, number, sum(file.rows for file in linked))
 
 
 def condense(spark: "SparkSession", warehouse: Warehouse, window: Window) -> None:

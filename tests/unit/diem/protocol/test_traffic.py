@@ -1,5 +1,8 @@
 """Traffic events: encoded events are decoded unchanged, anything else is refused."""
 
+import json
+import re
+
 import orjson
 import pytest
 from hypothesis import given
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 
 from diem.protocol import traffic
 from diem.protocol.traffic import (
+    CANONICAL,
     MAX_ACCESSED,
     MAX_COUNTED,
     MAX_EVENT_BYTES,
@@ -240,3 +244,44 @@ def test_a_missing_field_is_named(name: str) -> None:
     del fields[name]
     with pytest.raises(BadEvent, match=f"access: missing fields: {name}$"):
         decode(orjson.dumps(fields))
+
+
+CANONICAL_LINE = re.compile(CANONICAL)
+RECORDED = [
+    SUBSCRIBED._replace(unknown=("/a", "/b/c"), sharers=30),
+    SUBSCRIBED._replace(type=Type.UNSUBSCRIBE),
+    SUBSCRIBED._replace(type=Type.CONNECT, endpoints=()),
+    SUBSCRIBED._replace(type=Type.DISCONNECT, endpoints=(), sharers=2),
+    COUNTED,
+    COUNTED._replace(updates={}),
+    COUNTED._replace(updates={f"/{'n' * 250}{n:05}": Counted(10**14, n) for n in range(MAX_COUNTED)}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(RECORDED)))
+def test_lines_are_written_in_the_canonical_form(number: int) -> None:
+    line = encode(RECORDED[number]).decode()
+    assert CANONICAL_LINE.fullmatch(line)
+    assert not any(CANONICAL_LINE.fullmatch(odd) for odd in (f"{line}\n", f" {line}", line.replace(",", ", ")))
+
+
+@pytest.mark.parametrize("name", ["/a/..", "/.", "/.a", "/" + "a" * 256, "/a/", "a", "/a//b", "/\u00e4", r"/\u0061"])
+def test_a_canonical_line_has_valid_endpoints_only(name: str) -> None:
+    for event in (SUBSCRIBED, COUNTED):
+        assert not CANONICAL_LINE.fullmatch(encode(event).decode().replace('"/a"', f'"{name}"'))
+
+
+@given(st.sampled_from(RECORDED), st.data())
+def test_canonical_lines_are_events_with_the_fields_that_json_gives(event: TrafficEvent, data: st.DataObject) -> None:
+    line = encode(event).decode()
+    at, length = data.draw(st.integers(0, len(line))), data.draw(st.integers(0, 3))
+    other = data.draw(st.sampled_from(["", "0", "1", ".", "/", "a", "A", '"', ",", "}", "-", "1e1", '"/a":[1,1],']))
+    line = line[:at] + other + line[at + length :]
+    if CANONICAL_LINE.fullmatch(line) is None:
+        return
+    found = json.loads(line)
+    try:
+        assert json.loads(encode(decode(line))) == found
+    except BadEvent as error:
+        is_outside = max(found.get("unknown", [0])) >= len(found.get("endpoints", [0]))
+        assert is_outside if "unknown" in str(error) else found["since"] >= found["until"], line

@@ -12,7 +12,7 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display faults walks conformance cluster audit sbom docs lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display faults walks conformance cluster audit sbom docs lock clean \
   install install-test install-spark install-quality figures test-parts debian page client-test chromium kafka nginx postgres spark autobahn
 
 help:
@@ -90,6 +90,9 @@ bench-cost: install-test install-spark nginx
 
 bench-modes: install-test install-spark nginx
 	@OMP_NUM_THREADS=1 $(PY) -m tests.bench.modes
+
+bench-sizing: install-test install-spark kafka
+	@OMP_NUM_THREADS=1 $(PY) -m tests.bench.sizing
 
 bench-wakes: install-test
 	@$(PY) -m tests.bench.wakes

@@ -19,6 +19,8 @@ BATCHES: Final = 8
 """Batches in which endpoints are added: an endpoint's savings depend on those that are already hot."""
 PREFIXES: Final = 8
 """Prefixes tried of each order of the endpoints; each has half the length of the one before."""
+LEAVES: Final = 64
+"""Leaves that are compared at a time as places of endpoints that are hot no longer."""
 
 
 def mandatory(problem: Problem) -> Mask:
@@ -131,8 +133,15 @@ def _extend(problem: Problem, placement: Parts, leaves: int, start: Mask, limits
 
 def cool(backend: Backend, placement: Parts, leaves: int, which: Mask) -> Parts:
     """Return ``placement`` with hot endpoints ``which`` on the leaf where most of their sets already have pins."""
-    rows = np.flatnonzero(which)
-    spread = backend.affinity(placement, leaves, 1)[rows]
-    result = placement.copy()
-    result[rows] = spread.argmin(1)
+    rows, result = np.flatnonzero(which), placement.copy()
+    every, least = np.arange(rows.size), np.full(rows.size, np.inf)
+    # Some leaves at a time, and all others as one part: of endpoints and leaves it would take gigabytes.
+    for first in range(0, leaves if rows.size else 0, LEAVES):
+        count = min(LEAVES, leaves - first)
+        is_one = (placement >= first) & (placement < first + count)
+        part = np.where(placement < 0, placement, np.where(is_one, placement - first, count)).astype(np.int32)
+        spread = backend.affinity(part, count + 1, 1)[rows, :count]
+        leaf = spread.argmin(1)
+        is_less = spread[every, leaf] < least
+        result[rows[is_less]], least[is_less] = first + leaf[is_less], spread[every, leaf][is_less]
     return result

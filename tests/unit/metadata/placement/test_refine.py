@@ -1,6 +1,7 @@
 """Local search."""
 
 import numpy as np
+import pytest
 
 from metadata.placement.objective import View
 from metadata.placement.refine import Movement, refine
@@ -17,3 +18,11 @@ def test_refinement_keeps_load_limits_and_movement_budget() -> None:
     free = refine(backend(made), load, start, [view])
     assert np.bincount(free, minlength=4).max() <= 11
     assert (free != start).sum() > 5
+
+
+def test_moves_do_not_depend_on_how_many_gains_are_computed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, load, start = random_instance(3, 40, 300), np.ones(40), (np.arange(40) % 4).astype(np.int32)
+    views = [View(np.array(servers, np.int32), 4, np.full(4, 12.0)) for servers in ([0, 1, 2, 3], [0, 0, 1, 1])]
+    whole = refine(backend(made), load, start, views)
+    monkeypatch.setattr("metadata.placement.refine._MAX_CELLS", 28)
+    assert refine(backend(made), load, start, views).tolist() == whole.tolist() != start.tolist()

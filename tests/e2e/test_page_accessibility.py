@@ -82,7 +82,10 @@ async def test_axe_finds_nothing_while_the_data_is_in_doubt(tmp_path: Path, brow
             await see_everything(page)
             async with system.held_down("websocket-1"):
                 for view in ("price", "load", "mix"):
-                    await expect(page.get_by_test_id(f"{view}-view")).to_have_attribute("data-stale", "true")
+                    section = page.get_by_test_id(f"{view}-view")
+                    # What has been out of sight for some seconds follows nothing, and says nothing of its age.
+                    await section.scroll_into_view_if_needed()
+                    await expect(section).to_have_attribute("data-stale", "true")
                 assert await violations(page) == [], scheme
                 await page.context.set_offline(True)
                 await expect(page.get_by_test_id("offline")).to_have_text(re.compile("^Offline: "))

@@ -39,7 +39,7 @@ walks: install-test install-spark client/node_modules/.installed
 conformance: install-test autobahn client/node_modules/.installed
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 
-# In `make test` only the refusal of a disk that is not shared.
+# In `make test` only the refusal of a disk that is not shared, and a bucket in local mode.
 cluster: install-test install-spark
 	@CI=1 DIEM_SPARK_CLUSTER=1 $(PYTEST) tests/integration/pipeline/test_cluster.py
 

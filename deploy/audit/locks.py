@@ -47,7 +47,7 @@ PYTHON_LOCKS: Final = {
     "test": Scope.excluded,
 }
 """Lock files in ``requirements``, by name. Each repeats ``run``, whose packages keep the scope they have there."""
-JAR_LOCKS: Final = ("deploy/kafka/jars.lock", "deploy/spark/jars.lock")
+JAR_LOCKS: Final = ("deploy/kafka/jars.lock", "deploy/spark/jars.lock", "deploy/spark/s3/jars.lock")
 BUNDLED: Final = frozenset({"uplot"})
 """npm packages whose code is in the page; all others build or test it."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 import typer
@@ -32,7 +32,7 @@ from diem.errors import DiemError
 from diem.process import lifecycle
 from diem.process.lifecycle import Lifecycle
 from metadata.jobs.spark_options import SparkSettings
-from metadata.jobs.warehouse import Warehouse
+from metadata.jobs.warehouse import warehouse_at
 from metadata.statistics.constants import DAY_MS
 from metadata.statistics.model import duplicate_recorders_warning
 from metadata.statistics.window import parse_span
@@ -129,7 +129,7 @@ def learning_of(
     traffic: Path | None,
     *,
     spark: bool | None,
-    warehouse: Path | None = None,
+    warehouse: PurePath | None = None,
     settings: SparkSettings | None = None,
 ) -> tuple[list[str] | None, list[str]]:
     """Return the options of ``diem pipeline run`` (None without Spark), and the options of ``diem plan`` for its input.
@@ -139,7 +139,7 @@ def learning_of(
     given = [] if settings is None else settings.arguments()
     with_spark = importlib.util.find_spec("pyspark") is not None if spark is None else spark
     if with_spark and traffic is None:
-        statistics = Warehouse(warehouse or state.path / "traffic" / "warehouse").statistics / NAME
+        statistics = warehouse_at(warehouse, state.path / "traffic").statistics / NAME
         where = ["--state-dir", str(state.path), *_given("--warehouse", warehouse)]
         return (
             [*where, "--window", window, "--name", NAME, *given],

@@ -5,12 +5,13 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Final
 from urllib.parse import unquote, urlsplit
 
 import typer
 
+from metadata.jobs.bucket import SCHEMES, BadBucket, BucketPath, Folder
 from metadata.jobs.spark_options import SparkSettings, is_uri
 
 PANEL: Final = "Spark"
@@ -23,20 +24,33 @@ def _checked_memory(memory: str | None) -> str | None:
     return memory
 
 
-def parse_folder(text: str) -> Path:
-    """Return the folder of a path or ``file:`` URI. Raises ``typer.BadParameter``: it is a URI of anything else."""
+def parse_folder(text: str) -> Folder:
+    """Return the folder of a path or ``file:`` URI, or the place in a bucket of an ``s3:`` or ``s3a:`` URI.
+
+    Raises:
+        typer.BadParameter: it is a URI of anything else.
+    """
     if not is_uri(text):
         return Path(text).absolute()
     uri = urlsplit(text)
+    if uri.scheme in SCHEMES:
+        try:
+            return BucketPath.parse(text)
+        except BadBucket as error:
+            raise typer.BadParameter(str(error)) from None
     if uri.scheme != "file" or uri.netloc not in {"", "localhost"} or not uri.path.startswith("/"):
-        raise typer.BadParameter(f"{text} is neither a path nor a file: URI; of an object store, mount it")
+        raise typer.BadParameter(
+            f"{text} is no path, file: or s3: URI; of another store, mount it, or use its interface for S3"
+        )
     return Path(unquote(uri.path))
 
 
 WarehouseOption = Annotated[
-    Path | None,
+    # The base of both kinds: typer takes one type.
+    PurePath | None,
     typer.Option(
-        help="Folder of the tables, also as a file: URI; default: traffic/warehouse in the state directory.",
+        help="Folder of the tables, also as a file: URI, or s3://BUCKET/PATH; default: traffic/warehouse in the state "
+        "directory.",
         parser=parse_folder,
         metavar="FOLDER",
     ),

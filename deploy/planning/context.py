@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -123,7 +123,7 @@ class PlanRequest:
     movement: float | None = None
     """Share of the subscriptions that may move; None: any."""
     costs: Path | None = None
-    warehouse: Path | None = None
-    """Folder of the pipeline's tables; None: in ``traffic``."""
+    warehouse: PurePath | None = None
+    """Folder or bucket of the pipeline's tables; None: in ``traffic``."""
     settings: SparkSettings = field(default_factory=SparkSettings)
     """Where Spark runs, if it is needed."""

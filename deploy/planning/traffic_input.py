@@ -15,7 +15,7 @@ from diem.protocol.traffic import BadEvent
 from diem.protocol.update import iso
 from metadata.jobs.sources import complete_files
 from metadata.jobs.spark_options import SparkSettings
-from metadata.jobs.warehouse import WINDOW_FILE, BadStatistics, Warehouse, all_statistics, read_window
+from metadata.jobs.warehouse import WINDOW_FILE, BadStatistics, Warehouse, all_statistics, read_window, warehouse_at
 from metadata.statistics import parsing, reference
 from metadata.statistics.constants import DAY_MS, HISTORY_MS
 from metadata.statistics.model import Statistics
@@ -81,7 +81,7 @@ def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
     folder = request.traffic.absolute()
     if (folder / WINDOW_FILE).is_file():
         return _from_statistics(folder)
-    warehouse = Warehouse(request.warehouse or folder / "warehouse")
+    warehouse = warehouse_at(request.warehouse, folder)
     if request.window is None and (found := all_statistics(warehouse)):
         return _from_statistics(found[-1])
     window = request.window or HOUR_MS

@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
+from deploy.jars import print_progress
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
-from deploy.spark.jars import JARS
+from deploy.spark.jars import JARS, S3_JARS, has_s3a
 from deploy.terminal import Terminal
 from diem.errors import FileError
 from metadata.jobs import erasure
@@ -21,7 +22,7 @@ from metadata.jobs.erasure import Erased
 from metadata.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
 from metadata.jobs.spark_options import SparkOptions, SparkSettings, require_shared
 from metadata.jobs.spark_session import NoSpark, given_settings, open_spark, scratch_folder
-from metadata.jobs.warehouse import Warehouse, read_window
+from metadata.jobs.warehouse import Warehouse, read_window, warehouse_at
 from metadata.statistics.model import duplicate_recorders_warning
 from metadata.statistics.window import Window
 
@@ -62,9 +63,9 @@ class WindowOptions:
     """Also compute the table ``pairs``."""
 
 
-def warehouse(state_dir: Path, folder: Path | None = None) -> Warehouse:
-    """Return the warehouse in a folder (absolute), by default that of the state directory."""
-    return Warehouse(folder or state_dir.absolute() / FOLDER / "warehouse")
+def warehouse(state_dir: Path, place: PurePath | None = None) -> Warehouse:
+    """Return the warehouse in a folder (absolute) or bucket, by default that of the state directory."""
+    return warehouse_at(place, state_dir.absolute() / FOLDER)
 
 
 def run(
@@ -83,8 +84,7 @@ def run(
         TablesUnavailable: a folder cannot be written, or the disk is full.
         DiemError: any other error that a person can correct.
     """
-    kafka = reading is not None and isinstance(reading.source, KafkaSource)
-    with _spark(here, terminal, settings, kafka=kafka) as (spark, proof):
+    with _spark(here, terminal, settings, None if reading is None else reading.source) as (spark, proof):
         from metadata.jobs import statistics  # noqa: PLC0415  # they import PySpark, which is known to be installed
         from metadata.jobs.ingest import ingest  # noqa: PLC0415
         from metadata.jobs.query_metrics import measured  # noqa: PLC0415
@@ -119,7 +119,7 @@ def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, sett
     Raises:
         DiemError: as ``run``.
     """
-    with _spark(here, terminal, settings, kafka=False) as (spark, _), terminal.counting("computing usage"):
+    with _spark(here, terminal, settings) as (spark, _), terminal.counting("computing usage"):
         from metadata.jobs import usage_report  # noqa: PLC0415  # it imports PySpark, which is known to be installed
 
         return usage_report.report(spark, here, *days)
@@ -143,27 +143,43 @@ def erase(here: Warehouse, folder: Path, pseudonyms: Collection[str]) -> Erased:
 
 @contextmanager
 def _spark(
-    here: Warehouse, terminal: Terminal, settings: SparkSettings, *, kafka: bool
+    here: Warehouse, terminal: Terminal, settings: SparkSettings, source: FileSource | KafkaSource | None = None
 ) -> "Iterator[tuple[Any, Path | None]]":
-    """Run Spark with a scratch folder, and with its connector to Kafka; raise what ``run`` does.
+    """Run Spark with a scratch folder, and with its connectors to Kafka and S3; raise what ``run`` does.
 
-    Yields the session, and the proof that its executors share the warehouse (None in local mode).
+    Yields the session, and the proof that its executors share a disk with this machine (None: they need not).
     """
     command = find_java()
-    require_shared(settings, given_settings(), here.root)
+    given = given_settings()
+    if (shared := _shared_folder(here, source)) is not None:
+        what = "the warehouse (--warehouse)" if here.bucket is None else "the folder of files (--input)"
+        require_shared(settings, given, shared, what)
+    if here.bucket is not None:
+        # Before anything is started.
+        here.bucket.require_bucket()
     try:
-        jars = JARS.prepare() if kafka else ()
+        jars = JARS.prepare() if isinstance(source, KafkaSource) else ()
+        if here.bucket is not None and not has_s3a({**given, **dict(settings.conf)}):
+            jars += S3_JARS.prepare(print_progress("Spark's connector to S3"))
         with _terminated_as_interrupted(), scratch_folder() as scratch:
             terminal.info("starting Spark")
-            with open_spark(SparkOptions(scratch, settings, jars, command)) as spark:
+            options = SparkOptions(scratch, settings, jars, command, bucket=here.bucket is not None)
+            with open_spark(options) as spark:
                 from metadata.jobs.executors import prepared_executors  # noqa: PLC0415  # with PySpark only
 
                 if (page := spark.sparkContext.uiWebUrl) is not None:
                     terminal.info(f"Spark's page: {page}")
-                with prepared_executors(spark, scratch, here.root) as proof:
+                with prepared_executors(spark, scratch, shared) as proof:
                     yield spark, proof
     except OSError as error:
         raise TablesUnavailable(error) from error
+
+
+def _shared_folder(here: Warehouse, source: FileSource | KafkaSource | None) -> Path | None:
+    """Return the folder that executors of a cluster must have, if any: the warehouse, or files that are read."""
+    if here.bucket is None:
+        return here.root
+    return source.folder if isinstance(source, FileSource) else None
 
 
 def find_java() -> Path:

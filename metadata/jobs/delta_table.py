@@ -6,15 +6,14 @@ the files as plain Parquet.
 """
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from diem.errors import ConfigurationError, DiemError
+from metadata.jobs.bucket import Folder, clear_bucket_errors, delta_location, open_binary, remove_tree
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -36,6 +35,8 @@ PROPERTIES: Final = {
     "delta.dataSkippingNumIndexedCols": "0",
 }
 """Properties of every table."""
+WRITER: Final = "diem.writer"
+"""Property of a table in a bucket: the state that it is written with."""
 _PARTITIONED_BY: Final = ("table", "day")
 
 
@@ -45,8 +46,20 @@ class TableUnusable(ConfigurationError):
 
     template = "the tables in {folder} cannot be used ({reason}): restore them, or remove them with their checkpoint"
 
-    folder: Path
+    folder: Folder
     reason: str
+
+
+@dataclass(eq=False)
+class OtherWriter(ConfigurationError):
+    """The tables in a bucket are written with read positions of another machine or state directory."""
+
+    template = (
+        "the tables in {folder} are written by a pipeline with another state directory, which knows what is read: use "
+        "that one, or another path in the bucket"
+    )
+
+    folder: Folder
 
 
 class RowsMissing(DiemError):
@@ -56,7 +69,7 @@ class RowsMissing(DiemError):
 class CommittedFile(NamedTuple):
     """A file that the log names."""
 
-    path: Path
+    path: Folder
     size: int
     """Bytes, when it was committed."""
     rows: int
@@ -64,24 +77,25 @@ class CommittedFile(NamedTuple):
     day: date
 
 
-def is_written(sink: Path) -> bool:
+def is_written(sink: Folder) -> bool:
     """Return whether there is a Delta table in a folder."""
     return (sink / LOG).is_dir()
 
 
 @contextmanager
-def clear_errors(sink: Path) -> Iterator[None]:
+def clear_errors(sink: Folder) -> Iterator[None]:
     """Raise errors of delta-rs as :class:`TableUnusable`."""
     from deltalake.exceptions import DeltaError  # noqa: PLC0415  # an extra
 
     try:
-        yield
+        with clear_bucket_errors(sink):
+            yield
     except DeltaError as error:
         # The rest is a stack.
         raise TableUnusable(sink, str(error).partition("\n")[0][:300]) from error
 
 
-def open_table(sink: Path) -> "DeltaTable":
+def open_table(sink: Folder) -> "DeltaTable":
     """Return the latest version of the Delta table in a folder, which must have a log.
 
     Raises:
@@ -90,10 +104,11 @@ def open_table(sink: Path) -> "DeltaTable":
     from deltalake import DeltaTable  # noqa: PLC0415  # an extra
 
     with clear_errors(sink):
-        return DeltaTable(sink)
+        uri, options = delta_location(sink)
+        return DeltaTable(uri, storage_options=options)
 
 
-def committed_files(sink: Path, table: str | None = None) -> list[CommittedFile]:
+def committed_files(sink: Folder, table: str | None = None) -> list[CommittedFile]:
     """Return the files that count, sorted by path; none if there is no log.
 
     Args:
@@ -105,7 +120,7 @@ def committed_files(sink: Path, table: str | None = None) -> list[CommittedFile]
     return sorted(file for file in files_of(open_table(sink), sink) if table is None or file.table == table)
 
 
-def files_of(opened: "DeltaTable", sink: Path) -> list[CommittedFile]:
+def files_of(opened: "DeltaTable", sink: Folder) -> list[CommittedFile]:
     """Return the files that count in an opened version of the table, in any order."""
     added = opened.get_add_actions(flatten=True)
     columns = ("path", "size_bytes", "num_records", "partition.table", "partition.day")
@@ -113,28 +128,38 @@ def files_of(opened: "DeltaTable", sink: Path) -> list[CommittedFile]:
     return [CommittedFile(sink / path, *others) for path, *others in zip(*values, strict=True)]
 
 
-def data_files(sink: Path, table: str | None = None) -> list[Path]:
+def data_files(sink: Folder, table: str | None = None) -> list[Folder]:
     """Return the paths of :func:`committed_files`."""
     return [file.path for file in committed_files(sink, table)]
 
 
-def prepare(sink: Path, schema: str) -> None:
+def prepare(sink: Folder, schema: str, writer: str | None = None) -> None:
     """Create the table, or add the columns that it does not have yet; remove what an interrupted batch has staged.
 
     Args:
         sink: the folder; created if missing.
         schema: schema of the table in JSON, in which Delta and Spark have the same types.
+        writer: see :func:`require_writer`.
 
     Raises:
-        TableUnusable: the log is damaged.
+        TableUnusable: the log is damaged, or another machine has created the table at the same time.
     """
     from deltalake import DeltaTable, Schema  # noqa: PLC0415  # an extra
 
-    shutil.rmtree(sink / STAGING, ignore_errors=True)
+    remove_tree(sink / STAGING)
     wanted = Schema.from_json(schema)
     if not is_written(sink):
         with clear_errors(sink):
-            DeltaTable.create(sink, wanted, partition_by=list(_PARTITIONED_BY), configuration=PROPERTIES)
+            uri, options = delta_location(sink)
+            DeltaTable.create(
+                uri,
+                wanted,
+                partition_by=list(_PARTITIONED_BY),
+                configuration=PROPERTIES if writer is None else {**PROPERTIES, WRITER: writer},
+                storage_options=options,
+                # The writer is a property of ours.
+                raise_if_key_not_exists=False,
+            )
         return
     table = open_table(sink)
     known = {field.name for field in table.schema().fields}
@@ -142,13 +167,24 @@ def prepare(sink: Path, schema: str) -> None:
         table.alter.add_columns(new)
 
 
-def is_committed(sink: Path, query: str, batch: int) -> bool:
+def require_writer(sink: Folder, writer: str | None) -> None:
+    """Raise ``OtherWriter`` if the table exists and has another writer: a lock of this machine does not exclude that.
+
+    Args:
+        sink: the folder of a source in the warehouse.
+        writer: identity of the state with the read positions; None: the lock is enough.
+    """
+    if writer is not None and is_written(sink) and open_table(sink).metadata().configuration.get(WRITER) != writer:
+        raise OtherWriter(sink)
+
+
+def is_committed(sink: Folder, query: str, batch: int) -> bool:
     """Return whether a batch of a streaming query is committed."""
     last: int | None = open_table(sink).transaction_version(query)
     return last is not None and last >= batch
 
 
-def commit(sink: Path, staged: Path, query: str, batch: int, rows: int) -> None:
+def commit(sink: Folder, staged: Folder, query: str, batch: int, rows: int) -> None:
     """Commit the files of a batch, all or none.
 
     Args:
@@ -164,7 +200,11 @@ def commit(sink: Path, staged: Path, query: str, batch: int, rows: int) -> None:
     from deltalake import CommitProperties, Transaction  # noqa: PLC0415  # an extra
     from pyarrow import parquet  # noqa: PLC0415  # another one
 
-    files = {file: int(parquet.read_metadata(file).num_rows) for file in staged.glob("table=*/day=*/*.parquet")}
+    def count(file: Folder) -> int:
+        with open_binary(file) as opened:
+            return int(parquet.read_metadata(opened).num_rows)
+
+    files = {file: count(file) for file in staged.glob("table=*/day=*/*.parquet")}
     if (found := sum(files.values())) != rows:
         raise RowsMissing(
             f"{found:,} of the {rows:,} rows of a batch are in {staged}, so nothing of it counts: do all workers have "
@@ -173,18 +213,22 @@ def commit(sink: Path, staged: Path, query: str, batch: int, rows: int) -> None:
     added: list[AddAction | RemoveAction] = [_move(file, count, staged, sink) for file, count in files.items()]
     table = open_table(sink)
     properties = CommitProperties(app_transactions=[Transaction(query, batch)])
-    table.create_write_transaction(added, "append", table.schema(), list(_PARTITIONED_BY), commit_properties=properties)
-    shutil.rmtree(staged, ignore_errors=True)
+    with clear_bucket_errors(sink):
+        table.create_write_transaction(
+            added, "append", table.schema(), list(_PARTITIONED_BY), commit_properties=properties
+        )
+    remove_tree(staged)
 
 
-def _move(file: Path, rows: int, staged: Path, sink: Path) -> "AddAction":
+def _move(file: Folder, rows: int, staged: Folder, sink: Folder) -> "AddAction":
     """Move a file to its place, under its unique name; return its entry in the log."""
     from deltalake.transaction import AddAction  # noqa: PLC0415  # an extra
 
-    place = file.relative_to(staged)
-    (sink / place).parent.mkdir(parents=True, exist_ok=True)
-    file.rename(sink / place)
-    status = (sink / place).stat()
-    values: dict[str, Any] = dict(part.split("=", 1) for part in place.parts[:-1])
+    parts = file.relative_to(staged).parts
+    placed = sink.joinpath(*parts)
+    placed.parent.mkdir(parents=True, exist_ok=True)
+    file.rename(placed)  # type: ignore[arg-type]  # both are of one kind
+    status = placed.stat()
+    values: dict[str, Any] = dict(part.split("=", 1) for part in parts[:-1])
     statistics = json.dumps({"numRecords": rows})
-    return AddAction(str(place), status.st_size, values, status.st_mtime_ns // 1_000_000, True, statistics)
+    return AddAction("/".join(parts), status.st_size, values, status.st_mtime_ns // 1_000_000, True, statistics)

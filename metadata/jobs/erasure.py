@@ -4,12 +4,12 @@ Statistics, usage reports and plans have no pseudonyms. Like all maintenance of 
 """
 
 import os
-import shutil
 from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from metadata.jobs.bucket import Folder, remove_tree
 from metadata.jobs.delta_table import LOG_RETENTION, PROPERTIES, clear_errors, is_written, open_table
 from metadata.jobs.sources import FileSource, complete_files
 from metadata.jobs.warehouse import Warehouse
@@ -47,11 +47,11 @@ def erase(warehouse: Warehouse, folder: Path, pseudonyms: Collection[str]) -> Er
             locks.enter_context(warehouse.lock(source))
         rows = sum(erase_rows(warehouse.sink(source), pseudonyms) for source in warehouse.sources())
         # Of all clients with open sessions: the next window reads the week before it, and writes another.
-        shutil.rmtree(warehouse.history, ignore_errors=True)
+        remove_tree(warehouse.history)
         return Erased(rows, sum(erase_lines(file, pseudonyms) for file in complete_files(folder)))
 
 
-def erase_rows(sink: Path, pseudonyms: Collection[str]) -> int:
+def erase_rows(sink: Folder, pseudonyms: Collection[str]) -> int:
     """Remove the rows of clients, and lines in the quarantine that have a pseudonym in their text; return how many.
 
     The files that had them are removed, as are all that no commit names. The caller holds the source's lock.

@@ -12,7 +12,7 @@ import socket
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -56,13 +56,13 @@ class DiskNotShared(ExecutorUnusable):
 
 
 @contextmanager
-def prepared_executors(spark: "SparkSession", scratch: Path, folder: Path) -> Iterator[Path | None]:
-    """Ship our packages, and examine all executors; yield the proof for :func:`require_proof`, None in local mode.
+def prepared_executors(spark: "SparkSession", scratch: Path, folder: Path | None) -> Iterator[Path | None]:
+    """Ship our packages, and examine all executors; yield the proof for :func:`require_proof`, if they need one.
 
     Args:
         spark: the session.
         scratch: for the archive of the packages.
-        folder: the warehouse, which all executors must have at this path; created if missing.
+        folder: the one that all executors must have at this path, created if missing; None: they need none.
 
     Raises:
         ExecutorUnusable: an executor has other versions than the driver.
@@ -72,6 +72,10 @@ def prepared_executors(spark: "SparkSession", scratch: Path, folder: Path) -> It
         yield None
         return
     spark.sparkContext.addPyFile(str(archive(scratch)))
+    if folder is None:
+        _examine(spark, None, None)
+        yield None
+        return
     probe = folder / PROBES / secrets.token_hex(8)
     probe.mkdir(mode=0o700, parents=True)
     try:
@@ -80,6 +84,9 @@ def prepared_executors(spark: "SparkSession", scratch: Path, folder: Path) -> It
         yield probe / _TOKEN
     finally:
         shutil.rmtree(probe, ignore_errors=True)
+        # Another command may be probing.
+        with suppress(OSError):
+            probe.parent.rmdir()
 
 
 def archive(scratch: Path) -> Path:
@@ -93,7 +100,7 @@ def archive(scratch: Path) -> Path:
     return file
 
 
-def _examine(spark: "SparkSession", folder: Path, probe: Path) -> None:
+def _examine(spark: "SparkSession", folder: Path | None, probe: Path | None) -> None:
     context = spark.sparkContext
     # Executors that start later are examined by their own tasks: require_proof.
     tasks = context.defaultParallelism
@@ -108,18 +115,18 @@ def _examine(spark: "SparkSession", folder: Path, probe: Path) -> None:
                     "there, or name an environment that has it (PYSPARK_PYTHON, --conf spark.archives=...)"
                 )
         # The driver must see what the executor wrote, too.
-        if not report.shared or not _own_file(probe, report.host, report.process).is_file():
+        if probe is not None and not (report.shared and _own_file(probe, report.host, report.process).is_file()):
             raise DiskNotShared(
                 f"the executor at {report.host} does not have the folder {folder} of this machine, although "
                 "--shared-disk says so: nothing was read"
             )
 
 
-def _report(probe: Path, _number: int) -> ExecutorReport:
+def _report(probe: Path | None, _number: int) -> ExecutorReport:
     """Examine the executor that runs this task."""
     host, process = socket.gethostname(), os.getpid()
-    shared = _proves(probe / _TOKEN)
-    if shared:
+    shared = probe is not None and _proves(probe / _TOKEN)
+    if probe is not None and shared:
         _own_file(probe, host, process).write_text(probe.name, encoding="utf-8")
     time.sleep(_TASK_S)
     return ExecutorReport(host, process, versions(), shared)

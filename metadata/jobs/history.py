@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from diem.protocol.update import iso
+from metadata.jobs.bucket import BucketPath, Folder, open_binary, remove_tree
 from metadata.jobs.spark_options import spark_path
 from metadata.jobs.spark_session import SparkFailed
 from metadata.jobs.tables import EVENT_COLUMNS, confirmed_names
@@ -95,7 +96,7 @@ def read(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[
     return table.sparkSession.read.parquet(spark_path(found / _ROWS)).unionByName(table.where(since & last))
 
 
-def find(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[[str], None]) -> Path | None:
+def find(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[[str], None]) -> Folder | None:
     """Return the folder of the latest valid history for a window, if there is one; remove those that are not valid."""
     for folder in reversed(histories(warehouse)):
         at = int(folder.name)
@@ -103,17 +104,17 @@ def find(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[
             if (fault := _fault(folder, table)) is None:
                 return folder
             warn(f"the condensed history of {iso(at)} is not used ({fault}): events of before then are read again")
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
     return None
 
 
-def histories(warehouse: Warehouse) -> list[Path]:
+def histories(warehouse: Warehouse) -> list[Folder]:
     """Return the folders of all histories, the earliest first."""
     folders = warehouse.history.glob("*")
     return sorted((each for each in folders if each.name.isdecimal()), key=lambda each: int(each.name))
 
 
-def _fault(folder: Path, table: DataFrame) -> str | None:
+def _fault(folder: Folder, table: DataFrame) -> str | None:
     """Return why a history cannot be used, or None."""
     try:
         content = json.loads((folder / _META).read_text(encoding="utf-8"))
@@ -127,15 +128,15 @@ def _fault(folder: Path, table: DataFrame) -> str | None:
     return f"rows of its time since it was made: {change:+,}" if change else None
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    digests = {}
-    for file in sorted(folder.glob("part-*")):
-        with file.open("rb") as opened:
+def _digests(folder: Folder) -> dict[str, str]:
+    digests, files = {}, list[Folder](folder.glob("part-*"))
+    for file in sorted(files, key=str):
+        with open_binary(file) as opened:
             digests[file.name] = hashlib.file_digest(opened, "sha256").hexdigest()
     return digests
 
 
-def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Window) -> Path | None:
+def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Window) -> Folder | None:
     """Write the history for the windows after this one, and remove those that these do not need; return its folder.
 
     None is written if there is a later one, or one that is a quarter of the window older at most.
@@ -154,12 +155,15 @@ def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Wind
     if at > now or (old and at < int(old[-1].name) + window.ms // STEPS):
         return None
     root = warehouse.history
-    for leftover in root.glob(".*"):
-        if time.time() - leftover.stat().st_mtime > DAY_MS / 1000:
-            shutil.rmtree(leftover, ignore_errors=True)
-    new, folder = root / f".{at}.new", root / str(at)
+    folder = root / str(at)
+    if isinstance(root, BucketPath):
+        # A prefix cannot be renamed. Without its last object, which is the description, a history is not valid.
+        new: Folder = folder
+    else:
+        _remove_leftovers(root)
+        new = root / f".{at}.new"
     for existing in (new, folder):
-        shutil.rmtree(existing, ignore_errors=True)
+        remove_tree(existing)
     new.mkdir(parents=True)
     condensed = condense(events, at).coalesce(table.sparkSession.sparkContext.defaultParallelism)
     condensed.write.parquet(spark_path(new / _ROWS))
@@ -167,12 +171,19 @@ def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Wind
         raise SparkFailed(f"the history is not in {new}: do all workers have the warehouse at this path?")
     content = {"format": FORMAT, "rows": _count_rows(table, at), "files": files}
     (new / _META).write_text(json.dumps(content) + "\n", encoding="utf-8")
-    new.rename(folder)
+    if isinstance(new, Path):
+        new.rename(str(folder))
     for each in old:
         # The next windows of this length begin later.
         if int(each.name) < window.start - window.ms:
-            shutil.rmtree(each, ignore_errors=True)
+            remove_tree(each)
     return folder
+
+
+def _remove_leftovers(root: Path) -> None:
+    for leftover in root.glob(".*"):
+        if time.time() - leftover.stat().st_mtime > DAY_MS / 1000:
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _count_rows(table: DataFrame, at: int) -> int:

@@ -20,8 +20,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
+from diem.errors import DiemError
 from diem.process.files import replace_file
 from metadata.jobs import delta_table, tables
+from metadata.jobs.bucket import BucketUnavailable, Folder
 from metadata.jobs.checkpoint import begin_anew, query_id, remove_ingested
 from metadata.jobs.delta_table import STAGING, RowsMissing
 from metadata.jobs.maintenance import maintain
@@ -85,7 +87,7 @@ def ingest(
         if remove:
             remove_ingested(warehouse.checkpoint(source.name))
         sink = warehouse.sink(source.name)
-        delta_table.prepare(sink, tables.schema_json())
+        delta_table.prepare(sink, tables.schema_json(), warehouse.writer())
         lines, ended = 0, False
         while not ended:
             today, writer = _today(), BatchWriter(sink, warehouse.checkpoint(source.name))
@@ -106,7 +108,7 @@ def ingest(
         return lines
 
 
-def _maintain(sink: Path, today: date, keep_days: int | None) -> None:
+def _maintain(sink: Folder, today: date, keep_days: int | None) -> None:
     try:
         maintain(sink, today, keep_days)
     except Exception as error:  # noqa: BLE001  # faults of old files must not keep new traffic from being read
@@ -121,25 +123,31 @@ class BatchWriter:
         checkpoint: that of the query.
     """
 
-    def __init__(self, sink: Path, checkpoint: Path) -> None:
+    def __init__(self, sink: Folder, checkpoint: Path) -> None:
         self._sink = sink
         self.checkpoint = checkpoint
-        self.error: SparkFailed | None = None
+        self.error: DiemError | None = None
         """Why the last batch is not committed, if that is not Spark's error."""
 
     def write(self, rows: DataFrame, number: int) -> None:
         """Write a batch, unless it is committed already. Spark calls this in this process."""
+        try:
+            self._write(rows, number)
+        except RowsMissing as error:
+            self.error = SparkFailed(str(error))
+            raise
+        except BucketUnavailable as error:
+            self.error = error
+            raise
+
+    def _write(self, rows: DataFrame, number: int) -> None:
         query = query_id(self.checkpoint)
         if delta_table.is_committed(self._sink, query, number):
             return
         staged, observed = self._sink / STAGING / uuid.uuid4().hex, Observation()
         counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"))
         counted.write.partitionBy("table", "day").parquet(spark_path(staged))
-        try:
-            delta_table.commit(self._sink, staged, query, number, observed.get["rows"])
-        except RowsMissing as error:
-            self.error = SparkFailed(str(error))
-            raise
+        delta_table.commit(self._sink, staged, query, number, observed.get["rows"])
 
 
 def _start(

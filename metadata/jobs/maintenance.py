@@ -8,9 +8,9 @@ commit names would take those that a running query is writing.
 from collections import Counter
 from collections.abc import Iterable
 from datetime import date, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from metadata.jobs.bucket import Folder
 from metadata.jobs.delta_table import RETENTION_H, CommittedFile, files_of, is_written, open_table
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SMALL_BYTES: Final = 64 << 20
 """Size from which on a file is left alone."""
 
 
-def maintain(sink: Path, today: date, keep_days: int | None = None) -> int:
+def maintain(sink: Folder, today: date, keep_days: int | None = None) -> int:
     """Compact the days before ``today`` (UTC); return by how many files.
 
     Of days more than ``keep_days`` before it no rows are left; the files are removed a day later, as are those that
@@ -53,7 +53,7 @@ def maintain(sink: Path, today: date, keep_days: int | None = None) -> int:
     return fewer
 
 
-def _expire(table: "DeltaTable", sink: Path, first: date) -> None:
+def _expire(table: "DeltaTable", sink: Folder, first: date) -> None:
     if any(file.day < first for file in files_of(table, sink)):
         table.delete(f"day < '{first.isoformat()}'")
 

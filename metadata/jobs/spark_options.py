@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from diem.errors import ConfigurationError
+from metadata.jobs.bucket import BucketPath, Folder, spark_settings
 
 LOOPBACK: Final = "127.0.0.1"
 MAX_LOCAL_CORES: Final = 8
@@ -35,12 +36,13 @@ class NotShared(ConfigurationError):
     """Executors of a cluster would write to folders of their own."""
 
     template = (
-        "the warehouse {folder} is a folder of this machine, and Spark runs at {master}: place it on a disk that all "
-        "workers have at this path (--warehouse), and say so with --shared-disk"
+        "{what} {folder} is of this machine, and Spark runs at {master}: place it on a disk that all workers have at "
+        "this path, and say so with --shared-disk"
     )
 
     folder: Path
     master: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class SparkOptions:
     java: Path | None = None
     """The ``java`` program; None for the one that Spark finds."""
     shuffle_partitions: int = _SHUFFLE_PARTITIONS
+    bucket: bool = False
+    """Whether tables are in a bucket."""
 
     @property
     def log(self) -> Path:
@@ -118,11 +122,13 @@ def master_of(settings: SparkSettings, given: Mapping[str, str]) -> str:
     return master or f"local[{settings.cores or default_cores()}]"
 
 
-def require_shared(settings: SparkSettings, given: Mapping[str, str], folder: Path) -> None:
+def require_shared(
+    settings: SparkSettings, given: Mapping[str, str], folder: Path, what: str = "the warehouse (--warehouse)"
+) -> None:
     """Raise ``NotShared`` if Spark runs elsewhere and the operator has not said that workers have this folder."""
     master = master_of(settings, given)
     if not is_local(master) and not settings.shared_disk:
-        raise NotShared(folder, master)
+        raise NotShared(folder, master, what)
 
 
 def configuration(options: SparkOptions, given: Mapping[str, str]) -> dict[str, str]:
@@ -135,6 +141,8 @@ def configuration(options: SparkOptions, given: Mapping[str, str]) -> dict[str, 
     master = master_of(options.settings, given)
     chosen = _chosen(options.settings, given, master)
     ours = {**_defaults(options, master), **(_local(options) if is_local(master) else _remote())}
+    if options.bucket:
+        ours |= spark_settings(options.scratch if is_local(master) else None)
     appended = {
         key: separator.join(filter(None, (ours.get(key), chosen.get(key, given.get(key)))))
         for key, separator in _APPENDED.items()
@@ -170,8 +178,10 @@ def _as_uri(place: str) -> str:
     return place if is_uri(place) else spark_path(Path(place).absolute())
 
 
-def spark_path(path: Path) -> str:
-    """Return a local path as Spark reads it: on a cluster, one without a scheme may be of another file system."""
+def spark_path(path: Folder) -> str:
+    """Return a path as Spark reads it: on a cluster, a local one without a scheme may be of another file system."""
+    if isinstance(path, BucketPath):
+        return path.spark_uri
     # Not ``as_uri``: Hadoop does not decode what that encodes.
     return f"file://{path}"
 

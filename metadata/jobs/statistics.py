@@ -17,7 +17,7 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F  # noqa: N812
 
 from metadata.jobs import history, tables
-from metadata.jobs.spark_options import spark_path
+from metadata.jobs.bucket import BucketPath
 from metadata.jobs.spark_session import SparkFailed
 from metadata.jobs.warehouse import WINDOW_FILE, NoTraffic, Warehouse
 from metadata.statistics.constants import (
@@ -84,7 +84,7 @@ def last_window(spark: SparkSession, warehouse: Warehouse, span_ms: int) -> Wind
     latest = events.where(F.col("day") == F.lit(None if day is None else day["day"]))
     last = latest.agg(F.unix_millis(F.max("time")).alias("at")).first()
     if last is None or last["at"] is None:
-        raise NoTraffic(warehouse.root)
+        raise NoTraffic(warehouse.tables)
     end = min(last["at"] + 1, time.time_ns() // 1_000_000)
     return Window(end - span_ms, end)
 
@@ -115,15 +115,21 @@ def compute(
     try:
         table = tables.events(spark, warehouse)
         computed = statistics(history.read(table, warehouse, window, warn), window, cache, pairs=pairs)
-        folder = write(computed, window, warehouse.statistics / (name or window.name))
+        folder = write(computed, window, warehouse.statistics / (name or window.name), warehouse.staging)
         history.save(table, warehouse, computed.events, window)
         return folder
     finally:
         cache.free()
 
 
-def write(computed: Tables, window: Window, folder: Path) -> Path:
+def write(computed: Tables, window: Window, folder: Path, staging: BucketPath | None = None) -> Path:
     """Write statistics to ``folder``; existing ones stay until the new ones are complete.
+
+    Args:
+        computed: the tables.
+        window: their window.
+        folder: a folder of this machine.
+        staging: see :func:`metadata.jobs.tables.write_local`.
 
     Raises:
         SparkFailed: an executor wrote to a folder of its own.
@@ -136,7 +142,7 @@ def write(computed: Tables, window: Window, folder: Path) -> Path:
         frame: DataFrame | None = getattr(computed, name)
         if frame is None:
             continue
-        _sorted(name, frame).write.parquet(spark_path(new / f"{name}.parquet"))
+        tables.write_local(_sorted(name, frame), new / f"{name}.parquet", staging)
         if not any((new / f"{name}.parquet").glob("part-*")):
             raise SparkFailed(f"the table {name} is not in {new}: do all workers have the warehouse at this path?")
     content = json.dumps(window_json(window, computed.summary), indent=2)

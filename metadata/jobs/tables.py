@@ -14,9 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from diem.protocol.traffic import CANONICAL, MAX_EVENT_BYTES, BadEvent, TrafficEvent, Type
+from metadata.jobs.bucket import BucketPath, Folder, download, remove_tree, temporary
 from metadata.jobs.delta_table import data_files
 from metadata.jobs.executors import require_proof
-from metadata.jobs.spark_options import spark_path
+from metadata.jobs.spark_options import is_local, spark_path
 from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
 from metadata.statistics.constants import EARLIEST_MS, MAX_AHEAD_MS
 from metadata.statistics.parsing import parse_event, sequence_number
@@ -185,6 +186,27 @@ def _table(spark: SparkSession, warehouse: Warehouse, table: str) -> DataFrame:
     return reduce(DataFrame.unionByName, frames, spark.createDataFrame([], SCHEMA))
 
 
-def _read(spark: SparkSession, sink: Path, files: Iterable[Path]) -> DataFrame:
+def _read(spark: SparkSession, sink: Folder, files: Iterable[Folder]) -> DataFrame:
     """Read files of a sink, with the columns that are in their paths."""
     return spark.read.schema(SCHEMA).option("basePath", spark_path(sink)).parquet(*map(spark_path, files))
+
+
+def write_local(frame: DataFrame, folder: Path, staging: BucketPath | None) -> None:
+    """Write a frame as Parquet files into a folder of this machine, which must not exist.
+
+    Executors of a cluster write where they share a disk with this machine, or by way of a bucket.
+
+    Args:
+        frame: the rows.
+        folder: the folder.
+        staging: place in the bucket for what executors have written; None: they share the disk.
+    """
+    if staging is None or is_local(str(frame.sparkSession.sparkContext.master)):
+        frame.write.parquet(spark_path(folder))
+        return
+    staged = temporary(staging)
+    try:
+        frame.write.parquet(spark_path(staged))
+        download(staged, folder, "part-*")
+    finally:
+        remove_tree(staged)

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from metadata.jobs import tables
-from metadata.jobs.spark_options import spark_path
 from metadata.jobs.warehouse import Warehouse
 from metadata.statistics.model import UsageRow
 
@@ -48,7 +47,7 @@ def report(spark: SparkSession, warehouse: Warehouse, first: date, last: date) -
     file, new = folder / f"{first.isoformat()}_{last.isoformat()}.parquet", folder / ".new"
     shutil.rmtree(new, ignore_errors=True)
     rows = usage(tables.events(spark, warehouse), first, last)
-    rows.repartition(1).sortWithinPartitions(*_SORTED).write.parquet(spark_path(new))
+    tables.write_local(rows.repartition(1).sortWithinPartitions(*_SORTED), new, warehouse.staging)
     (part,) = new.glob("*.parquet")
     part.replace(file)
     shutil.rmtree(new)

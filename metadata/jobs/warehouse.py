@@ -6,15 +6,18 @@ Row counts need delta-rs and PyArrow, usage reports need PyArrow.
 import fcntl
 import importlib.util
 import json
+import os
+import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from diem.errors import ConfigurationError, DiemError
-from metadata.jobs.delta_table import LOG, committed_files
+from metadata.jobs.bucket import BucketPath, Folder, open_binary
+from metadata.jobs.delta_table import LOG, committed_files, require_writer
 from metadata.statistics.model import UsageRow
 from metadata.statistics.parsing import reason_kind
 
@@ -32,7 +35,7 @@ class NoTraffic(DiemError):
     template = "no event has been recorded yet in {warehouse}: start `diem up` with traffic recorded, then read it"
     retriable = True
 
-    warehouse: Path
+    warehouse: Folder
 
 
 @dataclass(eq=False)
@@ -64,10 +67,22 @@ class Warehouse:
 
     root: Path
     """Absolute."""
+    bucket: BucketPath | None = None
+    """Where the tables and histories are; None: in ``root``, as all that only the driver needs always is."""
 
-    def sink(self, source: str) -> Path:
+    @property
+    def tables(self) -> Folder:
+        """Folder of what executors read and write."""
+        return self.bucket or self.root
+
+    def sink(self, source: str) -> Folder:
         """Return the folder of a source's rows, of both tables."""
-        return self.root / source
+        return self.tables / source
+
+    @property
+    def staging(self) -> BucketPath | None:
+        """Place in the bucket of results on their way from executors to this machine."""
+        return None if self.bucket is None else self.bucket / "_results"
 
     def checkpoint(self, source: str) -> Path:
         """Return the folder of a source's read positions."""
@@ -83,19 +98,35 @@ class Warehouse:
         return self.root / "statistics"
 
     @property
-    def history(self) -> Path:
+    def history(self) -> Folder:
         """Folder of condensed histories; readers of tables skip names that begin with an underscore."""
-        return self.root / "_history"
+        return self.tables / "_history"
 
     def sources(self) -> list[str]:
         """Return the sources with committed batches.
 
         Raises:
             OldTables: one has tables of an earlier release.
+            BucketUnavailable: the bucket cannot be read.
         """
         for log in self.root.glob(f"*/{_OLD_LOG}"):
             raise OldTables(log.parent, self.checkpoint(log.parent.name))
-        return sorted(log.parent.name for log in self.root.glob(f"*/{LOG}"))
+        return sorted(log.parent.name for log in self.tables.glob(f"*/{LOG}"))
+
+    def writer(self) -> str | None:
+        """Return the identity of the read positions, with which alone tables in a bucket are written; else None."""
+        if self.bucket is None:
+            return None
+        file = self.root / "writer"
+        if not file.exists():
+            self.root.mkdir(parents=True, exist_ok=True)
+            new = file.with_name(f".writer.{os.getpid()}")
+            new.write_text(secrets.token_hex(16), encoding="utf-8")
+            # Of two processes, both use what the first has written.
+            with suppress(FileExistsError):
+                os.link(new, file)
+            new.unlink()
+        return file.read_text(encoding="utf-8")
 
     @contextmanager
     def lock(self, source: str) -> Iterator[None]:
@@ -104,6 +135,7 @@ class Warehouse:
         Raises:
             DiemError: another pipeline holds the lock.
             OldTables: the warehouse has tables of an earlier release.
+            OtherWriter: another state directory has the read positions of a bucket's tables.
         """
         self.sources()
         self.checkpoint(source).mkdir(parents=True, exist_ok=True)
@@ -113,6 +145,7 @@ class Warehouse:
             except BlockingIOError:
                 hint = "stop it first, or read nothing with --source none"
                 raise DiemError(f"another `diem pipeline run` reads {source}: {hint}") from None
+            require_writer(self.sink(source), self.writer())
             yield
 
 
@@ -155,7 +188,7 @@ def status(warehouse: Warehouse, name: str) -> SourceStatus:
     )
 
 
-def _of_tables(sink: Path) -> tuple[int, int, int, Mapping[str, int]] | tuple[None, None, None, None]:
+def _of_tables(sink: Folder) -> tuple[int, int, int, Mapping[str, int]] | tuple[None, None, None, None]:
     """Return ``files``, ``size``, ``events`` and ``quarantine`` of a source."""
     if importlib.util.find_spec("deltalake") is None:
         return None, None, None, None
@@ -174,14 +207,33 @@ def _read_progress(file: Path) -> dict[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-def _count_reasons(files: list[Path]) -> Mapping[str, int]:
+def _count_reasons(files: list[Folder]) -> Mapping[str, int]:
     from pyarrow import parquet  # noqa: PLC0415  # an extra, the same as that of delta-rs
 
     kinds = Counter[str]()
     for file in files:
-        reasons = parquet.ParquetFile(file).read(columns=["reason"])["reason"].to_pylist()
+        with open_binary(file) as opened:
+            reasons = parquet.ParquetFile(opened).read(columns=["reason"])["reason"].to_pylist()
         kinds.update(map(reason_kind, reasons))
     return dict(sorted(kinds.items()))
+
+
+def warehouse_at(place: PurePath | None, folder: Path) -> Warehouse:
+    """Return the warehouse at a place.
+
+    Args:
+        place: a folder (absolute), or a place in a bucket; None: ``folder`` has the warehouse.
+        folder: that of recorded traffic (absolute), which has the driver's part of a warehouse in a bucket.
+
+    Raises:
+        ConfigurationError: it is in a bucket, and the clients of that are not installed.
+    """
+    if isinstance(place, BucketPath):
+        for name in ("pyarrow", "deltalake"):
+            if importlib.util.find_spec(name) is None:
+                raise ConfigurationError(f"{place} needs {name}, which is not installed: `make spark` installs it")
+        return Warehouse(folder / "buckets" / place.digest, place)
+    return Warehouse(folder / "warehouse" if place is None else Path(place))
 
 
 def all_statistics(warehouse: Warehouse) -> list[Path]:

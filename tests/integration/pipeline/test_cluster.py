@@ -15,18 +15,19 @@ import pytest
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from diem.protocol.traffic import encode
+from diem.protocol.update import iso
+from metadata.jobs.bucket import BucketPath
 from metadata.jobs.checkpoint import last_committed
-from metadata.jobs.delta_table import data_files
 from metadata.jobs.sources import FileSource
-from metadata.jobs.warehouse import EVENTS, Warehouse, read_window
-from metadata.placement.instance import from_events
+from metadata.jobs.warehouse import read_window, warehouse_at
+from metadata.placement.instance import from_events, read_statistics
 from metadata.placement.planner import plan
 from metadata.statistics import reference
 from metadata.statistics.model import window_json
 from metadata.statistics.reference import Arrival
 from tests.integration.pipeline import cluster_driver
 from tests.integration.pipeline.cluster_driver import COSTS, OPTIONS, PLACEMENT, WINDOW
-from tests.support.delta import being_written
+from tests.support.delta import being_written, ids
 from tests.support.patience import PATIENCE_S
 from tests.support.required import unavailable
 from tests.support.spark_cluster import Cluster, spark_cluster
@@ -51,15 +52,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class Run:
-    """The pipeline's source and warehouse in a folder, and the command that runs it on the cluster."""
+    """The pipeline's source and warehouse in a folder, and the command that runs it on the cluster.
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    With a bucket, executors do not have the warehouse's folder.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, bucket: BucketPath | None = None) -> None:
         self.cluster = cluster
         self.source = FileSource(folder / "in")
-        self.warehouse = Warehouse(folder / "warehouse")
+        state = folder / "state" if bucket is None else cluster.private / "state"
+        self.warehouse = warehouse_at(bucket or folder / "warehouse", state / "traffic")
         self.sink = self.warehouse.sink(self.source.name)
+        folder.mkdir(exist_ok=True)
         self._log = folder / "log"
-        places = ("--state-dir", str(folder / "state"), "--warehouse", self.warehouse.root.as_uri())
+        where = self.warehouse.root.as_uri() if bucket is None else str(bucket)
+        places = ("--state-dir", str(state), "--warehouse", where)
         self.arguments = [
             "pipeline",
             "run",
@@ -119,18 +126,14 @@ def test_a_warehouse_that_is_not_shared_is_refused_and_nothing_is_lost(cluster: 
     assert run.ends(run.diem("--remove", "--shared-disk")) == 2
     assert "although --shared-disk says so: nothing was read" in run.said, run.said
     assert file.read_bytes() == before
-    assert not list(run.sink.rglob("*.parquet"))
+    assert not list(run.warehouse.root.rglob("*.parquet"))
     assert last_committed(run.warehouse.checkpoint(run.source.name)) is None
 
 
 @pytest.mark.skipif("DIEM_SPARK_CLUSTER" not in os.environ, reason="it takes three minutes of CPU time: make cluster")
 def test_results_are_those_of_one_machine_although_a_driver_and_an_executor_are_killed(cluster: Cluster) -> None:
-    run, arrivals = Run(cluster, cluster.shared), list[Arrival]()
-    events = [event for event, _ in generated(1, clients=40)]
-    for number in range(FILES):
-        part = events[number::FILES]
-        arrived = write(run.source.folder, f"{number}.jsonl", part).stat().st_mtime_ns // 1_000_000
-        arrivals += (Arrival(event, arrived) for event in part)
+    run = Run(cluster, cluster.shared)
+    arrivals = record(run)
 
     driver = run.diem("--shared-disk", "--no-statistics", "--keep")
     run.kill_in_batch(driver, executor=False)
@@ -139,9 +142,45 @@ def test_results_are_those_of_one_machine_although_a_driver_and_an_executor_are_
     run.kill_in_batch(driver, executor=True)
     assert run.ends(driver) == 0, run.said
 
+    require_results(run, arrivals)
+    made = plan(from_events((encode(event) for event, _ in arrivals), WINDOW), OPTIONS, COSTS)
+    assert (cluster.shared / PLACEMENT).read_bytes() == made.placement.tobytes()
+    assert len(set(made.placement.tolist())) > 1
+
+
+@pytest.mark.skipif("DIEM_SPARK_CLUSTER" not in os.environ, reason="it takes minutes of CPU time: make cluster")
+def test_results_in_a_bucket_are_those_of_one_machine_too(cluster: Cluster, bucket: BucketPath) -> None:
+    run = Run(cluster, cluster.shared / "bucket", bucket)
+    arrivals = record(run)
+    driver = run.diem("--shared-disk", "--no-statistics", "--keep")
+    run.kill_in_batch(driver, executor=False)
+    assert (run.ends(driver), "Spark's JVM died: run it again" in run.said) == (1, True), run.said
+    window = ("--from", iso(WINDOW.start), "--to", iso(WINDOW.end))
+    driver = run.diem("--shared-disk", "--remove", "--keep-days", "36500", "--name", WINDOW.name, *window)
+    run.kill_in_batch(driver, executor=True)
+    assert run.ends(driver) == 0, run.said
+
+    folder = require_results(run, arrivals)
+    found = plan(read_statistics(folder), OPTIONS, COSTS)
+    made = plan(from_events((encode(event) for event, _ in arrivals), WINDOW), OPTIONS, COSTS)
+    assert found.placement.tobytes() == made.placement.tobytes()
+    assert len(set(made.placement.tolist())) > 1
+
+
+def record(run: Run) -> list[Arrival]:
+    """Write the files that a run is to read."""
+    arrivals, events = list[Arrival](), [event for event, _ in generated(1, clients=40)]
+    for number in range(FILES):
+        part = events[number::FILES]
+        arrived = write(run.source.folder, f"{number}.jsonl", part).stat().st_mtime_ns // 1_000_000
+        arrivals += (Arrival(event, arrived) for event in part)
+    return arrivals
+
+
+def require_results(run: Run, arrivals: list[Arrival]) -> Path:
+    """Compare tables and statistics with what was recorded; return the folder of the statistics."""
     assert not list(run.source.folder.iterdir())
-    read = Counter(name for file in data_files(run.sink, EVENTS) for name in pq.read_table(file)["id"].to_pylist())
-    assert read == Counter(event.id for event in events)
+    assert Counter(ids(run.sink)) == Counter(event.id for event, _ in arrivals)
     folder, expected = run.warehouse.statistics / WINDOW.name, reference.statistics(arrivals, WINDOW)
     assert read_window(folder) == window_json(WINDOW, expected.summary)
     for name in ("endpoints", "sets", "waste"):
@@ -149,6 +188,4 @@ def test_results_are_those_of_one_machine_although_a_driver_and_an_executor_are_
         assert [(tuple(first) if name == "sets" else first, *others) for first, *others in rows] == [
             tuple(row) for row in getattr(expected, name)
         ], name
-    made = plan(from_events(map(encode, events), WINDOW), OPTIONS, COSTS)
-    assert (cluster.shared / PLACEMENT).read_bytes() == made.placement.tobytes()
-    assert len(set(made.placement.tolist())) > 1
+    return folder

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from diem.protocol.traffic import TrafficEvent, Type
 from metadata.jobs import statistics, tables
+from metadata.jobs.bucket import Folder
 from metadata.jobs.history import LATENESS_MS, condense, find, histories, read, save
 from metadata.jobs.ingest import ingest
 from metadata.jobs.sources import FileSource
@@ -85,7 +86,7 @@ class Recorded:
             list(map(tuple, expected.endpoints)),
         )
 
-    def found(self, table: "DataFrame", window: Window) -> Path | None:
+    def found(self, table: "DataFrame", window: Window) -> Folder | None:
         return find(table, self.warehouse, window, self.warnings.append)
 
 

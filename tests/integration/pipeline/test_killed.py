@@ -53,7 +53,7 @@ class Pipeline:
 
     def writes(self) -> bool:
         """Whether a batch is being written."""
-        return bool(being_written(self.warehouse.sink(self.name)))
+        return being_written(self.warehouse.sink(self.name))
 
     def _kill(self, parent: int) -> bool:
         """Kill the JVM, unless the batch has been committed in the meantime: then continue."""

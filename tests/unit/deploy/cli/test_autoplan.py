@@ -25,6 +25,7 @@ from deploy.cli.autoplan import (
 from deploy.cli.options import EXIT_NOTHING
 from deploy.system.state_dir import BadStateDir, StateDir
 from diem.errors import DiemError
+from metadata.jobs.bucket import BucketPath
 from tests.support.patience import PATIENCE_S
 
 
@@ -39,6 +40,15 @@ def test_plans_are_made_from_the_statistics_that_the_round_computes(tmp_path: Pa
     pipeline, plan = learning_of(StateDir(tmp_path), "2h", None, spark=None)
     assert pipeline == ["--state-dir", str(tmp_path), "--window", "2h", "--name", "autoplan"]
     assert plan == ["--traffic", str(statistics)]
+
+
+@pytest.mark.usefixtures("spark_is_there")
+def test_statistics_of_a_warehouse_in_a_bucket_are_on_this_machine(tmp_path: Path) -> None:
+    bucket = BucketPath("bucket", "a")
+    pipeline, plan = learning_of(StateDir(tmp_path), "2h", None, spark=None, warehouse=bucket)
+    assert pipeline is not None
+    assert pipeline[2:4] == ["--warehouse", "s3://bucket/a"]
+    assert plan == ["--traffic", str(tmp_path / "traffic" / "buckets" / bucket.digest / "statistics" / "autoplan")]
 
 
 @pytest.mark.usefixtures("spark_is_there")

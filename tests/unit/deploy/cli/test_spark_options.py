@@ -7,6 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from deploy.cli.spark_options import parse_conf, parse_folder, with_spark_options
+from metadata.jobs.bucket import BucketPath
 from metadata.jobs.spark_options import SparkSettings
 
 
@@ -30,9 +31,9 @@ def test_a_folder_is_a_path_or_a_file_uri(text: str) -> None:
     assert parse_folder(text) == Path("/a b")
 
 
-@pytest.mark.parametrize("text", ["s3a://bucket/warehouse", "hdfs:///warehouse", "file://host/warehouse", "file:rel"])
+@pytest.mark.parametrize("text", ["hdfs:///warehouse", "file://host/warehouse", "file:rel"])
 def test_other_uris_are_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="neither a path nor a file: URI"):
+    with pytest.raises(typer.BadParameter, match="no path, file: or s3: URI; of another store, mount it"):
         parse_folder(text)
 
 
@@ -40,3 +41,17 @@ def test_other_uris_are_refused(text: str) -> None:
 def test_a_setting_has_a_name_of_spark_and_a_value(text: str) -> None:
     with pytest.raises(typer.BadParameter, match=r"spark\.NAME=VALUE"):
         parse_conf([text])
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_a_place_in_a_bucket_is_named_by_a_uri(scheme: str) -> None:
+    place = parse_folder(f"{scheme}://my-bucket/a/b=1/")
+    assert isinstance(place, BucketPath)
+    assert (str(place), place.spark_uri) == ("s3://my-bucket/a/b=1", "s3a://my-bucket/a/b=1")
+    assert str(parse_folder("s3://my-bucket")) == "s3://my-bucket"
+
+
+@pytest.mark.parametrize("text", ["s3://", "s3://Bucket/a", "s3:/bucket/a", "s3://bucket/a b", "s3://bucket/../a"])
+def test_places_that_a_uri_cannot_name_are_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is not s3://BUCKET/PATH"):
+        parse_folder(text)

@@ -63,7 +63,7 @@ def test_a_folder_of_this_machine_is_refused_on_a_cluster_unless_it_is_shared() 
     require_shared(SparkSettings(), {}, Path("/here"))
     require_shared(SparkSettings(CLUSTER, shared_disk=True), {}, Path("/here"))
     for settings, given in ((SparkSettings(CLUSTER), {}), (SparkSettings(), {"spark.master": CLUSTER})):
-        with pytest.raises(NotShared, match=f"/here is a folder of this machine, and Spark runs at {CLUSTER}"):
+        with pytest.raises(NotShared, match=f"/here is of this machine, and Spark runs at {CLUSTER}"):
             require_shared(settings, given, Path("/here"))
 
 

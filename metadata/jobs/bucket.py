@@ -93,7 +93,11 @@ class BucketPath(PurePosixPath):
 
     def require_bucket(self) -> None:
         """Raise ``BucketUnavailable`` unless there is the bucket."""
-        if not BucketPath(self.parts[0]).exists():
+        try:
+            there = BucketPath(self.parts[0]).exists()
+        except BucketUnavailable as error:
+            raise BucketUnavailable(self, error.reason) from error
+        if not there:
             raise BucketUnavailable(self, "there is no such bucket")
 
     def exists(self) -> bool:

@@ -1,5 +1,6 @@
 """Traffic for ``bench-pipeline``: tables of many hours, written directly, and files of events to read."""
 
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import reduce
@@ -116,7 +117,7 @@ def make(spark: "SparkSession", warehouse: Warehouse, events: int, first: int, a
         for file in linked:
             folder = staged / f"table={file.table}" / f"day={file.day - timedelta(days)}"
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{number}-{file.path.name}").hardlink_to(file.path)
+            os.link(file.path, folder / f"{number}-{file.path.name}")
         delta_table.commit(sink, staged, SOURCE, number, sum(file.rows for file in linked))
 
 

@@ -39,7 +39,8 @@ class S3Server(NamedTuple):
 
     def create(self, bucket: str) -> None:
         """Create a bucket."""
-        httpx.put(f"{self.endpoint}/{bucket}").raise_for_status()
+        # The first request of all makes the service load what it serves, which takes seconds.
+        httpx.put(f"{self.endpoint}/{bucket}", timeout=PATIENCE_S).raise_for_status()
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def trace() -> list[TrafficEvent]:
 
 async def test_clients_of_a_trace_come_change_their_endpoints_and_leave(tmp_path: Path) -> None:
     write_trace(tmp_path / "trace.jsonl", iter(trace()))
-    async with small_system(tmp_path) as system, httpx.AsyncClient() as http:
+    async with small_system(tmp_path) as system, httpx.AsyncClient(timeout=PATIENCE_S) as http:
         plan = Plan(
             servers=[("127.0.0.1", system.settings.port, "/ws")],
             rest="",

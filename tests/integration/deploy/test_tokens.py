@@ -31,7 +31,7 @@ async def test_token_of_an_api_key_opens_its_endpoints_with_data_for_its_quota_u
         code, out, err = await diem("keys", "create", "page", "--plan", "dam", "--json", cwd=tmp_path)
         assert code == 0, err
         key = json.loads(out)
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
             answer = await http.post(f"{urls['rest']}/tokens", headers={"Authorization": f"Bearer {key['key']}"})
         protocols = [Subprotocol("diem.v1.json"), Subprotocol(f"bearer.{answer.json()['token']}")]
         await eventually((tmp_path / ".diem" / "token-keys.json").exists)
@@ -55,7 +55,7 @@ async def test_token_of_an_api_key_opens_its_endpoints_with_data_for_its_quota_u
                 pass
             assert reply["endpoints"].keys() == {"/dam/b"}
             assert await _updates_until_the_quota_is_used_up(client, urls["rest"], tmp_path) >= 19
-            async with httpx.AsyncClient() as http:
+            async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
                 usage = await http.get(f"{urls['rest']}/usage", headers={"Authorization": f"Bearer {key['key']}"})
             assert (usage.json()["requests"], usage.json()["limits"][0]["remaining"]) == (20, 0)
             code, _, err = await diem("keys", "revoke", key["id"], cwd=tmp_path)

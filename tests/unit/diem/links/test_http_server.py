@@ -102,7 +102,7 @@ async def test_application_sees_the_client_behind_trusted_proxies(
         await PlainTextResponse(scope["client"][0])(scope, receive, send)
 
     networks = [ip_network(trusted)] if trusted else []
-    async with running(show, trusted_proxies=networks) as (_, port), httpx.AsyncClient() as http:
+    async with running(show, trusted_proxies=networks) as (_, port), httpx.AsyncClient(timeout=PATIENCE_S) as http:
         assert (await http.get(f"http://127.0.0.1:{port}/", headers=fields)).text == expected
 
 

@@ -168,9 +168,11 @@ def put_command(
     endpoints.check(endpoint)
     state = StateDir(state_dir)
     declared = {name: value for name, value in (("unit", unit), ("resolution", resolution)) if value is not None}
+    service = data_service(state, url)
+    # An event loop would keep Ctrl-C and SIGTERM waiting for the end of standard input.
+    content = read_file(file)
 
     async def store() -> None:
-        service, content = data_service(state, url), read_file(file)
         key = SharedKey.load(key_file or state.write_key_file)
         answer = await service.put(key, endpoint, Upload(content, form or guess_form(file, content), declared))
         outcome = "stored as" if answer.get("changed", True) else "already there as"

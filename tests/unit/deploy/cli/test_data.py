@@ -1,3 +1,4 @@
+import asyncio
 import io
 import json
 import sys
@@ -412,6 +413,16 @@ def test_content_comes_from_file_or_standard_input(tmp_path: Path, monkeypatch: 
     assert read_file(str(tmp_path / "a")) == b"x"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"y")))
     assert read_file("-") == b"y"
+
+
+def test_standard_input_can_be_interrupted(diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(file: str) -> bytes:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        raise UnusableFile(file, "interrupted")
+
+    monkeypatch.setattr(module, "read_file", interrupted)
+    assert diem("put", "/a", "-", *URL) == 2
 
 
 def test_unreadable_file_is_an_error(tmp_path: Path) -> None:

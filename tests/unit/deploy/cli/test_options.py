@@ -110,12 +110,15 @@ def test_only_brokers_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["keys create a --plan b", "keys revoke abcd1234", "backup f", "restore f", "put /a f"]
+    "command",
+    ["keys create a --plan b", "keys revoke abcd1234", "backup f", "restore f", "put /a data.csv --url http://h:1"],
 )
 def test_interrupted_change_has_an_exit_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     monkeypatch.setattr(options, "run_interactive", lambda _work: lifecycle.EXIT_OK)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").touch()
     monkeypatch.setattr(sys, "argv", ["diem", *command.split(), "--state-dir", str(tmp_path)])
     assert commands.main() == EXIT_INTERRUPTED
     assert capsys.readouterr().out == ""

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from diem.process.auth import SharedKey
 from tests.support import fork_server
 from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_ports
 
 
 async def output(*arguments: str, cwd: Path, **settings: str) -> tuple[int | None, bytes, bytes]:
@@ -34,7 +36,7 @@ async def output(*arguments: str, cwd: Path, **settings: str) -> tuple[int | Non
     [
         ("--version",),
         ("status", "--state-dir", "nowhere"),
-        ("put", "/a", "-", "--data", "http://127.0.0.1:1"),
+        ("put", "/a", "-", "--url", "http://127.0.0.1:1"),
         ("run", "data"),
         ("nothing",),
     ],
@@ -49,15 +51,21 @@ async def test_a_forked_process_ends_and_prints_as_an_executed_one(
 
 
 async def test_a_forked_process_ends_by_signals_and_alone(tmp_path: Path) -> None:
+    ports = map(str, free_ports(4))
+    settings = {"DIEM_STATE_DIR": str(tmp_path)}
+    # Without it they would end, and on a slow machine before they are killed.
+    SharedKey.create(tmp_path / "internal.key")
     first, second = [
         await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "deploy", "run", "websocket"),
-            env=os.environ | {"DIEM_STATE_DIR": str(tmp_path / name)},
+            env=os.environ
+            | settings
+            | {"DIEM_WEBSOCKET_PORT": next(ports), "DIEM_WEBSOCKET_INTERNAL_PORT": next(ports)},
             stdin=PIPE,
             stderr=PIPE,
             start_new_session=True,
         )
-        for name in "ab"
+        for _ in range(2)
     ]
     try:
         assert os.getpgid(first.pid) == first.pid

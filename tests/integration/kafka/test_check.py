@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from diem.kafka.client import admin_client, connected_client
+from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
 from diem.kafka.topics import TopicSpec, create, ensure, settings_in_force, specs, updates_spec
 from tests.support.patience import FACTOR
+from tests.support.topics import alter_topic
 
 ROOT = Path(__file__).parents[3]
 WITHIN_S = 15.0
@@ -98,8 +98,7 @@ async def test_a_topic_with_deletion_and_few_partitions_is_reported_and_its_comm
     (command,) = result.finding("cleanup policy")["commands"]
     (change,) = after(command, "--add-config")
     config = {**wrong, **dict([change.split("=", 1)])}
-    async with admin_client(options) as admin:
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, good.name, config)])
+    await alter_topic(options, good.name, config)
     mended = await diem(tmp_path, "check", *where(options), "--tolerate", "0", "--json", "--planned", "1,5")
     assert (mended.code, mended.rules["fault"]) == (0, []), mended.out
 

@@ -8,14 +8,13 @@ import pytest
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from diem.kafka.client import admin_client, connected_client
+from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.map_reader import MapReader, read_map
 from diem.kafka.map_writer import ensure_map, write_map
-from diem.kafka.topics import create, ensure, settings_in_force, updates_spec
+from diem.kafka.topics import create, ensure, updates_spec
 from diem.protocol.partition_map import (
     HOT,
     PUBLISHER_ACK,
@@ -32,6 +31,7 @@ from services.data.publisher import Publisher, session
 from services.data.publisher import publisher as publisher_module
 from tests.support.patience import PATIENCE_S
 from tests.support.published import START, MemoryStore, everything, places, publishing, until
+from tests.support.topics import alter_topic
 
 
 async def last_in_log(options: KafkaOptions) -> dict[bytes, int]:
@@ -177,21 +177,9 @@ async def test_a_topic_that_would_lose_updates_is_refused(kafka_options: KafkaOp
 
 
 async def alter(options: KafkaOptions, **changes: str) -> None:
-    """Set the settings of the updates topic, with ``changes``, as an operator may while a publisher runs.
-
-    They are in force afterwards: the controller answers before the brokers have learnt of a change.
-    """
-    topic = options.names.updates
+    """Set the settings of the updates topic, with ``changes``, as an operator may while a publisher runs."""
     config = {**updates_spec(options, 1).config, **{name.replace("_", "."): value for name, value in changes.items()}}
-    async with admin_client(options) as admin:
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, config)])
-    limit = time.monotonic() + PATIENCE_S
-    async with connected_client(options) as client:
-        while found := [
-            each[topic] for each in await settings_in_force(client, topic) if not config.items() <= each[topic].items()
-        ]:
-            assert time.monotonic() < limit, (found, config)
-            await asyncio.sleep(0.05)
+    await alter_topic(options, options.names.updates, config)
 
 
 async def test_a_topic_altered_to_lose_updates_gets_none_until_it_is_corrected_and_then_all(

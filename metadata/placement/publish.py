@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from metadata.placement.blocks import Parts
+from metadata.placement.blocks import Floats, Parts
 from metadata.placement.fanout import WEIGHT_RESOLUTION
 from metadata.placement.objective import (
     connections,
@@ -98,6 +98,7 @@ def evaluate(
     moved = 0.0 if current is None else float(cost[placement != current].sum())
     imbalance, servers = worst
     part = server_of_endpoint(placement, partitions, servers)
+    filled = problem.server_loads(part, servers)
     return EvaluatedPlacement(
         name,
         placement,
@@ -105,8 +106,8 @@ def evaluate(
         total,
         error,
         imbalance,
-        imbalance_error=_imbalance_error(problem, part, servers),
-        mean_load=float(problem.server_loads(part, servers).mean()),
+        imbalance_error=_imbalance_error(problem, part, filled),
+        mean_load=float(filled.mean()),
         moved=moved / max(float(cost.sum()), 1.0),
         move_cost=costs.moved_us * moved / options.horizon_s,
     )
@@ -126,13 +127,13 @@ def _saving_error(problem: Problem, before: Parts, part: Parts, servers: int) ->
     return problem.connected * float(np.sqrt(variance))
 
 
-def _imbalance_error(problem: Problem, part: Parts, servers: int) -> float:
-    """Return the standard error of the load of the fullest server, over the mean.
+def _imbalance_error(problem: Problem, part: Parts, filled: Floats) -> float:
+    """Return the standard error of the load of the fullest server, over the mean; ``filled`` is the load of each.
 
     Clients come independently (each brings the load of all its endpoints there), and updates are Poisson counts.
     """
     instance, costs = problem.instance, problem.costs
-    filled, load = problem.server_loads(part, servers), loads(instance, costs)
+    servers, load = filled.size, loads(instance, costs)
     mean, fullest = float(filled.mean()), int(filled.argmax())
     rate, counts = instance.expected_busy
     frames = float((rate * instance.subscribers).sum())

@@ -143,7 +143,7 @@ class RoleCosts:
 
 MEANINGS: Final[Mapping[str, str]] = {
     "server_update_us": "server: an update",
-    "server_write_us": "server: waking up for a write",
+    "server_part_us": "server: waking up for a part of a write",
     "server_idle_us_per_s": "server: being there",
     "delivery_us": "server: a send to a client, with its first frame",
     "merged_frame_us": "server, proxy: a further frame in the same send",
@@ -152,8 +152,10 @@ MEANINGS: Final[Mapping[str, str]] = {
     "link_delivery_us": "server: a send to a proxy",
     "upstream_us_per_s": "server: a link of a passthrough proxy",
     "bridge_update_us": "bridge: an update",
-    "bridge_write_us": "bridge: waking up for a write",
+    "bridge_part_us": "bridge: a part of a write, one for each partition",
+    "bridge_group_us_per_s": "bridge: being a member of a group that shares the partitions",
     "bridge_idle_us_per_s": "bridge: being there",
+    "proxy_update_us": "proxy: an update that a server sends it",
     "proxy_frame_us_shared": "shared proxy: a send to a client",
     "proxy_write_us_shared": "shared proxy: waking up for a write of one server",
     "proxy_frame_us_passthrough": "passthrough proxy: a send to a client",
@@ -175,8 +177,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "broadcast_reader_write_us": "Broadcast node: a write for one server",
     "broadcast_idle_us_per_s": "Broadcast node: being there",
     "broker_update_us": "broker: an update",
-    "broker_write_us": "broker: a write",
-    "broker_reader_write_us": "broker: a write for a further reader",
+    "broker_part_us": "broker: a part of a write, one for each partition",
+    "broker_reader_part_us": "broker: a part of a write for a further reader",
     "broker_idle_us_per_s": "broker: being there",
     "nginx_frame_us": "nginx: a send to a client that it passes on",
     "nginx_inline_frame_us": "nginx: a frame with data, more than without",
@@ -190,25 +192,30 @@ MEANINGS: Final[Mapping[str, str]] = {
 ROLES: Final = RoleCosts(
     {
         # make bench-cost: medians of runs on two shared cores, as in DEFAULT.
-        "server_write_us": Constant(430.0, 155.0),
+        "server_part_us": Constant(60.0, 25.0),
         "server_idle_us_per_s": Constant(2600.0, 980.0),
         "delivery_us": Constant(10.0, 0.8),
         "connection_us_per_s": Constant(1.7, 0.13),
         "link_delivery_us": Constant(3.5, 1.0),
         "upstream_us_per_s": Constant(1.7, 0.5),
         "bridge_update_us": Constant(3.9, 1.2),
-        "bridge_write_us": Constant(1320.0, 160.0),
+        "bridge_part_us": Constant(130.0, 20.0),
         "bridge_idle_us_per_s": Constant(4000.0, 1000.0),
         "proxy_write_us_shared": Constant(600.0, 200.0),
         "proxy_write_us_passthrough": Constant(1040.0, 380.0),
         "proxy_connection_us_per_s": Constant(2.3, 0.5),
         "proxy_idle_us_per_s": Constant(2200.0, 790.0),
-        # The fits, 7.2 and 9.8, and the ratios to a server in make bench-proxy (1.02, 1.73) and bench-display (0.94).
-        "proxy_frame_us_shared": Constant(8.7, 1.3),
-        "proxy_frame_us_passthrough": Constant(12.5, 3.0),
-        # make bench-fanout: an update without subscribers; eight frames in one send against one.
-        "server_update_us": Constant(1.4, 0.1),
+        # Between the fits, 7.2 and 9.8, ratios to a server in make bench-proxy (1.02, 1.73) and bench-display (0.94),
+        # and make bench-modes, in which they take nearly the same.
+        "proxy_frame_us_shared": Constant(9.5, 1.3),
+        "proxy_frame_us_passthrough": Constant(10.0, 2.0),
+        # make bench-fanout: eight frames in one send against one.
         "merged_frame_us": Constant(0.2, 0.1),
+        # make bench-fanout, 1.4 for endpoints that are in the processor's caches; make bench-modes, 3.0 for 20,000.
+        "server_update_us": Constant(2.5, 1.0),
+        # make bench-modes, at the speed of the others.
+        "bridge_group_us_per_s": Constant(6500.0, 2000.0),
+        "proxy_update_us": Constant(6.0, 3.0),
         # make bench-display: inline data against none, GETs against none, idle processes; make bench-reads.
         "inline_frame_us": Constant(1.5, 0.6),
         "nginx_inline_frame_us": Constant(2.2, 0.5),
@@ -233,10 +240,11 @@ ROLES: Final = RoleCosts(
         "broadcast_reader_update_us": Constant(1.4, 1.4),
         "broadcast_reader_write_us": Constant(45.0, 100.0),
         "broadcast_idle_us_per_s": Constant(2200.0, 1400.0),
-        "broker_update_us": Constant(13.0, 13.0),
-        "broker_write_us": Constant(2000.0, 1600.0),
-        "broker_reader_write_us": Constant(640.0, 300.0),
-        "broker_idle_us_per_s": Constant(39_000.0, 10_000.0),
+        # make bench-modes: a broker does not look into the records of a batch.
+        "broker_update_us": Constant(0.6, 0.5),
+        "broker_part_us": Constant(250.0, 150.0),
+        "broker_reader_part_us": Constant(40.0, 30.0),
+        "broker_idle_us_per_s": Constant(42_000.0, 10_000.0),
     },
     "built in",
     memory={

@@ -71,6 +71,17 @@ class Load:
         subscribed = self.frames_per_update / self.clients if self.clients else 0.0
         return self.writes * parts * self.clients * any_of(subscribed, max(1.0, self.batch) / parts)
 
+    def merged_sends(self, pieces: float, apart: float) -> float:
+        """Return the sends of a process that passes on what it is sent in pieces (:meth:`sends`).
+
+        Args:
+            pieces: as for :meth:`sends`.
+            apart: share of the pieces of a write for one client, after its first, that come too late to be passed on
+                with the one before.
+        """
+        first = self.sends()
+        return first + apart * max(0.0, self.sends(pieces) - first)
+
     def grown(self, factor: float) -> "Load":
         """Return this load with more clients, endpoints and updates: as many subscribers of each endpoint."""
         more = replace(self, clients=self.clients * factor, endpoints=self.endpoints * factor)

@@ -27,6 +27,12 @@ RESPONSE_BYTES: Final = 230.0
 """Headers of the response to a GET (``make bench-display``)."""
 NGINX_WORKERS: Final = 4
 """Most workers of the generated nginx."""
+NGINX_MERGES_US: Final = 2000.0
+"""nginx passes frames for a client on together if they come this much apart, on average (``make bench-modes``)."""
+PIECE_US: Final = 60.0
+"""CPU time of a server for one piece of a write, without what is in it."""
+PROXY_APART: Final = 0.3
+"""Share of the pieces of a write that a shared proxy does not find waiting while it sends another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +117,10 @@ class _Model:
         self.workers = workers
         self.brokers = brokers
         self.pieces = touched(size.partitions, load.batch) if configuration.uses_kafka else 1.0
+        self.parts = load.writes * self.pieces
         self.frames = load.frames
         self.sends = load.sends(self.pieces)
+        self.proxied = load.merged_sends(self.pieces, PROXY_APART)
         if configuration is Configuration.ALL_TO_ALL:
             self.frames = load.updates * load.clients
             self.sends = load.writes * load.clients
@@ -163,17 +171,16 @@ class _Model:
         """Return what is between the Data Service and the servers."""
         load, size, configuration = self.load, self.size, self.configuration
         if configuration is Configuration.X_BROADCAST:
-            readers = terms.feed_readers(size.servers, load.updates, load.writes)
-            node = terms.added([terms.broadcast(load.updates, load.writes), readers])
+            feed = terms.feed_readers(size.servers, load.updates, load.writes)
+            node = terms.added([terms.broadcast(load.updates, load.writes), feed])
             return [_role("broadcast", 1, node, memory=self._retained())]
         if not configuration.uses_kafka:
             return []
-        readers_of_write = size.servers if configuration is Configuration.X else size.clones * self.reached
-        broker = terms.brokers(load.updates, load.writes, readers_of_write)
+        readers = size.servers if configuration is Configuration.X else size.clones
+        broker = terms.brokers(load.updates, self.parts, readers)
         roles = [Role("kafka", self.brokers, broker, _times(broker, self.brokers), math.inf)]
-        updates, writes = self._share()
-        busiest = terms.bridge(load.updates * updates, load.writes * writes)
-        roles.append(self._servers("bridge", busiest, self._mean(terms.bridge)))
+        form = terms.member if configuration.partitioned else terms.bridge
+        roles.append(self._servers("bridge", self._busiest(form), self._mean(form)))
         if configuration.partitioned:
             clones = size.clones if configuration is Configuration.XZ else 1
             roles.append(_role("metadata", clones, terms.idle("metadata")))
@@ -181,18 +188,18 @@ class _Model:
             roles.append(_role("composite", size.clones, terms.idle("composite")))
         return roles
 
-    def _share(self) -> tuple[float, float]:
-        """Return the shares of the updates and of the writes that reach the busiest server."""
-        if not self.configuration.partitioned:
-            return 1.0, 1.0
-        return self.size.largest_share, min(1.0, self.reached * self.size.largest_share)
+    def _share(self) -> float:
+        """Return the share of the updates that reaches the busiest server."""
+        return self.size.largest_share if self.configuration.partitioned else 1.0
+
+    def _busiest(self, form: Callable[[float, float], Amounts]) -> Amounts:
+        """Return the work of the busiest server for updates and parts of writes."""
+        return form(self.load.updates * self._share(), self.parts * self._share())
 
     def _mean(self, form: Callable[[float, float], Amounts]) -> Amounts:
-        """Return the work of a mean server for updates and writes."""
-        load, servers = self.load, self.size.servers
-        if not self.configuration.partitioned:
-            return form(load.updates, load.writes)
-        return form(load.updates / servers, load.writes * self.reached / servers)
+        """Return the work of a mean server for updates and parts of writes."""
+        divided = self.size.servers if self.configuration.partitioned else 1
+        return form(self.load.updates / divided, self.parts / divided)
 
     def _servers(
         self, name: str, busiest: Amounts, mean: Amounts, memory: float = 0.0, connections: float = 0.0
@@ -210,9 +217,8 @@ class _Model:
     def _edges(self) -> list[Role]:
         """Return the servers, and the proxies in front of them."""
         load, size = self.load, self.size
-        updates, writes = self._share()
-        busiest = terms.server(load.updates * updates, load.writes * writes)
-        mean = self._mean(terms.server)
+        updates = self._share()
+        busiest, mean = self._busiest(terms.server), self._mean(terms.server)
         if not self.configuration.has_proxy:
             clients = load.clients * (self.fan_out if self.configuration.partitioned else 1.0)
             # The busiest has the greatest share of the endpoints of its clone; on the X axis clients are divided.
@@ -224,8 +230,9 @@ class _Model:
         mean = terms.added([mean, self._links(1 / size.servers)])
         return [self._servers("websocket", busiest, mean), self._proxies()]
 
-    def _clients(self, frame: str, share: float, clients: float) -> Amounts:
-        return terms.clients_of(frame, self.sends * share, self.frames * share, clients * share, self.inline * share)
+    def _clients(self, frame: str, share: float, clients: float, sends: float | None = None) -> Amounts:
+        sent = self.sends if sends is None else sends
+        return terms.clients_of(frame, sent * share, self.frames * share, clients * share, self.inline * share)
 
     def _client_memory(self, clients: float) -> float:
         subscriptions = self.load.clients * self.load.subscriptions
@@ -239,31 +246,52 @@ class _Model:
             links = terms.links(self.sends * share, load.clients * self.fan_out * share)
         else:
             # One frame of each update that any client of the proxy is subscribed to.
-            watched = -math.expm1(-load.frames_per_update / self.size.clones)
+            watched = self._watched_of_clone()
             frames = load.updates * watched
-            sends = load.writes * self.pieces * any_of(watched, load.batch / self.pieces)
+            sends = self.parts * any_of(watched, load.batch / self.pieces)
             merged = max(0.0, frames - sends)
             links = terms.links(sends * share, 0.0)
         return terms.added([links, {"merged_frame_us": merged * share}])
 
+    def _watched_of_clone(self) -> float:
+        """Return the share of the updates that a client of one clone is subscribed to."""
+        return -math.expm1(-self.load.frames_per_update / self.size.clones)
+
     def _proxies(self) -> Role:
         load, clones = self.load, self.size.clones
-        wakes = load.writes * self.reached
+        wakes, updates = load.writes * self.reached, load.updates * load.watched
         if self.configuration is Configuration.Z_PASSTHROUGH:
             links = load.clients * self.fan_out
-            own = terms.proxy("passthrough", wakes, links)
+            own = terms.proxy("passthrough", updates, wakes, links)
             work = terms.added([own, self._clients("proxy_frame_us_passthrough", 1.0, load.clients)])
             return _role("proxy", 1, work, self._client_memory(load.clients + links), load.clients)
-        own = terms.proxy("shared", wakes, 0.0)
-        work = terms.added([own, self._clients("proxy_frame_us_shared", 1 / clones, load.clients)])
+        own = terms.proxy("shared", load.updates * self._watched_of_clone(), wakes, 0.0)
+        work = terms.added([own, self._clients("proxy_frame_us_shared", 1 / clones, load.clients, self.proxied)])
         memory = self._client_memory(load.clients) + self._retained() * clones
         return _role("proxy", clones, work, memory, load.clients / clones)
 
     def _nginx(self) -> Role:
         load = self.load
-        wakes = load.writes * (self.pieces if self.configuration is Configuration.XZ else 1.0)
-        work = terms.nginx(self.sends, wakes, self.inline, self.gets)
+        if self.configuration is Configuration.XZ:
+            sends, wakes = self.proxied, self.parts
+        else:
+            sends, wakes = self._through_nginx(), load.writes
+        work = terms.nginx(sends, wakes, self.inline, self.gets)
         return Role("nginx", 1, work, work, float(self.workers), connections=load.clients)
+
+    def _through_nginx(self) -> float:
+        """Return the sends of nginx in front of servers: of frames that come soon after one another it makes one.
+
+        A server with many clients sends the pieces of a write further apart, by what it sends of each in between.
+        """
+        if self.pieces <= 1 or not self.parts:
+            return self.sends
+        load, costs = self.load, DEFAULT
+        subscribed = any_of(min(1.0, load.frames_per_update / load.clients), load.batch / self.pieces)
+        piece_us = self.sends / self.parts / self.size.all_servers * costs.delivery_us + PIECE_US
+        piece_us += load.batch / self.pieces * costs.update_us
+        between_us = piece_us / subscribed if subscribed else math.inf
+        return load.merged_sends(self.pieces, -math.expm1(-between_us / NGINX_MERGES_US))
 
     def _burst(self, roles: list[Role]) -> Amounts:
         """Return the work for one write of the process that serves most clients, and of the nginx before it."""
@@ -274,7 +302,8 @@ class _Model:
         frames |= {"proxy_frame_us_passthrough"}
         burst = {name: amount / self.load.writes for name, amount in edge.busiest.items() if name in frames}
         if self.configuration.behind_nginx:
-            burst["nginx_frame_us"] = self.sends / self.load.writes / self.workers
+            nginx = next(role for role in roles if role.name == "nginx")
+            burst["nginx_frame_us"] = nginx.work["nginx_frame_us"] / self.load.writes / self.workers
         return burst
 
 

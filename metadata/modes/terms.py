@@ -20,9 +20,9 @@ def pairs(consumed: float, frames: float, connections: float) -> Amounts:
     return {"update_us": consumed, "delivery_us": frames, "connection_us_per_s": connections}
 
 
-def server(updates: float, writes: float) -> Amounts:
-    """Return the work of a server, but for its clients."""
-    return {"server_update_us": updates, "server_write_us": writes, "server_idle_us_per_s": 1.0}
+def server(updates: float, parts: float) -> Amounts:
+    """Return the work of a server, but for its clients; a write arrives in ``parts``, one for each partition."""
+    return {"server_update_us": updates, "server_part_us": parts, "server_idle_us_per_s": 1.0}
 
 
 def clients_of(frame: str, sends: float, frames: float, connections: float, inline: float) -> Amounts:
@@ -38,9 +38,14 @@ def clients_of(frame: str, sends: float, frames: float, connections: float, inli
     }
 
 
-def bridge(updates: float, writes: float) -> Amounts:
-    """Return the work of a bridge."""
-    return {"bridge_update_us": updates, "bridge_write_us": writes, "bridge_idle_us_per_s": 1.0}
+def bridge(updates: float, parts: float) -> Amounts:
+    """Return the work of a bridge with a consumer group of its own."""
+    return {"bridge_update_us": updates, "bridge_part_us": parts, "bridge_idle_us_per_s": 1.0}
+
+
+def member(updates: float, parts: float) -> Amounts:
+    """Return the work of a bridge that shares the partitions with others."""
+    return {**bridge(updates, parts), "bridge_group_us_per_s": 1.0}
 
 
 def links(sends: float, connections: float) -> Amounts:
@@ -48,9 +53,17 @@ def links(sends: float, connections: float) -> Amounts:
     return {"link_delivery_us": sends, "upstream_us_per_s": connections}
 
 
-def proxy(kind: str, wakes: float, connections: float) -> Amounts:
-    """Return the work of a proxy, but for its clients; ``wakes`` are writes times the servers that each touches."""
-    return {f"proxy_write_us_{kind}": wakes, "proxy_connection_us_per_s": connections, "proxy_idle_us_per_s": 1.0}
+def proxy(kind: str, updates: float, wakes: float, connections: float) -> Amounts:
+    """Return the work of a proxy, but for its clients.
+
+    ``updates`` are those that any of them is subscribed to, ``wakes`` writes times the servers that each touches.
+    """
+    return {
+        "proxy_update_us": updates,
+        f"proxy_write_us_{kind}": wakes,
+        "proxy_connection_us_per_s": connections,
+        "proxy_idle_us_per_s": 1.0,
+    }
 
 
 def idle(kind: str) -> Amounts:
@@ -83,12 +96,12 @@ def broadcast(updates: float, writes: float) -> Amounts:
     return {"broadcast_update_us": updates, "broadcast_write_us": writes, "broadcast_idle_us_per_s": 1.0}
 
 
-def brokers(updates: float, writes: float, readers: float) -> Amounts:
-    """Return the work of one broker; one reader of each write is in the others."""
+def brokers(updates: float, parts: float, readers: float) -> Amounts:
+    """Return the work of one broker; one reader of each part is in the others."""
     return {
         "broker_update_us": updates,
-        "broker_write_us": writes,
-        "broker_reader_write_us": max(0.0, readers - 1) * writes,
+        "broker_part_us": parts,
+        "broker_reader_part_us": max(0.0, readers - 1) * parts,
         "broker_idle_us_per_s": 1.0,
     }
 

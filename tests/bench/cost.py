@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import random
+import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ import orjson
 from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
+from metadata.modes.load import touched
 from tests.bench import native
 from tests.bench.bridge_pair import PARTITIONS, bridge_pair, writing
 from tests.bench.cost_roles import MODES, Roles
@@ -46,6 +48,8 @@ WITHIN: Final = 20.0
 REST: Final = Load(0, 0)
 SERVER: Final = [REST, *(Load(0, size) for size in (10, 40, 200)), *(Load(n, 20) for n in (10, 25, 50)), MIX]
 PROXY: Final = [REST, Load(10, 10), Load(10, 20), Load(20, 10), Load(20, 20), MIX]
+PARTS: Final = statistics.fmean(touched(PARTITIONS, load.size) for load in SERVER if load.size > 0)
+"""Partitions that a write has parts for, on average."""
 CLIENTS: Final = {"server": 1000, "shared": 400, "passthrough": 400}
 
 
@@ -144,6 +148,8 @@ class Bench:
             "link_delivery_us": of_links["frames"],
             "write_us": of_server["writes"],
             "write_us_bridge": of_bridge["writes"],
+            "bridge_part_us": of_bridge["writes"].divided(PARTS),
+            "server_part_us": server.fitted(process="server")["writes"].divided(PARTS),
             "idle_us_per_s": of_server["seconds"],
             "idle_us_per_s_bridge": of_bridge["seconds"],
             "proxy_idle_us_per_s": of_shared["seconds"],

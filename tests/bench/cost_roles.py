@@ -15,6 +15,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from metadata.modes.configuration import Size
+from metadata.modes.load import touched
 from tests.bench.cost_target import Block, Target, cpu_seconds
 from tests.bench.drain import draining
 from tests.bench.loads import MIX, Load, Schedule, settle, subscriptions
@@ -35,6 +37,8 @@ BATCH: Final = 50
 """Most datasets of one request."""
 REST: Final = Load(0, 0)
 LOADS: Final = (REST, Load(0, 10), Load(0, 40), Load(10, 10), Load(20, 20), Load(20, 40), MIX)
+PARTS: Final = statistics.fmean(touched(Size().partitions, load.size) for load in LOADS if load.size > 0)
+"""Partitions that a write has parts for, on average."""
 UNWATCHED: Final = (REST, Load(0, 10), Load(0, 40))
 _OPTIONS: Final = ("--servers", "1", "--max-servers", str(READERS[-1]), "--traffic", "off")
 _SETTINGS: Final = {
@@ -129,7 +133,7 @@ class Roles:
             "broadcast_reader_write_us": node["reader_writes"],
             "broadcast_idle_us_per_s": node["seconds"],
             "broker_update_us": broker["updates"],
-            "broker_write_us": broker["writes"],
+            "broker_part_us": broker["writes"].divided(PARTS),
             "broker_idle_us_per_s": broker["seconds"],
             "nginx_frame_us": _mean([each["frames"] for each in gates]),
             "nginx_write_us": _mean([each["writes"] for each in gates]),

@@ -16,6 +16,10 @@ class Estimate(NamedTuple):
     value: float
     error: float
 
+    def divided(self, parts: float) -> "Estimate":
+        """Return the coefficient of a part of what this is the coefficient of."""
+        return Estimate(self.value / parts, self.error / parts)
+
 
 def fit(blocks: Sequence[Quantities], costs: Sequence[float], scales: Sequence[float]) -> dict[str, Estimate]:
     """Fit unit costs of 0 or more by least squares without an intercept; ``scales``: the expected error of each block.

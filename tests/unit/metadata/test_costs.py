@@ -122,7 +122,7 @@ def test_a_cost_by_role_that_is_no_cost_is_named(tmp_path: Path, name: str, valu
 
 
 def test_a_sum_of_costs_has_the_error_of_its_constants_and_names_those_that_are_missing() -> None:
-    costs = RoleCosts({"delivery_us": Constant(10, 3), "nginx_frame_us": Constant(20, 4), "server_write_us": None}, "")
-    found = costs.total({"delivery_us": 1, "nginx_frame_us": 1, "server_write_us": 2, "broker_write_us": 0})
-    assert found == (30, 5, ("server_write_us",))
-    assert costs.value({"delivery_us": 1, "nginx_frame_us": 1, "server_write_us": 2}) == 30
+    costs = RoleCosts({"delivery_us": Constant(10, 3), "nginx_frame_us": Constant(20, 4), "server_part_us": None}, "")
+    found = costs.total({"delivery_us": 1, "nginx_frame_us": 1, "server_part_us": 2, "broker_part_us": 0})
+    assert found == (30, 5, ("server_part_us",))
+    assert costs.value({"delivery_us": 1, "nginx_frame_us": 1, "server_part_us": 2}) == 30

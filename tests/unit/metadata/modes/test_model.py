@@ -12,7 +12,7 @@ import pytest
 from metadata.costs import MEANINGS, ROLES
 from metadata.modes import terms
 from metadata.modes.configuration import Configuration, Size
-from metadata.modes.load import Data, Load
+from metadata.modes.load import Data, Load, touched
 from metadata.modes.model import Prediction, predict
 
 REPORTS = Path(__file__).parents[4] / "docs" / "benchmarks" / "2026-11-21"
@@ -46,7 +46,9 @@ def test_the_busiest_process_does_at_least_the_mean(configuration: Configuration
 
 def test_every_server_of_mode_x_consumes_every_update_and_servers_of_a_z_share_them() -> None:
     assert amount(predict(Configuration.X, SIZE, LOAD), "server_update_us") == pytest.approx(4 * LOAD.updates)
-    assert amount(predict(Configuration.X, SIZE, LOAD), "bridge_write_us") == pytest.approx(4 * LOAD.writes)
+    assert amount(predict(Configuration.X, SIZE, LOAD), "bridge_part_us") == pytest.approx(
+        4 * LOAD.writes * touched(12, LOAD.batch)
+    )
     for configuration in set(Z) - {Configuration.XZ}:
         assert amount(predict(configuration, SIZE, LOAD), "bridge_update_us") == pytest.approx(LOAD.updates)
     assert amount(predict(Configuration.XZ, Size(4, 3), LOAD), "bridge_update_us") == pytest.approx(3 * LOAD.updates)
@@ -58,7 +60,23 @@ def test_clients_have_the_same_frames_in_every_mode_with_kafka() -> None:
     assert amount(predict(Configuration.Z_CLIENT, SIZE, LOAD), "delivery_us") == pytest.approx(direct)
     for configuration in (Configuration.Z_SHARED, Configuration.Z_COMPOSITE, Configuration.XZ):
         sends = amount(predict(configuration, Size(4, 1), LOAD), "proxy_frame_us_shared")
-        assert sends == pytest.approx(direct)
+        # A proxy sends together what arrives while it sends.
+        assert LOAD.sends() < sends < direct
+    passthrough = predict(Configuration.Z_PASSTHROUGH, SIZE, LOAD)
+    assert amount(passthrough, "proxy_frame_us_passthrough") == pytest.approx(direct)
+
+
+def test_nginx_merges_what_many_servers_with_few_clients_each_send_soon_after_one_another() -> None:
+    few, many = (amount(predict(Configuration.X, Size(count), LOAD), "nginx_frame_us") for count in (1, 8))
+    assert LOAD.sends() < many < few < LOAD.sends(touched(12, LOAD.batch))
+    broadcast = predict(Configuration.X_BROADCAST, SIZE, LOAD)
+    assert amount(broadcast, "nginx_frame_us") == pytest.approx(LOAD.sends())
+
+
+def test_bridges_that_share_partitions_take_parts_of_writes_and_are_members_of_a_group() -> None:
+    shared, own = predict(Configuration.Z_CLIENT, SIZE, LOAD), predict(Configuration.X, SIZE, LOAD)
+    assert amount(own, "bridge_part_us") == pytest.approx(4 * amount(shared, "bridge_part_us"))
+    assert (amount(own, "bridge_group_us_per_s"), amount(shared, "bridge_group_us_per_s")) == (0, 4)
 
 
 def test_a_client_has_a_connection_to_each_server_that_it_needs() -> None:

@@ -8,6 +8,8 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --requ
 # Packages for tests and Spark are compiled at the first import, because most of them are never imported.
 PIP_LAZY := $(PIP) --no-compile
 PAGE := client/dist/index.html
+# npm writes it when it has installed everything, whoever calls it.
+MODULES := client/node_modules/.package-lock.json
 PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
@@ -32,11 +34,11 @@ test: test-parts
 quick: test-parts
 	@$(PY) -m tests.run tests/unit tests/contract tests/walks tests/e2e/test_story.py
 
-walks: install-test install-spark client/node_modules/.installed
+walks: install-test install-spark $(MODULES)
 	@$(PY) -m tests.walks
 
 # Everything is required here: in `make test`, what needs CPython 2.7 is left out where there is none.
-conformance: install-test autobahn client/node_modules/.installed
+conformance: install-test autobahn $(MODULES)
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 
 # In `make test` only the refusal of a disk that is not shared, and a bucket in local mode.
@@ -61,7 +63,7 @@ unit contract integration e2e: install-test install-spark
 
 e2e: page chromium
 
-client-test: client/node_modules/.installed
+client-test: $(MODULES)
 	@cd client && ../deploy/install/node.sh npm test --silent -- $(if $(CLIENT_REPORT),--reporter=default --reporter=junit --outputFile=$(CLIENT_REPORT))
 
 bench-fanout: install-test
@@ -187,12 +189,12 @@ $(VENV)/audit/.installed: $(VENV)/.run deploy/audit/requirements.txt
 	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r deploy/audit/requirements.txt
 	@touch $@
 
-client/node_modules/.installed: client/package-lock.json client/package.json
+$(MODULES): client/package-lock.json client/package.json
 	@echo "Installing web page packages (once) ..."
 	@cd client && ../deploy/install/node.sh npm ci --silent --no-audit --no-fund
 	@touch $@
 
-$(PAGE): client/node_modules/.installed $(shell find client/src client/index.html -type f 2>/dev/null) client/vite.config.ts
+$(PAGE): $(shell find client/src client/public client/index.html -type f 2>/dev/null) client/vite.config.ts client/package-lock.json | $(MODULES)
 	@echo "Building the web page ..."
 	@cd client && ../deploy/install/node.sh npm run build --silent
 	@touch $@

@@ -1,6 +1,7 @@
 """The installing scripts use the virtual environment that ``make VENV=DIRECTORY`` names."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -31,3 +32,26 @@ def test_node_is_that_of_the_virtual_environment(tmp_path: Path, relative: bool)
         check=True,
     )
     assert ran.stdout.splitlines()[-1] == "the node of the environment"
+
+
+def test_packages_that_npm_has_installed_are_not_installed_again(tmp_path: Path) -> None:
+    shutil.copy(INSTALL.parents[1] / "Makefile", tmp_path)
+    client = tmp_path / "client"
+    (client / "node_modules").mkdir(parents=True)
+    for name in ("package.json", "package-lock.json", "node_modules/.package-lock.json"):
+        (client / name).touch()
+
+    def is_installed(*, installed_at: int) -> bool:
+        # npm writes it last, whoever calls it.
+        os.utime(client / "node_modules" / ".package-lock.json", (installed_at, installed_at))
+        # Without the options of the `make` that may run these tests.
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+        command = ["make", "-n", "client-test"]
+        steps = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout
+        assert "npm test" in steps
+        return "npm ci" not in steps
+
+    for name in ("package.json", "package-lock.json"):
+        os.utime(client / name, (2000, 2000))
+    assert is_installed(installed_at=3000)
+    assert not is_installed(installed_at=1000)

@@ -31,6 +31,7 @@ from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
 from services.data.errors import StoreInUse, StoreUnavailable
 from services.data.limits import HistoryLimits, InlineLimits, StoreLimits, WriterLimits
+from services.data.pages import check_pages
 from services.data.report import DataReport
 from services.data.settings import Settings
 from services.data.sources import config
@@ -57,6 +58,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     """
     sys.setswitchinterval(SWITCH_S)
     clock = SystemClock()
+    if settings.own_pages is not None:
+        check_pages(settings.own_pages, _private_paths(settings), "DIEM_DATA_OWN_PAGES")
     write_key = SharedKey.load(settings.write_key_file)
     internal_key = KeyRing.load(settings.internal_key_file)
     configured = config.load(settings.config or DEFAULT_CONFIG)
@@ -145,6 +148,13 @@ async def _open_store(settings: Settings, limits: StoreLimits, life: Lifecycle, 
     return None
 
 
+def _private_paths(settings: Settings) -> list[Path]:
+    """Return files and directories with secrets; the certificate, because the key may be in the same file."""
+    maybe = (settings.config, settings.tls_key or settings.tls_certificate)
+    own = (settings.state_dir, settings.internal_key_file, settings.write_key_file, settings.token_key_dir)
+    return [*own, *(path for path in maybe if path is not None)]
+
+
 def _publisher(settings: Settings, store: Store) -> "Publisher | None":
     if settings.kafka_bootstrap_servers is None:
         return None
@@ -191,6 +201,7 @@ def _anonymous_readers(settings: Settings) -> Callable[[str], bool]:
 def _api_options(settings: Settings) -> ApiOptions:
     return ApiOptions(
         page_dir=settings.page_dir,
+        own_pages=settings.own_pages,
         hosts=LOOPBACK_NAMES | {settings.host} | frozenset(settings.hosts),
         mode=settings.mode,
         servers=settings.websocket_servers,

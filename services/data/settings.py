@@ -58,6 +58,9 @@ class Settings(TlsSettings, TrafficSettings):
         description="Directory of the built page.",
         json_schema_extra={"shown_default": "client/dist of the repository"},
     )
+    own_pages: Path | None = Field(
+        default=None, description="Directory of pages of your own, served beside the built page and before it."
+    )
     mode: Literal["single", "x-broadcast", "x", "all-to-all", "z-client", "z-proxy", "z-composite", "xz"] = Field(
         default="single", description="Scaling mode, for the page."
     )
@@ -72,7 +75,7 @@ class Settings(TlsSettings, TrafficSettings):
         default=[], description="Further names of this service in Host headers; * allows any (behind a proxy only)."
     )
     trusted_proxies: list[IPv4Network | IPv6Network] = Field(
-        default=[], description="Networks of proxies whose X-Forwarded-For is believed."
+        default=[], description="Networks of proxies whose X-Forwarded-For is trusted."
     )
     anonymous_reads: Literal["auto", "on", "off"] = Field(
         default="auto",

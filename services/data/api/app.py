@@ -54,6 +54,8 @@ class ApiOptions:
     """Options of the interface: host names, page, servers, and limits of anonymous readers."""
 
     page_dir: Path
+    own_pages: Path | None = None
+    """Directory whose files are served, too."""
     hosts: frozenset[str] = LOOPBACK_NAMES
     mode: str = "single"
     servers: Sequence[Mapping[str, Any]] = ()
@@ -92,7 +94,7 @@ def make_api(
     data = DataApi(store, Catalogue(store, clock), write_access, owner_of)
     reads = DataReads(store, clock, public=options.public)
     tokens = TokensApi(access)
-    page = Page(options.page_dir, options.mode, options.servers, options.metadata)
+    page = Page(options.page_dir, options.mode, options.servers, options.metadata, options.own_pages)
 
     application = Starlette(
         routes=[

@@ -1,17 +1,19 @@
-"""The built page and the descriptions of the service: static files, ``/config.json`` and ``/openapi.json``."""
+"""Pages and the descriptions of the service: the built page, own ones, ``/config.json`` and ``/openapi.json``."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from diem import __version__
+from services.data import pages
 from services.data.api.guard import host_name
 from services.data.cache_control import IMMUTABLE, NO_CACHE
 
@@ -21,7 +23,7 @@ _NOT_BUILT: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>DIEM</title>
 <h1>DIEM is running, but its page has not been built</h1>
 <p>Run <code>make run</code> in the repository, or build the folder <code>client</code>, and load this page again.</p>
-<p>The data is here all the same: <a href="/v1/endpoints">catalogue</a>,
+<p>The data is available: <a href="/v1/endpoints">catalogue</a>,
 <a href="/openapi.json">description of the interface</a>.</p></html>
 """
 
@@ -34,7 +36,10 @@ def openapi() -> dict[str, Any]:
 
 
 class Page:
-    """Serves the files of ``directory``, which may be built, rebuilt or removed while the service runs."""
+    """Serves the files of ``directory``, which may be built, rebuilt or removed while the service runs.
+
+    A file of ``own`` comes before one of the same path in ``directory``; it is read from disk at each request.
+    """
 
     def __init__(
         self,
@@ -42,8 +47,10 @@ class Page:
         mode: str,
         servers: Sequence[Mapping[str, Any]],
         metadata: Sequence[Mapping[str, Any]] = (),
+        own: Path | None = None,
     ) -> None:
         self._directory = directory
+        self._own = own
         self._servers = servers
         self._metadata = metadata
         self._files = StaticFiles(directory=directory, html=True, check_dir=False)
@@ -63,6 +70,9 @@ class Page:
         """Any other path: a file of the page, or 404. Before the build, ``/`` explains what to do."""
         headers = self._policies(request.headers.get("host", ""))
         path: str = request.scope["path"]
+        if (own := await self._own_file(path, request.url.query)) is not None:
+            own.headers.update({**headers, "Cache-Control": "no-store"})
+            return own
         if path == "/" and not (self._directory / "index.html").is_file():
             return HTMLResponse(_NOT_BUILT, headers={**headers, "Cache-Control": "no-store"})
         if path.startswith("/v1/") or not self._directory.is_dir():
@@ -72,6 +82,18 @@ class Page:
         response.headers["Cache-Control"] = IMMUTABLE if path.startswith("/assets/") else NO_CACHE
         response.headers.update(headers)
         return response
+
+    async def _own_file(self, path: str, query: str) -> Response | None:
+        """Return the own file at a path, or the redirect of a directory without the slash; None: there is none."""
+        if self._own is None or path.startswith("/v1/"):
+            return None
+        if (file := await asyncio.to_thread(pages.find, self._own, path)) is not None:
+            return FileResponse(file)
+        if path.endswith("/") or await asyncio.to_thread(pages.find, self._own, f"{path}/") is None:
+            return None
+        # Relative to the host that the client knows. The path does not begin with two slashes: no file has such a path.
+        location = f"{quote(path)}/" + (f"?{query}" if query else "")
+        return Response(status_code=307, headers={"Location": location})
 
     def _policies(self, host: str) -> dict[str, str]:
         name = host_name(host)

@@ -81,3 +81,68 @@ async def test_the_configuration_names_mode_and_servers(rest: Rest) -> None:
         "servers": [{"port": 8101, "path": "/ws"}],
         "rest": "/v1",
     }
+
+
+@pytest.fixture
+def own(rest: Rest, built: Path) -> Path:
+    """A directory of own pages, beside the built page."""
+    own = rest.page.parent / "own"
+    (own / "my shop").mkdir(parents=True)
+    (own / "mine.html").write_text('<!doctype html><script type="module" src="/mine.js"></script>')
+    (own / "mine.js").write_text('import { createDiem } from "/diem.js";')
+    (own / "my shop" / "index.html").write_text("shop")
+    (own / ".env").write_text("secret")
+    (built / "diem.js").write_text("export {}")
+    return own
+
+
+async def test_own_pages_are_read_at_each_request_and_never_cached(rest: Rest, own: Path) -> None:
+    client = rest.make(options={"own_pages": own})
+    first = await client.get("/mine.js")
+    assert (first.status_code, first.headers["cache-control"]) == (200, "no-store")
+    assert "javascript" in first.headers["content-type"]
+    (own / "mine.js").write_text("changed")
+    conditional = await client.get("/mine.js", headers={"If-None-Match": first.headers["etag"]})
+    assert (conditional.status_code, conditional.text) == (200, "changed")
+    (own / "new.html").write_text("new")
+    assert (await client.get("/new.html")).text == "new"
+    assert (await client.head("/new.html")).headers["content-length"] == "3"
+
+
+async def test_own_pages_have_the_policies_of_the_page(rest: Rest, own: Path) -> None:
+    client = rest.make(options={"own_pages": own})
+    built, mine = await client.get("/"), await client.get("/mine.html")
+    for name in ("content-security-policy", "x-frame-options", "x-content-type-options", "permissions-policy"):
+        assert mine.headers[name] == built.headers[name]
+    assert "script-src 'self';" in mine.headers["content-security-policy"]
+
+
+async def test_own_pages_are_beside_the_sdk_and_come_first(rest: Rest, own: Path) -> None:
+    client = rest.make(options={"own_pages": own})
+    assert (await client.get("/diem.js")).text == "export {}"
+    assert "<title>page</title>" in (await client.get("/")).text
+    (own / "index.html").write_text("mine")
+    (own / "config.json").write_text("mine")
+    (own / "v1").mkdir()
+    (own / "v1" / "endpoints").write_text("mine")
+    assert (await client.get("/")).text == "mine"
+    assert "rest" in (await client.get("/config.json")).json()
+    assert "mine" not in (await client.get("/v1/endpoints")).text
+    assert (await client.get("/v1/other")).status_code == 404
+
+
+async def test_own_directory_without_its_slash_is_redirected_on_the_same_host(rest: Rest, own: Path) -> None:
+    client = rest.make(options={"own_pages": own})
+    redirect = await client.get("/my%20shop?day=1")
+    assert (redirect.status_code, redirect.headers["location"]) == (307, "/my%20shop/?day=1")
+    assert (await client.get("/my%20shop/")).text == "shop"
+
+
+@pytest.mark.parametrize("path", ["/../secret", "/%2e%2e/secret", "/my%20shop/..%2f..%2fsecret", "/.env", "/%00"])
+async def test_nothing_outside_the_own_pages_is_served(rest: Rest, own: Path, path: str) -> None:
+    (own / "link").symlink_to("../secret")
+    client = rest.make(options={"own_pages": own})
+    for each in (path, "/link"):
+        response = await client.get(each)
+        assert response.status_code == 404
+        assert "secret" not in response.text

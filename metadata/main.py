@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import random
 from functools import partial
 
@@ -42,8 +41,6 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         DiemError: a key or a port cannot be used, or Kafka is not configured.
     """
     silence_library_log()
-    # httpx logs a line for each poll of each server, every 5 s.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     options, key, clock = settings.kafka(), KeyRing.load(settings.internal_key_file), SystemClock()
     check_bind(settings.host, authenticated=settings.access_decided, what="public listener")
     listener = bind(settings.host, settings.port)

@@ -9,6 +9,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Final
 
 import orjson
@@ -38,6 +39,8 @@ _CREDENTIALS: Final = re.compile(r"(://)[^/]*@")
 _API_KEY: Final = re.compile(r"(diem_[a-z0-9]{8}_)[A-Za-z0-9]{20,}")
 _BEFORE_LAST_WORD: Final = re.compile(r".*[\s\"']", re.DOTALL)
 _FIRST_WORD: Final = re.compile(r"\s*+[^\s\"']*+")
+_FAILURES: Final[ContextVar[Callable[[str], str]]] = ContextVar("failures", default=str)
+"""What the texts of ``fail`` go through."""
 
 
 def configure(level: str, fmt: str, process: str = "") -> None:
@@ -70,6 +73,8 @@ def configure(level: str, fmt: str, process: str = "") -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(LEVELS[level])
+    # A line for each request is for debugging: processes poll others, and sources their publishers, for ever.
+    logging.getLogger("httpx").setLevel(logging.DEBUG if level == "debug" else max(LEVELS[level], logging.WARNING))
     # The default prints a traceback of the logging module when standard error is gone.
     logging.raiseExceptions = False
     structlog.configure(
@@ -87,8 +92,13 @@ def configure(level: str, fmt: str, process: str = "") -> None:
 def fail(text: str) -> None:
     """Write the one line that gives the reason why a command or process ends."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"diem: {_clean(text)}\n")
+        sys.stderr.write(f"diem: {_clean(_FAILURES.get()(text))}\n")
         sys.stderr.flush()
+
+
+def rewrite_failures(rewrite: Callable[[str], str]) -> None:
+    """Have ``fail`` write texts as this function returns them, in the present context."""
+    _FAILURES.set(rewrite)
 
 
 def flush() -> None:

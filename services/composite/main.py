@@ -1,7 +1,6 @@
 """Entry point of a composite: runs its children and its internal listener, and shuts down in order."""
 
 import asyncio
-import logging
 import os
 import time
 from collections.abc import Iterable
@@ -35,8 +34,6 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     # Raises errors in the Kafka settings before a child does.
     settings.kafka().client_arguments()
-    # httpx logs a line for each poll of a child.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     file = settings.state_dir / f"{settings.process_name}.ports.json"
     ports = PersistedPorts(PortReservations(), file)
     ports.reserve(settings.port)

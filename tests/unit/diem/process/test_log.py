@@ -1,3 +1,4 @@
+import contextvars
 import json
 import logging
 import time
@@ -52,6 +53,15 @@ def test_libraries_log_in_the_same_form(capsys: pytest.CaptureFixture[str]) -> N
     (event,) = lines(capsys)
     assert event["event"] == "listening on 127.0.0.1"
     assert event["process"] == "data"
+
+
+@pytest.mark.parametrize(("level", "seen"), [("debug", True), ("info", False), ("error", False)])
+def test_requests_of_the_http_client_are_logged_for_debugging_alone(
+    capsys: pytest.CaptureFixture[str], level: str, seen: bool
+) -> None:
+    log.configure(level, "json", "data")
+    logging.getLogger("httpx").info("HTTP Request: %s", "GET http://127.0.0.1/")
+    assert bool(lines(capsys)) is seen
 
 
 def test_traceback_is_part_of_the_object(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,6 +201,16 @@ def test_console_format_is_for_the_eye(capsys: pytest.CaptureFixture[str]) -> No
     structlog.get_logger().info("started", port=1)
     assert "started" in (text := capsys.readouterr().err)
     assert "{" not in text
+
+
+def test_text_of_a_failure_can_be_rewritten(capsys: pytest.CaptureFixture[str]) -> None:
+    def run() -> None:
+        log.rewrite_failures(str.upper)
+        log.fail("it fails")
+
+    contextvars.copy_context().run(run)
+    log.fail("it fails")
+    assert capsys.readouterr().err == "diem: IT FAILS\ndiem: it fails\n"
 
 
 def test_failure_is_one_line_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -344,10 +344,10 @@ class Membership:
                     await self._sleep(min(CHECK_S, self._until - time.monotonic()))
                     member.check()
                     if self._forgotten > forgotten:
-                        self._log.warning("the group had forgotten this bridge, rejoined", group=self.group)
+                        self._log.warning("the group had removed this bridge, rejoined", group=self.group)
                         before, forgotten, forgotten_at = forgotten_at, self._forgotten, time.monotonic()
                         if forgotten_at - before < STABLE_AFTER_S:
-                            raise MemberLost("forgotten again and again: does another bridge have this number?")
+                            raise MemberLost("removed from the group repeatedly: does another bridge have this number?")
                 await self._leave(member)
                 self._clear()
             finally:

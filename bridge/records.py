@@ -199,7 +199,7 @@ class BadRecordLog:
         suppressed, self._suppressed = self._suppressed, 0
         topic, _, partition = bad.name.rpartition("/")
         self._log.error(
-            "record is no update, passed",
+            "record is not an update, skipped",
             topic=topic,
             partition=int(partition),
             offset=bad.offset,

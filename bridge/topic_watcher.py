@@ -29,7 +29,7 @@ class TopicWatcher:
         """The streams of all partitions of the updates, then that of the hot updates."""
         self.leaderless: frozenset[str] = frozenset()
         """The streams of partitions without a leader."""
-        self.why_not: str | None = "Kafka has not been asked yet"
+        self.why_not: str | None = "Kafka has not been queried yet"
         """The fault of Kafka or of the topics; None if there is none."""
         self._options = options
         topics = options.names

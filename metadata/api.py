@@ -121,7 +121,7 @@ class LocateApi(RestMiddleware):
 
     async def _locate(self, request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            return problem(415, "unsupported", "a question is application/json")
+            return problem(415, "unsupported", "a request is application/json")
         query = locate.parse(await read_body(request, locate.MAX_REQUEST_BYTES), self._max_names)
         claims: Claims | None = request.scope.get(_CLAIMS)
         if claims is not None and not claims.everything:
@@ -173,4 +173,4 @@ async def _on_invalid_request(_request: Request, error: Exception) -> Response:
 async def _on_too_large(_request: Request, error: Exception) -> Response:
     if not isinstance(error, BodyTooLarge):
         raise error
-    return problem(413, ErrorCode.TOO_MANY, f"a question has at most {error.max_bytes} bytes")
+    return problem(413, ErrorCode.TOO_MANY, f"a request has at most {error.max_bytes} bytes")

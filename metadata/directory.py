@@ -106,11 +106,11 @@ class Directory:
         """
         targets = {target for _, target in map_.entries.values() if target is not None and target != HOT}
         if targets and self._others_epoch != map_.head.epoch:
-            return "Kafka to say which clones there are"
+            return "Kafka to report the clones"
         for number, group in sorted({**self.others, **self.groups}.items()):
             never = not group.clone.owners and group.clone.state == REBALANCING
             if targets and (group.answered is None or never):
-                return f"Kafka to say who is in clone {number}"
+                return f"Kafka to report the members of clone {number}"
             missing = sorted(targets - group.clone.owners.keys())
             if group.clone.owners and missing:
                 return f"the servers of clone {number} to take partitions {', '.join(map(str, missing[:10]))}"

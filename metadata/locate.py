@@ -73,14 +73,14 @@ def parse(data: bytes, max_names: int = MAX_NAMES) -> LocateQuery:
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(ErrorCode.BAD_JSON, f"not JSON: {error}") from None
     if not isinstance(body, dict) or not body.keys() <= _FIELDS:
-        raise InvalidRequest(ErrorCode.BAD_MESSAGE, "a question is an object with endpoints, and perhaps clone")
+        raise InvalidRequest(ErrorCode.BAD_MESSAGE, "a request is an object with endpoints, and perhaps clone")
     names, clone = body.get("endpoints"), body.get("clone")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidRequest(ErrorCode.BAD_MESSAGE, "endpoints is a list of names")
     if clone is not None and type(clone) is not int:
         raise InvalidRequest(ErrorCode.BAD_MESSAGE, "clone is a whole number")
     if len(names) > max_names:
-        raise InvalidRequest(ErrorCode.TOO_MANY, f"at most {max_names} names in one question, not {len(names)}")
+        raise InvalidRequest(ErrorCode.TOO_MANY, f"at most {max_names} names in one request, not {len(names)}")
     return _query(names, clone)
 
 

@@ -97,7 +97,7 @@ class Proxy:
         elif self._unreachable_since is None:
             self._unreachable_since = now
         elif self.edge.ready and now - self._unreachable_since >= UNREACHABLE_S:
-            self._log.warning("no server can be reached: clients are sent away", clients=len(self.edge.connections))
+            self._log.warning("no server can be reached: clients are disconnected", clients=len(self.edge.connections))
             self.edge.ready = False
             for client in list(self.edge.connections):
                 client.close(Close.NO_UPSTREAM, "retry=2000")

@@ -70,5 +70,5 @@ class SnapshotClient(Reconnector[WatchLink]):
     def _on_lost(self, link: WatchLink, url: str) -> float:
         if link.served:
             self._backoff.reset()
-            self._log.warning("metadata service lost: routing goes on with the last snapshot", url=url)
+            self._log.warning("metadata service lost: routing continues with the last snapshot", url=url)
         return 0.0

@@ -61,7 +61,7 @@ def describe_error(error: Exception, address: str, user: str | None, mechanism: 
     """Return the text of a connection error, with the setting to change where there is one."""
     match error:
         case ssl.SSLCertVerificationError():
-            hint = "" if error.verify_code in _OTHER_NAME else " (who signed it belongs into DIEM_KAFKA_CA_FILE)"
+            hint = "" if error.verify_code in _OTHER_NAME else " (put the certificate of its CA in DIEM_KAFKA_CA_FILE)"
             return f"the certificate of {address} is not accepted: {error.verify_message.rstrip('.')}{hint}"
         case SaslAuthenticationFailed():
             return f"{address} does not accept user {user} with this password"
@@ -233,7 +233,7 @@ class _AbandonedTaskHandler:
         error = context.get("exception")
         if isinstance(error, KafkaError) and "future" in context:
             text = f"{type(error).__name__} {error}".strip()
-            self._log.warning("a request to Kafka that was given up has failed", error=text)
+            self._log.warning("an abandoned request to Kafka has failed", error=text)
         elif self._before is None:
             loop.default_exception_handler(context)
         else:

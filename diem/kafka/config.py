@@ -152,51 +152,55 @@ class KafkaSettings(ProcessSettings):
     kafka_bootstrap_servers: str | None = Field(
         default=None,
         validation_alias="DIEM_KAFKA_BOOTSTRAP_SERVERS",
-        description="Kafka brokers, host:port separated by commas; without any, Kafka is not used.",
+        description="Kafka brokers, as HOST:PORT,... . Without any, Kafka is not used.",
     )
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
-        default="PLAINTEXT", validation_alias="DIEM_KAFKA_SECURITY_PROTOCOL", description="How to speak to the brokers."
+        default="PLAINTEXT",
+        validation_alias="DIEM_KAFKA_SECURITY_PROTOCOL",
+        description="Security protocol of the connection.",
     )
     kafka_sasl_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] = Field(
-        default="SCRAM-SHA-512", validation_alias="DIEM_KAFKA_SASL_MECHANISM", description="How to log in with SASL."
+        default="SCRAM-SHA-512", validation_alias="DIEM_KAFKA_SASL_MECHANISM", description="SASL mechanism."
     )
     kafka_sasl_username: str | None = Field(
-        default=None, validation_alias="DIEM_KAFKA_SASL_USERNAME", description="Who logs in with SASL."
+        default=None, validation_alias="DIEM_KAFKA_SASL_USERNAME", description="SASL user name."
     )
     kafka_sasl_password_file: Path | None = Field(
         default=None,
         validation_alias="DIEM_KAFKA_SASL_PASSWORD_FILE",
-        description="File of the password for SASL; only its owner may read it.",
+        description="File of the SASL password (mode 0600).",
     )
     kafka_ca_file: Path | None = Field(
         default=None,
         validation_alias="DIEM_KAFKA_CA_FILE",
-        description="Certificates that sign the brokers'; default: the system's.",
+        description="CA certificates of the brokers (PEM). Default: the system's.",
     )
     kafka_certificate_file: Path | None = Field(
-        default=None, validation_alias="DIEM_KAFKA_CERTIFICATE_FILE", description="Our own certificate, for mutual TLS."
+        default=None,
+        validation_alias="DIEM_KAFKA_CERTIFICATE_FILE",
+        description="Client certificate (PEM), for mutual TLS.",
     )
     kafka_key_file: Path | None = Field(
-        default=None, validation_alias="DIEM_KAFKA_KEY_FILE", description="The key of our own certificate."
+        default=None, validation_alias="DIEM_KAFKA_KEY_FILE", description="Private key of the client certificate."
     )
     kafka_topic_prefix: str = Field(
         default=DEFAULT_PREFIX,
         validation_alias="DIEM_KAFKA_TOPIC_PREFIX",
-        description="Begins the name of every topic and consumer group.",
+        description="Prefix of the names of all topics and consumer groups.",
     )
     kafka_partitions: int | None = Field(
         default=None,
         ge=1,
         le=10_000,
         validation_alias="DIEM_KAFKA_PARTITIONS",
-        description="Partitions of the updates topic; default: what the topic has, 12 when it is created.",
+        description="Partitions of the updates topic. Default: those it has, or 12 when it is created.",
     )
     kafka_replication: int | None = Field(
         default=None,
         ge=1,
         le=15,
         validation_alias="DIEM_KAFKA_REPLICATION",
-        description="Replicas of each partition; default: what the topic has, at most 3 when it is created.",
+        description="Replicas of each partition. Default: those it has, or up to 3 when it is created.",
     )
 
     @field_validator("kafka_bootstrap_servers")
@@ -207,7 +211,7 @@ class KafkaSettings(ProcessSettings):
         named = [server.strip() for server in servers.split(",")]
         for server in named:
             if not _is_broker(server):
-                raise ValueError(f"brokers are host:port, separated by commas, and {server!r} is none")
+                raise ValueError(f"brokers are host:port, separated by commas, not {server!r}")
         return ",".join(named)
 
     @field_validator("kafka_topic_prefix")
@@ -232,7 +236,9 @@ class KafkaSettings(ProcessSettings):
             ConfigurationError: no bootstrap servers are set, or the password file is unreadable or open to others.
         """
         if self.kafka_bootstrap_servers is None:
-            raise ConfigurationError("DIEM_KAFKA_BOOTSTRAP_SERVERS: Kafka is needed here, name its brokers")
+            raise ConfigurationError(
+                "DIEM_KAFKA_BOOTSTRAP_SERVERS: Kafka is needed here, set the addresses of its brokers"
+            )
         if not self.kafka_security_protocol.endswith("SSL"):
             _warn_of_plain_brokers(self.kafka_bootstrap_servers)
         return KafkaOptions(
@@ -282,7 +288,7 @@ def _password(file: Path | None) -> str | None:
             raise ConfigurationError(f"{file} is open to others: chmod 600 it")
         password = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigurationError(f"the password file {file} cannot be read: {reason}") from None
     if not password:
         raise ConfigurationError(f"the password file {file} is empty")

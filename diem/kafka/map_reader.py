@@ -66,7 +66,7 @@ class MapReader:
         """The topic's id; None while it does not exist."""
         self.caught_up = False
         """Everything that the topic had when reading began was applied."""
-        self.why_not: str | None = "Kafka has not been asked yet"
+        self.why_not: str | None = "Kafka has not been queried yet"
         """The fault of Kafka or the topic; None if there is none."""
         self._options = options
         self._topic = options.names.partition_map

@@ -79,7 +79,7 @@ def differences(spec: TopicSpec, options: KafkaOptions, topic: Topic, config: Ma
     """Yield the faults of an existing topic, one line each, with the remedy."""
     count, replicas = len(topic.partitions), min(len(part.replicas) for part in topic.partitions.values())
     if topic.name != options.names.updates and count != spec.partitions:
-        yield f"it has {count} partitions, it must have 1: delete it, and it is made again"
+        yield f"it has {count} partitions, it must have 1: delete it, and it is recreated"
     elif topic.name == options.names.updates and options.partitions not in {None, count}:
         yield (
             f"it has {count} partitions, {options.partitions} are configured: set DIEM_KAFKA_PARTITIONS to {count} "
@@ -197,7 +197,7 @@ async def _until_there(client: AIOKafkaClient, names: Sequence[str]) -> Cluster:
         if len(there) == len(names) and all(part.leader >= 0 for topic in there for part in topic.partitions.values()):
             return cluster
         await asyncio.sleep(0.1)
-    raise KafkaUnavailable("the cluster", f"the topics {', '.join(names)} were made, and do not all appear")
+    raise KafkaUnavailable("the cluster", f"the topics {', '.join(names)} were created, and not all of them appear")
 
 
 Settings = dict[str, dict[str, str]]

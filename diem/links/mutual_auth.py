@@ -102,7 +102,7 @@ class DialerAuth:
         if not re.fullmatch(r"HTTP/1\.1 204 .*", status):
             code = status[:40].split(" ")[1:2]
             text = f"HTTP {code[0]}" if code and code[0].isdigit() else "not an answer to a challenge"
-            raise self._failed(f"{text}; it has another key, or is dialled at an address that it does not know")
+            raise self._failed(f"{text}; it has another key, or does not know the address at which it was dialled")
         pairs = (field.partition(":") for field in fields)
         infos = [value.strip() for name, _, value in pairs if _is(name, "authentication-info")]
         given = _parameters(infos[0]) if len(infos) == 1 else {}

@@ -56,7 +56,7 @@ def read_private(path: Path, max_bytes: int) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise BadKeyFile(path, "not a regular file")
             if owner := foreign_owner(status):
-                raise BadKeyFile(path, f"it belongs to user {owner}, who knows the key: remove it, or chown it")
+                raise BadKeyFile(path, f"it belongs to user {owner}, who may know the key: remove it, or chown it")
             if status.st_mode & 0o077:
                 raise BadKeyFile(path, f"others may read it: run chmod 600 {path}")
             return file.read(max_bytes)

@@ -27,7 +27,7 @@ class PublicSettings(TlsSettings):
     )
     page_port: int | None = Field(default=8080, description="Port of the page, for the origin rule on loopback.")
     trusted_proxies: list[IPv4Network | IPv6Network] = Field(
-        default=[], description="Networks of proxies whose X-Forwarded-For is believed."
+        default=[], description="Networks of proxies whose X-Forwarded-For is trusted."
     )
     anonymous: Anonymous = Field(
         default="auto",

@@ -115,7 +115,9 @@ class KeyRing:
                 keys = self._read(file)
             except BadKeyFile as error:
                 self._stamps[file] = stamp
-                structlog.get_logger("keys").warning("keys were not read again: the last ones stay", error=str(error))
+                structlog.get_logger("keys").warning(
+                    "keys were not read again: the previous ones stay in use", error=str(error)
+                )
                 continue
             if role is None:
                 self._every = keys

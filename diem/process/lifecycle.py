@@ -176,7 +176,7 @@ async def _drain(work: asyncio.Future[None], seconds: float) -> None:
     work.cancel()
     await asyncio.wait({work}, timeout=CANCEL_GRACE_S)
     if not work.done():
-        _logger.error("process does not end when it is cancelled")
+        _logger.error("process does not end although it was cancelled")
         _exit_now(EXIT_FAILED)
 
 

@@ -104,21 +104,21 @@ class ProcessSettings(BaseModel):
     log_format: Literal["json", "console"] = Field(
         default="json",
         validation_alias="DIEM_LOG_FORMAT",
-        description="One JSON object a line, or lines for the eye.",
+        description="One JSON object a line, or plain lines for people.",
     )
     drain_seconds: float = Field(
         default=30.0,
         ge=0,
         le=600,
         validation_alias="DIEM_DRAIN_SECONDS",
-        description="Seconds that a stopping process may take to let its clients go.",
+        description="Seconds that a stopping process gives its clients to leave.",
     )
     time_factor: float = Field(
         default=1.0,
         ge=0.1,
         le=100,
         validation_alias="DIEM_TIME_FACTOR",
-        description="Multiplies the patience of start-up and drain; for slow machines.",
+        description="Factor for the time-outs of start-up and drain, for slow machines.",
     )
     supervised: bool = Field(
         default=False,

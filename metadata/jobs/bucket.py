@@ -39,7 +39,7 @@ _LEFTOVER_MS: Final = 86_400_000
 class BucketUnavailable(DiemError):
     """The bucket does not exist, may not be used, or its service does not answer."""
 
-    template = "the bucket of {place} cannot be used ({reason}): nothing is lost, run it again when it can"
+    template = "the bucket of {place} cannot be used ({reason}): nothing is lost, run it again later"
     retriable = True
 
     place: "BucketPath"

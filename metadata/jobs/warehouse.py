@@ -44,7 +44,7 @@ class OldTables(ConfigurationError):
 
     template = (
         "the tables in {folder} are of an earlier release, which wrote no Delta tables: move that folder and "
-        "{checkpoint} elsewhere, and traffic is read anew (statistics and reports stay as they are)"
+        "{checkpoint} elsewhere, and traffic is read again (statistics and reports stay)"
     )
 
     folder: Path
@@ -55,7 +55,7 @@ class OldTables(ConfigurationError):
 class BadStatistics(ConfigurationError):
     """A folder of statistics is incomplete."""
 
-    template = "the statistics in {folder} cannot be used ({reason}): remove the folder, and compute them anew"
+    template = "the statistics in {folder} cannot be used ({reason}): remove the folder, and compute them again"
 
     folder: Path
     reason: str

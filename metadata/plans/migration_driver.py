@@ -169,7 +169,7 @@ class MigrationDriver:
             return self.failure
         if self.map.head.phase is Phase.MOVE:
             left = max(0.0, self._move_s - (self._clock.monotonic() - self._since))
-            return f"clients to go over: {left:.0f} s"
+            return f"clients to move: {left:.0f} s"
         if self.map.head.phase is Phase.PREPARE and self.acknowledged >= self.map.head.epoch:
             return self._unassigned(self.map)
         return "the Data Service's publisher to acknowledge that the log has it"

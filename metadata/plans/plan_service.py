@@ -215,7 +215,7 @@ class PlanService:
     def _check_stable(self, map_: PartitionMap) -> None:
         if map_.head.phase is not Phase.STABLE:
             raise PlanConflict(
-                f"{map_.head.plan.removeprefix(ROLLBACK) or 'another move'} is on its way ({map_.head.phase})"
+                f"{map_.head.plan.removeprefix(ROLLBACK) or 'another move'} is in progress ({map_.head.phase})"
             )
 
     def _check_epoch(self, plan: Plan, map_: PartitionMap) -> None:

@@ -29,7 +29,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     def why_not_ready() -> str | None:
         if life.stopping.is_set():
             return "draining"
-        return None if node.source else "the store has not been caught up with yet"
+        return None if node.source else "not caught up with the store yet"
 
     def status() -> dict[str, Any]:
         return {

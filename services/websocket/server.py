@@ -44,7 +44,7 @@ class WebSocketServer:
     def hello(self, message: feed.Hello) -> None:
         """Set the source and the assigned names; subscribers of endpoints that are lost are sent ``moved``."""
         if message.source != self.hub.state.source:
-            self._log.info("reading from the start of a source that is new to this server", source=message.source)
+            self._log.info("starting from the beginning of a new source", source=message.source)
         if self.ownership is not None:
             self.ownership.set_names(message.names)
             self._log.info("partitions assigned", partitions=sorted(self.ownership.owned))
@@ -107,7 +107,7 @@ class WebSocketServer:
         """
         if self.edge.draining:
             return "draining"
-        return None if self.edge.ready else "the feed has not been caught up with yet"
+        return None if self.edge.ready else "the feed is not caught up yet"
 
     def status(self) -> dict[str, Any]:
         """Return the part of ``/status`` that is specific to WebSocket servers."""

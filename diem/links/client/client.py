@@ -271,7 +271,7 @@ class UpdatesClient(BaseClient):
 
     def protocol_error(self, _link: ClientLink) -> None:
         """Publish ``error``."""
-        self._publish(Event("error", message="the server sent what is not of the protocol"))
+        self._publish(Event("error", message="the server violated the protocol"))
 
     def on_message(self, link: ClientLink, message: dict[str, Any]) -> None:
         """Publish the events of a message."""

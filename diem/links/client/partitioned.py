@@ -217,7 +217,7 @@ class PartitionedClient(BaseClient):
     def protocol_error(self, link: ClientLink) -> None:
         """Publish ``error``."""
         url = self._pool.url(link)
-        self._publish(Event("error", message=f"{url} sent what is not of the protocol"), url)
+        self._publish(Event("error", message=f"{url} violated the protocol"), url)
 
     def on_message(self, link: ClientLink, message: dict[str, Any]) -> None:
         """Route endpoints by what the server sends about owners, and publish the events of the message."""

@@ -291,7 +291,7 @@ class Guard(RestMiddleware):
         requested = headers.get("access-control-request-headers")
         granted = self._cors.of_preflight(headers.get("origin"), requested, methods)
         if granted is None:
-            return problem(403, "origin", "pages of this origin may read with an API key only")
+            return problem(403, "origin", "pages of this origin need an API key to read")
         return Response(status_code=204, headers=dict(granted))
 
     def _beyond_rate(self, scope: Scope) -> Response | None:

@@ -40,7 +40,7 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
 )
 
 REFUSALS: Final = {
-    QuotaReason.UNKNOWN: (401, "unauthorised", "this API key is not known here"),
+    QuotaReason.UNKNOWN: (401, "unauthorised", "this API key is unknown"),
     QuotaReason.REVOKED: (401, "key_revoked", "this key was revoked"),
     QuotaReason.EXPIRED: (401, "key_expired", "this key has expired"),
     QuotaReason.UNVERIFIED: (401, "unauthorised", "this token is not valid here, or has expired"),

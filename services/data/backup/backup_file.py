@@ -217,12 +217,12 @@ class _Check:
             self._header = _header(value)
         elif isinstance(value, list):
             if self._table is None:
-                raise BadRow("a row of no table")
+                raise BadRow("a row without a table")
             self._row(self._table.table, self._table.check(value))
         elif isinstance(value, dict) and isinstance(name := value.get("table"), str):
             self._table = TableRows(name, value.get("columns"))
             if name in self._counts:
-                raise BadRow(f"the table {name} is there twice")
+                raise BadRow(f"the table {name} appears twice")
             self._counts[name] = 0
         else:
             self._end(self._header, value, before.hexdigest())
@@ -251,7 +251,7 @@ class _Check:
         if value["rows"] != self._counts or value["digest"] != digest:
             raise BadRow("its row counts or its digest are wrong")
         if self._counts.get("store") != 1 or self._store != (1, header.store, header.sequence):
-            raise BadRow("it is not of the store that its first line names")
+            raise BadRow("it is of another store than its first line says")
         if self._sequence > header.sequence:
             raise BadRow("it has changes beyond the position of its store")
         self._is_complete = True
@@ -269,5 +269,5 @@ def _header(first: object) -> Header:
         and isinstance(created, str)
         and _CREATED.fullmatch(created)
     ):
-        raise BadRow("it does not say what it is of")
+        raise BadRow("it does not name its store")
     return Header(store, sequence, revision, created)

@@ -42,5 +42,5 @@ class UnconfirmedKeys(DataError):
         many = len(self.keys) > 1
         return (
             f"{len(self.keys)} API key{'s' if many else ''} of the backup would become valid; nothing was changed: "
-            f"say --yes if {'these are' if many else 'this is'} to be"
+            f"add --yes to accept {'them' if many else 'it'}"
         )

@@ -126,11 +126,11 @@ def _replaced(connection: Connection, name: str, replace: bool) -> _ReplacedStor
     if inspect(connection).has_table("endpoints") and not replace:
         count = connection.execute(select(func.count()).select_from(ENDPOINTS)).scalar_one()
         if count:
-            raise NotEmpty(f"{name} has {count} endpoints: say --replace if the backup is to take their place")
+            raise NotEmpty(f"{name} has {count} endpoints: add --replace to overwrite them with the backup")
     if inspect(connection).has_table("api_keys") and not replace:
         keys = connection.execute(select(func.count()).select_from(API_KEYS)).scalar_one()
         if keys:
-            raise NotEmpty(f"{name} has {keys} API keys: say --replace if the backup is to take their place")
+            raise NotEmpty(f"{name} has {keys} API keys: add --replace to overwrite them with the backup")
     if revision_of(connection) is None:
         return _ReplacedStore()
     upgrade(connection)

@@ -126,7 +126,7 @@ def _fits(value: object, column: "Column[Any]") -> None:
 
 def _integer(value: object, least: int, greatest: int) -> None:
     if type(value) is not int or not least <= value <= greatest:
-        raise ValueError(f"{str(value)[:40]!r} is no whole number from {least} to {greatest}")
+        raise ValueError(f"{str(value)[:40]!r} is not a whole number from {least} to {greatest}")
 
 
 def _bytes(value: object, least: int, most: int) -> bytes:
@@ -308,7 +308,7 @@ def _check_content(content: bytes) -> tuple[str, str]:
     """
     raw = orjson.loads(content)
     if not isinstance(raw, dict) or raw.keys() != {"unit", "resolution", "points"}:
-        raise ValueError("the data is no dataset")
+        raise ValueError("the data is not a dataset")
     _unit(raw["unit"])
     _resolution(raw["resolution"])
     step = parse_resolution(raw["resolution"])

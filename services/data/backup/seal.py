@@ -252,13 +252,13 @@ def unsealed(path: Path, file: BinaryIO, keys: RestoreKeys) -> Callable[[], Bina
     if start.startswith(_GZIP_MAGIC):
         if not keys.unauthenticated:
             reason = (
-                "a release that did not authenticate backups made it; "
-                "say --unauthenticated if you know that nobody has changed it"
+                "it was made by a release that did not authenticate backups; "
+                "add --unauthenticated if you are sure that nobody has changed it"
             )
             raise BadBackup(path, reason)
         return lambda: _from(file, 0)
     if start != _MAGIC:
-        raise BadBackup(path, "it is no backup of DIEM")
+        raise BadBackup(path, "it is not a backup of DIEM")
     head = _read_head(path, file)
     seal = _seal_of(path, head, file.read(_TAG_BYTES), keys)
     begin = file.tell()
@@ -274,7 +274,7 @@ def _read_head(path: Path, file: BinaryIO) -> _Head:
     line = file.readline(_MAX_HEAD_BYTES)
     match = _HEAD.fullmatch(line.removesuffix(b"\n"))
     if match is None:
-        raise BadBackup(path, "its beginning was changed, or a later release made it")
+        raise BadBackup(path, "its beginning was changed, or it was made by a later release")
     kind, encrypted, salt = match.groups()
     return _Head(_MAGIC + line, kind == b"passphrase", encrypted == b"true", base64.b64decode(salt))
 
@@ -286,7 +286,7 @@ def _seal_of(path: Path, head: _Head, tag: bytes, keys: RestoreKeys) -> _Opener:
         return _Unverified()
     if head.passphrase:
         if keys.passphrase_file is None:
-            raise BadBackup(path, "it needs its passphrase: name --passphrase-file")
+            raise BadBackup(path, "it is encrypted with a passphrase: give --passphrase-file")
         key = BackupKey.of_passphrase_file(keys.passphrase_file)
     else:
         key = BackupKey.of_file(keys.key_file)

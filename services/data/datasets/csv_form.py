@@ -131,11 +131,11 @@ def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> D
     known = declared.of(name)
     if not known.resolution:
         raise InvalidDataset(
-            "the resolution is not known: name it (query resolution=PT1H, or diem put --resolution PT1H)"
+            "the resolution is missing: give it as ?resolution=PT1H, or with `diem put --resolution PT1H`"
         )
     unit = known.unit or next((row.unit for row in rows if row.unit), None)
     if not unit:
-        raise InvalidDataset("the unit is not known: give ?unit= or a column unit")
+        raise InvalidDataset("the unit is missing: give it as ?unit=MW, in a column unit, or with `diem put --unit MW`")
     points: list[dict[str, Any]] = []
     previous = -1
     line = rows[0].line

@@ -125,7 +125,7 @@ def order_fault(seconds: int, previous: int, step: Resolution) -> str:
     """Describe the fault of a time that does not follow the previous one, or is off the grid."""
     if seconds > previous:
         return f"is not on the grid of {step.text} (in UTC)"
-    return "is there twice" if seconds == previous else "is earlier than the time before it"
+    return "appears twice" if seconds == previous else "is earlier than the time before it"
 
 
 def body(endpoint: str, version: int, changed_ms: int, content: bytes) -> bytes:

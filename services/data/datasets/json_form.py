@@ -137,7 +137,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         raise InvalidDataset(
-            f"the field {next(n for n in names if names.count(n) > 1)[:40]!r} is there twice in one object"
+            f"the field {next(n for n in names if names.count(n) > 1)[:40]!r} appears twice in one object"
         )
     return found
 
@@ -265,7 +265,7 @@ def _named(items: list[Any]) -> Iterator[tuple[str, str, Any]]:
         where = f"$.datasets[{index}]"
         endpoint = _endpoint(item, where)
         if endpoint in seen:
-            raise InvalidDataset(f"{endpoint} is there twice", f"{where}.endpoint")
+            raise InvalidDataset(f"{endpoint} appears twice", f"{where}.endpoint")
         seen.add(endpoint)
         yield where, endpoint, item
 

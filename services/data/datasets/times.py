@@ -45,7 +45,7 @@ def parse_instant(text: str) -> Instant:
     try:
         seconds = int(datetime.fromisoformat(text).timestamp())
     except ValueError as error:
-        raise ValueError(f"{text[:40]!r} is no time: {error}") from None
+        raise ValueError(f"{text[:40]!r} is not a time: {error}") from None
     return Instant(seconds, iso_seconds(seconds))
 
 
@@ -125,7 +125,7 @@ class LocalClock:
         try:
             time = datetime.fromisoformat(text)
         except ValueError as error:
-            raise ValueError(f"{text[:40]!r} is no time: {error}") from None
+            raise ValueError(f"{text[:40]!r} is not a time: {error}") from None
         if offset is not None:
             return _instant(int(time.timestamp()))
         return self._local(time, after, grid)

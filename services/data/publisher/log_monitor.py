@@ -79,7 +79,7 @@ class LogMonitor:
         if found:
             self._state.foreign += len(found)
             names = [self._log.name(number) for number in sorted(found)]
-            self._logger.warning("records that are not ours: sending partitions again", partitions=names)
+            self._logger.warning("records of others in the topic: publishing their partitions again", partitions=names)
         return found
 
     def warn_of_another_store(self) -> None:
@@ -87,7 +87,7 @@ class LogMonitor:
         if self._state.new_store and any(tracker.next for tracker in self._senders.trackers):
             self._logger.warning(
                 "the topic has records, and this store has never published to it: if the store was replaced, delete "
-                "the topic, and it is made again from this store",
+                "the topic: it is recreated from this store",
                 topic=self._log.topic,
             )
         self._state.new_store = False
@@ -118,5 +118,5 @@ class LogMonitor:
             hanging = {led[number] for number in moved}
             for node in hanging:
                 disconnected.add(node)
-                self._logger.warning("a broker hangs: its partitions have new leaders, and it is left", broker=node)
+                self._logger.warning("a broker hangs: its partitions have new leaders, reconnecting", broker=node)
                 self._log.disconnect(node)

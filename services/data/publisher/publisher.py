@@ -78,7 +78,7 @@ def warn_of_differences(options: KafkaOptions, hot: Collection[str], topics: Top
     marked = {name for name, entry in map_.entries.items() if HOT in entry}
     if configured and marked != configured:
         logger.warning(
-            "other endpoints are hot than configured: DIEM_DATA_HOT counts when the partition map is first made",
+            "the hot endpoints differ from DIEM_DATA_HOT, which counts only when the partition map is first created",
             not_hot=sorted(name.decode() for name in configured - marked),
             not_configured=sorted(name.decode() for name in marked - configured),
         )

@@ -100,7 +100,7 @@ def read(path: Path, stamp: FileStamp, max_bytes: int) -> bytes | None:
     # Otherwise, whoever may write here could read files of this process: errors quote what was read.
     real = path.resolve()
     if not real.is_relative_to(path.parent.resolve()):
-        raise InvalidDataset("it is a link that leads out of the directory")
+        raise InvalidDataset("it is a symbolic link out of the directory")
     # Non-blocking: the file may have become a pipe, and opening a pipe waits for a writer.
     with open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123  # a descriptor
         if FileStamp.of(os.fstat(file.fileno())) != stamp:
@@ -216,7 +216,7 @@ class DirectorySource:
             file.done = None
             file.fault = Fault.UNREACHABLE
             file.error = (
-                "it changes between any two looks, so it is never taken: write it less often, or look more often"
+                "it changes between any two polls, so it is never read: write it less often, or poll more often"
             )
         return too_long
 
@@ -263,7 +263,7 @@ class DirectorySource:
         faults += more and not self._more
         self._more = more
         if more:
-            wrong.append(f"more than {self._config.max_files} files: the others are passed over")
+            wrong.append(f"more than {self._config.max_files} files: the others are ignored")
         if not wrong:
             self.health.succeeded()
             return

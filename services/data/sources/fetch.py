@@ -34,7 +34,7 @@ class ReadBudget:
         """Consume ``count`` bytes; raise ResponseTooLarge beyond the budget."""
         self.left -= count
         if self.left < 0:
-            raise ResponseTooLarge("the answer is longer than it may be")
+            raise ResponseTooLarge("the response is too long")
 
 
 class _Stream(httpcore.AsyncNetworkStream):
@@ -191,7 +191,7 @@ def _redirected(here: httpx.URL, response: httpx.Response) -> httpx.URL:
     try:
         there = here.join(response.headers["location"])
     except (httpx.InvalidURL, ValueError):
-        raise PollFailed(f"redirected ({response.status_code}) to what is no address") from None
+        raise PollFailed(f"redirected ({response.status_code}) to an invalid address") from None
     # A password in the configured URL belongs to this origin, and may be sent to it again.
     return there.copy_with(userinfo=here.userinfo, fragment=None)
 
@@ -230,7 +230,7 @@ async def _body(response: httpx.Response, max_bytes: int) -> bytes:
         raise PollFailed(f"the body has more than {max_bytes} bytes")
     coding = _coding(response)
     if coding not in {"identity", "gzip", "x-gzip"}:
-        raise PollFailed(f"the body has the coding {coding[:20]!r}, which was not asked for")
+        raise PollFailed(f"the body has the coding {coding[:20]!r}, which was not requested")
     gzip = None if coding == "identity" else Gzip()
     body = bytearray()
     # Not through the response's own decoders: they decode a whole chunk before its size can be checked.
@@ -276,7 +276,7 @@ class Gzip:
             try:
                 piece = self._member.decompress(chunk, _PIECE_BYTES)
             except zlib.error:
-                raise PollFailed("the body is not gzip, though it says so") from None
+                raise PollFailed("the body is labelled gzip and is not") from None
             self._fed = True
             self._decoded += len(piece)
             if self._decoded > _PIECE_BYTES + MAX_RATIO * self._coded:

@@ -154,7 +154,7 @@ class HttpSource:
     def _parse(self, answer: Answer) -> list[Dataset]:
         if self._is_csv(answer.content_type):
             if answer.open_ended and not answer.body.endswith((b"\n", b"\r")):
-                raise PollFailed("the answer has no length and its last line no end: it may have been cut")
+                raise PollFailed("the response has no length and its last line does not end: it may be incomplete")
             found = datasets.read_table(datasets.parse_csv(answer.body), self._declared)
         else:
             found = datasets.read_json(answer.body, self._declared)

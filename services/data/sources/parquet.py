@@ -50,10 +50,10 @@ def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64
                     raise InvalidDataset(f"more than {max_rows} rows")
                 rows += _rows(pa, batch, len(rows))
     except UnicodeDecodeError:
-        raise MalformedBody("not Parquet, or not all of it: a text is not UTF-8") from None
+        raise MalformedBody("not Parquet, or incomplete: a text is not UTF-8") from None
     except (pa.ArrowException, OSError) as error:
         message, _, _ = str(error).partition("\n")
-        raise MalformedBody(f"not Parquet, or not all of it: {message[:120]}") from None
+        raise MalformedBody(f"not Parquet, or incomplete: {message[:120]}") from None
     return CsvTable(frozenset(names), rows, place="row")
 
 

@@ -52,7 +52,7 @@ def find(kind: str) -> SourceType | None:
         raise BadPlugin(kind, f"{point.value}: {type(error).__name__}: {error}"[:300]) from error
     table = getattr(found, "Config", None)
     if not (callable(found) and isinstance(table, type) and issubclass(table, SourceTable)):
-        raise BadPlugin(kind, f"{point.value} is no class with a Config that is a SourceTable")
+        raise BadPlugin(kind, f"{point.value} is not a class with a Config that is a SourceTable")
     made: SourceType = found
     return made
 

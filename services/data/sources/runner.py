@@ -188,7 +188,7 @@ def check_storable(dataset: Dataset) -> None:
         if len(text) > most:
             raise InvalidDataset(f"the {field} has more than {most} characters", dataset.endpoint)
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise InvalidDataset(f"the {field} is no text: it has half a character", dataset.endpoint)
+            raise InvalidDataset(f"the {field} is not valid text: it has half of a surrogate pair", dataset.endpoint)
 
 
 def _make(table: SourceTable, clock: Clock) -> Source:

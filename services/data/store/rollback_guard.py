@@ -44,7 +44,9 @@ class MarkFile:
             replace_private(self._path, orjson.dumps(mark._asdict()))
         except OSError as error:
             if not self._failed:
-                structlog.get_logger(__name__).warning("the store's mark cannot be written", reason=error.strerror)
+                structlog.get_logger(__name__).warning(
+                    "the store's high-water mark cannot be written", reason=error.strerror
+                )
             self._failed = True
         else:
             self._failed = False
@@ -81,7 +83,7 @@ class RollbackGuard:
             return None
         return (
             f"the store was replaced by an older copy of itself (it has been at position {self._older_than}): "
-            "make it a new store with diem backup and diem restore"
+            "make it a new store with `diem backup` and `diem restore`"
         )
 
     async def run(self) -> None:

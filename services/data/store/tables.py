@@ -216,7 +216,7 @@ def _check_known(config: "Config", revision: str | None) -> None:
 
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if revision not in {None, "head", *known}:
-        raise DataError(f"the store has tables of a later release (revision {revision}): this one cannot read them")
+        raise DataError(f"the store has tables of a later release (revision {revision}): this release cannot read them")
 
 
 def _config(connection: Connection | None = None) -> "Config":

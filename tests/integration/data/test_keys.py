@@ -169,7 +169,7 @@ async def test_keys_from_the_command_line(tmp_path: Path) -> None:
             [made["id"], "Two", "plan", "day", made["created"][:19] + "Z"],
         ]
         code, out, _ = await diem(state, process, "revoke", key[5:13])
-        assert (code, out.startswith(f"key {key[5:13]} of The page is revoked since 20")) == (0, True)
+        assert (code, out.startswith(f"key {key[5:13]} of The page was revoked at 20")) == (0, True)
         assert await statuses(process, key, 1, 1) == {401: 1}
         _, listed, _ = await diem(state, process, "list", "--json")
         assert [entry["revoked"] is None for entry in json.loads(listed)["keys"]] == [False, True]

@@ -30,7 +30,7 @@ EXPECTED = {
     "endless": "the body has more than 262144 bytes",
     "huge-length": "the body has more than 262144 bytes",
     "bomb-of-crumbs": "more than 200 times larger",
-    "endless-interim": "the answer is longer than it may be",
+    "endless-interim": "the response is too long",
     "bomb-of-rows": "the body has more than 262144 bytes",
     "bomb": "the body has more than 262144 bytes",
     "redirect-port": "redirects are not followed",
@@ -45,7 +45,7 @@ EXPECTED = {
     "unasked-304": "status 304",
     "cut-gzip": "in the middle of its gzip stream",
     "no-gzip": "is not gzip",
-    "other-coding": "was not asked for",
+    "other-coding": "was not requested",
     "deep-json": "nested more than 32 deep",
     "flood": "more than 100 different endpoints",
 }

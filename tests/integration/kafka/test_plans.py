@@ -251,7 +251,7 @@ async def test_invalid_plans_are_refused_with_the_reason(options: KafkaOptions, 
         other = replace(rotated(epoch=1), seed=1)
         await ask(running, "POST", "", encode(other))
         second = await ask(running, "POST", f"/{other.id}/apply")
-        assert (second.status_code, second.json()["detail"]) == (409, f"{plan.id} is on its way (prepare)")
+        assert (second.status_code, second.json()["detail"]) == (409, f"{plan.id} is in progress (prepare)")
         status = (await ask(running, "GET", f"/{plan.id}")).json()
         assert "publisher" in status["waiting_for"], "nobody publishes here"
         assert (await running.get("/v1/partitions")).status_code == 200, "all else is answered as before"

@@ -83,7 +83,7 @@ async def test_a_move_waits_while_the_groups_cannot_be_listed(
     cluster.fault = fault
     directory.update_map(PREPARED)
     await assignments._read_all(cluster)
-    assert directory.unassigned(PREPARED) == "Kafka to say which clones there are"
+    assert directory.unassigned(PREPARED) == "Kafka to report the clones"
     assert type(fault).__name__ in str(assignments.failure)
     cluster.fault = None
     await assignments._read_all(cluster)

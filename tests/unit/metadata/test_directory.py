@@ -68,14 +68,14 @@ def test_a_move_waits_until_every_clone_with_members_owns_the_new_partitions() -
     made.update_group(1, clone(1, partitions=7), 0, 1.0)
     made.update_map(moving)
     assert made.preparing == 4
-    assert made.unassigned(moving) == "Kafka to say which clones there are"
+    assert made.unassigned(moving) == "Kafka to report the clones"
     made.update_others({2: (clone(2, partitions=4), 0), 3: (clone(state=UNKNOWN), 0)}, 4, 2.0)
     assert made.unassigned(moving) == "the servers of clone 2 to take partitions 6"
     made.update_others({2: (clone(2, partitions=7), 0), 3: (clone(state=UNKNOWN), 0)}, 4, 3.0)
     assert made.unassigned(moving) is None
     assert made.snapshot is not None
     assert set(made.snapshot.clones) == {1}, "other instances serve these clones"
-    assert made.unassigned(preparing(8, a=Entry(0, 6))) == "Kafka to say which clones there are", (
+    assert made.unassigned(preparing(8, a=Entry(0, 6))) == "Kafka to report the clones", (
         "each move reads the groups again"
     )
 
@@ -85,7 +85,7 @@ def test_a_move_waits_until_the_owners_of_its_targets_are_known() -> None:
     moving = a_map(entries={b"/a": Entry(0, 6), b"/b": Entry(1, HOT)})
     made.update_others({}, 0, 1.0)
     made.update_group(1, clone(1, partitions=7), 0, 1.0)
-    assert made.unassigned(moving) == "Kafka to say who is in clone 2"
+    assert made.unassigned(moving) == "Kafka to report the members of clone 2"
     assert made.unassigned(a_map(entries={b"/b": Entry(1, HOT)})) is None, "every server has it"
     made.update_group(2, clone(2, partitions=4), 0, 1.0)
     assert made.unassigned(moving) == "the servers of clone 2 to take partitions 6"
@@ -106,7 +106,7 @@ def test_a_clone_first_read_during_a_rebalance_delays_a_move() -> None:
     moving = a_map(entries={b"/a": Entry(0, 6)})
     made.update_others({}, 0, 1.0)
     made.update_group(1, clone(state=REBALANCING), 0, 1.0)
-    assert made.unassigned(moving) == "Kafka to say who is in clone 1"
+    assert made.unassigned(moving) == "Kafka to report the members of clone 1"
     made.update_group(1, clone(1, partitions=7), 0, 2.0)
     made.update_group(1, clone(state=REBALANCING), 0, 3.0)
     assert made.unassigned(moving) is None, "the last stable assignment counts"

@@ -38,7 +38,7 @@ def unverified(code: int, message: str) -> ssl.SSLCertVerificationError:
     [
         (
             unverified(20, "unable to get local issuer"),
-            "k:1 is not accepted: unable to get local issuer (who signed it belongs into DIEM_KAFKA_CA_FILE)",
+            "k:1 is not accepted: unable to get local issuer (put the certificate of its CA in DIEM_KAFKA_CA_FILE)",
         ),
         (unverified(62, "Hostname mismatch."), "the certificate of k:1 is not accepted: Hostname mismatch"),
         (SaslAuthenticationFailed("no"), "k:1 does not accept user alice with this password"),

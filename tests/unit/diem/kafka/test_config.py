@@ -111,7 +111,7 @@ def test_what_is_no_broker_is_refused(monkeypatch: pytest.MonkeyPatch, servers: 
         KafkaSettings.load()
 
 
-@pytest.mark.parametrize(("content", "why"), [(b"\xff\xfe", "no UTF-8 text"), (b" \n", "empty")])
+@pytest.mark.parametrize(("content", "why"), [(b"\xff\xfe", "not UTF-8 text"), (b" \n", "empty")])
 def test_a_password_file_without_a_password_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes, why: str
 ) -> None:

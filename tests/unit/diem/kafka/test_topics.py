@@ -149,7 +149,7 @@ def test_hot_updates_in_two_partitions_are_a_fault_whatever_is_configured() -> N
     spec = specs(OPTIONS, 3)[1]
     hot = topic(2)._replace(name=spec.name)
     (line,) = differences(spec, replace(OPTIONS, partitions=2), hot, spec.config)
-    assert line == "it has 2 partitions, it must have 1: delete it, and it is made again"
+    assert line == "it has 2 partitions, it must have 1: delete it, and it is recreated"
     assert not list(differences(spec, replace(OPTIONS, partitions=2), topic(1)._replace(name=spec.name), spec.config))
 
 

@@ -269,7 +269,7 @@ async def test_what_is_not_of_the_protocol_is_an_error_and_a_new_attempt(server:
         await eventually(lambda: len(seen.of("open")) == 1)
         await server.send({"type": "update"})
         await eventually(lambda: server.dials == 2)
-        assert seen.of("error")[0].message == "the server sent what is not of the protocol"
+        assert seen.of("error")[0].message == "the server violated the protocol"
 
 
 async def test_a_close_code_that_forbids_to_come_back_ends_the_iteration(server: FakeServer) -> None:

@@ -32,7 +32,7 @@ async def test_a_backup_that_is_refused_changes_nothing(databases: Databases, tm
     (tmp_path / "cut").write_bytes((tmp_path / "good").read_bytes()[:-1])
     (tmp_path / "old").write_bytes(gzip.compress(b"".join([*lines, end_of(lines)])))
     write_lines(tmp_path / "name", [line.replace(b'"/b"', b'"/b\\"<"') for line in lines])
-    bad = {"cut": "changed or cut", "old": "say --unauthenticated", "name": "is not an endpoint name", "no": "no such"}
+    bad = {"cut": "changed or cut", "old": "add --unauthenticated", "name": "is not an endpoint name", "no": "no such"}
     for name, why in bad.items():
         with pytest.raises(BadBackup, match=why):
             await restore(databases.url(), tmp_path / name, LATER, replace=True)
@@ -144,7 +144,7 @@ async def test_restored_versions_are_greater_than_the_replaced_ones(databases: D
     ahead = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER * 2))
     async with ahead.serving():
         (newest,) = await ahead.writer.put([dataset("/a", 9)])
-    with pytest.raises(NotEmpty, match="has 3 endpoints: say --replace"):
+    with pytest.raises(NotEmpty, match="has 3 endpoints: add --replace"):
         await restore(databases.url(), tmp_path / "file", LATER)
     await restore(databases.url(), tmp_path / "file", LATER, replace=True)
     store = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER))

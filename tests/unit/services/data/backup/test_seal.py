@@ -168,7 +168,7 @@ def test_a_passphrase_encrypts(tmp_path: Path) -> None:
     assert content(right).read() == CONTENT
     with pytest.raises(BadBackup, match="not made with this passphrase"):
         content(passphrase(tmp_path / "wrong", "correct horse stables"))
-    with pytest.raises(BadBackup, match="name --passphrase-file"):
+    with pytest.raises(BadBackup, match="give --passphrase-file"):
         content(None)
 
 
@@ -186,11 +186,11 @@ def test_unusable_passphrases_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda data: b"PK\x03\x04" + data, "no backup of DIEM"),
-        (lambda _: b"", "no backup of DIEM"),
-        (lambda data: data.replace(b"diem.backup/2", b"diem.backup/3"), "no backup of DIEM"),
+        (lambda data: b"PK\x03\x04" + data, "not a backup of DIEM"),
+        (lambda _: b"", "not a backup of DIEM"),
+        (lambda data: data.replace(b"diem.backup/2", b"diem.backup/3"), "not a backup of DIEM"),
         (lambda data: data.replace(b'"file"', b'"fire"'), "beginning was changed"),
-        (lambda data: data.replace(b'"file"', b'"passphrase"'), "name --passphrase-file"),
+        (lambda data: data.replace(b'"file"', b'"passphrase"'), "give --passphrase-file"),
         (lambda data: data.replace(b"false", b"true"), "not made with this key"),
         (lambda data: data[:30], "beginning was changed"),
         (lambda data: data.replace(b'"}\n', b'"}' + b" " * 1000 + b"\n"), "beginning was changed"),

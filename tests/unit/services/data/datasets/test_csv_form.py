@@ -78,9 +78,9 @@ def test_another_unit_than_the_known_one_is_refused_with_the_line() -> None:
 
 
 def test_a_table_without_unit_or_resolution_is_refused() -> None:
-    with pytest.raises(InvalidDataset, match="unit is not known"):
+    with pytest.raises(InvalidDataset, match="unit is missing"):
         parse(GOOD, unit=None)
-    with pytest.raises(InvalidDataset, match="resolution is not known"):
+    with pytest.raises(InvalidDataset, match="resolution is missing"):
         parse(GOOD, resolution=None)
 
 

@@ -71,7 +71,7 @@ def test_equivalent_notations_make_the_same_dataset() -> None:
         ({"points": [{"time": "2026-01-01T00:30:00Z", "value": 1}]}, "$.points[0]", "grid"),
         ({"points": [{"time": "2026-01-01T00:00:00", "value": 1}]}, "$.points[0]", "UTC"),
         ({"points": [{"time": "2026-01-01T00:00:00+02:00", "value": 1}]}, "$.points[0]", "UTC"),
-        ({"points": [{"time": "2026-02-30T00:00:00Z", "value": 1}]}, "$.points[0]", "no time"),
+        ({"points": [{"time": "2026-02-30T00:00:00Z", "value": 1}]}, "$.points[0]", "not a time"),
         ({"points": [{"time": "2026-01-01T00:00:00.5Z", "value": 1}]}, "$.points[0]", "UTC"),
         ({"points": [{"time": HOURS[0], "value": 1}] * 2}, "$.points[1]", "twice"),
         ({"points": [{"time": HOURS[1], "value": 1}, {"time": HOURS[0], "value": 1}]}, "$.points[1]", "earlier"),
@@ -99,13 +99,13 @@ def test_a_repeated_field_is_refused(name: str) -> None:
     text = json.dumps(document(points=[{"time": HOURS[0], "value": 1}]))
     value = {"unit": '"MW"', "points": "[]", "time": '"x"', "value": "2", "resolution": '"PT1H"'}[name]
     doubled = text.replace(f'"{name}":', f'"{name}": {value}, "{name}":', 1)
-    with pytest.raises(InvalidDataset, match=f"'{name}' is there twice"):
+    with pytest.raises(InvalidDataset, match=f"'{name}' appears twice"):
         datasets.parse_single("/a", doubled.encode())
 
 
 def test_a_field_repeated_with_escapes_is_refused() -> None:
     text = json.dumps(document()).replace('"unit":', '"un\\u0069t": "MW", "unit":', 1)
-    with pytest.raises(InvalidDataset, match="'unit' is there twice"):
+    with pytest.raises(InvalidDataset, match="'unit' appears twice"):
         datasets.parse_single("/a", text.encode())
 
 

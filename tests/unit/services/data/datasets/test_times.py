@@ -153,7 +153,7 @@ def test_the_repeated_hour_of_autumn_is_resolved_by_the_order_of_the_rows() -> N
 
 
 def test_a_third_occurrence_of_a_local_time_is_refused() -> None:
-    with pytest.raises(InvalidDataset, match="line 5: 2026-10-25T01:00:00Z is there twice"):
+    with pytest.raises(InvalidDataset, match="line 5: 2026-10-25T01:00:00Z appears twice"):
         table(AUTUMN.replace("T04:00", "T03:00"))
 
 
@@ -258,7 +258,7 @@ def test_a_source_with_a_zone_may_have_days_of_utc() -> None:
         ),
         ("2026-06-01T00:00Z,1\n2026-06-02T00:00,2\n", "line 3: 2026-06-01T21:00:00Z is not the start of a day in UTC"),
         ("2026-06-01T12:00,1\n", "line 2: 2026-06-01T09:00:00Z is not the start of a day in Europe/Athens or UTC"),
-        ("2026-06-01T00:00,1\n2026-06-01T00:00,2\n", "line 3: 2026-05-31T21:00:00Z is there twice"),
+        ("2026-06-01T00:00,1\n2026-06-01T00:00,2\n", "line 3: 2026-05-31T21:00:00Z appears twice"),
         ("2026-06-02T00:00,1\n2026-06-01T00:00,2\n", "line 3: 2026-05-31T21:00:00Z is earlier"),
     ],
 )

@@ -285,7 +285,7 @@ async def test_a_file_that_never_becomes_stable_is_reported(bench: Bench) -> Non
         write(bench.path / "busy.csv", CSV.format(number))
         await bench.looks(1)
         bench.clock.advance(1)
-    assert "busy.csv: it changes between any two looks" in str(bench.error)
+    assert "busy.csv: it changes between any two polls" in str(bench.error)
     assert bench.failures == 1
     assert bench.values == [("/files/good", b"1")]
     await bench.looks(2)
@@ -304,7 +304,7 @@ async def test_size_and_number_of_files_are_bounded(tmp_path: Path) -> None:
     assert bench.failures == 2
     (tmp_path / "a.csv").unlink()
     await bench.looks()
-    assert bench.error == "more than 2 files: the others are passed over"
+    assert bench.error == "more than 2 files: the others are ignored"
 
 
 async def test_a_link_is_followed_within_the_directory_only(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ async def test_a_link_is_followed_within_the_directory_only(tmp_path: Path) -> N
     (bench.path / "b.csv").symlink_to("_data")
     await bench.looks()
     assert bench.values == [("/files/b", b"1")]
-    assert bench.error == "a.csv: it is a link that leads out of the directory"
+    assert bench.error == "a.csv: it is a symbolic link out of the directory"
 
 
 # Parquet
@@ -388,8 +388,8 @@ def _cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda path: path.write_bytes(b"time,value\n"), "not Parquet, or not all of it"),
-        (_cut, "not Parquet, or not all of it"),
+        (lambda path: path.write_bytes(b"time,value\n"), "not Parquet, or incomplete"),
+        (_cut, "not Parquet, or incomplete"),
         (lambda path: parquet(path, {"time": pa.array(INSTANTS)}), "the columns must be time, value"),
         (_table(INSTANTS, ["1", "2"]), "the column value must be numbers, not string"),
         (_table(INSTANTS, [1.0, float("nan")]), "row 2: 'nan' is not a number"),
@@ -421,7 +421,7 @@ async def test_a_parquet_file_with_invalid_utf8_does_not_affect_others(bench: Be
     write(bench.path / "b.csv", CSV.format(1))
     await bench.looks()
     assert bench.values == [("/files/b", b"1")]
-    assert bench.error == "a.parquet: not Parquet, or not all of it: a text is not UTF-8"
+    assert bench.error == "a.parquet: not Parquet, or incomplete: a text is not UTF-8"
 
 
 async def test_repeated_text_of_a_small_parquet_file_is_not_multiplied_in_memory(bench: Bench) -> None:

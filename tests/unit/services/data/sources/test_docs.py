@@ -147,8 +147,8 @@ def test_an_unknown_type_is_reported_with_the_known_ones(tmp_path: Path, plugin:
         ("import not_there_at_all", "Kind", "odd:Kind: ModuleNotFoundError: No module named 'not_there_at_all'"),
         ("1 / 0", "Kind", "odd:Kind: ZeroDivisionError"),
         ("", "Kind", "odd:Kind: AttributeError"),
-        ("class Kind: pass", "Kind", "odd:Kind is no class with a Config that is a SourceTable"),
-        ("Kind = 7", "Kind", "odd:Kind is no class with a Config that is a SourceTable"),
+        ("class Kind: pass", "Kind", "odd:Kind is not a class with a Config that is a SourceTable"),
+        ("Kind = 7", "Kind", "odd:Kind is not a class with a Config that is a SourceTable"),
     ],
 )
 def test_an_unusable_plugin_is_the_only_reported_fault(

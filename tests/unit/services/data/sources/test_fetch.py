@@ -49,7 +49,7 @@ def test_a_truncated_stream_is_refused(cut: int) -> None:
 
 
 def test_data_that_is_not_gzip_is_refused() -> None:
-    with pytest.raises(PollFailed, match="is not gzip"):
+    with pytest.raises(PollFailed, match="is labelled gzip and is not"):
         decoded(b"time,value", 100)
-    with pytest.raises(PollFailed, match="is not gzip"):
+    with pytest.raises(PollFailed, match="is labelled gzip and is not"):
         decoded(gzip.compress(b"x") + b"rubbish behind it", 100)

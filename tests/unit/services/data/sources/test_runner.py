@@ -148,7 +148,7 @@ GOOD = build("/odd/a", "MW", "PT1H", [Point(0, 1)])
         (replace(GOOD, title="x" * 201), "/odd/a: the title has more than 200 characters"),
         (replace(GOOD, area="x" * 65), "/odd/a: the area has more than 64 characters"),
         (replace(GOOD, quantity="x" * 33), "/odd/a: the quantity has more than 32 characters"),
-        (replace(GOOD, title="\ud800"), "/odd/a: the title is no text"),
+        (replace(GOOD, title="\ud800"), "/odd/a: the title is not valid text"),
         (replace(GOOD, endpoint="/odd/a b"), "'/odd/a b' is not an endpoint name"),
         (replace(GOOD, endpoint="/odd/" + "x" * 256), "longer than 256 bytes"),
         (replace(GOOD, title="x" * 200, area="y" * 64, quantity="z" * 32), None),

@@ -3,5 +3,5 @@
 Reading order: ``cli`` (one module a group of commands), ``topology`` (processes of a mode, pure), ``system`` (the
 running ``diem up``), ``clients`` (of running services); ``planning``, ``check`` and ``size`` are the large commands,
 ``kafka``, ``spark`` and ``nginx`` third-party programs, ``audit`` the packages that all of it is made of.
-``terminal`` and ``jars`` are shared.
+``terminal``, ``invocation`` (commands in messages) and ``jars`` are shared.
 """

@@ -1,7 +1,6 @@
 """Terminal output of ``diem``; plain lines where there is no terminal."""
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
+from deploy.invocation import diem_command, pasteable
 from deploy.topology import Topology
 
 DEFAULT_STATE_DIR: Final = Path(".diem")
@@ -69,13 +69,13 @@ class Terminal:
         return not self._quiet and self._out.is_terminal
 
     def info(self, text: str) -> None:
-        """Print a message, unless quiet."""
+        """Print a message, unless quiet; commands in backticks can be pasted."""
         if not self._quiet:
-            self._out.print(text, soft_wrap=True)
+            self._out.print(pasteable(text), soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """Print a warning in one line on standard error."""
-        self._err.print(Text(text, style="yellow"), soft_wrap=True)
+        """Print a warning in one line on standard error; commands in backticks can be pasted."""
+        self._err.print(Text(pasteable(text), style="yellow"), soft_wrap=True)
 
     @contextmanager
     def progress(self, total: int) -> Iterator[Callable[[str], None]]:
@@ -116,7 +116,7 @@ class Terminal:
 
     def announce(self, topology: Topology, state_dir: Path, seconds: float) -> None:
         """Print the addresses, and the commands that write, watch and stop."""
-        option = "" if state_dir == DEFAULT_STATE_DIR.absolute() else f" --state-dir {shlex.quote(str(state_dir))}"
+        where = () if state_dir == DEFAULT_STATE_DIR.absolute() else ("--state-dir", str(state_dir))
         rows = [
             *(("Page", f"{origin}/") for origin in topology.public.origins),
             ("Page", topology.page_url.replace("127.0.0.1", "localhost")),
@@ -124,9 +124,9 @@ class Terminal:
             *(("WebSocket", url) for url in topology.client_urls(topology.servers)),
             *(("Metadata", url) for url in topology.metadata_urls),
             ("Logs", str(state_dir / "logs")),
-            ("Write", f"diem put{option} /my/endpoint FILE.csv --unit MW --resolution PT1H"),
-            ("Watch", f"diem watch{option} /my/endpoint"),
-            ("Status", f"diem status{option}"),
+            ("Write", diem_command("put", *where, "/my/endpoint", "FILE.csv", "--unit", "MW", "--resolution", "PT1H")),
+            ("Watch", diem_command("watch", *where, "/my/endpoint")),
+            ("Status", diem_command("status", *where)),
             ("Stop", "Ctrl-C"),
         ]
         self.info(f"\nDIEM is up ({topology.mode}) after {seconds:.1f} s\n")

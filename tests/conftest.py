@@ -4,7 +4,9 @@ import functools
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator
+from pathlib import Path
 
 import httpx
 import hypothesis
@@ -46,6 +48,8 @@ _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseS
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run its shared services and its order."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM_OPTIONS)
+    # So that messages name ``diem`` alike on all machines (deploy/invocation.py).
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{Path(sys.executable).parent}"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background of a script ignores it, and so would all processes that tests start and interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -4,7 +4,6 @@ Pure: the command in ``deploy.cli.check`` collects the facts and prints. The rul
 ``rules_cluster``, ``rules_topics``, ``rules_clients``.
 """
 
-import shlex
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from textwrap import indent
@@ -17,6 +16,8 @@ from rich.text import Text
 
 from deploy.check import rules_clients, rules_cluster, rules_topics
 from deploy.check.facts import Facts, Finding, Judgement, NotVisible, Rule, Severity, TopicMissing, warning
+from deploy.check.tools import wrap_command
+from deploy.invocation import pasteable
 from deploy.terminal import amount
 
 TABLE: Final = (
@@ -90,8 +91,8 @@ def as_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
 
 def render(facts: Facts, findings: Sequence[Finding], width: int) -> Iterator[RenderableType]:
     """Yield what a console of ``width`` columns prints: faults and warnings in full, the rest in a line each."""
-    lost = "no lost broker" if facts.tolerate == 0 else amount(facts.tolerate, "lost broker")
-    yield Text(f"Kafka at {facts.bootstrap_servers}, topic {facts.updates}, judged for {lost}")
+    lost = "no loss of brokers" if facts.tolerate == 0 else f"the loss of {amount(facts.tolerate, 'broker')}"
+    yield Text(f"Kafka at {facts.bootstrap_servers}, topic {facts.updates}, checked for {lost}")
     for each in Severity:
         chosen = [finding for finding in findings if finding.judgement.verdict is each]
         if not chosen:
@@ -105,7 +106,7 @@ def render(facts: Facts, findings: Sequence[Finding], width: int) -> Iterator[Re
 
 
 def _heading(each: Severity, number: int) -> str:
-    return f"{number} in order" if each is Severity.OK else amount(number, str(each))
+    return f"{number} OK" if each is Severity.OK else amount(number, str(each))
 
 
 def _render_row(finding: Finding) -> Iterator[RenderableType]:
@@ -115,11 +116,9 @@ def _render_row(finding: Finding) -> Iterator[RenderableType]:
 def _render_in_full(finding: Finding, width: int) -> Iterator[RenderableType]:
     judgement = finding.judgement
     yield _two_columns(Text(finding.rule.name, style=_STYLES[judgement.verdict]), Text(judgement.found))
-    yield _two_columns(
-        Text("  protects", style="dim"), Text(f"{finding.rule.protects} ({finding.rule.source})", style="dim")
-    )
+    yield _two_columns(Text("  protects", style="dim"), Text(finding.rule.protects, style="dim"))
     if judgement.change:
-        yield _two_columns(Text("  change", style="dim"), Text(judgement.change))
+        yield _two_columns(Text("  change", style="dim"), Text(pasteable(judgement.change)))
     for command in judgement.commands:
         # Not a table cell, which is padded: a space after the `\` would end the shell's line.
         yield Text(
@@ -133,15 +132,3 @@ def _two_columns(left: Text, right: Text) -> RenderableType:
     table.add_column(overflow="fold")
     table.add_row(left, right)
     return Padding(table, (0, 0, 0, _INDENT), expand=False)
-
-
-def wrap_command(command: str, width: int) -> str:
-    r"""Wrap a shell command at its words; all lines but the last end in ``\``, so that it can be copied as it is."""
-    lines = [""]
-    for word in map(shlex.quote, shlex.split(command)):
-        longer = f"{lines[-1]} {word}".strip() if len(lines) == 1 else f"{lines[-1]} {word}"
-        if lines[-1].strip() and len(longer) > width - 2:
-            lines.append(f"  {word}")
-        else:
-            lines[-1] = longer
-    return " \\\n".join(lines)

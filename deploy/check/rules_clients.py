@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from deploy.check.facts import Facts, Judgement, NotVisible, Rule, fault, ok, warning
 
-_IN_CODE: Final = "in the code; this is no setting"
+_IN_CODE: Final = "in the code: it is not a setting"
 
 
 def acks(facts: Facts) -> Judgement:
@@ -24,16 +24,18 @@ def send_timeout(facts: Facts) -> Judgement:
     """A send outlasts a change of leaders: twice the brokers' session timeout (election and first retry)."""
     value = facts.producer.get("request_timeout_ms", 40_000)
     session = max(int(text) for text in facts.of_brokers("broker.session.timeout.ms").values())
-    found = f"sends wait {value} ms, a lost broker is noticed after {session} ms"
+    found = f"sends wait {value} ms; the loss of a broker is noticed after {session} ms"
     if isinstance(value, int) and value >= 2 * session:
         return ok(found)
-    return warning(f"{found}: sends fail meanwhile, and are repeated", "in server.properties; the default is", _SESSION)
+    return warning(
+        f"{found}: until then sends fail and are retried", "in server.properties (this is the default)", _SESSION
+    )
 
 
 def manual_commits(facts: Facts) -> Judgement:
     """No automatic commits: ours show progress to lag tools, follow the work, and are never start positions."""
     value = facts.consumer.get("enable_auto_commit", True)
-    found = "by hand, after the batch was handed on; marks of progress, no start positions"
+    found = "manual, after the batch has been forwarded; offsets show progress and are never start positions"
     return ok(found) if value is False else fault("automatic", f"enable_auto_commit=False {_IN_CODE}")
 
 
@@ -46,11 +48,11 @@ def start_position(facts: Facts) -> Judgement:
 _SESSION: Final = "broker.session.timeout.ms=9000"
 
 CLIENTS: Final = (
-    Rule("acks", "an update counts when N + 1 brokers have it", "thesis 7.2, 4.6", acks),
-    Rule("idempotence", "updates of an endpoint stay in order", "thesis 7.2, 4.10", idempotence),
-    Rule("patience", "a lost broker is no error of a send", "reliability 5.2", send_timeout),
-    Rule("commits", "nothing counts as read before it is", "thesis 7.2, 4.10", manual_commits),
-    Rule("start", "a new reader misses nothing", "protocol 3", start_position),
+    Rule("acks", "an update is acknowledged once N + 1 brokers have it", "thesis 7.2, 4.6", acks),
+    Rule("idempotence", "updates of an endpoint keep their order", "thesis 7.2, 4.10", idempotence),
+    Rule("send timeout", "the loss of a broker does not fail sends", "reliability 5.2", send_timeout),
+    Rule("commits", "progress is recorded only for what has been read", "thesis 7.2, 4.10", manual_commits),
+    Rule("start", "a new reader misses no updates", "protocol 3", start_position),
 )
 
 
@@ -93,9 +95,9 @@ def listeners(facts: Facts) -> Judgement:
     found = ", ".join(f"{one.name} ({one.protocol}) on {one.host or 'every address'}" for one in outside)
     change = "in server.properties: SASL_SSL or SSL for every listener outside loopback"
     if any(one.protocol == "PLAINTEXT" for one in outside):
-        return fault(f"{found}: anybody on the network can read and write", change)
+        return fault(f"{found}: anyone on the network can read and write", change)
     if any(one.protocol == "SASL_PLAINTEXT" for one in outside):
-        return warning(f"{found}: anybody on the network can read", change)
+        return warning(f"{found}: anyone on the network can read", change)
     return ok(found)
 
 
@@ -122,10 +124,10 @@ def authorizer(facts: Facts) -> Judgement:
     if not without:
         return ok(next(iter(facts.of_brokers("authorizer.class.name").values())).rpartition(".")[2])
     if _on_this_machine_only(facts):
-        return ok("none: any user of this machine may do everything, others nothing")
+        return ok("none: users of this machine have all rights, others none")
     return fault(
-        f"none at broker {', '.join(without)}: anybody may do everything",
-        "in server.properties, with the rights that `diem topics --print` lists",
+        f"none at broker {', '.join(without)}: anyone may do anything",
+        "in server.properties, with the rights from `diem topics --print`",
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     )
 
@@ -138,8 +140,10 @@ def closed_by_default(facts: Facts) -> Judgement | None:
     values = {n: facts.brokers.get(n, {}).get(_EVERYONE, "false") for n in facts.cluster.brokers}
     opened = [str(number) for number, value in sorted(values.items()) if value == "true"]
     if opened:
-        change = "in server.properties, then restart one broker after the other"
-        return fault(f"on at broker {', '.join(opened)}: what has no rule is open", change, f"{_EVERYONE}=false")
+        change = "in server.properties, then restart the brokers one by one"
+        return fault(
+            f"on at broker {', '.join(opened)}: resources without a rule are open", change, f"{_EVERYONE}=false"
+        )
     if None in values.values():
         return warning(
             "set, but the cluster does not show the value", "check that server.properties has", f"{_EVERYONE}=false"
@@ -155,8 +159,8 @@ def _on_this_machine_only(facts: Facts) -> bool:
 
 
 SECURITY: Final = (
-    Rule("listeners", "nobody on the network reads or writes", "reliability 3.5", listeners),
-    Rule("connection", "nor on ours", "reliability 3.5", connection),
-    Rule("authorizer", "nobody else writes updates", "reliability 3.5", authorizer),
-    Rule("no rule, no right", "a forgotten topic is closed", "reliability 3.5", closed_by_default),
+    Rule("listeners", "no one on the network can read or write", "reliability 3.5", listeners),
+    Rule("connection", "no one can read or change what is sent", "reliability 3.5", connection),
+    Rule("authorizer", "only DIEM writes updates", "reliability 3.5", authorizer),
+    Rule("closed by default", "resources without a rule are closed", "reliability 3.5", closed_by_default),
 )

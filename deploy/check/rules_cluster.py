@@ -26,11 +26,13 @@ def brokers_up(facts: Facts) -> Judgement:
     up = amount(len(facts.cluster.brokers), "broker")
     if facts.silent:
         named = ", ".join(map(str, sorted(facts.silent)))
-        return fault(f"{up} listed; without an answer: {named}", "see what holds them up; a stopped one goes on later")
+        return fault(
+            f"{up} listed; no answer from {named}", "find out why they do not answer; a paused broker may continue"
+        )
     if not missing:
         return ok(up)
     named = ", ".join(map(str, missing))
-    return fault(f"{up} up; missing: {named}", "start what is missing; its log says why it ended")
+    return fault(f"{up} up; missing: {named}", "start the missing brokers; their logs say why they stopped")
 
 
 def topic_exists(facts: Facts) -> Judgement:
@@ -38,8 +40,8 @@ def topic_exists(facts: Facts) -> Judgement:
     found = facts.cluster.topics.get(facts.updates)
     if found is not None and found.partitions:
         return ok(f"{facts.updates} with {amount(len(found.partitions), 'partition')}")
-    found_none = f"there is no topic {facts.updates}, or this user may not see it"
-    return fault(found_none, "start the publisher, which makes it, or make it now", create_topics_line(facts))
+    found_none = f"topic {facts.updates} does not exist, or this user may not see it"
+    return fault(found_none, "start the Data Service, which creates it, or create it now", create_topics_line(facts))
 
 
 def all_led(facts: Facts) -> Judgement:
@@ -47,7 +49,7 @@ def all_led(facts: Facts) -> Judgement:
     orphans = [name for name, part in _partitions(facts) if part.leader < 0]
     if not orphans:
         return ok("every partition has a leader")
-    return fault(f"without a leader: {_name_some(orphans)}", "start the brokers that have their replicas")
+    return fault(f"without a leader: {_name_some(orphans)}", "start the brokers that hold their replicas")
 
 
 def replicas_in_sync(facts: Facts) -> Judgement:
@@ -107,10 +109,10 @@ def _name_some(partitions: list[str]) -> str:
 
 
 CURRENT_STATE: Final = (
-    Rule("brokers", "as many may be lost as was planned", "thesis 7.2", brokers_up),
-    Rule("topic", "updates have a place to go", "protocol 3", topic_exists),
-    Rule("leaders", "every partition is written and read", "thesis 4.6", all_led),
-    Rule("in sync", "as many brokers may be lost now as was planned", "thesis 4.6", replicas_in_sync),
+    Rule("brokers", "the planned number of brokers may fail", "thesis 7.2", brokers_up),
+    Rule("topic", "updates can be written", "protocol 3", topic_exists),
+    Rule("leaders", "every partition can be written and read", "thesis 4.6", all_led),
+    Rule("in sync", "the planned number of brokers may fail now", "thesis 4.6", replicas_in_sync),
     Rule("spread", "brokers share the work", "thesis 5.2", leaders_spread),
 )
 
@@ -133,10 +135,12 @@ def replication(facts: Facts) -> Judgement:
     lost = amount(facts.tolerate, "broker")
     if have >= needed:
         return ok(f"{amount(have, 'replica')} of every partition")
-    risk = "may lose updates" if have <= facts.tolerate else "loses nothing, but stops the writes"
+    risk = "may lose updates" if have <= facts.tolerate else "loses nothing, but stops writes"
     found = f"{amount(have, 'replica')} of a partition: losing {lost} {risk}"
     if facts.started and needed > max(SIZES):
-        return fault(found, f"`diem up` runs at most {max(SIZES)} brokers: --bootstrap-servers of a larger cluster")
+        return fault(
+            found, f"`diem up` runs at most {max(SIZES)} brokers: use --bootstrap-servers with a larger cluster"
+        )
     words, lines = recreate_topics(facts, needed, "--replication", str(needed))
     first = "" if len(facts.cluster.brokers) >= needed or facts.started else f"run {needed} brokers, then "
     return fault(found, first + words, *lines)
@@ -151,11 +155,11 @@ def min_in_sync(facts: Facts) -> Judgement:
         return fault(f"{value} of {amount(have, 'replica')} must be in sync: nothing can be written", "", change)
     if value < needed:
         held = "only the leader has" if value == 1 else f"only {value} replicas have"
-        after = "" if have >= needed else "after the replication is mended"
-        return fault(f"{value}: a record counts when {held} it", after, change)
+        after = "" if have >= needed else "once the replication is fixed"
+        return fault(f"{value}: a record is acknowledged when {held} it", after, change)
     if have >= facts.needed_replicas and have - value < facts.tolerate:
         stops = amount(have - value + 1, "broker")
-        return fault(f"{value} of {have}: writes stop when {stops} are lost", "", change)
+        return fault(f"{value} of {have}: writes stop when {stops} fail", "", change)
     return ok(f"{value} of {amount(have, 'replica')}")
 
 
@@ -167,7 +171,7 @@ def unclean_election(facts: Facts) -> Judgement:
     if not wrong:
         return ok(f"off for {', '.join(topics)}")
     lines = [set_topic_line(facts, name, {UNCLEAN: "false"}) for name in wrong]
-    return fault(f"on for {', '.join(wrong)}: a replica that lags may become leader", "", *lines)
+    return fault(f"on for {', '.join(wrong)}: a replica that lacks updates may become leader", "", *lines)
 
 
 def internal_replication(facts: Facts) -> Judgement:
@@ -180,7 +184,7 @@ def internal_replication(facts: Facts) -> Judgement:
     verdict_of = fault if min(few.values()) < facts.needed_in_sync else warning
     return verdict_of(
         f"replicas: {found}; {facts.needed_replicas} are needed",
-        "in every broker's server.properties before they are made; with the tool when they are there (FILE lists the "
+        "in every broker's server.properties before the topics exist, with the tool afterwards (FILE lists the "
         "replicas of every partition)",
         *_mend_internal_replication(facts, few),
     )
@@ -237,8 +241,8 @@ def machines(facts: Facts) -> Judgement | None:
     if len(hosts) >= min(facts.needed_replicas, brokers):
         return ok(f"{amount(brokers, 'broker')} on {amount(len(hosts), 'machine')}")
     return warning(
-        f"{amount(brokers, 'broker')} on {amount(len(hosts), 'machine')}: its loss is the loss of all on it",
-        f"{facts.needed_replicas} brokers on machines of their own; the brokers of `diem up` are for trying out",
+        f"{amount(brokers, 'broker')} on {amount(len(hosts), 'machine')}: losing a machine loses all its brokers",
+        f"{facts.needed_replicas} brokers on separate machines; the brokers of `diem up` are for evaluation",
     )
 
 
@@ -249,7 +253,7 @@ def auto_create(facts: Facts) -> Judgement:
         return ok("off")
     return fault(
         f"on at {_brokers(wrong)}: a request for a missing topic creates it, with the brokers' defaults",
-        "in server.properties, then restart one broker after the other",
+        "in server.properties, then restart the brokers one by one",
         "auto.create.topics.enable=false",
     )
 
@@ -288,12 +292,17 @@ def _brokers(numbers: list[int]) -> str:
 
 
 MESSAGE_SAFETY: Final = (
-    Rule("replication", "updates outlive lost brokers, and writes go on", "thesis 7.2, 4.6", replication),
+    Rule("replication", "updates survive the loss of brokers, and writes continue", "thesis 7.2, 4.6", replication),
     Rule("min in sync", "an acknowledged update is on N + 1 brokers", "thesis 7.2, 4.6", min_in_sync),
-    Rule("unclean election", "no replica that misses updates becomes leader", "thesis 7.2, 4.6", unclean_election),
-    Rule("internal replication", "groups and transactions outlive lost brokers", "thesis 7.2", internal_replication),
-    Rule("internal min in sync", "so does what was acknowledged to them", "thesis 7.2", internal_min_in_sync),
-    Rule("controllers", "leaders are elected when a controller is lost", "thesis 5.3", controllers),
-    Rule("machines", "N lost machines are no more than N lost brokers", "thesis 7.2", machines),
-    Rule("auto creation", "no topic appears with settings that lose data", "reliability 3.5", auto_create),
+    Rule("unclean election", "no replica that lacks updates becomes leader", "thesis 7.2, 4.6", unclean_election),
+    Rule(
+        "internal replication",
+        "groups and transactions survive the loss of brokers",
+        "thesis 7.2",
+        internal_replication,
+    ),
+    Rule("internal min in sync", "and so does what they were acknowledged", "thesis 7.2", internal_min_in_sync),
+    Rule("controllers", "leaders can be elected when a controller fails", "thesis 5.3", controllers),
+    Rule("machines", "losing N machines loses at most N brokers", "thesis 7.2", machines),
+    Rule("auto creation", "no topic is created with settings that lose data", "reliability 3.5", auto_create),
 )

@@ -35,7 +35,7 @@ def cleanup_policy(facts: Facts) -> Judgement:
     if value == wanted:
         return ok(value)
     deletes = "delete" in value.split(",")
-    loss = "an endpoint that is quiet for long loses its only copy" if deletes else "superseded records stay forever"
+    loss = "an endpoint without updates loses its only copy" if deletes else "superseded records stay forever"
     return fault(f"{value}: {loss}", "", set_topic_line(facts, facts.updates, {POLICY: wanted}))
 
 
@@ -58,10 +58,10 @@ def compaction_pace(facts: Facts) -> Judgement:
         if float(value) > float(facts.wanted[key]):
             wrong[key] = value
     if not wrong:
-        return ok(f"{', '.join(PACE)} within ours")
+        return ok(f"{', '.join(PACE)} within DIEM's own settings")
     found = ", ".join(f"{key} {value}" for key, value in wrong.items())
     change = set_topic_line(facts, facts.updates, {key: facts.wanted[key] for key in wrong})
-    return warning(f"{found}: a server that starts reads more", "", change)
+    return warning(f"{found}: a starting server reads more", "", change)
 
 
 def record_size(facts: Facts) -> Judgement:
@@ -72,7 +72,7 @@ def record_size(facts: Facts) -> Judgement:
     if isinstance(batch, int) and value < batch:
         return fault(f"{value}: the producer sends batches of up to {batch} bytes", "", change)
     if value > int(wanted):
-        return warning(f"{value}: foreign records may be larger than ours ever are", "", change)
+        return warning(f"{value}: larger than any record of DIEM", "", change)
     return ok(str(value))
 
 
@@ -88,11 +88,11 @@ def other_settings(facts: Facts) -> Judgement:
 
 
 LOG: Final = (
-    Rule("cleanup policy", "the last update of every endpoint stays", "protocol 3, thesis 4.5", cleanup_policy),
-    Rule("cleaner", "superseded updates go", "thesis 4.5", cleaner),
-    Rule("compaction pace", "a server that starts is ready soon", "protocol 3, thesis 4.5", compaction_pace),
-    Rule("record size", "every update fits, and nothing huge does", "protocol 3", record_size),
-    Rule("other settings", "the topic is as it is tested", "protocol 3", other_settings),
+    Rule("cleanup policy", "the latest update of every endpoint is kept", "protocol 3, thesis 4.5", cleanup_policy),
+    Rule("cleaner", "superseded updates are removed", "thesis 4.5", cleaner),
+    Rule("compaction pace", "a starting server is ready soon", "protocol 3, thesis 4.5", compaction_pace),
+    Rule("record size", "every update fits, and nothing much larger", "protocol 3", record_size),
+    Rule("other settings", "the topic has the tested settings", "protocol 3", other_settings),
 )
 
 
@@ -104,21 +104,23 @@ def side_topics(facts: Facts) -> Judgement:
     """The topics of hot updates and of the partition map: one partition, and as safe as the updates."""
     replicas, there = replicas_of(facts.topic), [name for name in facts.side_topics if name in facts.cluster.topics]
     if missing := [name for name in facts.side_topics if name not in there]:
-        found = f"there is no topic {' and no '.join(missing)}, or this user may not see it"
-        return fault(found, "start the publisher, which makes it, or make it now", create_topics_line(facts))
+        found = f"missing, or hidden from this user: {', '.join(missing)}"
+        return fault(found, "start the Data Service, which creates it, or create it now", create_topics_line(facts))
     wrong, lines = [], []
     for name in there:
         topic = facts.cluster.topics[name]
         if len(topic.partitions) != 1 or replicas_of(topic) < replicas:
             sizes = f"{amount(len(topic.partitions), 'partition')}, {amount(replicas_of(topic), 'replica')}"
-            wrong.append(f"{name} has {sizes}, it needs 1 and {replicas}")
+            wrong.append(f"{name} has {sizes}, and needs 1 and {replicas}")
             lines.append(cluster_line(facts, "kafka-topics.sh", "--delete", "--topic", name))
         elif settings := dict(_wrong_settings(facts, name)):
             wrong.append(f"{name}: " + ", ".join(f"{key} {facts.of_topic(name, key)}" for key in settings))
             lines.append(set_topic_line(facts, name, settings))
     if not wrong:
         return ok(f"{', '.join(there)}: as safe as the updates")
-    return fault("; ".join(wrong), "what is deleted while the Data Service runs is made again as it was", *lines)
+    return fault(
+        "; ".join(wrong), "the Data Service must be stopped: while it runs, it creates deleted topics again", *lines
+    )
 
 
 def _wrong_settings(facts: Facts, name: str) -> Iterator[tuple[str, str]]:
@@ -131,7 +133,7 @@ def _wrong_settings(facts: Facts, name: str) -> Iterator[tuple[str, str]]:
             yield key, facts.wanted[key]
 
 
-SIDE_TOPICS: Final = (Rule("hot and map", "hot updates and the partition map stay", "protocol 3", side_topics),)
+SIDE_TOPICS: Final = (Rule("hot and map", "hot updates and the partition map are kept", "protocol 3", side_topics),)
 
 
 MAX_ELECTIONS_S: Final = 10.0
@@ -145,7 +147,7 @@ def enough_partitions(facts: Facts) -> Judgement:
     count, largest = len(facts.topic.partitions), max(facts.planned)
     if partitions_by_servers(largest).holds(count):
         return ok(f"{count} for up to {largest} servers")
-    found = f"{count}: of {largest} servers {largest - count} get none"
+    found = f"{count}: of {largest} servers {largest - count} get no partition"
     return fault(found, *_suggest(facts, count))
 
 
@@ -173,11 +175,11 @@ def bounded_partitions(facts: Facts) -> Judgement:
     delay = replication_delay_s(len(every), brokers, replicas, REPLICATION_S)
     found = (
         f"{held} replicas on {amount(brokers, 'broker')}, {led} led by each: "
-        f"{float(away):.2f} s of elections when one is lost, {float(1000 * delay):.1f} ms of replication"
+        f"{float(away):.2f} s of elections when one fails, {float(1000 * delay):.1f} ms of replication"
     )
     if away <= MAX_ELECTIONS_S and delay <= MAX_REPLICATION_S:
         return ok(found)
-    return warning(found, "fewer partitions in all topics together, or more brokers")
+    return warning(found, "use fewer partitions over all topics, or more brokers")
 
 
 def even_replicas(facts: Facts) -> Judgement | None:
@@ -190,7 +192,7 @@ def even_replicas(facts: Facts) -> Judgement | None:
         return ok(found)
     return warning(
         f"{found}: some hold more than others",
-        f"a number of partitions that {brokers} divides, {_multiple(count, brokers)} for one",
+        f"use a multiple of {brokers} partitions, such as {_multiple(count, brokers)}",
     )
 
 
@@ -201,7 +203,7 @@ def _multiple(count: int, brokers: int) -> int:
 def _suggest(facts: Facts, count: int) -> tuple[str, ...]:
     better = better_counts(count, facts.planned)
     if not better:
-        return ("no larger count that is worth it shares more evenly",)
+        return ("no larger number is worth it",)
     grades = ", ".join(f"{p} ({mean_imbalance(p, facts.planned):.2f})" for p in better)
     words, lines = recreate_topics(facts, len(facts.started), "--partitions", str(better[-1]))
     return f"mean imbalance now {mean_imbalance(count, facts.planned):.2f}; better: {grades}; {words}", *lines
@@ -213,9 +215,12 @@ def _join_numbers(numbers: list[int]) -> str:
 
 PARTITIONS: Final = (
     Rule(
-        "enough partitions", "the count never has to change, which moves keys", "thesis 7.2, eq. 6", enough_partitions
+        "enough partitions",
+        "the number never has to change, which would move keys",
+        "thesis 7.2, eq. 6",
+        enough_partitions,
     ),
-    Rule("even shares", "no server has more to do than the others", "thesis 7.2, eq. 8", even_shares),
-    Rule("even replicas", "no broker stores more than the others", "thesis 5.2, eq. 7", even_replicas),
-    Rule("not too many", "a lost broker is replaced soon", "thesis 7.2, eq. 10, 11", bounded_partitions),
+    Rule("even shares", "servers have equal work", "thesis 7.2, eq. 8", even_shares),
+    Rule("even replicas", "brokers store equal amounts", "thesis 5.2, eq. 7", even_replicas),
+    Rule("not too many", "a failed broker is replaced quickly", "thesis 7.2, eq. 10, 11", bounded_partitions),
 )

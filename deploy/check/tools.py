@@ -2,9 +2,11 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
+from textwrap import indent, wrap
 from typing import Final
 
 from deploy.check.facts import Facts
+from deploy.invocation import diem_command
 from deploy.kafka.rights import ROLES, Right, purposes
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
@@ -12,6 +14,8 @@ from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, specs, traffic_spe
 
 CLIENT_FILE: Final = "client.properties"
 """Name of the file with the security settings of Kafka's tools in printed lines."""
+TOOLS: Final = "kafka-"
+"""Beginning of the names of Kafka's tools."""
 _OTHER_OPTION: Final = {"kafka-leader-election.sh": "--admin.config"}
 
 
@@ -47,10 +51,12 @@ def recreate_topics(facts: Facts, brokers: int, *options: str) -> tuple[str, tup
     a running publisher would recreate the old one.
     """
     if facts.started:
-        words = "stop `diem up`, remove `kafka` in its state directory and start it so; the store has every update"
-        return words, (shlex.join(("diem", "up", "--mode", "x", "--brokers", str(brokers), *options)),)
+        words = (
+            "stop `diem up`, remove the folder kafka in its state directory, and start it like this; no update is lost"
+        )
+        return words, (diem_command("up", "--mode", "x", "--brokers", str(brokers), *options),)
     away = (cluster_line(facts, "kafka-topics.sh", "--delete", "--topic", name) for name in facts.ours)
-    words = "stop the Data Service, make the topics anew and start it; the store has every update"
+    words = "stop the Data Service, recreate the topics, and start it again; no update is lost"
     return words, (*away, create_topics_line(facts, *options))
 
 
@@ -59,7 +65,7 @@ def create_topics_line(facts: Facts, *options: str) -> str:
     prefix = facts.updates.removesuffix("updates")
     where = () if facts.started else ("--bootstrap-servers", facts.bootstrap_servers)
     named = () if prefix == "diem." else ("--topic-prefix", prefix)
-    return shlex.join(("diem", "topics", *where, *named, *options))
+    return diem_command("topics", *where, *named, *options)
 
 
 def _join_settings(settings: Mapping[str, str]) -> str:
@@ -81,7 +87,9 @@ def parse_principals(given: list[str]) -> dict[str, str]:
     for text in given:
         role, _, name = text.partition("=")
         if role not in PRINCIPALS or not name:
-            raise ConfigurationError(f"--principal is ROLE=NAME with a role of {', '.join(PRINCIPALS)}, not {text!r}")
+            raise ConfigurationError(
+                f"--principal is ROLE=NAME with one of the roles {', '.join(PRINCIPALS)}, not {text!r}"
+            )
         chosen[role] = name if ":" in name else f"User:{name}"
     return chosen
 
@@ -93,7 +101,7 @@ def topic_lines(options: KafkaOptions, brokers: int = DEFAULT_REPLICATION) -> li
 
 def traffic_lines(options: KafkaOptions, brokers: int = DEFAULT_REPLICATION) -> list[str]:
     """Return the line that creates the topic of recorded traffic, with a comment on its use."""
-    need = "# Only where traffic is recorded in Kafka; change what you like, retention.ms for one."
+    need = "# Only where traffic is recorded in Kafka. Settings such as retention.ms may be changed."
     return [need, _topic_line(options, traffic_spec(options, brokers))]
 
 
@@ -121,3 +129,25 @@ def _allow(options: KafkaOptions, principal: str, right: Right) -> str:
 
 def _line(options: KafkaOptions, name: str, *arguments: str) -> str:
     return tool_line(options.bootstrap_servers, options.security_protocol, name, *arguments)
+
+
+def wrap_command(command: str, width: int) -> str:
+    r"""Wrap a shell command at its words; all lines but the last end in ``\``, so that it can be copied as it is."""
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(command)):
+        longer = f"{lines[-1]} {word}".strip() if len(lines) == 1 else f"{lines[-1]} {word}"
+        if lines[-1].strip() and len(longer) > width - 2:
+            lines.append(f"  {word}")
+        else:
+            lines[-1] = longer
+    return " \\\n".join(lines)
+
+
+def wrap_line(line: str, width: int) -> str:
+    """Wrap a line of ``topics --print``: a command, a comment, or a command in a comment."""
+    if not line.startswith("# "):
+        return wrap_command(line, width)
+    text = line.removeprefix("# ")
+    if text.startswith(TOOLS):
+        return indent(wrap_command(text, width - 2), "# ")
+    return "\n".join(wrap(text, width, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False))

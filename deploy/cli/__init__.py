@@ -1,7 +1,7 @@
 """Command line of ``diem``: one module per group of commands, each imported by ``commands`` alone.
 
 A plain ``run PROCESS`` bypasses ``commands``: imports cost memory, and a server needs no command line parser. Reading
-order: ``commands`` (entry and error handling), ``options``, then any command.
+order: ``commands`` (entry and error handling), ``help`` (its layout), ``options``, then any command.
 """
 
 import gc

@@ -16,6 +16,7 @@ import typer
 from deploy.cli.options import StateDirOption, UnusableFile, run_interactive
 from deploy.clients.data_service import ServiceRefused
 from deploy.clients.metadata import MetadataService, MetadataUnavailable, PlanStatus
+from deploy.invocation import diem_command
 from deploy.planning import render
 from deploy.planning.context import KeyOption, MetadataOption, connect, run_step
 from deploy.planning.render import progress_line
@@ -26,7 +27,7 @@ from diem.process import lifecycle
 from diem.process.clock import Clock, SystemClock
 from metadata.plans.plan import BadPlan, decode
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 
 
 class MigrationKind(NamedTuple):
@@ -51,7 +52,10 @@ def register(cli: typer.Typer) -> None:
 
 def apply_command(
     plan: Annotated[
-        str | None, typer.Argument(metavar="[PLAN|FILE]", help="Name or file; default: the latest that fits the map.")
+        str | None,
+        typer.Argument(
+            metavar="PLAN|FILE", help="Name or file of the plan. Default: the latest that fits the current map."
+        ),
     ] = None,
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
@@ -59,7 +63,7 @@ def apply_command(
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
 ) -> int:
-    """Apply a plan: move its endpoints and show the progress; also of a plan that is in progress already."""
+    """Apply a plan: move its endpoints, and show the progress. Also shows the progress of a plan already started."""
     state, console = StateDir(state_dir), plain_console()
     file = read_plan(Path(plan)) if plan is not None and names_file(plan) else None
 
@@ -70,12 +74,12 @@ def apply_command(
 
     found, report = run_step(fetch)
     if found.state == APPLYING.final:
-        console.print(f"{found.id} is applied already")
+        console.print(f"{found.id} has already been applied")
         return lifecycle.EXIT_OK
     if found.is_outdated:
         raise DiemError(
-            f"{found.id} was made for epoch {found.epoch_of_plan} of the map, which is at {found.epoch} now: "
-            "`diem plan` makes another one"
+            f"{found.id} is outdated: it was made for epoch {found.epoch_of_plan} of the map, which is now at "
+            f"{found.epoch}. Make another one: `diem plan`"
         )
     if found.state == "ready":
         console.print(found.id)
@@ -88,7 +92,7 @@ def apply_command(
 
 def rollback_command(
     plan: Annotated[
-        str | None, typer.Argument(metavar="[PLAN]", help="Default: the one that was applied last.")
+        str | None, typer.Argument(metavar="PLAN", help="Name of the plan. Default: the one applied last.")
     ] = None,
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
@@ -96,7 +100,7 @@ def rollback_command(
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
 ) -> int:
-    """Move the endpoints of a plan back to where they were before, also while it is being applied."""
+    """Undo a plan: move its endpoints back to where they were. Also works while it is being applied."""
     state, console = StateDir(state_dir), plain_console()
 
     async def fetch() -> PlanStatus:
@@ -104,7 +108,7 @@ def rollback_command(
 
     found = run_step(fetch)
     if found.state == ROLLING_BACK.final:
-        console.print(f"{found.id} is rolled back already")
+        console.print(f"{found.id} has already been rolled back")
         return lifecycle.EXIT_OK
     if found.state not in ROLLING_BACK.in_progress:
         console.print(f"{found.id} is {render.format_state(found)}: {amount(found.moves, 'endpoint')} would move back")
@@ -119,7 +123,7 @@ def plans_command(
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
 ) -> int:
-    """List the submitted plans, and the progress of each."""
+    """List the submitted plans, with the progress of each."""
 
     async def fetch() -> list[PlanStatus]:
         return await (await connect(StateDir(state_dir), metadata, key_file))[1].plans()
@@ -130,7 +134,7 @@ def plans_command(
     elif found:
         plain_console().print(render.plans_table(found))
     else:
-        typer.echo("no plan was submitted yet: `diem plan` makes one")
+        typer.echo(f"no plan has been submitted yet: run {diem_command('plan')}")
     return lifecycle.EXIT_OK
 
 
@@ -150,7 +154,7 @@ def _follow(
                 ended = await MigrationMonitor(service, kind, show, clock).wait(begun)
         except asyncio.CancelledError:
             console.print(
-                f"{found.id} goes on without this command: `diem {kind.command} {found.id}` shows how far it is",
+                f"{found.id} continues without this command; its progress: {diem_command(kind.command, found.id)}",
                 soft_wrap=True,
             )
             raise
@@ -160,7 +164,7 @@ def _follow(
             soft_wrap=True,
         )
         if kind is APPLYING:
-            console.print(f"next: diem status; back: diem rollback {ended.id}", soft_wrap=True)
+            console.print(f"next: {diem_command('status')}\nback: {diem_command('rollback', ended.id)}", soft_wrap=True)
 
     return run_interactive(follow)
 
@@ -169,7 +173,7 @@ def _ask(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigurationError("there is no terminal to ask at: say --yes")
+        raise ConfigurationError("this needs confirmation, and there is no terminal: add --yes")
     typer.confirm(question, abort=True)
 
 
@@ -221,7 +225,7 @@ async def select_to_apply(service: MetadataService, name: str | None) -> PlanSta
     for plan in reversed(found):
         if plan.state == "ready" and not plan.is_outdated:
             return plan
-    raise DiemError("there is no plan that fits the map as it is: `diem plan` makes one")
+    raise DiemError("no plan fits the current map: make one with `diem plan`")
 
 
 async def select_to_roll_back(service: MetadataService, name: str | None) -> PlanStatus:
@@ -236,11 +240,11 @@ async def select_to_roll_back(service: MetadataService, name: str | None) -> Pla
     if name is None:
         last = next((plan for plan in reversed(await service.plans()) if plan.state in applied), None)
         if last is None:
-            raise DiemError("no plan was applied last: there is nothing to take back")
+            raise DiemError("nothing to roll back: no plan has been applied")
         return last
     plan = await service.plan(name)
     if plan.state not in applied:
-        raise DiemError(f"{name} is not what was applied last: only that can be taken back")
+        raise DiemError(f"{name} cannot be rolled back: it is not the plan applied last")
     return plan
 
 
@@ -283,9 +287,9 @@ class MigrationMonitor:
             silent = self._clock.monotonic() - self._answered_at
             if silent > GIVE_UP_AFTER_S:
                 raise MetadataUnavailable(
-                    f"{error.reason}, for {silent:.0f} s now; the move goes on when it is back"
+                    f"{error.reason}, for {silent:.0f} s now; the migration continues when it is back"
                 ) from error
-            self._show("away", f"{error}; going on when it is back ({silent:.0f} s)")
+            self._show("away", f"{error}; continuing when it is back ({silent:.0f} s)")
             return None
         self._answered_at = self._clock.monotonic()
         return plan
@@ -299,12 +303,12 @@ class MigrationMonitor:
         # A migration appears in the map at a later epoch; until that is read, the plan has its previous state.
         elif plan.phase is not None and (plan.epoch or 0) > epoch:
             now = plan.state.replace("_", " ")
-            raise DiemError(f"another command has changed its course: {plan.id} is {now} at epoch {plan.epoch}")
+            raise DiemError(f"another command intervened: {plan.id} is {now} at epoch {plan.epoch}")
         return False
 
 
 def _describe(plan: PlanStatus) -> str:
     endpoints = amount(plan.moves, "endpoint")
-    waits = f"; waits for {plan.waiting_for}" if plan.waiting_for else ""
+    waits = f"; waiting for {plan.waiting_for}" if plan.waiting_for else ""
     back = "back: " if plan.state == "rolling_back" else ""
     return f"{back}{plan.phase or plan.state}, {endpoints}{waits}"

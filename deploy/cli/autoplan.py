@@ -52,33 +52,49 @@ def autoplan_command(
     *,
     settings: SparkSettings,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
-    every: Annotated[str, typer.Option(help="Time from one round to the next, such as 15m or 1h.")] = "1h",
-    once: Annotated[bool, typer.Option("--once", help="One round; exit code 1 if it fails.")] = False,
+    every: Annotated[str, typer.Option(help="How often to plan, such as 15m or 1h.")] = "1h",
+    once: Annotated[bool, typer.Option("--once", help="Plan once and exit; the exit code is 1 if that fails.")] = False,
     window: Annotated[
         str,
-        typer.Option(help="Length of the window of traffic; it may have ended at most its own length ago."),
+        typer.Option(
+            help="How much recent traffic to learn from, such as 1h. Nothing is planned if the traffic ended longer "
+            "ago than that."
+        ),
     ] = "1h",
-    movement: Annotated[str, typer.Option(help="Subscriptions that may move in a round.")] = "1%",
+    movement: Annotated[str, typer.Option(help="Share of the subscriptions that one plan may move.")] = "1%",
     servers: Annotated[
-        str | None, typer.Option(help="Numbers of servers to plan for; default: the present number.")
+        str | None, typer.Option(help="Numbers of servers to plan for, such as 2,4,8. Default: the current number.")
     ] = None,
-    hot_budget: Annotated[str, typer.Option(help="Load that hot endpoints may add.")] = "0.5%",
-    costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: built-in figures.")] = None,
-    traffic: Annotated[Path | None, typer.Option(help="Recorded traffic; default: in the state directory.")] = None,
+    hot_budget: Annotated[str, typer.Option(help="Extra load that hot endpoints may cause.")] = "0.5%",
+    costs: Annotated[
+        Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
+    ] = None,
+    traffic: Annotated[
+        Path | None, typer.Option(help="Recorded traffic. Default: that of the state directory.")
+    ] = None,
     warehouse: WarehouseOption = None,
     spark: Annotated[
         bool | None,
-        typer.Option("--spark/--no-spark", help="Run the pipeline, or read files; default: if Spark is installed."),
+        typer.Option(
+            "--spark/--no-spark",
+            help="Run the Spark pipeline, or read the files directly. Default: the pipeline if Spark is installed.",
+        ),
     ] = None,
     keep_days: Annotated[
         int,
-        typer.Option(min=0, help="Without Spark: days for which read files are kept, at least while they are needed."),
+        typer.Option(
+            min=0,
+            help="Without Spark: days to keep files after they have been read. Files still needed are kept longer.",
+        ),
     ] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be applied.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be applied, and apply nothing.")] = False,
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
 ) -> int:
-    """Plan from recorded traffic and apply what pays, repeatedly and within a budget of moves; print each decision."""
+    """Plan from recorded traffic on a schedule, apply the plans that pay off, and print each decision.
+
+    Each plan stays within a budget of moves.
+    """
     state, period = StateDir(state_dir), parse_span(every) / 1000
     for text, option in ((movement, "--movement"), (hot_budget, "--hot-budget")):
         parse_share(text, option)
@@ -289,7 +305,7 @@ def _parse_json(text: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(lines[-1] if lines else "")
     except ValueError:
-        raise StepFailed("diem plan: it gave no JSON") from None
+        raise StepFailed("diem plan: its output is not JSON") from None
     return found
 
 

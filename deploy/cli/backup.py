@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from deploy.cli.options import StateDirOption, run_change
+from deploy.invocation import diem_command
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, amount, plain_console, plain_table
 from diem.process.auth import SharedKey
@@ -22,12 +23,12 @@ DatabaseOption = Annotated[
     typer.Option(
         envvar="DIEM_DATA_DATABASE_URL",
         show_envvar=True,
-        help="The store; default: the state directory's. Passwords belong in the variable.",
+        help="URL of the store. Default: the state directory's. Put passwords in the environment variable.",
     ),
 ]
 KeyFileOption = Annotated[
     Path | None,
-    typer.Option(help="Key that authenticates the backup; default: backup.key of the state directory."),
+    typer.Option(help="File of the key that authenticates the backup. Default: backup.key in the state directory."),
 ]
 _SHOWN_KEYS: Final = 50
 
@@ -44,14 +45,14 @@ def backup_command(
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     database_url: DatabaseOption = None,
     key_file: KeyFileOption = None,
-    encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt the backup with the key, too.")] = False,
+    encrypt: Annotated[bool, typer.Option("--encrypt", help="Also encrypt the backup with the key.")] = False,
     passphrase_file: Annotated[
-        Path | None, typer.Option(help="File of a passphrase to encrypt with, instead of a key.")
+        Path | None, typer.Option(help="Encrypt with the passphrase in this file instead of a key.")
     ] = None,
 ) -> int:
-    """Write the whole store to a file, also while it is in use. A key authenticates the file."""
+    """Write the whole store to a file that a key authenticates. The Data Service may keep running."""
     if passphrase_file is not None and (key_file is not None or encrypt):
-        raise typer.BadParameter("--passphrase-file encrypts by itself: it goes without --key-file and --encrypt")
+        raise typer.BadParameter("--passphrase-file already encrypts: use it without --key-file and --encrypt")
     state = StateDir(state_dir)
 
     async def work() -> None:
@@ -74,7 +75,7 @@ def backup_command(
             key=key,
             encrypt=encrypt or passphrase_file is not None,
         )
-        typer.echo(f"{endpoints} endpoints at position {header.sequence} of store {header.store} are in {file}")
+        typer.echo(f"{file} has {endpoints} endpoints, at position {header.sequence} of store {header.store}")
         if passphrase_file is None:
             verb = "read" if encrypt else "verify"
             typer.echo(f"only {key_file or state_dir / 'backup.key'} can {verb} it: keep a copy of that key elsewhere")
@@ -89,16 +90,16 @@ def restore_command(
     database_url: DatabaseOption = None,
     key_file: KeyFileOption = None,
     passphrase_file: Annotated[
-        Path | None, typer.Option(help="File of the passphrase that the backup is encrypted with.")
+        Path | None, typer.Option(help="File of the passphrase with which the backup is encrypted.")
     ] = None,
     unauthenticated: Annotated[
         bool,
-        typer.Option("--unauthenticated", help="Restore a file that nobody vouches for, as those of earlier releases."),
+        typer.Option("--unauthenticated", help="Accept a file without authentication, as earlier releases wrote them."),
     ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Let API keys of the backup become valid.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept that API keys in the backup become valid.")] = False,
 ) -> int:
-    """Restore a backup as a new store, with a new version of every endpoint. The Data Service must be stopped."""
+    """Restore a backup as a new store, with a new version of each endpoint. Stop the Data Service first."""
     state = StateDir(state_dir)
 
     async def work() -> None:
@@ -122,13 +123,14 @@ def restore_command(
             _show(error.keys)
             raise
         typer.echo(
-            f"{restored.endpoints} endpoints are in store {restored.store}, with versions from {restored.version}"
+            f"restored {restored.endpoints} endpoints to store {restored.store}, with versions from {restored.version}"
         )
         if restored.keys:
             _show(restored.keys)
             typer.echo(
-                f"{amount(len(restored.keys), 'API key')} as of {restored.created[:19]}Z, valid even if revoked since: "
-                "`diem keys list` and `diem keys revoke ID` once the Data Service runs"
+                f"{amount(len(restored.keys), 'API key')} as of {restored.created[:19]}Z, valid even if revoked since. "
+                "Once the Data Service runs, check them: "
+                f"{diem_command('keys', 'list')}, {diem_command('keys', 'revoke', 'ID')}"
             )
 
     return run_change(work)

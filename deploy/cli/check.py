@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Final
 
@@ -26,6 +27,8 @@ from diem.process import lifecycle
 # Modules that need Kafka's client are imported where they are used, so that no other command loads it.
 
 PLANNED: Final = "1,2,3,4,6,12"
+MAX_COLUMNS: Final = 100
+"""Columns of findings, which are sentences, also where the output is not a terminal."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -37,12 +40,14 @@ def register(cli: typer.Typer) -> None:
 def check(
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
-    tolerate: Annotated[int, typer.Option(min=0, max=7, help="Brokers that may be lost at the same time.")] = 1,
-    planned: Annotated[str, typer.Option(help="Numbers of servers and brokers to plan for.")] = PLANNED,
+    tolerate: Annotated[int, typer.Option(min=0, max=7, help="Brokers that may fail at the same time.")] = 1,
+    planned: Annotated[
+        str, typer.Option(help="Numbers of servers and brokers to plan for.", metavar="N,...")
+    ] = PLANNED,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     kafka: Mapping[str, object],
 ) -> int:
-    """Audit a running Kafka cluster and our settings by the thesis' guidelines (exit code 1: faults)."""
+    """Audit a Kafka cluster for durability, retention and security. The exit code is 1 if there are faults."""
     require_kafka_client()
     from deploy.check import report  # noqa: PLC0415
     from deploy.check.collect import CheckInput, collect  # noqa: PLC0415
@@ -60,6 +65,7 @@ def check(
             typer.echo(json.dumps(report.as_json(facts, findings)))
             return
         console = plain_console()
+        console.width = min(console.width, MAX_COLUMNS)
         for part in report.render(facts, findings, console.width):
             console.print(part)
 
@@ -71,20 +77,23 @@ def topics(
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     printing: Annotated[
-        bool, typer.Option("--print", help="Print the commands of Kafka's tools for topics and rights instead.")
+        bool, typer.Option("--print", help="Print the commands of Kafka's tools instead, for topics and rights.")
     ] = False,
     principal: Annotated[
         list[str] | None,
-        typer.Option(help="ROLE=NAME; role: data, bridge, metadata, edge, pipeline or check. For --print."),
+        typer.Option(
+            metavar="ROLE=NAME",
+            help="User of a role (with --print). Roles: data, bridge, metadata, edge, pipeline, check. Repeatable.",
+        ),
     ] = None,
     traffic: Annotated[bool, typer.Option(help="Also create the topic of recorded traffic.")] = False,
     kafka: Mapping[str, object],
 ) -> int:
-    """Create missing topics and check the others, or print the commands that do so."""
+    """Create missing topics and check the others, or print the commands that create them."""
     require_kafka_client()
     state = StateDir(state_dir)
     if printing:
-        from deploy.check.tools import acl_lines, parse_principals, topic_lines, traffic_lines  # noqa: PLC0415
+        from deploy.check.tools import acl_lines, parse_principals, topic_lines, traffic_lines, wrap_line  # noqa: PLC0415
 
         options = _where_known(state, kafka)
         for line in (
@@ -92,7 +101,7 @@ def topics(
             *traffic_lines(options),
             *acl_lines(options, parse_principals(principal or [])),
         ):
-            typer.echo(line)
+            typer.echo(wrap_line(line, shutil.get_terminal_size().columns))
         return lifecycle.EXIT_OK
     cluster = find_cluster(state, kafka, KafkaUser.OPERATOR)
     return _quietly(lambda: _ensure(cluster.options, traffic=traffic))
@@ -110,10 +119,10 @@ async def _ensure(options: KafkaOptions, *, traffic: bool) -> None:
     cluster = await ensure(options)
     for name in options.names.topics:
         partitions, replicas = len(cluster.topics[name].partitions), replicas_of(cluster.topics[name])
-        done = "is as it must be" if name in before.topics else "created"
-        typer.echo(f"{name} {done}: {amount(partitions, 'partition')}, {amount(replicas, 'replica')}")
+        done = "OK" if name in before.topics else "created"
+        typer.echo(f"{name}: {done} ({amount(partitions, 'partition')}, {amount(replicas, 'replica')})")
     if traffic:
-        typer.echo(f"{options.names.traffic} is there: {amount(len(await ensure_traffic(options)), 'partition')}")
+        typer.echo(f"{options.names.traffic}: OK ({amount(len(await ensure_traffic(options)), 'partition')})")
 
 
 def _where_known(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions:

@@ -8,7 +8,9 @@ from typing import Annotated, Any, Final, cast
 
 import typer
 
+from deploy.cli.help import lay_out
 from deploy.cli.options import EXIT_INTERRUPTED
+from deploy.invocation import pasteable
 from diem import __version__
 from diem.errors import DiemError
 from diem.process import lifecycle, log
@@ -32,7 +34,16 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "apply": ("apply", "rollback", "plans"),
     "autoplan": ("autoplan",),
 }
-"""The commands of each module of ``deploy.cli``, in the order of the help; ``run`` and ``config`` are here."""
+"""The commands of each module of ``deploy.cli``; ``run`` and ``config`` are here."""
+
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Run a system": ("up", "status", "scale", "run", "config"),
+    "Read and write data": ("watch", "get", "put", "delete", "sources"),
+    "Operate it": ("keys", "tokens", "backup", "restore", "metrics", "load"),
+    "Choose its size, and check Kafka": ("recommend", "size", "check", "topics"),
+    "Learn a placement from traffic": ("pipeline", "plan", "apply", "rollback", "plans", "autoplan"),
+}
+"""The commands by what one wants to do, in the order of the help."""
 
 
 def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -50,12 +61,14 @@ def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
         import_module(f"deploy.cli.{module}").register(cli)
     cli.command()(run)
     cli.command()(config)
+    lay_out(cli, GROUPS)
     return cli
 
 
 def main() -> int:
     """Run the command in ``sys.argv``; returns the exit code."""
     log.configure("error", "console")  # processes and ``diem up`` have settings of their own
+    log.rewrite_failures(pasteable)
     try:
         cli = command_line(sys.argv[1:])
         gc.enable()  # see deploy.cli.app
@@ -95,7 +108,7 @@ def run(
 
 
 def config(
-    process: Annotated[str | None, typer.Argument(metavar="[PROCESS]", help="One process; default: all.")] = None,
+    process: Annotated[str | None, typer.Argument(metavar="PROCESS", help="One process; default: all.")] = None,
 ) -> None:
     """Print every setting: variable, type, default, meaning."""
     for line in config_lines([process] if process else PROCESSES):

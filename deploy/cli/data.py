@@ -53,7 +53,7 @@ Print = Callable[[str], None]
 
 EndpointArgument = Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name such as /my/endpoint.")]
 ApiKeyOption = Annotated[
-    Path | None, typer.Option("--key-file", metavar="FILE", help="File of an API key; default: anonymous access.")
+    Path | None, typer.Option("--key-file", metavar="FILE", help="File of an API key. Default: anonymous access.")
 ]
 TokenOption = Annotated[
     Path | None,
@@ -61,7 +61,9 @@ TokenOption = Annotated[
         "--token-file", metavar="FILE", help="File of a client token (a JWT), which is read again before it expires."
     ),
 ]
-WriteKeyOption = Annotated[Path | None, typer.Option("--key-file", help="Write key; default: the state directory's.")]
+WriteKeyOption = Annotated[
+    Path | None, typer.Option("--key-file", help="File of a write key. Default: the state directory's.")
+]
 
 
 def register(cli: typer.Typer) -> None:
@@ -80,11 +82,11 @@ def watch_command(
     key_file: ApiKeyOption = None,
     token_file: TokenOption = None,
     with_data: Annotated[
-        bool, typer.Option("--data", help="With the values; they are fetched where servers do not send them.")
+        bool, typer.Option("--data", help="Also print the values; they are fetched if servers do not send them.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for every event.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each event.")] = False,
 ) -> int:
-    """Print the updates of endpoints as they arrive, until Ctrl-C. For an API key, tokens are requested."""
+    """Print updates of endpoints as they arrive, until Ctrl-C. With an API key, client tokens are requested."""
     for name in names:
         endpoints.check(name)
     credentials = credentials_of(key_file, token_file)
@@ -108,11 +110,14 @@ def watch_command(
 def get_command(
     endpoint: EndpointArgument,
     *,
-    csv: Annotated[bool, typer.Option("--csv", help="As CSV; default: as JSON.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of JSON.")] = False,
     version: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="An old version; default: the latest.")
+        int | None, typer.Option(min=1, metavar="N", help="An earlier version. Default: the latest.")
     ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")] = "-",
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE", show_default="standard output", help="File to write."),
+    ] = "-",
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     url: UrlOption = None,
     key_file: ApiKeyOption = None,
@@ -132,7 +137,7 @@ def get_command(
 def delete_command(
     endpoint: EndpointArgument,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     url: UrlOption = None,
     key_file: WriteKeyOption = None,
@@ -146,7 +151,7 @@ def delete_command(
 
     async def remove() -> None:
         answer = await service.delete(key, endpoint)
-        typer.echo(f"{endpoint} is gone as of version {answer.get('version')}")
+        typer.echo(f"{endpoint} deleted as of version {answer.get('version')}")
 
     return run_change(remove)
 
@@ -155,9 +160,11 @@ def put_command(
     endpoint: EndpointArgument,
     file: Annotated[str, typer.Argument(metavar="FILE", help="CSV or JSON; `-` reads standard input.")],
     *,
-    unit: Annotated[str | None, typer.Option(help="Unit, for CSV without one.")] = None,
-    resolution: Annotated[str | None, typer.Option(help="Resolution, such as PT1H, for CSV.")] = None,
-    form: Annotated[str | None, typer.Option("--format", help="csv or json; default: by name or content.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit, such as MW, for CSV that does not name it.")] = None,
+    resolution: Annotated[str | None, typer.Option(help="Time between values, such as PT1H or PT15M, for CSV.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="csv or json. Default: by the name of the file or its content.")
+    ] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     url: UrlOption = None,
     key_file: WriteKeyOption = None,
@@ -175,7 +182,7 @@ def put_command(
     async def store() -> None:
         key = SharedKey.load(key_file or state.write_key_file)
         answer = await service.put(key, endpoint, Upload(content, form or guess_form(file, content), declared))
-        outcome = "stored as" if answer.get("changed", True) else "already there as"
+        outcome = "stored as" if answer.get("changed", True) else "unchanged since"
         typer.echo(f"{endpoint} {outcome} version {answer.get('version')}")
 
     return run_change(store)
@@ -223,7 +230,7 @@ def confirm_deletion(service: DataService, endpoint: str) -> None:
         DiemError: the answer is no.
     """
     if not sys.stdin.isatty():
-        raise ConfigurationError("there is no terminal to ask at: confirm the deletion with --yes")
+        raise ConfigurationError("this needs confirmation, and there is no terminal: add --yes")
     if not typer.confirm(f"Delete {endpoint} at {service.base}?", err=True):
         raise DiemError(f"{endpoint} was not deleted")
 
@@ -291,9 +298,9 @@ async def watch(
     token = credentials.token_function(service)
     edges = await service.edges()
     if not edges.servers:
-        raise DataServiceUnavailable(service.base, "it names no WebSocket server")
+        raise DataServiceUnavailable(service.base, "its configuration has no WebSocket server")
     for name in await _unlisted(service, names, credentials):
-        note(f"{name} is not in the catalogue: watching it all the same")
+        note(f"{name} is not in the catalogue yet: watching it anyway")
     last: Event | None = None
     closed: Event | None = None
     live: bool | None = None
@@ -367,7 +374,7 @@ def describe(event: Event) -> str:
                 values = (point["value"] for point in event.data["points"])
                 text += f"  {event.data['unit']}: {' '.join('-' if value is None else str(value) for value in values)}"
         case "subscribed":
-            held = "nothing there yet" if event.version is None else f"version {event.version} is there"
+            held = "no data yet" if event.version is None else f"at version {event.version}"
             text = f"{event.endpoint}  subscribed, {held}"
         case "open":
             text = f"connected to {event.message}"
@@ -375,7 +382,7 @@ def describe(event: Event) -> str:
             why = "no connection" if event.code is None else f"connection closed ({event.code})"
             text = f"{why}{f': {event.message}' if event.message else ''}"
         case "status":
-            state = "live" if event.live else "not live: what you see may be old"
+            state = "live" if event.live else "not live: data may be out of date"
             text = f"{event.endpoint}  {state}" if event.endpoint else state
         case "resync":
             text = f"{event.endpoint}  resync: fetch it again"

@@ -35,27 +35,27 @@ def erase_command(
     client: Annotated[
         str | None,
         typer.Argument(
-            help="Id of the client, as its page stores it (docs/traffic.md section 5).", metavar="CLIENT-ID"
+            help="Id of the client, as stored by its page (docs/traffic.md section 5).", metavar="CLIENT-ID"
         ),
     ] = None,
     pseudonym: Annotated[
         list[str] | None,
-        typer.Option(help="Pseudonym of a day, as in the tables' column client; can be repeated.", metavar="HEX"),
+        typer.Option(help="Pseudonym of one day, as in column client of the tables. Repeatable.", metavar="HEX"),
     ] = None,
     salt_file: Annotated[
         Path | None,
-        typer.Option(help="Salt of today or an earlier day; default: that of the state directory.", metavar="FILE"),
+        typer.Option(help="Salt of today or of an earlier day. Default: that of the state directory.", metavar="FILE"),
     ] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     warehouse: WarehouseOption = None,
     folder: Annotated[
-        Path | None, typer.Option("--input", help="Folder of files; default: traffic/in in the state directory.")
+        Path | None, typer.Option("--input", help="Folder of files. Default: traffic/in in the state directory.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Remove a client's events from the tables and from files that are not yet read, at once.
+    """Remove everything recorded about a client: from the tables, and from files that have not been read yet.
 
-    Pseudonyms change every day: with the client's id alone those of today are found, with an earlier salt those since.
+    Pseudonyms change every day. The client's id alone finds today's; an earlier salt finds all from its day on.
     """
     from deploy.spark import pipeline  # noqa: PLC0415
 
@@ -72,11 +72,11 @@ def erase_command(
     if days:
         span = " to ".join(dict.fromkeys((days[0], days[-1])))
         terminal.info(
-            f"of {span} (UTC): pseudonyms of earlier days cannot be computed, and rows of those stay until the tables' "
+            f"these are of {span} (UTC): earlier pseudonyms cannot be computed, so earlier rows stay until their "
             "retention ends"
         )
     if any(name.startswith("kafka-") for name in here.sources()):
-        terminal.info("records that are still to be read from Kafka are not removed: run this again when they are read")
+        terminal.info("records in Kafka that have not been read yet were not removed: read them, then run this again")
     return 0
 
 
@@ -88,7 +88,7 @@ def find_pseudonyms(client: str | None, names: list[str], salt: Path, today: dat
         BadKeyFile: the salt is needed and cannot be read.
     """
     if client is None and not names:
-        raise typer.BadParameter("name the id of a client, or a --pseudonym")
+        raise typer.BadParameter("give the id of a client, or a --pseudonym")
     for name in names:
         if _PSEUDONYM.fullmatch(name) is None:
             raise typer.BadParameter(f"a --pseudonym is 16 hexadecimal digits, not {name!r}")

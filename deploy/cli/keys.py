@@ -16,42 +16,46 @@ from metadata.statistics.window import parse_span
 
 InternalOption = Annotated[
     str | None,
-    typer.Option("--data", help="Base URL of a Data Service's internal listener; default: the one of `diem up`."),
+    typer.Option("--data", help="Base URL of a Data Service's internal listener. Default: that of `diem up`."),
 ]
 KeyFileOption = Annotated[
-    Path | None, typer.Option(help="Internal key, or the key of the role admin; default: the state directory's.")
+    Path | None, typer.Option(help="File of the internal key, or of the admin key. Default: the state directory's.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="API keys of readers, and write keys.")
+    group = typer.Typer(no_args_is_help=True, help="Create, list and revoke API keys and write keys.")
     group.command("create")(create_command)
     group.command("list")(list_command)
     group.command("revoke")(revoke_command)
     cli.add_typer(group, name="keys")
-    tokens = typer.Typer(no_args_is_help=True, help="The keys that sign client tokens.")
+    tokens = typer.Typer(no_args_is_help=True, help="List and rotate the keys that sign client tokens.")
     tokens.command("keys")(signing_keys_command)
     tokens.command("rotate")(rotate_command)
     cli.add_typer(tokens, name="tokens")
 
 
 def create_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the holder.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what will use the key.")],
     *,
-    plan: Annotated[str | None, typer.Option(help="A [[plan]] of the Data Service's diem.toml.")] = None,
-    write: Annotated[bool, typer.Option("--write", help="Make a write key instead; it has no plan.")] = False,
+    plan: Annotated[
+        str | None, typer.Option(help="Plan of an API key: a [[plan]] in the Data Service's diem.toml.")
+    ] = None,
+    write: Annotated[bool, typer.Option("--write", help="Create a write key instead; it has no plan.")] = False,
     prefix: Annotated[
         list[str] | None,
-        typer.Option(help="Endpoints that a write key may write, and what is below; repeatable; default: all."),
+        typer.Option(help="An endpoint that a write key may write, with all below it. Default: all. Repeatable."),
     ] = None,
-    rate: Annotated[int | None, typer.Option(help="Changes that a write key may make in a minute.", min=1)] = None,
+    rate: Annotated[int | None, typer.Option(help="Changes a minute that a write key may make.", min=1)] = None,
     origin: Annotated[
         list[str] | None,
-        typer.Option(help="Origins whose pages may use an API key, as https://app.example; repeatable; default: all."),
+        typer.Option(help="Origin of pages that may use an API key, as https://app.example. Default: all. Repeatable."),
     ] = None,
-    expires: Annotated[str | None, typer.Option(help="Time until the key expires, such as 90d.")] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="How long the key is valid, such as 90d. Default: until it is revoked.")
+    ] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     data: InternalOption = None,
     key_file: KeyFileOption = None,
@@ -138,11 +142,11 @@ def revoke_command(
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Revoke a key; it is refused from now on."""
+    """Revoke a key, with immediate effect."""
 
     async def revoke() -> None:
         revoked = await _service(state_dir, data, key_file).revoke(key_id)
-        text = f"key {revoked['id']} of {revoked['name']} is revoked since {_second(revoked['revoked'])}"
+        text = f"key {revoked['id']} of {revoked['name']} was revoked at {_second(revoked['revoked'])}"
         typer.echo(json.dumps(revoked) if as_json else text)
 
     return run_change(revoke)
@@ -178,11 +182,11 @@ def rotate_command(
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Replace the key that signs client tokens; tokens of the old one stay valid until they expire."""
+    """Replace the key that signs client tokens. Tokens signed by the old one stay valid until they expire."""
 
     async def rotate() -> None:
         made = await _service(state_dir, data, key_file).rotate()
-        text = f"key {made['kid']} is published, and signs from {_second(made['until'])}"
+        text = f"key {made['kid']} is published and signs tokens from {_second(made['until'])}"
         typer.echo(json.dumps(made) if as_json else text)
 
     return run_change(rotate)

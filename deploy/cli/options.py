@@ -36,7 +36,7 @@ StateDirOption = Annotated[
     typer.Option("--state-dir", envvar="DIEM_STATE_DIR", help="Directory of keys, store and logs.", callback=_checked),
 ]
 UrlOption = Annotated[
-    str | None, typer.Option("--url", help="Base URL of another Data Service; default: the one of `diem up`.")
+    str | None, typer.Option("--url", help="Base URL of another Data Service. Default: that of `diem up`.")
 ]
 
 
@@ -48,7 +48,7 @@ def parse_counts(text: str, option: str) -> tuple[int, ...]:
     """Parse numbers from 1 to ``MAX_COUNT`` with commas; return them sorted and distinct. Raises ``BadParameter``."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and 1 <= int(word) <= MAX_COUNT for word in words):
-        raise typer.BadParameter(f"{option} is numbers from 1 to {MAX_COUNT} with commas, not {text!r}")
+        raise typer.BadParameter(f"{option} takes numbers from 1 to {MAX_COUNT}, separated by commas, not {text!r}")
     return tuple(sorted({int(word) for word in words}))
 
 
@@ -109,7 +109,7 @@ _FIELDS: Final = tuple(name for name in KafkaSettings.model_fields if name.start
 class NoCluster(ConfigurationError):
     """No option, variable or running ``diem up`` names a cluster."""
 
-    template = "no Kafka runs in {path}: start `diem up --mode x`, or name --bootstrap-servers"
+    template = "no Kafka runs in {path}: start `diem up --mode x`, or give --bootstrap-servers"
 
     path: Path
 
@@ -190,7 +190,7 @@ def _parameter(name: str) -> inspect.Parameter:
 def require_kafka_client() -> None:
     """Raise ``ConfigurationError`` unless Kafka's client is installed."""
     if find_spec("aiokafka") is None:
-        raise ConfigurationError("aiokafka is not installed, and this needs it: pip install aiokafka")
+        raise ConfigurationError("this needs aiokafka, which is not installed: pip install aiokafka")
 
 
 def option_name(name: str) -> str:

@@ -21,6 +21,7 @@ from rich.text import Text
 from deploy.cli.erase import erase_command
 from deploy.cli.options import EXIT_NOTHING, NoCluster, StateDirOption, find_cluster, parse_window, with_kafka_options
 from deploy.cli.spark_options import WarehouseOption, with_spark_options
+from deploy.invocation import diem_command
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console, plain_table
 from deploy.topology.kafka_users import KafkaUser
@@ -42,7 +43,7 @@ _SOURCES: Final = ("kafka", "files", "none")
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="Turn recorded traffic into tables and statistics, with Spark.")
+    group = typer.Typer(no_args_is_help=True, help="Turn recorded traffic into tables and statistics with Spark.")
     group.command("run")(with_spark_options(with_kafka_options(run_command)))
     group.command("status")(with_kafka_options(status_command))
     group.command("usage")(with_spark_options(usage_command))
@@ -58,32 +59,42 @@ def run_command(
     warehouse: WarehouseOption = None,
     source: Annotated[
         str | None,
-        typer.Option(help="kafka, files or none (read nothing); default: kafka if named or recorded to, else files."),
+        typer.Option(
+            help="What to read: kafka, files or none. Default: kafka if traffic is recorded there or a cluster is "
+            "named, else files."
+        ),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--input", help="Folder of files; default: traffic/in in the state directory.")
+        Path | None, typer.Option("--input", help="Folder of files. Default: traffic/in in the state directory.")
     ] = None,
     keep: Annotated[
-        bool | None, typer.Option("--keep/--remove", help="Files after reading; default: keep those of --input only.")
+        bool | None,
+        typer.Option(
+            "--keep/--remove",
+            help="Keep or remove files after they have been read. Default: keep those of --input only.",
+        ),
     ] = None,
     keep_days: Annotated[
-        int, typer.Option(min=MIN_KEEP_DAYS, help="Days whose rows stay in the tables; older ones are removed.")
+        int, typer.Option(min=MIN_KEEP_DAYS, help="Days to keep rows in the tables.")
     ] = DEFAULT_KEEP_DAYS,
-    follow: Annotated[bool, typer.Option("--follow", help="Keep reading until Ctrl-C; compute nothing.")] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between batches, with --follow.")] = 60.0,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Keep reading until Ctrl-C, without computing statistics.")
+    ] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between batches (with --follow).")] = 60.0,
     metrics: Annotated[
-        Path | None, typer.Option(help="File for Prometheus' node exporter, written after every batch.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Metrics for Prometheus' node exporter, written after each batch.", metavar="FILE"),
     ] = None,
     statistics: Annotated[bool, typer.Option("--statistics/--no-statistics", help="Compute the statistics.")] = True,
     window: Annotated[
-        str, typer.Option(help="Length of the window of the statistics, such as 15m; it ends with the last event.")
+        str, typer.Option(help="How much of the most recent traffic the statistics cover, such as 15m.")
     ] = DEFAULT_WINDOW,
-    begin: Annotated[str | None, typer.Option("--from", help="Begin of the window, ISO 8601.")] = None,
-    end: Annotated[str | None, typer.Option("--to", help="End of the window, ISO 8601.")] = None,
+    begin: Annotated[str | None, typer.Option("--from", help="Start of the window (ISO 8601).")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="End of the window (ISO 8601).")] = None,
     pairs: Annotated[
-        bool, typer.Option("--pairs", help="Also compute which endpoints are in the same sets; takes long.")
+        bool, typer.Option("--pairs", help="Also compute which endpoints are subscribed together; this takes long.")
     ] = False,
-    name: Annotated[str | None, typer.Option(help="Name of the statistics; default: the end of the window.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the statistics. Default: the end of the window.")] = None,
 ) -> int:
     """Read recorded traffic into tables, and compute the statistics of a window."""
     from deploy.spark import pipeline  # noqa: PLC0415  # only these commands need it
@@ -120,9 +131,9 @@ def status_command(
     kafka: Mapping[str, object],
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     warehouse: WarehouseOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Show what was read, the lag, the invalid lines with their reasons, and the existing statistics."""
+    """Show what has been read, what is unread, which lines were invalid and why, and the statistics there are."""
     from deploy.spark import pipeline  # noqa: PLC0415
 
     state = StateDir(state_dir)
@@ -181,16 +192,18 @@ def usage_command(
     warehouse: WarehouseOption = None,
     begin: Annotated[
         datetime | None,
-        typer.Option("--from", formats=[_DAY], help=f"First day, UTC; default: {DEFAULT_DAYS} days to the last one."),
+        typer.Option("--from", formats=[_DAY], help=f"First day (UTC). Default: {DEFAULT_DAYS} days before --to."),
     ] = None,
-    end: Annotated[datetime | None, typer.Option("--to", formats=[_DAY], help="Last day, UTC; default: today.")] = None,
+    end: Annotated[
+        datetime | None, typer.Option("--to", formats=[_DAY], help="Last day (UTC). Default: today.")
+    ] = None,
     key: Annotated[str | None, typer.Option(help="Show only the API key with this id.")] = None,
-    rows: Annotated[int, typer.Option(min=0, help="Number of rows to show, those with most requests; 0: all.")] = (
+    rows: Annotated[int, typer.Option(min=0, help="Show the rows with the most requests only; 0 for all.")] = (
         DEFAULT_ROWS
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with all rows.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with all rows.")] = False,
 ) -> int:
-    """Compute the requests by key and endpoint from the traffic that `diem pipeline run` has read; show them."""
+    """Show requests by API key and endpoint, from the traffic that `diem pipeline run` has read."""
     from deploy.spark import pipeline  # noqa: PLC0415
     from metadata.jobs.warehouse import read_report  # noqa: PLC0415
 
@@ -296,7 +309,7 @@ async def _unread(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -
 def status_lines(read: PipelineReport) -> Iterator[Table | Text]:
     """Render a report."""
     if not read.sources:
-        yield Text(f"nothing was read into {read.warehouse}: diem pipeline run")
+        yield Text(f"nothing has been read into {read.warehouse} yet: run {diem_command('pipeline', 'run')}")
         return
     yield _sources(read.sources)
     if any(each.source.quarantine for each in read.sources):

@@ -36,43 +36,50 @@ def plan_command(
     settings: SparkSettings,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     traffic: Annotated[
-        Path | None, typer.Option(help="Recorded traffic, or statistics; default: traffic in the state directory.")
+        Path | None, typer.Option(help="Recorded traffic, or statistics. Default: the state directory's traffic.")
     ] = None,
     warehouse: WarehouseOption = None,
     window: Annotated[
-        str | None, typer.Option(help="Its length, such as 1h, ending with the last event; default: latest statistics.")
+        str | None,
+        typer.Option(help="How much recent traffic to learn from, such as 1h. Default: the latest statistics."),
     ] = None,
-    begin: Annotated[str | None, typer.Option("--from", help="Begin of the window, ISO 8601.")] = None,
-    end: Annotated[str | None, typer.Option("--to", help="End of the window, ISO 8601.")] = None,
+    begin: Annotated[str | None, typer.Option("--from", help="Start of the window (ISO 8601).")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="End of the window (ISO 8601).")] = None,
     servers: Annotated[
-        str | None, typer.Option(help="Numbers of servers to plan for, such as 2,4,8; default: the present number.")
+        str | None, typer.Option(help="Numbers of servers to plan for, such as 2,4,8. Default: the current number.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the search; the same seed gives the same plan.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same plan.")] = 0,
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, max=10_000, help="Partitions of the updates topic; default: as the load requires."),
+        typer.Option(min=1, max=10_000, help="Partitions of the updates topic. Default: chosen from the load."),
     ] = None,
-    hot_budget: Annotated[str, typer.Option(help="Load that hot endpoints may add.")] = "0.5%",
-    movement: Annotated[str | None, typer.Option(help="Subscriptions that may move, such as 5%; default: any.")] = None,
-    costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: built-in figures.")] = None,
+    hot_budget: Annotated[str, typer.Option(help="Extra load that hot endpoints may cause.")] = "0.5%",
+    movement: Annotated[
+        str | None, typer.Option(help="Share of the subscriptions that may move, such as 5%. Default: all.")
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="File of the plan; default: planned/ID.json in the state directory.")
+        Path | None, typer.Option(help="Where to write the plan. Default: planned/ID.json in the state directory.")
     ] = None,
     submit: Annotated[
         bool, typer.Option("--submit/--no-submit", help="Submit the plan to the metadata service.")
     ] = True,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Write and submit it even if it does not pay.")] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Write and submit the plan even if it does not pay off.")
+    ] = False,
     spark: Annotated[
         bool | None,
         typer.Option(
-            "--spark/--no-spark", help="Compute the window with Spark, or from files alone; default: as needed."
+            "--spark/--no-spark", help="Compute statistics with Spark, or from the files directly. Default: as needed."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
 ) -> int:
-    """Compute from recorded traffic which endpoints belong together, and plan the placement of each."""
+    """Learn from recorded traffic which endpoints belong together, and plan which server holds each."""
     state = StateDir(state_dir)
     if movement is not None and partitions is not None:
         raise typer.BadParameter("--movement goes without --partitions: with other partitions most endpoints move")

@@ -23,7 +23,7 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR: Final = re.compile(r"(\d+(?:\.\d+)?)\s*x?")
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
 _LOAD_PANEL: Final = "Load"
-_NEEDS_PANEL: Final = "What must hold"
+_NEEDS_PANEL: Final = "Requirements"
 
 
 def register(cli: typer.Typer) -> None:
@@ -37,63 +37,92 @@ def recommend_command(
         float | None, typer.Option(min=1, max=MAX_VALUE, help="Connected clients.", rich_help_panel=_LOAD_PANEL)
     ] = None,
     endpoints: Annotated[
-        float | None, typer.Option(min=1, max=MAX_VALUE, help="Endpoints.", rich_help_panel=_LOAD_PANEL)
+        float | None, typer.Option(min=1, max=MAX_VALUE, help="Number of endpoints.", rich_help_panel=_LOAD_PANEL)
     ] = None,
     updates: Annotated[
-        float | None, typer.Option(min=1e-3, max=MAX_VALUE, help="Updates a second.", rich_help_panel=_LOAD_PANEL)
+        float | None,
+        typer.Option(
+            min=1e-3, max=MAX_VALUE, help="Updates a second, of all endpoints together.", rich_help_panel=_LOAD_PANEL
+        ),
     ] = None,
     subscriptions: Annotated[
         float | None,
-        typer.Option(min=0.01, max=1e5, help="Subscriptions of a client; 10.", rich_help_panel=_LOAD_PANEL),
+        typer.Option(min=0.01, max=1e5, help="Subscriptions of each client. Default: 10.", rich_help_panel=_LOAD_PANEL),
     ] = None,
     batch: Annotated[
         float | None,
-        typer.Option(min=1, max=1e5, help="Updates that are written together; 10.", rich_help_panel=_LOAD_PANEL),
+        typer.Option(
+            min=1, max=1e5, help="Updates that are written together. Default: 10.", rich_help_panel=_LOAD_PANEL
+        ),
     ] = None,
     data: Annotated[
-        Data | None, typer.Option(help="How clients get data; inline.", rich_help_panel=_LOAD_PANEL)
+        Data | None, typer.Option(help="How clients get data. Default: inline.", rich_help_panel=_LOAD_PANEL)
     ] = None,
     data_bytes: Annotated[
         float | None,
-        typer.Option("--bytes", min=0, max=1e7, help="Data of an update; 3500.", rich_help_panel=_LOAD_PANEL),
+        typer.Option(
+            "--bytes",
+            min=0,
+            max=1e7,
+            help="Size of an update's data, in bytes. Default: 3500.",
+            rich_help_panel=_LOAD_PANEL,
+        ),
     ] = None,
     traffic: Annotated[
         Path | None,
         typer.Option(
-            help="Recorded traffic, or statistics, instead of the running system.", rich_help_panel=_LOAD_PANEL
+            help="Use recorded traffic or statistics instead of the running system.", rich_help_panel=_LOAD_PANEL
         ),
     ] = None,
     cores_per_host: Annotated[
         int | None,
-        typer.Option(min=1, max=1024, help="Cores of a host; those of this one.", rich_help_panel=_NEEDS_PANEL),
+        typer.Option(
+            min=1, max=1024, help="Cores of each host. Default: those of this machine.", rich_help_panel=_NEEDS_PANEL
+        ),
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Memory of a host, such as 16G; any.", rich_help_panel=_NEEDS_PANEL)
+        str | None,
+        typer.Option(help="Memory of each host, such as 16G. Default: unlimited.", rich_help_panel=_NEEDS_PANEL),
     ] = None,
     survive: Annotated[
         int,
-        typer.Option(min=0, max=8, help="Processes serving clients that may fail.", rich_help_panel=_NEEDS_PANEL),
+        typer.Option(
+            min=0, max=8, help="Processes serving clients that may fail at the same time.", rich_help_panel=_NEEDS_PANEL
+        ),
     ] = 0,
     growth: Annotated[
         str,
-        typer.Option(help="By how much clients, endpoints and updates grow, such as 3x.", rich_help_panel=_NEEDS_PANEL),
+        typer.Option(help="Factor by which clients, endpoints and updates will grow.", rich_help_panel=_NEEDS_PANEL),
     ] = "1x",
     p99: Annotated[
         str | None,
-        typer.Option(help="Longest delay of an update, such as 200ms; any.", rich_help_panel=_NEEDS_PANEL),
+        typer.Option(
+            help="Longest delay of an update, such as 200ms. Default: unlimited.", rich_help_panel=_NEEDS_PANEL
+        ),
     ] = None,
     utilisation: Annotated[
         float,
-        typer.Option(min=0.05, max=1, help="Share of its cores that a process may use.", rich_help_panel=_NEEDS_PANEL),
+        typer.Option(
+            min=0.05,
+            max=1,
+            help="Share of its cores that a process may use, from 0 to 1.",
+            rich_help_panel=_NEEDS_PANEL,
+        ),
     ] = UTILISATION,
     one_address: Annotated[
         bool,
         typer.Option(
-            "--one-address", help="Clients connect to one address: no z-client.", rich_help_panel=_NEEDS_PANEL
+            "--one-address",
+            help="Clients must connect to one address, which excludes z-client.",
+            rich_help_panel=_NEEDS_PANEL,
         ),
     ] = False,
-    costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: built-in figures.")] = None,
-    picture: Annotated[Path | None, typer.Option("--map", help="Draw the map of modes into this file (SVG).")] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--map", help="Draw the cheapest mode by load into this file (SVG).")
+    ] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
@@ -130,7 +159,7 @@ def recommend_command(
     for each in render.lines(advice, console.width):
         console.print(each)
     if picture is None:
-        console.print("--map FILE draws the cheapest modes around this load", soft_wrap=True)
+        console.print("to draw the cheapest modes around this load: --map FILE", soft_wrap=True)
     return lifecycle.EXIT_OK
 
 

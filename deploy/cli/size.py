@@ -30,7 +30,7 @@ from diem.process import lifecycle
 
 PLANNED: Final = ",".join(map(str, range(1, 13)))
 _PANEL: Final = "Workload (default: what runs now)"
-_LIMITS: Final = "What must hold"
+_LIMITS: Final = "Requirements"
 
 
 class ImageFormat(StrEnum):
@@ -55,52 +55,68 @@ def size(
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     updates: Annotated[
         float | None,
-        typer.Option(min=0, help="Updates per second; with it, nothing that runs is read.", rich_help_panel=_PANEL),
+        typer.Option(
+            min=0, help="Updates a second. If given, the running system is not measured.", rich_help_panel=_PANEL
+        ),
     ] = None,
     record_bytes: Annotated[
-        float | None, typer.Option(min=1, help="Bytes of a record in Kafka.", rich_help_panel=_PANEL)
+        float | None, typer.Option(min=1, help="Size of a record in Kafka, in bytes.", rich_help_panel=_PANEL)
     ] = None,
     subscribers: Annotated[
-        float | None, typer.Option(min=0, help="Clients that an update is sent to.", rich_help_panel=_PANEL)
+        float | None, typer.Option(min=0, help="Clients that receive an update, on average.", rich_help_panel=_PANEL)
     ] = None,
-    endpoints: Annotated[int | None, typer.Option(min=0, help="Endpoints.", rich_help_panel=_PANEL)] = None,
+    endpoints: Annotated[int | None, typer.Option(min=0, help="Number of endpoints.", rich_help_panel=_PANEL)] = None,
     groups: Annotated[
         int | None, typer.Option(min=1, help="Consumer groups that read every update.", rich_help_panel=_PANEL)
     ] = None,
     brokers: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Brokers; default: as many as it needs.", rich_help_panel=_PANEL)
+        int | None,
+        typer.Option(min=1, max=1000, help="Number of brokers. Default: as many as needed.", rich_help_panel=_PANEL),
     ] = None,
     other_partitions: Annotated[
-        int | None, typer.Option(min=0, help="Partitions of other topics there.", rich_help_panel=_PANEL)
+        int | None, typer.Option(min=0, help="Partitions of other topics in the cluster.", rich_help_panel=_PANEL)
     ] = None,
-    growth: Annotated[float, typer.Option(min=0.01, help="Factor of the updates.", rich_help_panel=_PANEL)] = 1.0,
+    growth: Annotated[
+        float, typer.Option(min=0.01, help="Factor by which updates will grow.", rich_help_panel=_PANEL)
+    ] = 1.0,
     tolerate: Annotated[
-        int, typer.Option(min=0, max=7, help="Brokers that may be lost at the same time.", rich_help_panel=_LIMITS)
+        int, typer.Option(min=0, max=7, help="Brokers that may fail at the same time.", rich_help_panel=_LIMITS)
     ] = 1,
     planned: Annotated[
-        str, typer.Option(help="Numbers of servers to plan for.", rich_help_panel=_LIMITS, show_default="1 to 12")
+        str,
+        typer.Option(
+            metavar="N,...", help="Numbers of servers to plan for.", rich_help_panel=_LIMITS, show_default="1 to 12"
+        ),
     ] = PLANNED,
     latency: Annotated[
-        float, typer.Option(min=0.001, help="Milliseconds of replication.", rich_help_panel=_LIMITS)
+        float, typer.Option(min=0.001, help="Longest replication latency, in milliseconds.", rich_help_panel=_LIMITS)
     ] = 100,
     unavailability: Annotated[
-        float, typer.Option(min=0.001, help="Seconds of elections after a loss.", rich_help_panel=_LIMITS)
+        float,
+        typer.Option(
+            min=0.001, help="Longest unavailability after the loss of a broker, in seconds.", rich_help_panel=_LIMITS
+        ),
     ] = 10,
     storage: Annotated[
-        float | None, typer.Option(min=0.001, help="MB/s that a broker's disk writes.", rich_help_panel=_LIMITS)
+        float | None, typer.Option(min=0.001, help="Write rate of a broker's disk, in MB/s.", rich_help_panel=_LIMITS)
     ] = None,
     network: Annotated[
-        float | None, typer.Option(min=0.001, help="MB/s that a broker's network carries.", rich_help_panel=_LIMITS)
+        float | None, typer.Option(min=0.001, help="Network rate of a broker, in MB/s.", rich_help_panel=_LIMITS)
     ] = None,
     open_files: Annotated[
         int, typer.Option(min=1, help="Files that a broker may have open.", rich_help_panel=_LIMITS)
     ] = 100_000,
-    costs: Annotated[Path | None, typer.Option(help="File of `make bench-cost`; default: built-in figures.")] = None,
-    picture: Annotated[Path | None, typer.Option(help="Also draw the bounds, to this file (SVG).")] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="Also draw the bounds into this file (SVG).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     kafka: Mapping[str, object],
 ) -> int:
-    """Size brokers, partitions and replicas for what runs, or for given figures (exit code 1: it does not fit)."""
+    """Compute how many brokers, partitions and replicas a workload needs: the running system's, or a given one.
+
+    The exit code is 1 if nothing satisfies the requirements.
+    """
     if context.invoked_subcommand is not None:
         return lifecycle.EXIT_OK
     require_kafka_client()
@@ -163,10 +179,12 @@ def size(
 
 def figures(
     *,
-    out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("figures"),
-    image: Annotated[ImageFormat, typer.Option("--format", help="csv: only the numbers.")] = ImageFormat.SVG,
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("figures"),
+    image: Annotated[
+        ImageFormat, typer.Option("--format", help="Format of the figures; csv writes the numbers alone.")
+    ] = ImageFormat.SVG,
 ) -> int:
-    """Draw the tables and figures of thesis and paper from the model, with their numbers as CSV (docs/sizing.md)."""
+    """Draw the tables and figures of docs/sizing.md from the model, with their numbers as CSV."""
     from deploy.size.figures import write_all  # noqa: PLC0415
 
     try:

@@ -20,7 +20,7 @@ _MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
 
 def _checked_memory(memory: str | None) -> str | None:
     if memory is not None and _MEMORY.fullmatch(memory) is None:
-        raise typer.BadParameter(f"such as 512m or 4g, not {memory}")
+        raise typer.BadParameter(f"--memory is an amount such as 512m or 4g, not {memory}")
     return memory
 
 
@@ -40,7 +40,7 @@ def parse_folder(text: str) -> Folder:
             raise typer.BadParameter(str(error)) from None
     if uri.scheme != "file" or uri.netloc not in {"", "localhost"} or not uri.path.startswith("/"):
         raise typer.BadParameter(
-            f"{text} is no path, file: or s3: URI; of another store, mount it, or use its interface for S3"
+            f"{text} is not a path, file: URI or s3: URI: mount other stores, or use their S3 interface"
         )
     return Path(unquote(uri.path))
 
@@ -49,7 +49,7 @@ WarehouseOption = Annotated[
     # The base of both kinds: typer takes one type.
     PurePath | None,
     typer.Option(
-        help="Folder of the tables, also as a file: URI, or s3://BUCKET/PATH; default: traffic/warehouse in the state "
+        help="Where the tables are: a folder, file: URI or s3://BUCKET/PATH. Default: traffic/warehouse in the state "
         "directory.",
         parser=parse_folder,
         metavar="FOLDER",
@@ -59,36 +59,41 @@ _OPTIONS: Final[dict[str, Any]] = {
     "master": Annotated[
         str | None,
         typer.Option(
-            help="Cluster: spark://HOST:PORT, yarn, k8s://URL; or local[N]. Default: that of spark-submit or "
-            "spark-defaults.conf, else this machine.",
+            help="Where Spark runs: spark://HOST:PORT, yarn, k8s://URL or local[N]. Default: as configured for "
+            "spark-submit, else this machine.",
             rich_help_panel=PANEL,
         ),
     ],
     "conf": Annotated[
         list[str] | None,
-        typer.Option(help="Any setting of Spark, NAME=VALUE; can be repeated.", rich_help_panel=PANEL),
+        typer.Option(metavar="NAME=VALUE", help="Any setting of Spark. Repeatable.", rich_help_panel=PANEL),
     ],
     "memory": Annotated[
         str | None,
         typer.Option(
-            help="Heap of each JVM, such as 512m or 4g. Default: by cores and memory of this machine.",
+            help="Heap of each JVM, such as 512m or 4g. Default: chosen from this machine's cores and memory.",
             callback=_checked_memory,
             rich_help_panel=PANEL,
         ),
     ],
     "cores": Annotated[
-        int | None, typer.Option(min=1, help="Tasks at a time. Default: all cores, at most 8.", rich_help_panel=PANEL)
+        int | None,
+        typer.Option(min=1, help="Concurrent tasks. Default: one for each core, at most 8.", rich_help_panel=PANEL),
     ],
     "shared_disk": Annotated[
         bool,
         typer.Option(
-            "--shared-disk", help="All workers have the warehouse at its path; this is checked.", rich_help_panel=PANEL
+            "--shared-disk",
+            help="All workers see the warehouse at the same path; this is checked.",
+            rich_help_panel=PANEL,
         ),
     ],
-    "ui": Annotated[bool, typer.Option("--spark-ui", help="Serve Spark's page while it runs.", rich_help_panel=PANEL)],
+    "ui": Annotated[
+        bool, typer.Option("--spark-ui", help="Serve Spark's web UI while it runs.", rich_help_panel=PANEL)
+    ],
     "event_log": Annotated[
         str | None,
-        typer.Option(help="Folder or URI of the log for Spark's history server.", rich_help_panel=PANEL),
+        typer.Option(help="Where to write the log for Spark's history server: a folder or URI.", rich_help_panel=PANEL),
     ],
 }
 

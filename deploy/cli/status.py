@@ -33,24 +33,22 @@ def register(cli: typer.Typer) -> None:
 
 
 def scale_command(
-    servers: Annotated[
-        int, typer.Argument(metavar="N", help="Number of servers; of each clone, if there are several.")
-    ],
+    servers: Annotated[int, typer.Argument(metavar="N", help="Number of servers, in each clone if there are several.")],
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     time_factor: Annotated[
         float,
-        typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="Factor of the time-out, for slow machines."),
+        typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="Factor for the time-out, for slow machines."),
     ] = 1.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on success.")] = False,
 ) -> int:
-    """Change the number of servers, in mode xz of composites; clients of stopped servers reconnect elsewhere."""
+    """Change the number of servers (of composites in mode xz). Clients of stopped servers reconnect to others."""
     terminal = Terminal(quiet=quiet)
 
     async def work() -> None:
         with terminal.counting("scaling") as show:
             before = await scale(StateDir(state_dir), servers, show, TIMEOUT_S * time_factor)
-        terminal.info(amount(servers, "server") + (" as before" if servers == before else f", {before} before"))
+        terminal.info(amount(servers, "server") + (" as before" if servers == before else f" (was {before})"))
 
     return run_interactive(work)
 
@@ -61,7 +59,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     watching: Annotated[bool, typer.Option("--watch", help="Repeat every second until Ctrl-C.")] = False,
 ) -> int:
-    """Show the processes that `diem up` runs, and their state."""
+    """Show the processes that `diem up` runs, with their state."""
     state = StateDir(state_dir)
     console = plain_console()
 

@@ -24,11 +24,21 @@ from diem.process.ports import PortReservations
 from diem.process.settings import variable
 from diem.process.tls import certificate_names, server_context
 from diem.protocol import endpoints
+from services.data.pages import check_pages
 
 DEFAULT_SERVERS: Final = {mode: 2 for mode in plan.Mode if mode.uses_kafka} | {plan.Mode.X_BROADCAST: 2}
 
+_SIZE: Final = "Size"
+_CONTENT: Final = "Data and pages"
+_ADDRESSES: Final = "Addresses"
+_CLIENTS: Final = "Clients"
+_TRAFFIC: Final = "Traffic"
+
 _PortOption = Annotated[
-    int | None, typer.Option(min=1, max=65535, help="Port of page and REST; behind nginx, of everything.")
+    int | None,
+    typer.Option(
+        min=1, max=65535, help="Port of the page and of REST; behind nginx, of everything.", rich_help_panel=_ADDRESSES
+    ),
 ]
 
 
@@ -39,99 +49,180 @@ def register(cli: typer.Typer) -> None:
 
 def up(
     *,
-    mode: Annotated[plan.Mode, typer.Option(help="Scaling mode.")] = plan.Mode.SINGLE,
+    mode: Annotated[
+        plan.Mode, typer.Option(help="What runs between the Data Service and the browsers.", rich_help_panel=_SIZE)
+    ] = plan.Mode.SINGLE,
     servers: Annotated[
         int | None,
-        typer.Option(help="WebSocket servers (of each clone or composite); 1 in single and all-to-all, else 2."),
+        typer.Option(
+            help="WebSocket servers, in each clone or composite. Default: 1 in single and all-to-all, else 2.",
+            rich_help_panel=_SIZE,
+        ),
     ] = None,
     max_servers: Annotated[
-        int | None, typer.Option(help="Most servers, in xz composites, for `diem scale`; 8, or the initial number.")
+        int | None,
+        typer.Option(
+            help="Upper limit for `diem scale`: servers, or composites in mode xz. Default: 8, or the initial number "
+            "if that is higher.",
+            rich_help_panel=_SIZE,
+        ),
     ] = None,
     clones: Annotated[
         int | None,
-        typer.Option(help="Groups with every endpoint each: of servers in z-client, 1; composites in xz, 2."),
+        typer.Option(
+            help="Groups that each hold every endpoint: groups of servers in z-client (default: 1), composites in xz "
+            "(default: 2).",
+            rich_help_panel=_SIZE,
+        ),
     ] = None,
     proxy: Annotated[
         plan.ProxyMode | None,
-        typer.Option(help="Connections from proxy to servers: one to each for all clients, or per client; shared."),
+        typer.Option(
+            help="How a proxy connects to servers: shared uses one connection to each for all clients, passthrough one "
+            "per client. Default: shared.",
+            rich_help_panel=_SIZE,
+        ),
     ] = None,
     hot: Annotated[
         list[str] | None,
-        typer.Option(metavar="ENDPOINT", help="An endpoint that every server has in partitioned modes; repeatable."),
+        typer.Option(
+            metavar="ENDPOINT",
+            help="An endpoint to hold on every server, in partitioned modes. Repeatable.",
+            rich_help_panel=_SIZE,
+        ),
     ] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     config: Annotated[
-        Path | None, typer.Option(help="Sources; without it ./diem.toml if there is one, else a simulated market.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Data sources. Default: ./diem.toml if it exists, else a simulated market.",
+            rich_help_panel=_CONTENT,
+        ),
+    ] = None,
+    pages: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Directory of your own pages, served as they are on disk, at the same address as the SDK.",
+            rich_help_panel=_CONTENT,
+        ),
     ] = None,
     port: _PortOption = None,
     websocket_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port of the first WebSocket server, proxy or composite.")
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Port of the first WebSocket server, proxy or composite.",
+            rich_help_panel=_ADDRESSES,
+        ),
     ] = None,
-    free_ports: Annotated[bool, typer.Option(help="Use any free ports instead of the documented ones.")] = False,
+    free_ports: Annotated[
+        bool, typer.Option(help="Use any free ports instead of the documented ones.", rich_help_panel=_ADDRESSES)
+    ] = False,
     listen: Annotated[
-        str | None, typer.Option(metavar="ADDRESS[:PORT]", help="Address for clients; 127.0.0.1. 0.0.0.0 for all.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS[:PORT]",
+            help="Address for clients; 0.0.0.0 accepts them from other machines. Default: 127.0.0.1.",
+            rich_help_panel=_ADDRESSES,
+        ),
     ] = None,
     tls_certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificate chain (PEM) for clients; read again on SIGHUP.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Certificate chain (PEM) for clients; read again on SIGHUP.",
+            rich_help_panel=_ADDRESSES,
+        ),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Private key of the certificate; default: in its file.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Private key of the certificate. Default: in the same file.",
+            rich_help_panel=_ADDRESSES,
+        ),
     ] = None,
     origin: Annotated[
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Public origin of the page, as https://NAME; default: the certificate's names; repeatable.",
+            help="Public origin of the page, as https://NAME. Default: the certificate's names. Repeatable.",
+            rich_help_panel=_ADDRESSES,
         ),
     ] = None,
     front_proxy: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="CIDR", help="Proxy or TLS terminator in front, whose X-Forwarded-For is believed; repeatable."
+            metavar="CIDR",
+            help="Proxy or TLS terminator in front, whose X-Forwarded-For is trusted. Repeatable.",
+            rich_help_panel=_ADDRESSES,
         ),
     ] = None,
     anonymous: Annotated[
         Anonymous | None,
         typer.Option(
-            help="Clients that need no token: auto = those of this machine, with --front-proxy none; on; off."
+            help="Clients that need no token: all of them, none, or (auto) those on this machine, which are none "
+            "behind --front-proxy. Default: auto.",
+            rich_help_panel=_CLIENTS,
         ),
     ] = None,
     clients_per_address: Annotated[
         int | None,
         typer.Option(
-            envvar="DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS", min=1, max=100_000, help="Clients of one address; 50."
+            envvar="DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS",
+            min=1,
+            max=100_000,
+            help="Clients that may connect from one address. Default: 50.",
+            rich_help_panel=_CLIENTS,
         ),
     ] = None,
     traffic: Annotated[
         plan.Traffic | None,
         typer.Option(
             envvar="DIEM_TRAFFIC_SINK",
-            help="Where subscriptions are recorded; kafka in modes with Kafka, else files.",
+            help="Where clients' subscriptions are recorded. Default: kafka in the modes that use it, else files.",
+            rich_help_panel=_TRAFFIC,
         ),
     ] = None,
     brokers: Annotated[
-        int | None, typer.Option(min=1, help="Local brokers: 1 or 3; default 1.", rich_help_panel=KAFKA_PANEL)
+        int | None, typer.Option(min=1, help="Local brokers, 1 or 3. Default: 1.", rich_help_panel=KAFKA_PANEL)
     ] = None,
     kafka: Mapping[str, object],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME:VARIABLE=VALUE", help="A setting for one process.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME:VARIABLE=VALUE",
+            help="A setting for one process, such as websocket-1:DIEM_LOG_LEVEL=debug (see `diem config`). Repeatable.",
+        ),
     ] = None,
-    log_level: Annotated[str, typer.Option(envvar="DIEM_LOG_LEVEL", help="Level of the log files.")] = "info",
+    log_level: Annotated[
+        str,
+        typer.Option(
+            envvar="DIEM_LOG_LEVEL", metavar="LEVEL", help="Level of the log files: debug, info, warning or error."
+        ),
+    ] = "info",
     drain_seconds: Annotated[
         float,
-        typer.Option(envvar="DIEM_DRAIN_SECONDS", min=0, max=600, help="Time for clients to leave before a stop."),
+        typer.Option(envvar="DIEM_DRAIN_SECONDS", min=0, max=600, help="Time that clients get to leave before a stop."),
     ] = 3.0,
     time_factor: Annotated[
         float,
-        typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="Factor of all time-outs, for slow machines."),
+        typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="Factor for all time-outs, for slow machines."),
     ] = 1.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings.")] = False,
 ) -> int:
-    """Start every process of a mode, keep them running, stop them with Ctrl-C."""
+    """Start every process of a mode and keep them running; Ctrl-C stops them."""
     if not mode.uses_kafka:
         _refuse_kafka(mode, brokers, kafka)
     if config is None and "DIEM_DATA_CONFIG" not in os.environ and Path("diem.toml").is_file():
         config = Path("diem.toml")
+    if pages is not None:
+        private = (state_dir, _config_file(config), tls_key or tls_certificate)
+        check_pages(pages, (path for path in private if path is not None), "--pages")
     public, port = _public(listen, port, tls_certificate, tls_key, origin or [])
     public.check(behind_proxy=bool(front_proxy))
     options = plan.Options(
@@ -139,6 +230,7 @@ def up(
         state_dir=state_dir.absolute(),
         servers=servers if servers is not None else DEFAULT_SERVERS.get(mode, 1),
         config=_absolute(config),
+        pages=_absolute(pages),
         log_level=log_level,
         drain_seconds=drain_seconds,
         time_factor=time_factor,
@@ -208,7 +300,7 @@ def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaTopology:
         for name in _typed(given):
             if name.removeprefix("kafka_") in plan.KafkaTopology.security():
                 raise plan.BadTopology(
-                    f"{option_name(name)} is for --bootstrap-servers: brokers of diem up have users of their own"
+                    f"{option_name(name)} is for --bootstrap-servers: the brokers of `diem up` have users of their own"
                 )
     named = {name: getattr(chosen, f"kafka_{name}") for name in plan.KafkaTopology.settings()}
     paths = {name: _absolute(value) for name, value in named.items() if isinstance(value, Path)}
@@ -235,7 +327,7 @@ def _up(
                 terminal.info(moved)
         _show_closed(options, terminal)
         for variable in plan.overridden(topology, os.environ):
-            terminal.warn(f"{variable} has no effect here: diem up decides it (see diem up --help)")
+            terminal.warn(f"{variable} has no effect here: `diem up` sets it itself (see `diem up --help`)")
         # Each stage has a deadline of its own; that of the life cycle only guards against a hanging supervisor.
         life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options))
         try:
@@ -245,7 +337,7 @@ def _up(
 
 
 def _show_closed(options: plan.Options, terminal: Terminal) -> None:
-    """Say what ``auto`` means behind a front proxy, which may not say who its clients are."""
+    """Print what ``auto`` means behind a front proxy, which may not forward the addresses of its clients."""
     closed = {
         "clients need a token (--anonymous on)": options.access.anonymous,
         "readers need a key (DIEM_DATA_ANONYMOUS_READS=on)": options.access.anonymous_reads,

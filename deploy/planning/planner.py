@@ -14,6 +14,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from deploy.invocation import diem_command
 from deploy.planning import render
 from deploy.planning.context import SHARED, PlanRequest, System
 from deploy.planning.traffic_input import PlanningInput, read_input
@@ -250,11 +251,11 @@ class PlanRun:
         summary = "It pays" if made.pays else "It does not pay"
         self.terminal.info(f"{summary}: {made.why}\n")
         if file is None:
-            text = "no plan was submitted: everything may stay where it is (--anyway submits it all the same)"
+            text = "no plan was submitted: the current placement can stay (--anyway submits it regardless)"
         elif submitted:
-            text = f"{made.plan.id} is submitted, and in {file}\nnext: diem apply {made.plan.id}"
+            text = f"{made.plan.id} is submitted, and in {file}\nnext: {diem_command('apply', made.plan.id)}"
         else:
-            text = f"{made.plan.id} is in {file}\nnext: diem apply {file}"
+            text = f"{made.plan.id} is in {file}\nnext: {diem_command('apply', str(file))}"
         self.terminal.info(text)
 
     def as_json(self, file: Path | None, *, submitted: bool) -> dict[str, Any]:

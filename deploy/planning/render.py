@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.clients.metadata import PlanStatus
+from deploy.invocation import diem_command
 from deploy.terminal import amount, plain_table
 from deploy.topology import Mode, ProxyMode
 
@@ -128,7 +129,7 @@ def _comparison(report: Mapping[str, Any]) -> Iterator[str]:
         share = percent(waste["discarded"] / waste["consumed"])
         yield f"  of {amount(waste['consumed'], 'update')} that servers consumed, {share} had no subscriber there"
     if cheaper := report.get("cheaper_mode"):
-        yield f"{cheaper}; `diem recommend` compares all modes"
+        yield f"{cheaper}; to compare all modes: {diem_command('recommend')}"
 
 
 def _effect_in_mode(report: Mapping[str, Any]) -> str:

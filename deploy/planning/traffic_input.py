@@ -32,7 +32,7 @@ _REQUIRED_PACKAGES: Final = ("numpy", "scipy")
 class NoPlanner(ConfigurationError):
     """Packages that the planner needs are not installed."""
 
-    template = "plans need {missing}, which is not installed: `make spark` installs what they need"
+    template = "planning needs {missing}: install with `make spark`"
 
     missing: str
 
@@ -192,7 +192,7 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
     if not arrivals:
         raise NoTrafficToPlan(
             folder,
-            "there is no traffic yet (`diem pipeline run` reads what is in Kafka; files are complete after a minute)",
+            "there is no traffic yet (files are complete after a minute; `diem pipeline run` reads what is in Kafka)",
         )
     if isinstance(window, int):
         end = min(max(arrival.event.time for arrival in arrivals) + 1, _now_ms())

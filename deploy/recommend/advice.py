@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from deploy.invocation import diem_command
 from deploy.recommend.source import Source
 from metadata.costs import MEANINGS, RoleCosts
 from metadata.modes import recommend
-from metadata.modes.configuration import Configuration, Size, up_command
+from metadata.modes.configuration import Configuration, Size, up_arguments
 from metadata.modes.load import Load
 from metadata.modes.measured import RUNS
 from metadata.modes.recommend import Candidate, Requirements, Threshold
@@ -144,7 +145,7 @@ class Advice:
 
 def command(candidate: Candidate, needs: Requirements) -> str:
     """Return the command that starts a candidate."""
-    return up_command(candidate.configuration, candidate.size, needs.brokers)
+    return diem_command(*up_arguments(candidate.configuration, candidate.size, needs.brokers))
 
 
 def _threshold(found: Threshold) -> dict[str, Any]:

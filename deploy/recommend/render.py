@@ -124,7 +124,7 @@ def sentences(advice: Advice) -> Iterator[str]:
 def _conditions(chosen: Candidate, advice: Advice) -> Iterator[str]:
     """Yield what the recommended mode requires of others."""
     if chosen.configuration is Configuration.Z_CLIENT:
-        yield "       Its clients use the SDK and connect to every server that they need: --one-address leaves it out"
+        yield "       Clients must use the SDK and connect to every server they need; --one-address excludes this mode"
     if chosen.hosts > 1:
         yield (
             f"       It needs {chosen.hosts} hosts of {advice.needs.cores_per_host} cores; "
@@ -167,8 +167,8 @@ def warnings(advice: Advice) -> Iterator[str]:
         yield f"\nThe file of costs lacks {len(advice.costs.built_in)} constants: they are the built-in ones"
     if advice.needs.p99_s is not None:
         unknown = ", ".join(str(each) for each, run in RUNS.items() if run.p99_s is None)
-        yield f"\np99 counts the time to send one write, and the delay of committed runs; none is for {unknown}"
-    yield "95 %: by the errors of the constants, on the machine that they are from; `make bench-cost` measures another"
+        yield f"\np99 counts the time to send one write, and the delay of committed runs; there is none for {unknown}"
+    yield "95 % ranges: from the errors of the costs, as measured on one machine; `make bench-cost` measures yours"
 
 
 def _bytes(number: float) -> str:

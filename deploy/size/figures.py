@@ -23,7 +23,7 @@ _LIMITS: Final = {"latency": 200.0, "unavailability": 2000.0, "OS load": 10_000.
 class NoFigures(ConfigurationError):
     """Matplotlib is not installed."""
 
-    template = "figures need matplotlib, which is not installed: `make figures` installs it (--format csv goes without)"
+    template = "figures need matplotlib: install it with `make figures`, or write the numbers with --format csv"
 
 
 def write_all(folder: Path, image: str) -> Iterator[Path]:

@@ -16,13 +16,13 @@ JARS: Final = JarSet(
     f"spark-{VERSION}",
     Path(__file__).with_name("jars.lock"),
     "Spark's connector to Kafka",
-    "`make spark` downloads them, and --source files does without them",
+    "download them with `make spark`, or read files with --source files",
 )
 S3_JARS: Final = JarSet(
     f"spark-{VERSION}-s3",
     Path(__file__).parent / "s3" / "jars.lock",
     "Spark's connector to S3",
-    "a warehouse on a disk does without them",
+    "or use a warehouse on disk",
 )
 """Downloaded when a warehouse in a bucket is first used."""
 NEEDED: Final = (

@@ -24,7 +24,7 @@ Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 class ControlFailed(DiemError):
     """The running ``diem up`` refused a command or did not answer."""
 
-    template = "the running diem did not do it: {reason}"
+    template = "{reason}"
 
     reason: str
 
@@ -90,14 +90,14 @@ async def request(state: StateDir, command: str, **arguments: int) -> dict[str, 
             finally:
                 await _close(writer)
     except TimeoutError:
-        raise ControlFailed("no answer") from None
+        raise ControlFailed("the running `diem up` does not answer") from None
     except (FileNotFoundError, ConnectionRefusedError):
         raise NotUp(state.path) from None
     except ConnectionError:
         line = b""
     except OSError as error:
         raise ControlFailed(error.strerror or str(error)) from error
-    reply: dict[str, Any] = json.loads(line) if line else {"error": "it closed the connection"}
+    reply: dict[str, Any] = json.loads(line) if line else {"error": "the running `diem up` closed the connection"}
     if "error" in reply:
         raise ControlFailed(str(reply["error"]))
     return reply
@@ -114,7 +114,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ha
         request = json.loads(await reader.readline())
         handler = handlers[request["command"]]
     except (ValueError, KeyError, TypeError):  # too long, not JSON, not an object, no such command
-        reply: dict[str, Any] = {"error": "unknown command"}
+        reply: dict[str, Any] = {"error": "the running `diem up` does not know this command"}
     else:
         try:
             reply = await handler(request)

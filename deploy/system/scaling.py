@@ -59,10 +59,12 @@ class Scaler:
         """
         most = self._topology.max_servers
         if most == 1:
-            raise CommandRefused(f"{self._topology.mode} runs one WebSocket server: use --mode x-broadcast for more")
+            raise CommandRefused(f"mode {self._topology.mode} runs one WebSocket server: x-broadcast runs more")
         if not isinstance(servers, int) or isinstance(servers, bool) or not 1 <= servers <= most:
             noun = "composites" if self._topology.mode is Mode.XZ else "servers"
-            raise CommandRefused(f"it runs 1 to {most} {noun}, not {servers} (see diem up --max-servers)")
+            high = isinstance(servers, int) and servers > most
+            limit = f"the limit is {most} (`diem up --max-servers`)" if high else f"give a number from 1 to {most}"
+            raise CommandRefused(f"cannot run {servers!r} {noun}: {limit}")
         before, self.servers = self.servers, servers
         self.changed.set()
         return {
@@ -97,7 +99,7 @@ async def scale(state: StateDir, servers: int, show: Callable[[int, int], None],
     while True:
         status = await control.request(state, "status")
         if status["servers"] != servers:
-            raise ControlFailed(f"another command asked for {status['servers']} servers")
+            raise ControlFailed(f"another command requested {status['servers']} servers")
         there = dict(with_children(status["processes"]))
         ready = {name for name in wanted if ((there.get(name) or {}).get("report") or {}).get("ready")}
         show(len(ready), len(wanted) + len(there.keys() - wanted))

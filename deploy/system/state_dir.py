@@ -36,7 +36,7 @@ class AlreadyUp(DiemError):
 class NotUp(DiemError):
     """No ``diem up`` runs in the state directory."""
 
-    template = "diem is not up in {path}: start it with `diem up`, or name its --state-dir"
+    template = "diem is not up in {path}: start it with `diem up`, or give its --state-dir"
 
     path: Path
 

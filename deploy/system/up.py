@@ -345,7 +345,7 @@ class Up:
 
     async def _scale(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self._up:
-            raise CommandRefused("it is not up yet")
+            raise CommandRefused("`diem up` is still starting")
         answer = self._scaler.request(request.get("servers"))
         security_log.audit(SecurityEvent.SCALED, before=answer["before"], servers=answer["servers"])
         running = {status.name for status in self._supervisor.status()}

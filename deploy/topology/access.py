@@ -84,7 +84,7 @@ def client_access(
             continue
         first, before = given.setdefault(name, (variable, value))
         if before != value:
-            raise BadTopology(f"{first} and {variable} differ: they are settings of all processes together")
+            raise BadTopology(f"{first} and {variable} differ: all processes must have the same setting")
     keys = _locations(*given.pop("TOKEN_KEYS", ("", "[]")))
     settings = {name: value for name, (_, value) in given.items()}
     if anonymous is not None:

@@ -176,6 +176,8 @@ def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
         env["DIEM_DATA_METADATA_SERVICES"] = json.dumps([{"port": ports["metadata"].public, "path": "/v1"}])
     if options.config is not None:
         env["DIEM_DATA_CONFIG"] = str(options.config)
+    if options.pages is not None:
+        env["DIEM_DATA_OWN_PAGES"] = str(options.pages)
     env |= _trusted_proxies("DATA", options)
     if options.front_proxies and options.access.anonymous_reads == "auto":
         env[READS] = "off"

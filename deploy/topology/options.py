@@ -105,6 +105,8 @@ class Options:
     state_dir: Path
     servers: int = 1
     config: Path | None = None
+    pages: Path | None = None
+    """Directory of pages of the operator's own."""
     log_level: str = "info"
     drain_seconds: float = 3.0
     time_factor: float = 1.0

@@ -62,7 +62,7 @@ def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | Non
     if page is not None:
         fixed["nginx" if any(slot.name == "nginx" for slot in wanted) else "data"] = page
     if len(set(fixed.values())) < len(fixed) or max(fixed.values(), default=0) > 65535:
-        raise BadTopology("the ports that were asked for overlap or are too high")
+        raise BadTopology("the requested ports overlap or are above 65535")
     return fixed
 
 

@@ -82,17 +82,17 @@ class Size(NamedTuple):
         return math.ceil(self.partitions / self.servers) / self.partitions
 
 
-def up_command(configuration: Configuration, size: Size, brokers: int = 1) -> str:
-    """Return the command that starts this configuration."""
-    words = ["diem up --mode", configuration.mode]
+def up_arguments(configuration: Configuration, size: Size, brokers: int = 1) -> tuple[str, ...]:
+    """Return the arguments with which ``diem`` starts this configuration."""
+    words = ["up", "--mode", configuration.mode]
     if configuration is not Configuration.SINGLE:
-        words.append(f"--servers {size.servers}")
+        words += ["--servers", str(size.servers)]
     if configuration is Configuration.XZ or size.clones > 1:
-        words.append(f"--clones {size.clones}")
+        words += ["--clones", str(size.clones)]
     if configuration is Configuration.Z_PASSTHROUGH:
-        words.append("--proxy passthrough")
+        words += ["--proxy", "passthrough"]
     if configuration.uses_kafka and brokers != 1:
-        words.append(f"--brokers {brokers}")
+        words += ["--brokers", str(brokers)]
     if configuration.partitioned and size.partitions != PARTITIONS:
-        words.append(f"--partitions {size.partitions}")
-    return " ".join(words)
+        words += ["--partitions", str(size.partitions)]
+    return tuple(words)

@@ -47,9 +47,9 @@ async def test_commands_make_apply_and_roll_back_a_plan(tmp_path: Path, on_kafka
 
             # Without a terminal there is no question.
             code, _, err = await diem("apply", name, cwd=tmp_path)
-            assert (code, "say --yes" in err) == (2, True)
+            assert (code, "add --yes" in err) == (2, True)
             applying = await begun(tmp_path, "apply", planned["file"], "--yes")
-            lines = await until(applying, "waits for clients to go over")
+            lines = await until(applying, "waiting for clients to move")
             os.kill(running.pids()["metadata"], signal.SIGKILL)
             lines += await until(applying, f"{name} is applied")
             assert await applying.wait() == 0, lines
@@ -63,9 +63,9 @@ async def test_commands_make_apply_and_roll_back_a_plan(tmp_path: Path, on_kafka
             taking_back = await begun(tmp_path, "rollback", "--yes")
             await until(taking_back, "back: ")
             taking_back.send_signal(signal.SIGINT)
-            await until(taking_back, f"{name} goes on without this command: `diem rollback {name}`")
+            await until(taking_back, f"{name} continues without this command; its progress: diem rollback {name}")
             assert await taking_back.wait() == 0
-            assert f"{name} is rolled back" in await output_of(tmp_path, "rollback")
+            assert f"{name} has already been rolled back" in await output_of(tmp_path, "rollback")
             assert await homes(running) == before
             await client.sees(await put(running, 3))
 

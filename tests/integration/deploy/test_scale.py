@@ -45,9 +45,7 @@ async def test_invalid_number_of_servers_is_a_one_line_error(tmp_path: Path) -> 
     async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1", "--max-servers", "2"):
         code, out, err = await diem("scale", "3", cwd=tmp_path)
         assert (code, out) == (1, "")
-        assert (
-            err == "diem: the running diem did not do it: it runs 1 to 2 servers, not 3 (see diem up --max-servers)\n"
-        )
+        assert err == "diem: cannot run 3 servers: the limit is 2 (`diem up --max-servers`)\n"
 
 
 async def test_killed_nginx_is_replaced_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -87,8 +85,11 @@ async def test_all_to_all_runs_several_servers_too(tmp_path: Path) -> None:
         await eventually(lambda: all(version in client.versions for client in both))
 
 
-async def test_nginx_exposes_page_and_data_and_nothing_internal(tmp_path: Path) -> None:
-    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1") as running:
+async def test_nginx_exposes_pages_and_data_and_nothing_internal(tmp_path: Path) -> None:
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "mine.js").write_text("first")
+    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1", "--pages", "pages") as running:
         described = running.described()
         page = described["urls"]["page"].replace("127.0.0.1", "localhost")
         internal = next(p["urls"]["internal"] for p in described["processes"] if p["name"] == "data")
@@ -102,6 +103,10 @@ async def test_nginx_exposes_page_and_data_and_nothing_internal(tmp_path: Path) 
             assert (await http.get(f"{internal}/status", headers=key)).status_code == 200
             spoofed = await http.get(f"{page}v1/endpoints", headers={"Host": "evil.example"})
             assert spoofed.status_code in {400, 403, 421}
+            mine = await http.get(f"{page}mine.js")
+            assert (mine.text, mine.headers["cache-control"]) == ("first", "no-store")
+            (pages / "mine.js").write_text("second")
+            assert (await http.get(f"{page}mine.js")).text == "second"
 
 
 async def test_setting_for_one_process_reaches_only_that_process(tmp_path: Path) -> None:
@@ -115,5 +120,5 @@ async def test_setting_for_one_process_reaches_only_that_process(tmp_path: Path)
     assert "websocket-2 does not start: DIEM_NONSENSE: no such setting" in err
     async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1", "--set", setting) as running:
         code, _, err = await diem("scale", "2", "--time-factor", "0.1", cwd=tmp_path)
-        assert (code, err) == (1, "diem: the running diem did not do it: not done after 6 s: websocket-2\n")
+        assert (code, err) == (1, "diem: not done after 6 s: websocket-2\n")
         await running.until_status(lambda s: bool(report_of(s, "websocket-1").get("live")))

@@ -96,7 +96,7 @@ async def test_watch_prints_updates_of_an_endpoint_that_did_not_exist(tmp_path: 
             await watching.communicate()
 
         code, out, _ = await diem("put", "/my/endpoint", "-", *DECLARED, cwd=tmp_path, stdin=CSV)
-        assert (code, "already there" in out) == (0, True)
+        assert (code, "unchanged" in out) == (0, True)
         bad = CSV + b"2026-01-01T01:00:00Z,much\n"
         code, _, err = await diem("put", "/my/endpoint", "-", *DECLARED, cwd=tmp_path, stdin=bad)
         assert (code, err.count("\n")) == (1, 1)
@@ -106,7 +106,7 @@ async def test_watch_prints_updates_of_an_endpoint_that_did_not_exist(tmp_path: 
         code, out, _ = await diem("get", "/my/endpoint", "--csv", cwd=tmp_path)
         assert (code, out.splitlines()[-1]) == (0, "2026-01-01T00:00:00Z,1")
         code, out, _ = await diem("delete", "/my/endpoint", "--yes", cwd=tmp_path)
-        assert (code, out.startswith("/my/endpoint is gone as of version ")) == (0, True)
+        assert (code, out.startswith("/my/endpoint deleted as of version ")) == (0, True)
         code, out, _ = await diem("get", "/my/endpoint", "--version", str(version), cwd=tmp_path)
         assert (code, json.loads(out)["version"]) == (0, version)
         code, _, err = await diem("get", "/my/endpoint", cwd=tmp_path)

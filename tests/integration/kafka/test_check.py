@@ -81,7 +81,7 @@ async def test_the_text_report_lists_faults_first(options: KafkaOptions, tmp_pat
     await ensure(options)
     result = await diem(tmp_path, "check", *where(options))
     assert result.code == 1
-    assert result.out.index("faults") < result.out.index("replication") < result.out.index("in order")
+    assert result.out.index("faults") < result.out.index("replication") < result.out.index(" OK\n")
     assert f"--delete --topic {options.names.updates}" in result.out
 
 
@@ -152,10 +152,10 @@ async def test_the_brokers_of_a_diem_up_are_found_in_its_state_directory(options
 async def test_topics_are_created_once_and_compared_after(options: KafkaOptions, tmp_path: Path) -> None:
     names, sizes = options.names.topics, ("12 partitions", "1 partition", "1 partition")
     first = await diem(tmp_path, "topics", *where(options))
-    made = [f"{name} created: {size}, 1 replica" for name, size in zip(names, sizes, strict=True)]
+    made = [f"{name}: created ({size}, 1 replica)" for name, size in zip(names, sizes, strict=True)]
     assert (first.code, first.out.splitlines()) == (0, made)
     second = await diem(tmp_path, "topics", *where(options))
-    assert (second.code, second.out.splitlines()) == (0, [line.replace("created", "is as it must be") for line in made])
+    assert (second.code, second.out.splitlines()) == (0, [line.replace("created", "OK") for line in made])
     other = await diem(tmp_path, "topics", *where(options), "--partitions", "7")
     assert other.code == 2
     assert "it has 12 partitions, 7 are configured" in other.err
@@ -167,14 +167,17 @@ async def test_the_topic_of_recorded_traffic_is_created_on_request(options: Kafk
     assert name not in without.out
     for _ in range(2):
         result = await diem(tmp_path, "topics", "--traffic", *where(options))
-        assert (result.code, result.out.splitlines()[-1]) == (0, f"{name} is there: 12 partitions")
+        assert (result.code, result.out.splitlines()[-1]) == (0, f"{name}: OK (12 partitions)")
 
 
 async def test_topics_made_from_the_printed_lines_are_accepted(options: KafkaOptions, tmp_path: Path) -> None:
     result = await diem(tmp_path, "topics", "--print", *where(options), "--partitions", "8", "--replication", "1")
     assert result.code == 0
     wanted = specs(options, 1)
-    for line in (each for each in result.out.splitlines() if each.startswith("kafka-topics.sh")):
+    assert max(map(len, result.out.splitlines())) <= 80
+    # As a shell joins them.
+    lines = result.out.replace("\\\n", "").splitlines()
+    for line in (each for each in lines if each.startswith("kafka-topics.sh")):
         words = shlex.split(line)
         assert words[:4] == ["kafka-topics.sh", "--bootstrap-server", options.bootstrap_servers, "--create"]
         (name,), (count,), (copies,) = (after(line, o) for o in ("--topic", "--partitions", "--replication-factor"))
@@ -194,7 +197,7 @@ async def test_lines_are_printed_without_any_cluster(tmp_path: Path) -> None:
     result = await diem(tmp_path, "topics", "--print", "--principal", "data=alice")
     assert (result.code, result.err) == (0, "")
     assert "--bootstrap-server BROKER:9092" in result.out
-    assert "--allow-principal User:alice --operation Write" in result.out
+    assert "--allow-principal User:alice --operation Write" in " ".join(result.out.replace("\\\n", "").split())
 
 
 def after(line: str, option: str) -> list[str]:

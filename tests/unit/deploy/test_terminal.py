@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,27 @@ def test_announcement_has_addresses_and_commands(capsys: pytest.CaptureFixture[s
     for part in ("http://localhost:8080/", "http://127.0.0.1:8080/v1", "ws://127.0.0.1:8101/ws", "Ctrl-C"):
         assert part in out
     assert "diem status --state-dir '/a state'" in out
+
+
+def test_commands_of_the_announcement_can_be_pasted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / ".venv" / "bin" / "diem"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    monkeypatch.setattr(sys, "executable", str(script.with_name("python")))
+    monkeypatch.setenv("PATH", os.defpath)
+    monkeypatch.chdir(tmp_path)
+    Terminal().announce(single(), tmp_path / ".diem", 1.0)
+    Terminal().warn("not ready: see `diem status`")
+    captured = capsys.readouterr()
+    for part in (
+        "Write      .venv/bin/diem put /my/",
+        "Watch      .venv/bin/diem watch ",
+        "Status     .venv/bin/diem status\n",
+    ):
+        assert part in captured.out
+    assert captured.err == "not ready: see `.venv/bin/diem status`\n"
 
 
 def test_announcement_has_nginx_instead_of_the_servers_behind_it(capsys: pytest.CaptureFixture[str]) -> None:

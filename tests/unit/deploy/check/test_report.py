@@ -8,7 +8,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from deploy.check.facts import Facts, Severity
-from deploy.check.report import TABLE, as_json, audit, render, worst, wrap_command
+from deploy.check.report import TABLE, as_json, audit, render, worst
+from deploy.check.tools import wrap_command
 from tests.unit.deploy.check.healthy import UPDATES, cluster, facts, judgement, small, topic
 
 FAULT, WARNING, OK = Severity.FAULT, Severity.WARNING, Severity.OK
@@ -40,7 +41,7 @@ def test_no_text_is_cut_on_a_narrow_terminal() -> None:
 
 def test_findings_are_ordered_by_severity() -> None:
     text = "\n".join(shown(spoilt(), 80))
-    places = [text.index(part) for part in ("faults\n", "warnings\n", "in order\n")]
+    places = [text.index(part) for part in ("faults\n", "warnings\n", " OK\n")]
     assert places == sorted(places)
     assert text.index("cleanup policy") < text.index("compaction pace") < text.index("auto creation")
 

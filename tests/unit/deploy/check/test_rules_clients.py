@@ -26,7 +26,7 @@ def test_clients_that_lose_or_reorder_updates_are_faults(rule: str, spoilt: dict
 
 
 def test_a_producer_timeout_shorter_than_an_election_is_a_warning() -> None:
-    assert judgement("patience", facts(of_broker={"broker.session.timeout.ms": "30000"})).verdict is WARNING
+    assert judgement("send timeout", facts(of_broker={"broker.session.timeout.ms": "30000"})).verdict is WARNING
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_a_cluster_reachable_from_outside_needs_an_authorizer() -> None:
 @pytest.mark.parametrize(("value", "verdict"), [("absent", OK), ("false", OK), ("true", FAULT), (None, WARNING)])
 def test_resources_without_an_acl_are_closed(value: str | None, verdict: Severity) -> None:
     given = facts(of_broker={"allow.everyone.if.no.acl.found": value})
-    assert judgement("no rule, no right", given).verdict is verdict
+    assert judgement("closed by default", given).verdict is verdict

@@ -21,7 +21,7 @@ FAULT, WARNING, OK = Severity.FAULT, Severity.WARNING, Severity.OK
 @pytest.mark.parametrize("value", ["compact,delete", "delete"])
 def test_anything_but_compaction_alone_is_a_fault(value: str) -> None:
     found = judgement("cleanup policy", facts(of_topic={"cleanup.policy": value}))
-    assert (found.verdict, "quiet" in found.found) == (FAULT, True)
+    assert (found.verdict, "loses its only copy" in found.found) == (FAULT, True)
     assert found.commands[0].endswith("--add-config cleanup.policy=compact")
 
 
@@ -55,7 +55,7 @@ def counted(count: int, *planned: int) -> Facts:
 def test_fewer_partitions_than_servers_are_a_fault() -> None:
     found = judgement("enough partitions", counted(5, 1, 2, 3, 4, 6, 12))
     assert found.verdict is FAULT
-    assert "of 12 servers 7 get none" in found.found
+    assert "of 12 servers 7 get no partition" in found.found
     assert "12 (1.00)" in found.change
     assert found.commands[-1].endswith("--partitions 12")
     assert judgement("enough partitions", counted(12, 12)).verdict is OK
@@ -93,7 +93,7 @@ def test_a_missing_topic_of_hot_updates_or_of_the_map_is_a_fault() -> None:
     given = facts(cluster=cluster(topic(UPDATES, 12), topic(SIDE_TOPICS[0], 1)))
     found = judgement("hot and map", given)
     assert (found.verdict, found.commands) == (FAULT, ("diem topics --bootstrap-servers a.example:9092",))
-    assert found.found == "there is no topic diem.partition-map, or this user may not see it"
+    assert found.found == "missing, or hidden from this user: diem.partition-map"
 
 
 @pytest.mark.parametrize(("count", "replicas"), [(2, 3), (1, 2)])

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from deploy.check.tools import acl_lines, parse_principals, topic_lines, traffic_lines
+from deploy.check.tools import acl_lines, parse_principals, topic_lines, traffic_lines, wrap_line
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import updates_spec
@@ -94,6 +94,20 @@ def test_every_line_is_a_comment_or_a_command_with_the_connection() -> None:
         if words and not line.startswith("#"):
             assert words[1:5] == ["--bootstrap-server", "a:9092,b:9092", "--command-config", "client.properties"]
     assert not any("--command-config" in line for line in acl_lines(KafkaOptions("a:9092")))
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_lines_are_wrapped_and_stay_the_same_for_a_shell(width: int) -> None:
+    for line in (*topic_lines(SECURE), *traffic_lines(SECURE), *acl_lines(SECURE)):
+        wrapped = wrap_line(line, width)
+        assert max(map(len, wrapped.splitlines())) <= width
+        if line.startswith("#"):
+            assert all(each.startswith("# ") for each in wrapped.splitlines())
+            uncommented = "\n".join(each.removeprefix("# ") for each in wrapped.splitlines())
+            joined = uncommented.replace("\\\n", "").split()
+            assert joined == line.removeprefix("# ").split()
+        else:
+            assert shlex.split(wrapped.replace("\\\n", "")) == shlex.split(line)
 
 
 @pytest.mark.parametrize("text", ["writer=bob", "data", "data="])

@@ -43,7 +43,7 @@ async def test_plan_to_apply_is_the_one_in_progress_else_the_latest_current_one(
 
 @pytest.mark.parametrize("there", [[], [OLD], [status(state="applied")]])
 async def test_without_a_current_plan_there_is_nothing_to_apply(there: list[dict[str, Any]]) -> None:
-    with pytest.raises(DiemError, match="`diem plan` makes one"):
+    with pytest.raises(DiemError, match="make one with `diem plan`"):
         await select_to_apply(service(steps({"plans": there})), None)
 
 
@@ -55,9 +55,9 @@ async def test_plan_to_roll_back_is_the_last_applied_one(state: str) -> None:
 
 
 async def test_plan_that_was_not_applied_cannot_be_rolled_back() -> None:
-    with pytest.raises(DiemError, match="nothing to take back"):
+    with pytest.raises(DiemError, match="nothing to roll back"):
         await select_to_roll_back(service(steps({"plans": [FITS]})), None)
-    with pytest.raises(DiemError, match="p-2 is not what was applied last"):
+    with pytest.raises(DiemError, match="p-2 cannot be rolled back: it is not the plan applied last"):
         await select_to_roll_back(service(steps(FITS)), "p-2")
 
 
@@ -115,16 +115,16 @@ async def test_every_phase_is_shown_once_whatever_the_countdown() -> None:
         status(),
         status(),
         going("preparing", "prepare", 4, "the publisher"),
-        going("moving", "move", 5, "clients to go over: 9 s"),
-        going("moving", "move", 5, "clients to go over: 8 s"),
+        going("moving", "move", 5, "clients to move: 9 s"),
+        going("moving", "move", 5, "clients to move: 8 s"),
         going("retiring", "retire", 6, "the publisher"),
         going("applied", "stable", 7),
     )
     assert ended.state == "applied"
     assert shown == [
-        "prepare, 2 endpoints; waits for the publisher (0 s)",
-        "move, 2 endpoints; waits for clients to go over: 9 s (0 s)",
-        "retire, 2 endpoints; waits for the publisher (0 s)",
+        "prepare, 2 endpoints; waiting for the publisher (0 s)",
+        "move, 2 endpoints; waiting for clients to move: 9 s (0 s)",
+        "retire, 2 endpoints; waiting for the publisher (0 s)",
     ]
 
 
@@ -140,7 +140,7 @@ async def test_monitor_waits_for_an_unavailable_service() -> None:
     )
     assert ended.state == "rolled_back"
     assert shown == [
-        "the metadata service does not answer: connection refused; going on when it is back (0 s)",
+        "the metadata service does not answer: connection refused; continuing when it is back (0 s)",
         "back: move, 2 endpoints (0 s)",
     ]
 
@@ -153,7 +153,7 @@ async def test_monitor_gives_up_on_a_service_that_stays_unavailable() -> None:
         shown.append(text)
         clock.advance(100)
 
-    with pytest.raises(MetadataUnavailable, match="the move goes on when it is back"):
+    with pytest.raises(MetadataUnavailable, match="the migration continues when it is back"):
         monitor = MigrationMonitor(service(steps(None)), APPLYING, show, clock)
         await monitor.wait(PlanStatus.of(status(state="moving")))
     assert shown[-1].endswith("(600 s)")

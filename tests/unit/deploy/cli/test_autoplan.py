@@ -209,8 +209,8 @@ def test_short_windows_count_as_recent_for_ten_minutes() -> None:
             "diem pipeline: the topic is away",
         ),
         ({"plan": CommandResult(70, "", "")}, "diem plan: exit 70"),
-        ({"plan": CommandResult(0, "hello", "")}, "diem plan: it gave no JSON"),
-        ({"plan": CommandResult(0, "", "")}, "diem plan: it gave no JSON"),
+        ({"plan": CommandResult(0, "hello", "")}, "diem plan: its output is not JSON"),
+        ({"plan": CommandResult(0, "", "")}, "diem plan: its output is not JSON"),
         (
             {"plan": CommandResult(0, planned(pays=True), ""), "apply": CommandResult(1, "", "diem: it was overtaken")},
             "it was overtaken",

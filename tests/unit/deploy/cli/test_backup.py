@@ -41,10 +41,10 @@ def test_the_store_of_the_state_directory_is_backed_up_and_restored(
     url = f"sqlite:///{tmp_path / '.diem' / 'data.db'}"
     store = write(url, 1)
     assert diem("backup", "file") == 0
-    assert f"1 endpoints at position 1 of store {store.id} are in file" in capsys.readouterr().out
+    assert f"file has 1 endpoints, at position 1 of store {store.id}" in capsys.readouterr().out
     write(url, 2)
     assert diem("restore", "file") == 1
-    assert "has 1 endpoints: say --replace" in capsys.readouterr().err
+    assert "has 1 endpoints: add --replace" in capsys.readouterr().err
     # Versions that the store had when it was lost are beyond all clocks here.
     MarkFile(tmp_path / ".diem" / MARK_FILE).write(HighWaterMark(store.id, 9, 10**15))
     assert diem("restore", "file", "--replace") == 0
@@ -68,7 +68,7 @@ def test_api_keys_are_shown_and_become_valid_with_yes(diem: Diem, capsys: pytest
     assert diem("restore", "file", "--database-url", "sqlite:///two.db") == 1
     shown = capsys.readouterr()
     assert shown.out.splitlines()[1].split("  ") == [key.id, "The page", "free", "1970-01-01T00:00:00Z"]
-    assert "1 API key of the backup would become valid; nothing was changed: say --yes if this is to be" in shown.err
+    assert "1 API key of the backup would become valid; nothing was changed: add --yes to accept it" in shown.err
     assert diem("restore", "file", "--database-url", "sqlite:///two.db", "--yes") == 0
     output = capsys.readouterr().out.splitlines()
     assert len(output) == 4
@@ -110,7 +110,7 @@ def test_a_backup_is_encrypted_on_request(diem: Diem, tmp_path: Path, capsys: py
     assert diem("backup", "file", "--passphrase-file", "passphrase") == 0
     assert "key" not in capsys.readouterr().out.splitlines()[-1]
     assert diem("restore", "file", "--replace") == 1
-    assert "it needs its passphrase: name --passphrase-file" in capsys.readouterr().err
+    assert "it is encrypted with a passphrase: give --passphrase-file" in capsys.readouterr().err
     assert diem("restore", "file", "--replace", "--passphrase-file", "passphrase") == 0
     assert diem("backup", "file", "--passphrase-file", "passphrase", "--encrypt") == 2
 

@@ -87,7 +87,7 @@ def test_deletion_with_yes_is_not_confirmed(
 ) -> None:
     server = Server(monkeypatch, httpx.Response(200, json={"endpoint": "/a", "version": 6, "changed": True}))
     assert diem("delete", "/a", *URL, "--yes") == 0
-    assert capsys.readouterr().out == "/a is gone as of version 6\n"
+    assert capsys.readouterr().out == "/a deleted as of version 6\n"
     (request,) = server.requests
     assert (request.method, str(request.url)) == ("DELETE", "http://h:1/v1/data/a")
     assert request.headers["Authorization"] == write_key
@@ -121,7 +121,7 @@ def test_deletion_without_a_terminal_needs_yes(
     server = Server(monkeypatch, httpx.Response(200, json={"version": 6}))
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert diem("delete", "/a", *URL) == 2
-    assert capsys.readouterr().err == "diem: there is no terminal to ask at: confirm the deletion with --yes\n"
+    assert capsys.readouterr().err == "diem: this needs confirmation, and there is no terminal: add --yes\n"
     assert not server.requests
 
 
@@ -228,7 +228,7 @@ async def test_updates_go_to_standard_output_and_other_events_to_standard_error(
 ) -> None:
     printed, noted = await watched(monkeypatch, [Event("open", message="ws://h:1/ws"), UPDATE, CLOSED])
     assert [line.partition("  ")[2] for line in printed] == ["/known  version 1700000000123  2023-11-14T22:13:20.123Z"]
-    assert noted[0] == "/new is not in the catalogue: watching it all the same"
+    assert noted[0] == "/new is not in the catalogue yet: watching it anyway"
     assert noted[1].endswith("connected to ws://h:1/ws")
     assert FakeClient.subscribed == ["/known", "/new"]
 
@@ -292,7 +292,7 @@ async def test_repeated_status_is_not_printed(monkeypatch: pytest.MonkeyPatch) -
     live, not_live = Event("status", live=True), Event("status", live=False)
     _, noted = await watched(monkeypatch, [live, UPDATE, live, not_live, not_live, live, CLOSED])
     statuses = [line.partition("  ")[2] for line in noted if "live" in line]
-    assert statuses == ["live", "not live: what you see may be old", "live"]
+    assert statuses == ["live", "not live: data may be out of date", "live"]
 
 
 @pytest.mark.parametrize(("mode", "metadata"), [("z-client", ["http://h:8400/v1", "https://m/v1"]), ("z-proxy", [])])
@@ -371,19 +371,19 @@ def test_a_key_and_a_token_are_one_too_many(diem: Callable[..., int], capsys: py
 
 async def test_service_without_servers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeService, "servers", ())
-    with pytest.raises(DataServiceUnavailable, match="names no WebSocket server"):
+    with pytest.raises(DataServiceUnavailable, match="has no WebSocket server"):
         await watch(SERVICE, ["/known"], print, print)
 
 
 @pytest.mark.parametrize(
     ("event", "text"),
     [
-        (Event("subscribed", "/a", None), "/a  subscribed, nothing there yet"),
-        (Event("subscribed", "/a", 5), "/a  subscribed, version 5 is there"),
+        (Event("subscribed", "/a", None), "/a  subscribed, no data yet"),
+        (Event("subscribed", "/a", 5), "/a  subscribed, at version 5"),
         (Event("update", "/a", 5, gone=True), "/a  gone 5  1970-01-01T00:00:00.005Z"),
-        (Event("status", live=False), "not live: what you see may be old"),
+        (Event("status", live=False), "not live: data may be out of date"),
         (Event("status", live=True), "live"),
-        (Event("status", "/a", live=False), "/a  not live: what you see may be old"),
+        (Event("status", "/a", live=False), "/a  not live: data may be out of date"),
         (Event("resync", "/a"), "/a  resync: fetch it again"),
         (Event("rejected", "/a", message="forbidden: no"), "/a  rejected: forbidden: no"),
         (Event("error", message="rate: slow down"), "server  error: rate: slow down"),

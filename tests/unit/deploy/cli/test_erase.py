@@ -60,7 +60,7 @@ def test_the_clients_rows_since_the_day_of_the_salt_are_removed(erase: Erase, tm
     code, text = erase(CLIENT)
     assert (code, ids(sink)) == (0, ["0", "1"]), text
     assert "removed 1 row of the tables and 0 lines of files" in text
-    assert f"of {datetime.now(UTC).date()} (UTC): pseudonyms of earlier days cannot be computed" in text
+    assert f"of {datetime.now(UTC).date()} (UTC): earlier pseudonyms cannot be computed" in text
     assert "run this again" in text, "Kafka may have more"
 
     before = backup.read_bytes()
@@ -82,7 +82,7 @@ def test_a_pseudonym_needs_no_salt_and_files_no_tables(erase: Erase, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "name the id of a client, or a --pseudonym"),
+        ((), "give the id of a client, or a --pseudonym"),
         (("--pseudonym", "' OR true --"), "a --pseudonym is 16 hexadecimal digits"),
         ((CLIENT,), "traffic.salt"),
     ],

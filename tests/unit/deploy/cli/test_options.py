@@ -141,7 +141,7 @@ def test_counts_are_sorted_and_distinct() -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "2,", "1001", "a"])
 def test_malformed_counts_are_rejected(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="--servers is numbers"):
+    with pytest.raises(typer.BadParameter, match="--servers takes numbers"):
         parse_counts(text, "--servers")
 
 

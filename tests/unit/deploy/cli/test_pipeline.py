@@ -59,7 +59,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Cap
         (["--window", "soon"], "'soon' is not a length of time"),
         (["--from", "2026-01-01"], "--from needs --to"),
         (["--from", "2026-01-02", "--to", "2026-01-01"], "the window is empty"),
-        (["--memory", "lots"], "'--memory': such as 512m or 4g, not lots"),
+        (["--memory", "lots"], "--memory is an amount such as 512m or 4g, not lots"),
         (["--name", "../up"], "--name has letters"),
     ],
 )
@@ -95,7 +95,7 @@ def test_without_pyspark_one_line_says_what_to_do(pipeline: Pipeline, monkeypatc
 def test_status_without_tables_names_the_next_command(pipeline: Pipeline) -> None:
     code, text = pipeline("status")
     assert code == 0
-    assert text.startswith("nothing was read into")
+    assert text.startswith("nothing has been read into")
     assert "diem pipeline run" in text
 
 
@@ -231,7 +231,7 @@ def test_json_has_days_as_text() -> None:
     [
         (["--from", "2026-01-02", "--to", "2026-01-01"], "--from 2026-01-02 is after --to 2026-01-01"),
         (["--from", "yesterday"], "yesterday"),
-        (["--memory", "1t"], "'--memory': such as 512m"),
+        (["--memory", "1t"], "--memory is an amount such as 512m"),
     ],
 )
 def test_an_invalid_option_is_a_one_line_error(

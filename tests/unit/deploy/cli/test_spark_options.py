@@ -33,7 +33,7 @@ def test_a_folder_is_a_path_or_a_file_uri(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["hdfs:///warehouse", "file://host/warehouse", "file:rel"])
 def test_other_uris_are_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="no path, file: or s3: URI; of another store, mount it"):
+    with pytest.raises(typer.BadParameter, match="not a path, file: URI or s3: URI: mount other stores"):
         parse_folder(text)
 
 

@@ -87,7 +87,7 @@ def test_latest_statistics_are_the_default_input(tmp_path: Path, monkeypatch: py
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     require_planner()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else object())
-    with pytest.raises(NoPlanner, match="plans need scipy, which is not installed: `make spark`"):
+    with pytest.raises(NoPlanner, match="planning needs scipy: install with `make spark`"):
         require_planner()
 
 

@@ -59,7 +59,7 @@ def test_next_and_present_mode_are_named(capsys: pytest.CaptureFixture[str]) -> 
 def test_what_a_mode_requires_of_others_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     text = "\n".join(shown(capsys, Load(100_000, 1000, 500, batch=50), width=400))
     assert "Run:   diem up --mode z-client " in text
-    assert "--one-address leaves it out" in text
+    assert "--one-address excludes this mode" in text
     assert "hosts of 4 cores; `diem up` runs everything on one" in text
     assert "Beyond what was measured: 100,000 clients (measured to 10,000); " in text
 
@@ -73,4 +73,4 @@ def test_where_no_mode_holds_the_reason_of_the_closest_is_named(capsys: pytest.C
 
 def test_requirements_that_rest_on_few_runs_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
     text = "\n".join(shown(capsys, needs=Requirements(p99_s=1.0), width=400))
-    assert "and the delay of committed runs; none is for z-client, " in text
+    assert "and the delay of committed runs; there is none for z-client, " in text

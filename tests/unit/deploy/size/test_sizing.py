@@ -146,7 +146,7 @@ def test_command_prints_json_and_writes_the_picture(
     [
         ([], "diem is not up in "),
         (["--updates", "-1"], "Invalid value for '--updates'"),
-        (["--updates", "1", "--planned", "0"], "--planned is numbers from 1 to 1000"),
+        (["--updates", "1", "--planned", "0"], "--planned takes numbers from 1 to 1000"),
         (["--updates", "1", "--picture", "missing/p.svg"], "missing/p.svg: No such file or directory"),
         (["--updates", "1", "--costs", "missing.json"], "missing.json has no costs: No such file"),
     ],

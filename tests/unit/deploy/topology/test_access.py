@@ -54,7 +54,7 @@ def test_auto_is_off_where_addresses_of_this_machine_prove_nothing(rule: str | N
 
 def test_variables_that_differ_are_refused_unless_the_command_line_decides() -> None:
     environ = {"DIEM_PROXY_ANONYMOUS": "off", "DIEM_METADATA_ANONYMOUS": "on"}
-    text = "DIEM_PROXY_ANONYMOUS and DIEM_METADATA_ANONYMOUS differ: they are settings of all processes together"
+    text = "DIEM_PROXY_ANONYMOUS and DIEM_METADATA_ANONYMOUS differ: all processes must have the same setting"
     with pytest.raises(BadTopology, match=text):
         client_access(environ)
     assert values(client_access(environ, "auto"))["ANONYMOUS"] == "auto"

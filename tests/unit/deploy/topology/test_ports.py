@@ -52,7 +52,7 @@ def test_requested_ports_count_up_over_the_servers() -> None:
 
 @pytest.mark.parametrize(("page", "websocket"), [(7001, 7000), (None, 65535)])
 def test_requested_ports_must_be_valid(page: int | None, websocket: int) -> None:
-    with pytest.raises(BadTopology, match="overlap or are too high"):
+    with pytest.raises(BadTopology, match="overlap or are above 65535"):
         fixed_ports(slots_of(Mode.X_BROADCAST, 2), page, websocket)
 
 

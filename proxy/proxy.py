@@ -130,8 +130,12 @@ class Proxy:
             **self.edge.status(),
             "subscriptions": self.subscriptions(),
             "endpoints": len({name for relocator in relocators for name in relocator.routes}),
-            "stale": sum(relocator.stale for relocator in relocators),
+            "stale": self.stale_endpoints(),
         }
+
+    def stale_endpoints(self) -> int:
+        """Return the number of endpoints whose server is not reached or not live, counted for each link to clients."""
+        return sum(relocator.stale for relocator in self.relocators())
 
     def subscriptions(self) -> int:
         """Return the number of subscriptions: pairs of client and endpoint."""
@@ -144,6 +148,7 @@ def samples(proxy: Proxy) -> Iterable[Sample]:
     """Yield all samples of one scrape."""
     yield from proxy.edge.samples()
     yield metrics.SUBSCRIPTIONS.sample(proxy.subscriptions())
+    yield metrics.STALE_ENDPOINTS.sample(proxy.stale_endpoints())
     if isinstance(proxy.service, SharedProxy):
         relay, fanout = proxy.service.relay, proxy.edge.fanout
         yield metrics.ENDPOINTS.sample(len(relay.retained))

@@ -92,7 +92,7 @@ class HandshakeLimiter:
     """
 
     def __init__(self, listener: str, limits: HandshakeLimits | None = None) -> None:
-        self._listener = listener
+        self.listener = listener
         self._limits = limits = HandshakeLimits() if limits is None else limits
         self._rates = AddressRateLimiter(limits.rate(limits.connections), limits.rate(limits.loopback))
         self._pending: Counter[str] = Counter()
@@ -131,4 +131,4 @@ class HandshakeLimiter:
     def samples(self) -> Iterable[Sample]:
         """Sample the handshakes by outcome."""
         for outcome in Outcome:
-            yield metrics.TLS_HANDSHAKES.sample(self.outcomes[outcome], self._listener, outcome)
+            yield metrics.TLS_HANDSHAKES.sample(self.outcomes[outcome], self.listener, outcome)

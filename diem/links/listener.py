@@ -9,7 +9,7 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -26,6 +26,7 @@ from diem.links.connection import CLOSE_TIMEOUT_S, HIGH_WATER_BYTES, SILENT_LOGG
 from diem.links.handshakes import HandshakeLimiter, Outcome
 from diem.process import metrics, security_log
 from diem.process.listeners import BACKLOG
+from diem.process.metrics import Sample
 from diem.process.security_log import SecurityEvent
 from diem.process.tls import ServerTls
 
@@ -291,7 +292,7 @@ class BatchAcceptor:
         self._opening: dict[asyncio.Task[bool], None] = {}
         """Connections that are being opened, the oldest first."""
         self._pause: asyncio.TimerHandle | None = None
-        self._unregister = None if tls is None else metrics.register(self._handshakes.samples)
+        self._unregister = None if tls is None else metrics.register(lambda: self._samples(tls))
         self._start()
 
     def stop(self) -> None:
@@ -302,6 +303,10 @@ class BatchAcceptor:
         if self._unregister is not None:
             self._unregister()
             self._unregister = None
+
+    def _samples(self, tls: ServerTls) -> Iterable[Sample]:
+        yield from self._handshakes.samples()
+        yield metrics.CERTIFICATE_EXPIRY.sample(tls.expires_s, self._handshakes.listener)
 
     def _start(self) -> None:
         self._pause = None

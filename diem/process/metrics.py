@@ -18,6 +18,11 @@ class Definition(NamedTuple):
     help: str
     labels: tuple[str, ...] = ()
 
+    @property
+    def exposed_name(self) -> str:
+        """The name in the exposition, which appends ``_total`` to the names of counters."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
     def sample(self, value: float, *labels: str) -> "Sample":
         """Return a sample of this metric; ``labels`` are the values of its labels, in order."""
         if len(labels) != len(self.labels):
@@ -41,7 +46,6 @@ def _gauge(name: str, meaning: str, *labels: str) -> Definition:
 
 
 def _counter(name: str, meaning: str, *labels: str) -> Definition:
-    # The exposition appends ``_total`` to the names of counters.
     return Definition(f"diem_{name}", "counter", meaning, labels)
 
 
@@ -59,6 +63,10 @@ CLOSES: Final = _counter("closes", "Client connections closed.", "code")
 REFUSED: Final = _counter("handshakes_refused", "Client handshakes refused.", "status")
 TLS_HANDSHAKES: Final = _counter(
     "tls_handshakes", "TLS handshakes: completed, failed, evicted, or refused before they began.", "listener", "outcome"
+)
+
+CERTIFICATE_EXPIRY: Final = _gauge(
+    "certificate_expiry_timestamp_seconds", "Unix time at which the TLS certificate of a listener expires.", "listener"
 )
 
 # The way of an update through a process: received = fanned out + not subscribed + stale (invariant I14).
@@ -79,23 +87,32 @@ REPLIES_WITHOUT_DATA: Final = _counter(
     "replies_without_data", "Retained updates without data, because the client or its plan has had as much as it may."
 )
 DELIVERIES_CONFLATED: Final = _counter("deliveries_conflated", "Update frames replaced by a later one, unsent.")
+DELIVERY_DELAY: Final = _gauge(
+    "delivery_delay_seconds",
+    "Longest time from the acceptance of an update by the Data Service to its fan-out here, since the last scrape; "
+    "of one batch in half a second, by the clocks of both machines.",
+)
+STALE_ENDPOINTS: Final = _gauge(
+    "stale_endpoints", "Endpoints of clients that may be out of date: their server is not reached, or not live."
+)
 
 # The way of a record through a bridge: received = sent to the reader + conflated + bad + tombstones + marks (I14).
 UPDATES_CONFLATED: Final = _counter("updates_conflated", "Updates replaced by a greater version of the same poll.")
 UPDATES_BAD: Final = _counter("updates_bad", "Records of Kafka that were no updates.")
 UPDATES_TOMBSTONES: Final = _counter("updates_tombstones", "Records of Kafka without a value.")
-UPDATES_MARKS: Final = _counter("updates_marks", "Marks of the publisher: all that was accepted is in the log.")
+UPDATES_MARKS: Final = _counter("updates_marks", "Watermarks of the publisher: all that was accepted is in the log.")
 KAFKA_LAG: Final = _gauge("kafka_lag", "Records that are known to be in Kafka and were not read yet.")
 CONSUMERS_RECREATED: Final = _counter("consumers_recreated", "Kafka consumers replaced after a fault or a standstill.")
 GROUP_JOINED: Final = _gauge("group_joined", "1 while this bridge is in its group.")
-GROUP_ASSIGNMENTS: Final = _counter("group_assignments", "Times that the group gave out partitions.")
-GROUP_OWNED: Final = _gauge("group_owned", "Partitions that the group gave to this bridge.")
-COMMITS_FAILED: Final = _counter("commits_failed", "Progress marks that Kafka did not take.")
+GROUP_ASSIGNMENTS: Final = _counter("group_assignments", "Times that the group assigned partitions.")
+GROUP_OWNED: Final = _gauge("group_owned", "Partitions that the group has assigned to this bridge.")
+COMMITS_FAILED: Final = _counter("commits_failed", "Commits of offsets that Kafka did not accept.")
 
 # Feeds: the reader's end (one per process) and the server's end.
 FEED_CONNECTED: Final = _gauge("feed_connected", "1 while the link to the feed is up.")
-FEED_LIVE: Final = _gauge("feed_live", "1 while the source behind the feed beats.")
-FEED_POSITION: Final = _gauge("feed_position", "Next position to be read.", "name")
+FEED_LIVE: Final = _gauge("feed_live", "1 while heartbeats of the feed's source arrive; 0: clients are sent not live.")
+FEED_SILENCE: Final = _gauge("feed_silence_seconds", "Seconds since the last heartbeat of the feed's source.")
+FEED_POSITION: Final = _gauge("feed_position", "Next position to be read, by stream.", "name")
 FEED_CONNECTS: Final = _counter("feed_connects", "Links to the feed that were established.")
 FEED_READERS: Final = _gauge("feed_readers", "Readers of this process's feed.")
 FEED_SENT: Final = _counter("feed_changes_sent", "Changes sent to readers of this process's feed.")
@@ -104,16 +121,18 @@ FEED_SENT: Final = _counter("feed_changes_sent", "Changes sent to readers of thi
 STORE_SEQUENCE: Final = _gauge("store_sequence", "Sequence of the last committed change.")
 STORE_COMMITS: Final = _counter("store_commits", "Transactions committed.")
 STORE_CHANGES: Final = _counter("store_changes", "Endpoint changes committed.")
-STORE_UNCHANGED: Final = _counter("store_unchanged", "Writes that held the data that was there already.")
+STORE_UNCHANGED: Final = _counter("store_unchanged", "Writes of data that the store had already.")
 STORE_FAILURES: Final = _counter("store_failures", "Transactions that could not be committed.")
 STORE_QUEUE: Final = _gauge("store_queue", "Writes that wait for the store.")
+DISK_FREE: Final = _gauge("disk_free_bytes", "Bytes that can be written to the file system of the state directory.")
+DISK_SIZE: Final = _gauge("disk_size_bytes", "Size of the file system of the state directory.")
 
 # The Data Service's publisher.
 PUBLISHER_UP: Final = _gauge("publisher_up", "1 while updates are written to Kafka.")
 PUBLISHER_LAG: Final = _gauge("publisher_lag", "Accepted changes that are not known to be in Kafka.")
 PUBLISHED: Final = _counter("published", "Records written to Kafka and acknowledged.")
 PUBLISHER_OPENED: Final = _counter("publisher_opened", "Times that the publisher opened the topic.")
-PUBLISHER_FOREIGN: Final = _counter("publisher_foreign", "Partitions sent again because of records of somebody else.")
+PUBLISHER_FOREIGN: Final = _counter("publisher_foreign", "Partitions sent again because of records of another program.")
 
 # The Data Service's sources and its REST interface.
 SOURCE_POLLS: Final = _counter("source_polls", "Polls of a source that succeeded.", "source")
@@ -127,6 +146,9 @@ ACCESS_REQUESTS: Final = _counter(
 ACCESS_MERGED: Final = _counter("access_requests_merged", "Requests counted without their endpoint: too many of them.")
 ACCESS_UNKNOWN: Final = _counter("access_unknown_keys", "Requests with an API key that is unknown or revoked.")
 ACCESS_KEYS: Final = _gauge("access_keys", "API keys that are not revoked.")
+ACCESS_KEY_EXPIRY: Final = _gauge(
+    "access_key_expiry_timestamp_seconds", "Unix time at which the next API key or write key expires."
+)
 ACCESS_RESERVATIONS: Final = _counter("access_reservations", "Commits in which requests of a day were reserved.")
 
 # Who was refused, and who changed what (diem.process.security_log).
@@ -144,8 +166,8 @@ TOKEN_KEYS_AGE: Final = _gauge("token_keys_age_seconds", "Seconds since the stal
 TOKEN_KEY_FAILURES: Final = _counter("token_key_failures", "Failed polls of the keys of client tokens.")
 
 # Recorded traffic: recorded = written + lost + queued.
-TRAFFIC_RECORDED: Final = _counter("traffic_recorded", "Traffic events taken down.", "type")
-TRAFFIC_LOST: Final = _counter("traffic_lost", "Traffic events dropped, by what stood in the way.", "reason")
+TRAFFIC_RECORDED: Final = _counter("traffic_recorded", "Traffic events recorded.", "type")
+TRAFFIC_LOST: Final = _counter("traffic_lost", "Traffic events dropped.", "reason")
 TRAFFIC_WRITTEN: Final = _counter("traffic_written", "Traffic events written to where they are recorded.")
 TRAFFIC_BATCHES: Final = _counter("traffic_batches", "Batches in which traffic events were written.")
 TRAFFIC_QUEUED: Final = _gauge("traffic_queued", "Traffic events that wait to be written.")
@@ -162,10 +184,10 @@ PIPELINE_LAG: Final = _gauge(
 )
 
 # A composite's children.
-CHILD_UP: Final = _gauge("child_up", "1 while the child runs; url is where its own metrics are.", "child", "url")
+CHILD_UP: Final = _gauge("child_up", "1 while the child runs; url is the address of its own metrics.", "child", "url")
 CHILD_RESTARTS: Final = _counter("child_restarts", "Children that died and were started again.")
-PAIRS: Final = _gauge("pairs", "Pairs of bridge and server that were asked for.")
-PAIRS_READY: Final = _gauge("pairs_ready", "Pairs whose server takes clients.")
+PAIRS: Final = _gauge("pairs", "Pairs of bridge and server that are to run.")
+PAIRS_READY: Final = _gauge("pairs_ready", "Pairs whose server accepts clients.")
 
 # The metadata service.
 MAP_EPOCH: Final = _gauge("map_epoch", "Epoch of the partition map.")
@@ -174,9 +196,9 @@ CLONE_MEMBERS: Final = _gauge("clone_members", "Servers in a clone's group.", "c
 CLONE_FOREIGN: Final = _gauge("clone_foreign_members", "Members of a clone's group that are no servers.", "clone")
 CLONE_OWNED: Final = _gauge("clone_partitions_owned", "Partitions of a clone that have an owner.", "clone")
 CLONE_STABLE: Final = _gauge("clone_stable", "1 while a clone's group does not rebalance.", "clone")
-GROUPS_SILENCE: Final = _gauge("groups_silence_seconds", "Seconds since Kafka last told of every group.")
-GROUPS_FAILURES: Final = _counter("groups_failures", "Readings of the groups that failed.")
-WATCHERS: Final = _gauge("watchers", "Open watches.", "listener")
+GROUPS_SILENCE: Final = _gauge("groups_silence_seconds", "Seconds since Kafka last reported every group.")
+GROUPS_FAILURES: Final = _counter("groups_failures", "Polls of the groups that failed.")
+WATCHERS: Final = _gauge("watchers", "Open subscriptions of proxies to the partition map.", "listener")
 
 # The process itself; ``process_*`` (memory, processor time, descriptors) comes from the client library.
 LOOP_LAG_SECONDS: Final = _gauge("loop_lag_seconds", "Worst delay of the event loop since the last scrape.")

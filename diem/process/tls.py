@@ -64,12 +64,15 @@ class ServerTls:
         self._certificate = certificate
         self._key = key
         self.context = server_context(certificate, key)
+        self.expires_s = certificate_expiry_s(certificate)
+        """Unix time, in seconds, at which the certificate in use expires."""
         map_large_buffers()
 
     def reload(self) -> None:
         """Read the files again; if they cannot be used, log the reason and keep the current certificate."""
         try:
-            self.context = server_context(self._certificate, self._key)
+            context = server_context(self._certificate, self._key)
+            self.context, self.expires_s = context, certificate_expiry_s(self._certificate)
         except BadCertificate as error:
             _logger.error("certificate not replaced", certificate=str(self._certificate), error=error.reason)  # noqa: TRY400
         else:
@@ -236,6 +239,22 @@ def unverified_context() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def certificate_expiry_s(certificate: Path) -> float:
+    """Return the Unix time, in seconds, at which the first certificate of a file expires.
+
+    Raises:
+        BadCertificate: the file has no certificate.
+    """
+    from cryptography import x509  # noqa: PLC0415  # only listeners with TLS need it
+
+    try:
+        return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc.timestamp()
+    except OSError as error:
+        raise BadCertificate(certificate, error.strerror or str(error)) from None
+    except ValueError:
+        raise BadCertificate(certificate, "it has no certificate in PEM form") from None
 
 
 def certificate_names(certificate: Path) -> tuple[str, ...]:

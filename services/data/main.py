@@ -79,7 +79,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     api = make_api(store, write_key, owner_of, options, clock, access=access, sources=sources.public_status)
     feed = FeedServer(store)
     store.index.subscribe(feed.changed)
-    report = DataReport(settings.mode, life, store, sources, publisher)
+    report = DataReport(settings.mode, life, store, sources, publisher, state_dir=settings.state_dir)
     server = make_server(
         api.app,
         limits=_connection_limits(settings),

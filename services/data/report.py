@@ -1,6 +1,8 @@
 """Readiness, status and metrics of the Data Service."""
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diem.links.feed_server import FeedServer
@@ -17,13 +19,21 @@ class DataReport:
     """Readiness, status and metrics of this process."""
 
     def __init__(
-        self, mode: str, life: Lifecycle, store: Store, sources: SourceRunner, publisher: "Publisher | None"
+        self,
+        mode: str,
+        life: Lifecycle,
+        store: Store,
+        sources: SourceRunner,
+        publisher: "Publisher | None",
+        *,
+        state_dir: Path,
     ) -> None:
         self._mode = mode
         self._life = life
         self._store = store
         self._sources = sources
         self._publisher = publisher
+        self._state_dir = state_dir
 
     def why_not_ready(self) -> str | None:
         """Return why no requests should be routed here; None when ready."""
@@ -58,6 +68,9 @@ class DataReport:
         yield metrics.STORE_UNCHANGED.sample(store.writer.counts.unchanged)
         yield metrics.STORE_FAILURES.sample(store.writer.counts.failures)
         yield metrics.STORE_QUEUE.sample(len(store.writer))
+        disk = os.statvfs(self._state_dir)
+        yield metrics.DISK_FREE.sample(disk.f_bavail * disk.f_frsize)
+        yield metrics.DISK_SIZE.sample(disk.f_blocks * disk.f_frsize)
         yield metrics.FEED_READERS.sample(feed.readers)
         yield metrics.FEED_SENT.sample(feed.sent)
         if self._publisher is not None:

@@ -89,6 +89,7 @@ async def _check_liveness(server: WebSocketServer) -> None:
     while True:
         await asyncio.sleep(CHECK_EVERY_S)
         server.check_liveness()
+        server.measure_next_delay()
 
 
 def _edge_rules(settings: Settings, name: str) -> EdgeRules:
@@ -118,6 +119,10 @@ def _samples(server: WebSocketServer, reader: FeedReader, proxies: ProxyPort) ->
     yield metrics.UPDATES_NOT_SUBSCRIBED.sample(hub.fanout.not_subscribed)
     yield metrics.FEED_CONNECTED.sample(reader.connected)
     yield metrics.FEED_LIVE.sample(server.liveness.live)
+    if (silence := server.silence_s()) is not None:
+        yield metrics.FEED_SILENCE.sample(silence)
+    if (delay := server.pop_delay_s()) is not None:
+        yield metrics.DELIVERY_DELAY.sample(delay)
     yield metrics.FEED_CONNECTS.sample(reader.connects)
     for name, position in hub.state.positions.items():
         yield metrics.FEED_POSITION.sample(position, name)

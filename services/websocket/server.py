@@ -1,6 +1,6 @@
 """One WebSocket server without its sockets: applies the feed, and keeps track of readiness and liveness."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
@@ -13,7 +13,7 @@ from diem.process.clock import Clock
 from diem.protocol import feed
 from diem.protocol.feed import is_map
 from diem.protocol.partition_map import MapBuilder
-from diem.protocol.update import iso
+from diem.protocol.update import Change, iso
 
 
 class WebSocketServer:
@@ -30,8 +30,11 @@ class WebSocketServer:
         self.ownership = ownership
         self._builder = MapBuilder()
         self._clock = clock
-        self.batch: Callable[[feed.Batch], None] = hub.batch if ownership is None else self._partitioned_batch
-        """Apply a batch: the hub's own method, except where batches of the partition map arrive, too."""
+        self._apply_batch = hub.batch if ownership is None else self._partitioned_batch
+        """The hub's own method, except where batches of the partition map arrive, too."""
+        self.batch: Callable[[feed.Batch], None] = self._apply_batch
+        """Apply a batch. Replaced for one batch by :meth:`measure_next_delay`: the others cost nothing more."""
+        self._longest_delay_ms: int | None = None
         self._log = structlog.get_logger("websocket")
         self._publish_status()
 
@@ -94,6 +97,42 @@ class WebSocketServer:
 
     # State of the server
 
+    def measure_next_delay(self) -> None:
+        """Measure the delay of the next batch of updates, from their acceptance until they are fanned out."""
+        self.batch = self._measured_batch
+
+    def _measured_batch(self, batch: feed.Batch) -> None:
+        self.batch = self._apply_batch
+        state = self.hub.state
+        # During a catch-up updates are not fanned out, and old.
+        measured = state.caught_up and not is_map(batch.name)
+        accepted_ms: list[int] = []
+
+        def noting() -> Iterator[Change]:
+            for change in batch.records:
+                known = state.retained.get(change.endpoint)
+                if known is None or known.version < change.version:
+                    # Versions are Unix milliseconds (diem.protocol.update.next_version).
+                    accepted_ms.append(change.version)
+                yield change
+
+        self._apply_batch(batch._replace(records=noting()))
+        if measured and accepted_ms:
+            delay = max(0, self._clock.wall_ms() - min(accepted_ms))
+            self._longest_delay_ms = max(delay, self._longest_delay_ms or 0)
+
+    def pop_delay_s(self) -> float | None:
+        """Return the longest delay of the batches measured since the last call, in seconds; None without one.
+
+        Its error is that of the two machines' clocks, and 1 ms.
+        """
+        delay, self._longest_delay_ms = self._longest_delay_ms, None
+        return None if delay is None else delay / 1000
+
+    def silence_s(self) -> float | None:
+        """Return the seconds since the last heartbeat of the source, None before the first."""
+        return self.liveness.silence(self._clock.monotonic())
+
     def check_liveness(self) -> None:
         """Send clients the status when the server has become live, or is no longer live for lack of heartbeats."""
         if self.liveness.check(self._clock.monotonic()):
@@ -111,7 +150,7 @@ class WebSocketServer:
 
     def status(self) -> dict[str, Any]:
         """Return the part of ``/status`` that is specific to WebSocket servers."""
-        silence = self.liveness.silence(self._clock.monotonic())
+        silence = self.silence_s()
         owned = (
             {}
             if self.ownership is None

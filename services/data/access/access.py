@@ -310,7 +310,10 @@ class Access:
         yield metrics.ACCESS_MERGED.sample(self.usage.merged)
         yield metrics.ACCESS_UNKNOWN.sample(self._unknown)
         now_ms = self._clock.wall_ms()
-        yield metrics.ACCESS_KEYS.sample(sum(key.state(now_ms) is KeyState.VALID for key in self._api_keys.all()))
+        valid = [key for key in self._api_keys.all() if key.state(now_ms) is KeyState.VALID]
+        yield metrics.ACCESS_KEYS.sample(len(valid))
+        if expiries := [key.expires_ms for key in valid if key.expires_ms is not None]:
+            yield metrics.ACCESS_KEY_EXPIRY.sample(min(expiries) / 1000)
         yield metrics.ACCESS_RESERVATIONS.sample(self.usage_tracker.commits)
         yield from self.tokens.samples()
 

@@ -1,6 +1,13 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from diem.process import metrics
+from diem.process.settings import PROCESSES
+from tests.support.metrics import OF_EVERY_PROCESS, rows
+
+ROOT = Path(__file__).parents[4]
 
 
 def test_registered_samples_appear_with_their_labels() -> None:
@@ -48,4 +55,25 @@ def test_names_are_unique_prefixed_and_explained() -> None:
 def test_scrape_is_plain_text_with_the_process_itself() -> None:
     body, content_type = metrics.render()
     assert content_type.startswith("text/plain")
-    assert b"process_resident_memory_bytes" in body
+    assert set(re.findall(r"^# TYPE (process_\w+)", body.decode(), re.MULTILINE)) == OF_EVERY_PROCESS
+
+
+def test_the_document_lists_every_metric_as_it_is_defined() -> None:
+    listed = {row.name: row for row in rows() if row.name not in OF_EVERY_PROCESS}
+    assert len(rows()) == len(listed) + len(OF_EVERY_PROCESS)
+    assert listed.keys() == {each.exposed_name for each in metrics.ALL}
+    for each in metrics.ALL:
+        row = listed[each.exposed_name]
+        assert (row.kind, row.labels, row.meaning) == (each.kind, each.labels, each.help)
+        assert row.processes.keys() <= {*PROCESSES, "every", "pipeline"}
+        assert ("seconds" in each.name) == (row.unit.partition(",")[0] == "s")
+        assert each.name.endswith("_bytes") == (row.unit == "bytes")
+
+
+def test_every_metric_is_sampled_somewhere() -> None:
+    """Those that are exposed at times only are in no test of a running system."""
+    rooms = ("bridge", "diem", "metadata", "proxy", "services")
+    source = "".join(file.read_text() for room in rooms for file in (ROOT / room).rglob("*.py"))
+    names = {name: each for name, each in vars(metrics).items() if isinstance(each, metrics.Definition)}
+    assert len(names) == len(metrics.ALL)
+    assert [name for name in names if not re.search(rf"\b{name}\.sample\(", source)] == []

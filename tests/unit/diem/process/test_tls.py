@@ -4,6 +4,7 @@ import platform
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,12 @@ def test_reload_replaces_the_certificate_and_a_bad_one_does_not(authority: Autho
     tls = ServerTls(first.certificate, first.key)
     client = client_context(authority.file)
     assert serial_of(handshake(tls.context, client).getpeercert(True)) == first.serial
+    authority.issue(expired=True)
+    tls.reload()
+    assert tls.expires_s < time.time()
     second = authority.issue()
     tls.reload()
+    assert tls.expires_s > time.time() + 3600
     assert serial_of(handshake(tls.context, client).getpeercert(True)) == second.serial
     authority.issue(file="third")[1].replace(second.key)
     with capture_logs() as logs:
@@ -175,6 +180,7 @@ def test_names_of_a_certificate_are_hosts_and_addresses_without_wildcards(author
 _MAPPED = """
 import ctypes
 import sys
+import time
 from diem.process import tls
 
 if "map" in sys.argv:

@@ -8,7 +8,7 @@ from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
-from diem.process.clock import SystemClock
+from diem.process.clock import Clock, ManualClock, SystemClock
 from diem.protocol import feed
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import Change, encode
@@ -47,13 +47,13 @@ class Client:
 class Group:
     """One server of a group, with a feed that the test controls."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.ownership = Ownership()
         self.hub = FeedHub(ownership=self.ownership)
         self.edge = Edge(
             self.hub.fanout, Admission(AdmissionRules()), EdgeRules("websocket-1", "z-client"), HubService(self.hub)
         )
-        self.server = WebSocketServer(self.hub, self.edge, SystemClock(), self.ownership)
+        self.server = WebSocketServer(self.hub, self.edge, clock or SystemClock(), self.ownership)
         self._offset = 0
 
     def assign(self, *partitions: int) -> None:
@@ -85,8 +85,8 @@ class Group:
         self.server.batch(feed.decode_batch(feed.encode_batch(feed_name, self._offset + 1, [change])))
 
 
-def running(*partitions: int) -> Group:
-    group = Group()
+def running(*partitions: int, clock: Clock | None = None) -> Group:
+    group = Group(clock)
     group.assign(*partitions)
     group.apply_map()
     group.catch_up(*partitions)
@@ -276,3 +276,55 @@ def test_blocked_session_gets_its_last_update_and_moved_in_either_order() -> Non
         client.session.unblock()
         assert [message["version"] for message in client.of_type("update")] == [V1]
         assert len(client.of_type("moved")) == 1
+
+
+def test_delay_is_that_of_the_first_batch_after_it_was_requested() -> None:
+    clock = ManualClock(wall_ms=V1)
+    group = running(0, clock=clock)
+    assert group.server.pop_delay_s() is None
+    group.server.measure_next_delay()
+    clock.advance(0.25)
+    group.update(0, "/a", V1)
+    clock.advance(3)
+    group.update(0, "/a", V2)
+    assert group.server.pop_delay_s() == 0.25
+    assert group.server.pop_delay_s() is None, "it is the longest since the last scrape"
+    # The longest of several.
+    for waited_s in (0.5, 2, 1):
+        group.server.measure_next_delay()
+        group.update(0, "/a", clock.wall_ms() - round(waited_s * 1000))
+        clock.advance(10)
+    assert group.server.pop_delay_s() == 2
+
+
+def test_delay_leaves_out_what_is_not_fanned_out() -> None:
+    clock = ManualClock(wall_ms=V2)
+    group = running(0, clock=clock)
+    group.update(0, "/a", V2)
+    clock.advance(60)
+    group.server.measure_next_delay()
+    group.update(0, "/a", V1)
+    assert group.server.pop_delay_s() is None, "a repeat"
+    group.server.measure_next_delay()
+    group.apply_map(epoch=1)
+    assert group.server.pop_delay_s() is None, "the map"
+    group.server.resume()
+    group.server.measure_next_delay()
+    group.update(0, "/a", V2 + 1)
+    assert group.server.pop_delay_s() is None, "a catch-up"
+    group.server.caught_up("diem.updates/0")
+    group.catch_up()
+    client = Client(group.hub)
+    client.subscribe("/a")
+    group.server.caught_up(MAP)
+    group.server.measure_next_delay()
+    group.update(0, "/a", V2 + 59_000)
+    assert group.server.pop_delay_s() == 1
+    assert [message["version"] for message in client.of_type("update")] == [V2 + 1, V2 + 59_000]
+
+
+def test_a_clock_behind_that_of_the_data_service_makes_no_negative_delay() -> None:
+    group = running(0, clock=ManualClock(wall_ms=V1 - 500))
+    group.server.measure_next_delay()
+    group.update(0, "/a", V1)
+    assert group.server.pop_delay_s() == 0

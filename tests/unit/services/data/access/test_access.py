@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from diem.process import metrics
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from services.data.access import access as access_module
@@ -108,6 +109,20 @@ async def test_a_key_is_limited_by_its_plan_and_not_by_the_address(world: World)
     assert answers[60].headers["retry-after"] == "61"
     assert answers[60].headers["ratelimit"].startswith('"minute";r=0;t=61')
     assert "RateLimit" in answers[60].headers["access-control-expose-headers"]
+
+
+async def test_the_next_expiry_is_that_of_a_valid_key(world: World) -> None:
+    def expiry_s() -> list[float]:
+        return [each.value for each in world.access.samples() if each.metric is metrics.ACCESS_KEY_EXPIRY]
+
+    await world.key()
+    assert expiry_s() == []
+    now_s = world.clock.wall_ms() / 1000
+    for lifetime_s in (7200, 60, 3600):
+        await world.access.create("a test", "free", lifetime_s=lifetime_s)
+    assert expiry_s() == [now_s + 60]
+    world.clock.advance(60)
+    assert expiry_s() == [now_s + 3600]
 
 
 async def test_requests_beyond_the_daily_quota_are_refused_until_the_next_day(world: World) -> None:

@@ -2,6 +2,6 @@
 
 Reading order: ``cli`` (one module a group of commands), ``topology`` (processes of a mode, pure), ``system`` (the
 running ``diem up``), ``clients`` (of running services); ``planning``, ``check`` and ``size`` are the large commands,
-``kafka``, ``spark`` and ``nginx`` third-party programs, ``audit`` the packages that all of it is made of.
-``terminal``, ``invocation`` (commands in messages) and ``jars`` are shared.
+``kafka``, ``spark`` and ``nginx`` third-party programs, ``prometheus`` what monitors all of it, ``audit`` the packages
+that it is made of. ``terminal``, ``invocation`` (commands in messages) and ``jars`` are shared.
 """

@@ -38,6 +38,7 @@ def describe(
             {
                 "name": process.name,
                 "process": process.process,
+                "clone": process.clone,
                 "state": str(now[process.name].state),
                 "pid": now[process.name].pid,
                 "uptime_seconds": round(now[process.name].uptime_seconds, 1),

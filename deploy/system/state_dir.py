@@ -62,6 +62,7 @@ class StateDir:
         self.backup_key_file = self.path / "backup.key"
         self.traffic_salt_file = self.path / "traffic.salt"
         self.logs = self.path / "logs"
+        self.targets_file = self.path / "targets.json"
         self._processes = self.path / "processes.json"
         self._lock_file = self.path / "lock"
         self._short_socket = self.path / "control.path"
@@ -135,8 +136,9 @@ class StateDir:
         return read if isinstance(read, dict) else {}
 
     def remove_processes(self) -> None:
-        """Remove ``processes.json``: nothing runs here."""
+        """Remove ``processes.json``, and the addresses for Prometheus: nothing runs here."""
         self._processes.unlink(missing_ok=True)
+        self.targets_file.unlink(missing_ok=True)
 
     def new_socket(self) -> Path:
         """Return the path for a new control socket, in a temporary directory if ours is too long for a socket."""

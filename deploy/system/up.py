@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 import httpx
 import structlog
 
+from deploy.prometheus.targets import TargetsFile
 from deploy.system import control, scaling
 from deploy.system.control import CommandRefused
 from deploy.system.description import describe
@@ -41,6 +42,8 @@ READY_POLL_S: Final = 0.1
 LOG_POLL_S: Final = 0.5
 GUARD_EVERY_S: Final = 5.0
 """Seconds between attempts to guard ports of stopped processes, whose connections linger for a while."""
+TARGETS_EVERY_S: Final = 2.0
+"""Seconds after which the file of Prometheus' targets has changed with the processes."""
 MAX_EARLY_DEATHS: Final = 3
 """Deaths of a process before the first readiness after which the start has failed."""
 KAFKA_STARTUP_S: Final = 5.0
@@ -117,6 +120,7 @@ class Up:
         self._clock = SystemClock()
         self._started = self._clock.monotonic()
         self._planned = {p.name: p for p in topology.processes}
+        self._targets = TargetsFile(state.targets_file)
         self._logs = ProcessLogs(self._planned, state, terminal, self._clock)
         self._early_deaths = dict.fromkeys(self._planned, 0)
         self._down: set[str] = set()
@@ -227,7 +231,7 @@ class Up:
 
     async def _supervise(self, life: Lifecycle, probe: HealthProbe) -> None:
         scaling = asyncio.create_task(self._scale_continuously())
-        guard_at = 0.0
+        guard_at = targets_at = 0.0
         try:
             while not life.stopping.is_set():
                 self._poll_logs()
@@ -235,6 +239,9 @@ class Up:
                 if self._clock.monotonic() >= guard_at:
                     self._guard_unused_ports()
                     guard_at = self._clock.monotonic() + GUARD_EVERY_S
+                if self._clock.monotonic() >= targets_at:
+                    await self._write_targets(probe)
+                    targets_at = self._clock.monotonic() + TARGETS_EVERY_S
                 if scaling.done():
                     scaling.result()
                 await life.pause(LOG_POLL_S)
@@ -335,6 +342,13 @@ class Up:
     def _write_processes(self) -> None:
         with suppress(OSError):  # a full disk must not end the running system
             self._state.write_processes(self._describe())
+
+    async def _write_targets(self, probe: HealthProbe) -> None:
+        # Only a composite knows its children, and their addresses.
+        composites = self._topology.mode.edge == "composite"
+        status = await self._status(probe) if composites else self._describe()
+        with suppress(OSError):
+            self._targets.update(status)
 
     async def _status(self, probe: HealthProbe) -> dict[str, Any]:
         description = self._describe()

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from deploy.topology.access import READS
 from deploy.topology.kafka_users import KafkaUser, directory_of
-from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, Topology
+from deploy.topology.model import HOST, SCALED, Planned, Ports, Readiness, Slot, Topology
 from deploy.topology.options import Mode, Options, ProxyMode, Traffic, check_settings
 from deploy.topology.public_address import PublicAddress
-from deploy.topology.slots import sizes_of, slots
+from deploy.topology.slots import CLONES, sizes_of, slots
 from diem.links import unix_sockets
 from diem.process import environment
 
@@ -86,7 +86,14 @@ def _plan(slot: Slot, options: Options, ports: Mapping[str, Ports], programs: Pr
         readiness=_readiness(slot),
         sweep=slot.process == "nginx",  # its workers survive it, and hold the port
         reloads=options.public.certificate is not None and _is_public(slot.process, options.mode),
+        clone=_clone(slot, options.mode),
     )
+
+
+def _clone(slot: Slot, mode: Mode) -> int | None:
+    if mode not in CLONES or slot.process not in SCALED:
+        return None
+    return slot.number if slot.process == "composite" else slot.clone
 
 
 def _environment(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:

@@ -61,6 +61,8 @@ class Planned:
     """Kill its process group after its death, because its own children survive it."""
     reloads: bool = False
     """SIGHUP makes it read its certificate again."""
+    clone: int | None = None
+    """Number of the clone that it belongs to; None where no mode or process has several."""
 
 
 @dataclass(frozen=True, slots=True)

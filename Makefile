@@ -15,7 +15,7 @@ RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
 .PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display faults walks conformance cluster audit sbom docs lock clean \
-  install install-test install-spark install-quality figures test-parts debian page client-test chromium kafka nginx postgres spark autobahn
+  install install-test install-spark install-quality figures test-parts debian page client-test chromium kafka nginx postgres prometheus spark autobahn
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page"
@@ -143,6 +143,7 @@ debian:
 	@deploy/install/chromium.sh
 	@deploy/install/nginx.sh
 	@deploy/install/postgres.sh
+	@deploy/install/prometheus.sh
 
 install: $(VENV)/.run
 install-test: $(VENV)/.test
@@ -218,6 +219,9 @@ nginx:
 
 postgres:
 	@deploy/install/postgres.sh
+
+prometheus:
+	@deploy/install/prometheus.sh
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.deploy.running import DIEM, alive, diem, environment, eventually, fine, up
+from tests.integration.deploy.scraping import check_scrapes
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
 
@@ -40,6 +41,7 @@ async def test_processes_of_a_mode_start_restart_when_killed_and_stop_in_order(
             lambda: len(after := running.pids()) == len(before) and not set(after.values()) & set(before.values())
         )
         status = await running.until_status(fine)
+        await check_scrapes(running)
         assert {entry["restarts"] for entry in status.values()} == {1}
         await eventually(lambda: sum("restarted at once" in line for line in running.output) == len(before))
         await eventually(lambda: sum("is ready again" in line for line in running.output) == len(before))

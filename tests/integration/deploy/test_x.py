@@ -9,6 +9,7 @@ import pytest
 from deploy.kafka.program import KafkaProgram
 from tests.integration.deploy.clients import children_of, clients, put, scale
 from tests.integration.deploy.running import Running, alive, diem, eventually, fine, up
+from tests.integration.deploy.scraping import check_scrapes
 from tests.support.nginx import needs_nginx
 
 pytestmark = [needs_nginx, pytest.mark.usefixtures("kafka_program")]
@@ -23,6 +24,7 @@ async def test_mode_x_starts_scales_up_and_down_and_stops_in_order(tmp_path: Pat
         async with clients(running, 2) as (one, other):
             version = await put(running, 1)
             await eventually(lambda: version in one.versions and version in other.versions)
+            await check_scrapes(running)
 
             assert await scale(running, 3) == {*names, "bridge-3", "websocket-3"}
             assert one.closed == other.closed == []

@@ -11,9 +11,11 @@ import httpx
 import pytest
 
 from deploy.kafka.program import KafkaProgram
+from deploy.prometheus.targets import file_sd, scrape_targets
 from deploy.system.description import with_children
 from tests.integration.deploy.clients import NAME, Client, clients, clients_at, put, scale
 from tests.integration.deploy.running import Running, alive, eventually, fine, report_of, up
+from tests.integration.deploy.scraping import check_key_opens_nothing_else, check_scrapes
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
 
@@ -61,6 +63,7 @@ async def test_clients_that_ask_for_the_owner_are_served_by_every_clone(
             version = await put(running, 1)
             for client in seen:
                 await client.sees(version)
+        await check_scrapes(running)
         assert await scale(running, 2) == {*names, "bridge-2", "bridge-4", "websocket-2", "websocket-4"}
         assert len(running.described()["urls"]["websocket"]) == 4
         await stop(running)
@@ -71,6 +74,7 @@ async def test_unmodified_clients_are_served_through_the_proxy(tmp_path: Path, k
         names = ["kafka-1", "data", "metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2", "proxy-1"]
         assert list(running.pids()) == names
         await running.until_status(fine)
+        await check_scrapes(running)
         async with clients(running, 1) as (client,):
             await client.sees(await put(running, 1))
             assert await scale(running, 1) == set(names) - {"bridge-2", "websocket-2"}
@@ -89,6 +93,13 @@ async def test_composite_serves_clients_and_keeps_its_number_of_pairs(
             await client.sees(await put(running, 1))
             assert await scale(running, 2) == set(names)
             assert {"composite-1/bridge-2", "composite-1/websocket-2"} < set(await everything(running))
+            status = await check_scrapes(running)
+            assert await check_key_opens_nothing_else(running) == {
+                *("data", "composite", "metadata", "bridge", "websocket", "proxy")
+            }
+            # Prometheus finds the added pair, which only the composite knows.
+            targets = tmp_path / ".diem" / "targets.json"
+            await eventually(lambda: targets.exists() and targets.read_bytes() == file_sd(scrape_targets(status)))
             await client.sees(await put(running, 2))
             assert client.closed == []
 
@@ -123,6 +134,7 @@ async def test_composites_are_clones_behind_nginx(tmp_path: Path, on_kafka: tupl
             status = await running.until_status(
                 lambda s: [report_of(s, name).get("clients") for name in ("composite-1", "composite-2")] == [1, 1]
             )
+            await check_scrapes(running)
             assert status["composite-2"]["report"]["mode"] == "xz"
             assert await scale(running, 1) == set(names) - {"composite-2"}
             version = await put(running, 2)

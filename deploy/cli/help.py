@@ -5,6 +5,7 @@ Nothing is ever cut, at any width: a longer word, such as the name of a variable
 this: :func:`lay_out` gives the layout to whatever is registered.
 """
 
+import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -142,17 +143,17 @@ def _option_title(option: TyperOption) -> str:
 
 
 def _value_name(parameter: TyperArgument | TyperOption) -> str:
-    """Return what stands for the value: as declared, else by type; of a choice the name of the option."""
+    """Return what stands for the value: as declared, else by type, else the last word of the name."""
     if parameter.metavar is not None:
         return parameter.metavar
     kind = parameter.type_descriptor
-    if isinstance(parameter, TyperArgument) or kind.is_choice:
-        return parameter.name.rpartition("_")[2].upper()
     if kind.is_path:
         return "PATH"
     if kind.is_datetime:
         return "DATE" if kind.parameter_info.formats == ["%Y-%m-%d"] else "TIME"
-    return "N" if kind.annotation in {int, float} else "TEXT"
+    if kind.annotation in {int, float}:
+        return "N"
+    return re.split("[-_]", max(parameter.opts, key=len))[-1].upper()
 
 
 def _description(parameter: TyperArgument | TyperOption, context: _Context) -> str:

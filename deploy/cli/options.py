@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import typer
 from pydantic import ValidationError
@@ -181,8 +181,14 @@ def local_brokers(processes: Mapping[str, Any]) -> frozenset[int]:
 
 def _parameter(name: str) -> inspect.Parameter:
     field = KafkaSettings.model_fields[name]
+    # Validated by the settings; to the parser they are all texts.
+    values = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    notes = (f"One of: {', '.join(values)}." if values else "", f"Default: {field.default}." if field.default else "")
     info = typer.Option(
-        option_name(name), envvar=variable(KafkaSettings, name), help=field.description, rich_help_panel=KAFKA_PANEL
+        option_name(name),
+        envvar=variable(KafkaSettings, name),
+        help=" ".join(filter(None, (field.description, *notes))),
+        rich_help_panel=KAFKA_PANEL,
     )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, info])
 

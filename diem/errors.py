@@ -46,6 +46,6 @@ class FileError(DiemError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ``: did you mean a or b?`` with the known words most similar to ``word``; empty without similar ones."""
+    """Return `` (did you mean `a` or `b`?)`` with the known words most similar to ``word``; empty without any."""
     near = difflib.get_close_matches(word, sorted(known), n=2)
-    return f": did you mean {' or '.join(near)}?" if near else ""
+    return f" (did you mean {' or '.join(f'`{each}`' for each in near)}?)" if near else ""

@@ -220,6 +220,7 @@ def up(
         _refuse_kafka(mode, brokers, kafka)
     if config is None and "DIEM_DATA_CONFIG" not in os.environ and Path("diem.toml").is_file():
         config = Path("diem.toml")
+    _check_config(_config_file(config))
     if pages is not None:
         private = (state_dir, _config_file(config), tls_key or tls_certificate)
         check_pages(pages, (path for path in private if path is not None), "--pages")
@@ -269,6 +270,14 @@ def _config_file(config: Path | None) -> Path | None:
     """Return the configuration that the Data Service will read; None: the built-in one."""
     variable = os.environ.get("DIEM_DATA_CONFIG")
     return config if config is not None or not variable else Path(variable)
+
+
+def _check_config(config: Path | None) -> None:
+    """Raise ``ConfigurationError`` with all faults: of the log of a process only the last line would be shown."""
+    if config is not None:
+        from services.data.sources.config import load  # noqa: PLC0415  # only where there is a file
+
+        load(config)
 
 
 def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, object]) -> None:

@@ -40,8 +40,18 @@ class AccessPlan:
         object.__setattr__(self, "may_read", coverage(self.prefixes or (EVERYTHING,)))
 
 
+STANDARD: Final = AccessPlan("standard", per_minute=600, per_day=100_000)
+"""The plan of API keys where no ``[[plan]]`` for keys is configured."""
+
+
 class AccessPlans(Mapping[str, AccessPlan]):
-    """The configured plans by name, except :attr:`anonymous`, that of readers without a key."""
+    """The plans that a key may have by name, and :attr:`anonymous`, that of readers without a key."""
+
+    @classmethod
+    def configured(cls, tables: "Iterable[PlanConfig]") -> "AccessPlans":
+        """Return the plans of ``[[plan]]`` tables; without one for keys, with :data:`STANDARD`."""
+        plans = [each.plan for each in tables]
+        return cls(plans if any(plan.name != ANONYMOUS for plan in plans) else [*plans, STANDARD])
 
     def __init__(self, plans: Iterable[AccessPlan] = ()) -> None:
         by_name = {plan.name: plan for plan in plans}
@@ -63,6 +73,12 @@ MAX_PER_MINUTE: Final = 1_000_000
 MAX_PER_DAY: Final = 1_000_000_000
 
 
+def _name(text: str) -> str:
+    if PLAN_NAME.fullmatch(text) is None:
+        raise ValueError("expected at most 32 letters, digits and ._- that begin with a letter or digit")
+    return text
+
+
 def _prefix(name: str) -> str:
     try:
         return endpoints.check(name)
@@ -75,7 +91,7 @@ class PlanConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    name: Annotated[str, Field(pattern=f"^{PLAN_NAME.pattern}$")]
+    name: Annotated[str, AfterValidator(_name)]
     per_minute: int | None = Field(
         default=None, ge=1, le=MAX_PER_MINUTE, description="Requests within any 60 seconds; without it, any number."
     )

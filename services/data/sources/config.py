@@ -1,8 +1,7 @@
-"""Load ``diem.toml``: sources and plans. All faults are reported, each with file, table, field and line."""
+"""Load ``diem.toml``: sources, plans and inline limits. All faults are reported together, by line."""
 
-import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,7 +11,9 @@ from pydantic_core import PydanticCustomError
 from diem.errors import ConfigurationError, did_you_mean
 from services.data.access.plans import PlanConfig
 from services.data.sources import plugins
+from services.data.sources.faults import KINDS, ConfigFault, describe, in_order, place_fault, syntax_fault
 from services.data.sources.tables import (
+    DataTable,
     DirectoryConfig,
     EndpointTable,
     HttpConfig,
@@ -22,7 +23,19 @@ from services.data.sources.tables import (
     Table,
 )
 
-__all__ = ["TABLES", "BadConfig", "Config", "DirectoryConfig", "HttpConfig", "SimulationConfig", "load"]
+__all__ = [
+    "DEFAULT_CONFIG",
+    "TABLES",
+    "BadConfig",
+    "Config",
+    "DirectoryConfig",
+    "HttpConfig",
+    "SimulationConfig",
+    "load",
+]
+
+DEFAULT_CONFIG: Final = Path(__file__).parents[1] / "default.toml"
+"""The configuration of a Data Service without a file of its own."""
 
 TABLES: Final[Mapping[str, type[SourceTable]]] = {
     "directory": DirectoryConfig,
@@ -30,12 +43,10 @@ TABLES: Final[Mapping[str, type[SourceTable]]] = {
     "simulation": SimulationConfig,
 }
 """The built-in types of sources."""
-_KINDS: Final = ("source", "plan", "inline")
-"""The tables of the file."""
 
 
 class BadConfig(ConfigurationError):
-    """A configuration file that cannot be used; one line per fault."""
+    """A configuration file that cannot be used; one line per fault, in the order of the file's lines."""
 
     def __init__(self, path: Path, faults: Sequence[str]) -> None:
         super().__init__(path, faults)
@@ -52,17 +63,17 @@ def _source(raw: object, info: ValidationInfo) -> object:
         return raw
     kind = raw.get("type")
     if kind is None:
-        raise PydanticCustomError("type", "field required: type")
+        raise PydanticCustomError("type", "missing field `type`; known are {known}", {"known": _known_types()})
     table = TABLES.get(str(kind)) or _plugged_in(str(kind))
     if table is None:
-        types = [*TABLES, *plugins.installed()]
-        known = {
-            "kind": str(kind)[:40],
-            "known": ", ".join(map(repr, types)),
-            "hint": did_you_mean(str(kind)[:40], types),
-        }
-        raise PydanticCustomError("type", "input tag '{kind}' is no type of source; known are {known}{hint}", known)
+        hint = did_you_mean(str(kind)[:40], [*TABLES, *plugins.installed()])
+        unknown = {"kind": str(kind)[:40], "known": _known_types(), "hint": hint}
+        raise PydanticCustomError("type", "unknown type '{kind}'{hint}; known are {known}", unknown)
     return table.model_validate(raw, context=info.context)
+
+
+def _known_types() -> str:
+    return ", ".join(map(repr, [*TABLES, *plugins.installed()]))
 
 
 def _plugged_in(kind: str) -> type[SourceTable] | None:
@@ -97,21 +108,22 @@ def load(path: Path) -> Config:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadConfig(path, [f"not TOML: {error}"]) from error
+        raise BadConfig(path, [str(syntax_fault(text, error))]) from error
     try:
         config = Config.model_validate(document, context={"directory": path.parent})
         faults = []
     except ValidationError as error:
-        faults = [_fault(text, document, fault) for fault in error.errors(include_url=False)]
+        found = error.errors(include_url=False)
+        faults = [_fault(text, document, fault) for fault in found]
+        faults += _unchecked(text, document, found)
     faults += _names_given_twice(text, document)
     if faults:
-        raise BadConfig(path, faults)
+        raise BadConfig(path, [str(fault) for fault in in_order(faults)])
     return config
 
 
-def _names_given_twice(text: str, document: dict[str, Any]) -> list[str]:
-    faults = []
-    for kind in _KINDS:
+def _names_given_twice(text: str, document: dict[str, Any]) -> Iterator[ConfigFault]:
+    for kind in KINDS:
         names: set[str] = set()
         for index, table in enumerate(_tables(document, kind)):
             field = "prefix" if kind == "inline" else "name"
@@ -119,10 +131,9 @@ def _names_given_twice(text: str, document: dict[str, Any]) -> list[str]:
             if not isinstance(name, str):
                 continue  # reported as a fault of its own
             if name in names:
-                where = _where(text, document, (kind, index, field))
-                faults.append(f"{where}: another {kind} has the {field} {name!r}")
+                message = f"another {kind} has the {field} {name!r}"
+                yield place_fault(text, document, (kind, index, field), message)
             names.add(name)
-    return faults
 
 
 def _default_name(kind: str, table: dict[str, Any]) -> object:
@@ -130,27 +141,43 @@ def _default_name(kind: str, table: dict[str, Any]) -> object:
     return model.model_fields["name"].default if model is not None and "name" in model.model_fields else None
 
 
-def _fault(text: str, document: dict[str, Any], fault: Any) -> str:  # noqa: ANN401  # pydantic's error details
+def _unchecked(text: str, document: dict[str, Any], found: Sequence[Any]) -> Iterator[ConfigFault]:
+    """Yield conflicts between fields of the tables with faults of single fields, after which pydantic stops."""
+    incomplete = {location[1] for fault in found if (location := fault["loc"])[:1] == ("source",) and location[2:]}
+    for index in incomplete:
+        table = _tables(document, "source")[index]
+        model = _model("source", table) if isinstance(table, dict) else None
+        if model is not None and issubclass(model, DataTable):
+            for message in model.conflicts(table):
+                yield place_fault(text, document, ("source", index), message)
+
+
+def _fault(text: str, document: dict[str, Any], fault: Any) -> ConfigFault:  # noqa: ANN401  # pydantic's error details
     location = fault["loc"]
+    if fault["type"] == "missing":
+        return place_fault(text, document, location[:-1], f"missing field `{location[-1]}`")
     if fault["type"] == "extra_forbidden":
-        message = _no_such_field(document, location)
-    else:
-        message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return f"{_where(text, document, location)}: {message[:1].lower()}{message[1:]}"
+        known, noun = _known_names(document, location)
+        message = f"unknown {noun} `{location[-1]}`{did_you_mean(str(location[-1]), known)}"
+        # The line is that of the field, which only the message names.
+        own, table = (place_fault(text, document, each, message) for each in (location, location[:-1]))
+        return table._replace(line=own.line) if len(location) > 1 else ConfigFault(own.line, message)
+    if fault["type"] == "list_type" and len(location) == 1:
+        return place_fault(text, document, location, f"write [[{location[0]}]], with two brackets")
+    return place_fault(text, document, location, describe(fault))
 
 
-def _no_such_field(document: dict[str, Any], location: Sequence[int | str]) -> str:
-    """Describe an unknown field or table, with the known ones that it may be a misspelling of."""
+def _known_names(document: dict[str, Any], location: Sequence[int | str]) -> tuple[Collection[str], str]:
+    """Return the names of which an unknown field or table may be a misspelling, and which of both it is."""
     match location:
-        case [str(kind)]:
-            return f"no such table{did_you_mean(kind, _KINDS)}"
-        case [str(kind), int(index), str(field)]:
-            known = _fields(_model(kind, _tables(document, kind)[index]))
-        case ["source", int(), "endpoints", str(), str(field)]:
-            known = _fields(EndpointTable)
+        case [str(name)]:
+            return KINDS, "table" if isinstance(document[name], dict | list) else "field"
+        case [str(kind), int(index), str()]:
+            return _fields(_model(kind, _tables(document, kind)[index])), "field"
+        case ["source", int(), "endpoints", str(), str()]:
+            return _fields(EndpointTable), "field"
         case _:
-            field, known = str(location[-1]), ()
-    return f"no such field{did_you_mean(field, known)}"
+            return (), "field"
 
 
 def _fields(model: type[BaseModel] | None) -> Collection[str]:
@@ -174,63 +201,3 @@ def _plugged_in_or_not(table: dict[str, Any]) -> type[SourceTable] | None:
 def _tables(document: dict[str, Any], kind: str) -> list[Any]:
     tables = document.get(kind)
     return tables if isinstance(tables, list) else []
-
-
-def _where(text: str, document: dict[str, Any], location: Sequence[int | str]) -> str:
-    """Return the place of a fault, as in ``line 7, [[source]] 2 "prices", every``, as far as it is known."""
-    if len(location) < 2 or location[0] not in _KINDS or not isinstance(location[1], int):
-        line = _line_of_table(text, str(location[0])) if location else None
-        return ", ".join([*([f"line {line}"] if line else []), *map(str, location)]) or "file"
-    kind, index = str(location[0]), location[1]
-    table = document[kind][index]
-    fields = [part for part in location[2:] if isinstance(part, str) and part != "[key]"]
-    if fields[:1] != ["endpoints"]:
-        fields = fields[:1]
-    line = _line(text, kind, index, fields)
-    name = f' "{table["name"]}"' if isinstance(table, dict) and isinstance(table.get("name"), str) else ""
-    shown = [".".join(fields)] if fields else []
-    return ", ".join([*([f"line {line}"] if line else []), f"[[{kind}]] {index + 1}{name}", *shown])
-
-
-def _line_of_table(text: str, name: str) -> int | None:
-    """Return the number of the first line with a top-level table or key."""
-    begins = re.compile(rf'\s*(\[\[?\s*)?"?{re.escape(name)}"?\s*(\]|=|\.)')
-    return next((number for number, line in enumerate(text.splitlines(), start=1) if begins.match(line)), None)
-
-
-def _line(text: str, kind: str, index: int, fields: Sequence[str]) -> int | None:
-    """Return the line of a field of the ``index``-th table of a kind, else of the table; None for inline tables."""
-    table, inside = -1, False
-    path: list[str] = []
-    found = None
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[\[\s*(\w+)\s*\]\]", line):
-            inside = header[1] == kind
-            table += inside
-            path = []
-            if inside and table == index:
-                found = number
-        elif inside and table == index:
-            if re.match(r"\s*\[", line):
-                path = _table_path(line)[1:]
-                found = number if path and path == list(fields[: len(path)]) else found
-            elif path == list(fields[: len(path)]) and len(path) < len(fields) and _is_key(line, fields[len(path)]):
-                return number
-    return found
-
-
-def _is_key(line: str, field: str) -> bool:
-    return re.match(rf'\s*"?{re.escape(field)}"?\s*=', line) is not None
-
-
-def _table_path(line: str) -> list[str]:
-    """Return the keys of a header such as ``[source.endpoints."/x"]``; empty for any other line."""
-    path: list[str] = []
-    try:
-        inner = tomllib.loads(line)
-    except tomllib.TOMLDecodeError:  # a line of a multi-line string or array
-        return path
-    while inner:
-        key, inner = next(iter(inner.items()))
-        path.append(key)
-    return path

@@ -1,6 +1,7 @@
 """Schema of the ``[[source]]`` tables in diem.toml, one model per type."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -35,6 +36,18 @@ def _url(text: str) -> str:
     return text
 
 
+def _matching(pattern: str, expected: str) -> Callable[[str], str]:
+    """Return a validator of texts that match a pattern, whose fault says what was expected."""
+    wanted = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if wanted.fullmatch(text) is None:
+            raise ValueError(f"expected {expected}")
+        return text
+
+    return check
+
+
 def _beside_the_file(path: str, info: ValidationInfo) -> str:
     directory = (info.context or {}).get("directory", "")
     return str(Path(directory) / Path(path).expanduser())
@@ -45,10 +58,20 @@ Url = Annotated[str, AfterValidator(_url)]
 Unit = Annotated[str, AfterValidator(source_unit)]
 Quantity = Annotated[str, AfterValidator(quantity)]
 Duration = Annotated[str, AfterValidator(lambda text: parse_resolution(text).text)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Area = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._>-]{0,63})?$")]
+Name = Annotated[
+    str,
+    AfterValidator(
+        _matching(
+            "[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+            "at most 64 letters, digits and ._- that begin with a letter or digit",
+        )
+    ),
+]
+Area = Annotated[
+    str, AfterValidator(_matching("([A-Za-z0-9][A-Za-z0-9._>-]{0,63})?", "an area such as GR, or FROM>TO"))
+]
 Zone = Annotated[str, AfterValidator(lambda key: time_zone(key).key)]
-TimeOfDay = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+TimeOfDay = Annotated[str, AfterValidator(_matching("([01][0-9]|2[0-3]):[0-5][0-9]", "times such as 06:00"))]
 Title = Annotated[str, Field(max_length=200)]
 
 
@@ -105,10 +128,17 @@ class DataTable(SourceTable):
             conversion(unit, name)
         return name
 
+    @classmethod
+    def conflicts(cls, given: Collection[str]) -> Iterator[str]:
+        """Yield what is wrong with the fields that are ``given``, whatever their values."""
+        if ("endpoint" in given) == ("prefix" in given):
+            yield "exactly one of endpoint and prefix is needed"
+
     @model_validator(mode="after")
     def _one_target(self) -> Self:
-        if (self.endpoint is None) == (self.prefix is None):
-            raise ValueError("exactly one of endpoint and prefix is needed")
+        given = [name for name in self.model_fields_set if getattr(self, name) is not None]
+        if fault := "; ".join(self.conflicts(given)):
+            raise ValueError(fault)
         for name in self.endpoints:
             if self.prefix is None or not name.startswith(self.prefix + "/"):
                 raise ValueError(f"endpoints: {name} is not below the prefix")
@@ -187,11 +217,12 @@ class DirectoryConfig(DataTable):
             raise ValueError("expected the name of a .csv or .parquet file in the directory")
         return name
 
-    @model_validator(mode="after")
-    def _file_and_endpoint(self) -> Self:
-        if (self.file is None) != (self.endpoint is None):
-            raise ValueError("file and endpoint belong together")
-        return self
+    @classmethod
+    def conflicts(cls, given: Collection[str]) -> Iterator[str]:
+        """Yield what is wrong with the fields that are ``given``, whatever their values."""
+        yield from super().conflicts(given)
+        if ("file" in given) != ("endpoint" in given):
+            yield "file and endpoint belong together"
 
 
 class SimulationConfig(SourceTable):

@@ -250,3 +250,14 @@ def test_ports_stay_reserved_and_files_private_until_it_ends(
         os.umask(before)
     with PortReservations() as later:
         assert all(map(later.reserve, seen))
+
+
+def test_all_faults_of_the_configuration_are_shown_and_nothing_starts(
+    diem: Callable[..., int], found: list[Topology], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "diem.toml").write_text('[[source]]\ntype = "simulation"\npaec = 1.0\nseed = "one"\n')
+    assert diem("up") == 2
+    err = capsys.readouterr().err
+    assert "line 3, [[source]] 1: unknown field `paec` (did you mean `pace`?)" in err
+    assert "line 4, [[source]] 1, seed: expected a whole number" in err
+    assert found == []

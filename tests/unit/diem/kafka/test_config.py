@@ -35,7 +35,7 @@ def test_a_misspelt_setting_is_named_where_kafka_is_used_and_left_alone_elsewher
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_all(monkeypatch, DIEM_KAFKA_BOOTSTRAP_SERVER="k:9092")
-    with pytest.raises(BadSettings, match="did you mean DIEM_KAFKA_BOOTSTRAP_SERVERS"):
+    with pytest.raises(BadSettings, match="did you mean `DIEM_KAFKA_BOOTSTRAP_SERVERS`"):
         DataSettings.load()
     BroadcastSettings.load()
 

@@ -79,7 +79,7 @@ def test_unknown_variables_and_wrong_values_are_reported_together(monkeypatch: p
 def test_unknown_variable_is_one_line_with_near_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIEM_DATA_PROT", "1")
     (line,) = failure()
-    assert line.startswith("DIEM_DATA_PROT: no such setting: did you mean DIEM_DATA_PORT")
+    assert line.startswith("DIEM_DATA_PROT: no such setting (did you mean `DIEM_DATA_PORT`")
 
 
 def test_unknown_shared_variable_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.data.access.plans import AccessPlan, AccessPlans
+from services.data.access.plans import STANDARD, AccessPlan, AccessPlans
 from services.data.sources.config import BadConfig, load
 
 GOOD = """\
@@ -39,15 +39,15 @@ def test_plans_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("per_day = 1000", "per_day = 0", 'line 7, [[plan]] 1 "free", per_day: input should be greater than or equal'),
-        ("per_day = 1000", "per_day = '1000'", 'line 7, [[plan]] 1 "free", per_day: input should be a valid integer'),
-        ("per_minute", "per_second", 'line 6, [[plan]] 1 "free", per_second: no such field'),
+        ("per_day = 1000", "per_day = 0", 'line 7, [[plan]] 1 "free", per_day: must be at least 1'),
+        ("per_day = 1000", "per_day = '1000'", 'line 7, [[plan]] 1 "free", per_day: expected a whole number'),
+        ("per_minute", "per_second", 'line 6, [[plan]] 1 "free": unknown field `per_second` (did you mean'),
         ('"/my/prices"', '"my/prices"', 'line 12, [[plan]] 2 "prices", prefixes: it must be'),
-        ('["/dam", "/my/prices"]', "[]", 'line 12, [[plan]] 2 "prices", prefixes: list should have at least 1 item'),
+        ('["/dam", "/my/prices"]', "[]", 'line 12, [[plan]] 2 "prices", prefixes: must not be empty'),
         ('"prices"', '"free"', 'line 10, [[plan]] 2 "free", name: another plan has the name'),
-        ('name = "free"\n', "", "line 4, [[plan]] 1, name: field required"),
-        ('"free"', '"fr ee"', 'line 5, [[plan]] 1 "fr ee", name: string should match'),
-        ('"simulation"', '"simulation"\nname = 1', "line 3, [[source]] 1, name: input should be a valid string"),
+        ('name = "free"\n', "", "line 4, [[plan]] 1: missing field `name`"),
+        ('"free"', '"fr ee"', 'line 5, [[plan]] 1 "fr ee", name: expected at most 32 letters'),
+        ('"simulation"', '"simulation"\nname = 1', "line 3, [[source]] 1, name: expected text in quotes"),
     ],
 )
 def test_a_fault_is_named_with_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
@@ -75,3 +75,17 @@ def test_a_key_cannot_have_the_anonymous_plan() -> None:
     assert list(plans) == ["free"]
     assert plans.anonymous == AccessPlan("anonymous", 10)
     assert AccessPlans().anonymous is None
+
+
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [
+        ("", ["standard"]),
+        ('[[plan]]\nname = "anonymous"\nper_minute = 60\n', ["standard"]),
+        ('[[plan]]\nname = "free"\n', ["free"]),
+    ],
+)
+def test_the_plan_standard_is_there_unless_others_are_configured(tmp_path: Path, tables: str, names: list[str]) -> None:
+    plans = AccessPlans.configured(load(write(tmp_path, tables)).plan)
+    assert list(plans) == names
+    assert plans.get("standard") in {STANDARD, None}

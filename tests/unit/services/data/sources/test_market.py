@@ -17,8 +17,7 @@ from services.data.datasets import QUANTITIES, Dataset
 from services.data.datasets.form import body
 from services.data.errors import StoreUnavailable
 from services.data.limits import InlineLimits
-from services.data.main import DEFAULT_CONFIG
-from services.data.sources.config import SimulationConfig, load
+from services.data.sources.config import DEFAULT_CONFIG, SimulationConfig, load
 from services.data.sources.market import Simulation
 from services.data.sources.market.model import BORDERS, ZONES, Market, MarketSnapshot, noise
 from services.data.sources.market.simulation import MarketSeries

@@ -47,7 +47,6 @@ STANDBY_RETRY_S: Final = 0.5
 SWITCH_S: Final = 1e-4
 """Longest time for which a busy event loop keeps another thread waiting for the interpreter; Python's default is 5 ms.
 The store's thread needs it some hundred times for a commit."""
-DEFAULT_CONFIG: Final = Path(__file__).parent / "default.toml"
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
@@ -62,7 +61,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         check_pages(settings.own_pages, _private_paths(settings), "DIEM_DATA_OWN_PAGES")
     write_key = SharedKey.load(settings.write_key_file)
     internal_key = KeyRing.load(settings.internal_key_file)
-    configured = config.load(settings.config or DEFAULT_CONFIG)
+    configured = config.load(settings.config or config.DEFAULT_CONFIG)
     sources = SourceRunner.configured(configured, clock)
     check_bind(settings.host, authenticated=True, what="public listener")
     tls = server_tls(settings, life.on_reload)
@@ -74,7 +73,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     # After what ends a start with one line: it logs the keys, and creates the first.
     signing.load()
     publisher = _publisher(settings, store)
-    access = await Access.open(AccessPlans(each.plan for each in configured.plan), store, clock, signing)
+    access = await Access.open(AccessPlans.configured(configured.plan), store, clock, signing)
     owner_of, options = sources.claims.owner_of, _api_options(settings)
     api = make_api(store, write_key, owner_of, options, clock, access=access, sources=sources.public_status)
     feed = FeedServer(store)

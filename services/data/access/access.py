@@ -340,8 +340,10 @@ class Access:
             StoreUnavailable: the store cannot commit now.
         """
         if plan not in self.plans:
-            have = f"there are {', '.join(sorted(self.plans))}" if self.plans else "no [[plan]] is configured"
-            raise UnknownPlan(f"there is no plan {plan!r}: {have}")
+            known = ", ".join(sorted(self.plans)) or "none"
+            raise UnknownPlan(
+                f"there is no plan {plan!r}; known: {known}. Add a [[plan]] to diem.toml (docs/access.md)"
+            )
         return await self._add(lifetime_s, partial(new_key, name, plan, origins=origins))
 
     async def create_writer(self, name: str, terms: WriteTerms, *, lifetime_s: int | None = None) -> tuple[Key, str]:

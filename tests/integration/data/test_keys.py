@@ -174,7 +174,10 @@ async def test_keys_from_the_command_line(tmp_path: Path) -> None:
         _, listed, _ = await diem(state, process, "list", "--json")
         assert [entry["revoked"] is None for entry in json.loads(listed)["keys"]] == [False, True]
         for arguments, said in (
-            (("create", "x", "--plan", "gold"), "there is no plan 'gold': there are dam, day, minute"),
+            (
+                ("create", "x", "--plan", "gold"),
+                "there is no plan 'gold'; known: dam, day, minute. Add a [[plan]] to diem.toml (docs/access.md)",
+            ),
             (("revoke", "aaaaaaaa"), "there is no API key with this id"),
             (("revoke", "../x"), "there is no API key with this id"),
         ):

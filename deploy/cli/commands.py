@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "data": ("watch", "get", "put", "delete"),
     "backup": ("backup", "restore"),
     "keys": ("keys", "tokens"),
+    "sources": ("sources",),
     "check": ("check", "topics"),
     "size": ("size",),
     "recommend": ("recommend",),

@@ -18,6 +18,7 @@ from deploy.cli.options import StateDirOption, run_interactive
 from deploy.system import control
 from deploy.system.description import with_children
 from deploy.system.scaling import TIMEOUT_S, scale
+from deploy.system.source_health import next_attempt
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, WIDTH_OF_FILES, Terminal, amount, plain_console, plain_table
 from deploy.topology import Mode
@@ -183,7 +184,7 @@ def _sources(sources: list[dict[str, Any]], gap: int) -> Table:
             ago(source.get("last_success"), now_s),
             "" if source.get("endpoints") is None else str(source["endpoints"]),
             _cell(source.get("failures")),
-            Text(str(source.get("error") or "")),
+            Text("; ".join(filter(None, (source.get("error"), next_attempt(source, now_s))))),
         )
     return table
 

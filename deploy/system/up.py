@@ -15,7 +15,7 @@ import httpx
 import structlog
 
 from deploy.prometheus.targets import TargetsFile
-from deploy.system import control, scaling
+from deploy.system import control, scaling, source_health
 from deploy.system.control import CommandRefused
 from deploy.system.description import describe
 from deploy.system.launch import Misconfigured, ProcessNotStarted, child_environment
@@ -48,6 +48,8 @@ MAX_EARLY_DEATHS: Final = 3
 """Deaths of a process before the first readiness after which the start has failed."""
 KAFKA_STARTUP_S: Final = 5.0
 """Duration of a broker's first start with its topics; until then all other processes warn that they wait."""
+SOURCES_WITHIN_S: Final = 30.0
+"""Time for the first tries of all sources, after which those that failed by then are shown."""
 STARTUP_WARNINGS_S: Final = 5.0
 """Warnings that a new process logs within this time are start-up noise, such as a missing bridge."""
 
@@ -125,6 +127,8 @@ class Up:
         self._early_deaths = dict.fromkeys(self._planned, 0)
         self._down: set[str] = set()
         self._lateness_shown = False
+        self._sources_until_s: float | None = None
+        """When failing sources are shown at the latest; None before the system is up, and once they were shown."""
         self._fault: ProcessNotStarted | None = None
         self._up = False
         self._supervisor = Supervisor(map(self._spec, topology.active(topology.servers)), on_event=self._on_event)
@@ -218,6 +222,7 @@ class Up:
             self._write_processes()
             _warn_if_root()
             self._terminal.announce(self._topology, self._state.path, self._clock.monotonic() - self._started)
+            self._sources_until_s = self._clock.monotonic() + SOURCES_WITHIN_S * self._options.time_factor
 
     def _guard_unused_ports(self) -> None:
         """Guard the ports to which nginx would send clients if anybody listened there."""
@@ -236,6 +241,7 @@ class Up:
             while not life.stopping.is_set():
                 self._poll_logs()
                 await self._show_recovered(probe)
+                await self._show_failing_sources(probe)
                 if self._clock.monotonic() >= guard_at:
                     self._guard_unused_ports()
                     guard_at = self._clock.monotonic() + GUARD_EVERY_S
@@ -317,6 +323,17 @@ class Up:
             if await probe.ready(self._planned[name]):
                 self._down.discard(name)
                 self._terminal.info(f"{name} is ready again")
+
+    async def _show_failing_sources(self, probe: HealthProbe) -> None:
+        """Print once which sources fail, when all have been tried: at the start no warning of theirs was shown."""
+        data = next((process for process in self._topology.processes if process.process == "data"), None)
+        if self._sources_until_s is None or data is None or (report := await probe.report(data)) is None:
+            return
+        sources = report.get("sources", [])
+        if all(map(source_health.is_tried, sources)) or self._clock.monotonic() > self._sources_until_s:
+            self._sources_until_s = None
+            if line := source_health.summary(sources):
+                self._terminal.warn(f"{line} (`diem status`)")
 
     def _poll_logs(self) -> None:
         # During the start processes warn that they wait for each other: shown only if that takes long.

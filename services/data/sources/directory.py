@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import math
 import os
-import random
 import stat
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ from services.data.sources.tables import DirectoryConfig
 SUFFIXES: Final = (".csv", ".parquet")
 _IGNORED: Final = (".", "~", "#", "_")
 """First letters of hidden names, and of the temporary names of editors and other writers."""
+MAX_PATH: Final = 200
+"""Characters of a directory's path that an error shows."""
 _ENTRIES_PER_FILE: Final = 10
 """Directory entries scanned per allowed file."""
 
@@ -111,7 +112,8 @@ def read(path: Path, stamp: FileStamp, max_bytes: int) -> bytes | None:
     return body
 
 
-BACKOFF_CAP_S: Final = 60.0
+RETRY_S: Final = 5.0
+"""Longest wait for a directory that cannot be read: looking again costs next to nothing, so there is no back-off."""
 CHANGING_S: Final = 60.0
 CHANGING_SCANS: Final = 5
 """A file that changed in so many scans in a row, over so long, is reported: it may never become stable."""
@@ -154,7 +156,6 @@ class DirectorySource:
         clock: Clock,
         *,
         sleep: Sleep = asyncio.sleep,
-        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.name = config.name
         self.health = Health(config.name, clock)
@@ -162,9 +163,7 @@ class DirectorySource:
         self._clock = clock
         self._path = Path(config.path)
         self._sleep = sleep
-        self._uniform = uniform
         self._files: dict[str, _File] = {}
-        self._failures = 0
         self._more = False
 
     @property
@@ -175,7 +174,14 @@ class DirectorySource:
     async def run(self, sink: Sink) -> None:
         """Scan until cancelled."""
         while True:
-            await self._sleep(await self.scan(sink))
+            wait_s = await self.scan(sink)
+            self.health.scheduled(wait_s)
+            await self._sleep(wait_s)
+
+    async def try_once(self, sink: Sink) -> None:
+        """Scan twice without a pause: a file is ingested by the second scan, unless it is being written."""
+        for _ in range(2):
+            await self.scan(sink)
 
     async def scan(self, sink: Sink) -> float:
         """Scan once; return the seconds to wait before the next scan."""
@@ -183,11 +189,8 @@ class DirectorySource:
         try:
             listing = await asyncio.to_thread(scan, self._path, config.file, config.max_files)
         except OSError as error:
-            self.health.failed(f"the directory cannot be read: {error.strerror}", fault=Fault.UNREACHABLE)
-            self._failures += 1
-            most = min(BACKOFF_CAP_S, config.every * 2 ** min(self._failures, 16))
-            return self._uniform(config.every, max(most, config.every))
-        self._failures = 0
+            self.health.failed(_directory_error(self._path, error), fault=Fault.UNREACHABLE)
+            return min(config.every, RETRY_S)
         self._files = {name: self._files.get(name, _File()) for name in listing.files}
         firsts: dict[str, str] = {}
         faults = 0
@@ -272,5 +275,10 @@ class DirectorySource:
         self.health.failed(wrong[0] + others, times=faults, fault=next(iter(faults_now), Fault.INVALID))
 
 
-def _display_name(name: str) -> str:
-    return name.encode(errors="replace").decode()[:80]
+def _directory_error(path: Path, error: OSError) -> str:
+    reason = "no such directory" if isinstance(error, FileNotFoundError) else error.strerror or type(error).__name__
+    return f"{reason[:1].lower()}{reason[1:]}: {_display_name(str(path), MAX_PATH)}"
+
+
+def _display_name(name: str, longest: int = 80) -> str:
+    return name.encode(errors="replace").decode()[:longest]

@@ -88,14 +88,22 @@ class HttpSource:
 
     async def run(self, sink: Sink) -> None:
         """Poll until cancelled."""
-        transport = self._transport or BoundedTransport(self._budget)
-        async with make_client(self._config.timeout, transport) as client:
+        async with self._client() as client:
             while True:
                 wait_s = await self.poll(client, sink)
+                self.health.scheduled(wait_s)
                 if self._config.at:
                     await self._until(self._now() + wait_s)
                 else:
                     await self._sleep(wait_s)
+
+    async def try_once(self, sink: Sink) -> None:
+        """Poll once."""
+        async with self._client() as client:
+            await self.poll(client, sink)
+
+    def _client(self) -> httpx.AsyncClient:
+        return make_client(self._config.timeout, self._transport or BoundedTransport(self._budget))
 
     async def poll(self, client: httpx.AsyncClient, sink: Sink) -> float:
         """Poll once; return the seconds to wait before the next poll."""

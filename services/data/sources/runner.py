@@ -20,7 +20,7 @@ from services.data.sources import plugins
 from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
 from services.data.sources.market import Simulation
-from services.data.sources.source import Claim, Fault, Sink, Source
+from services.data.sources.source import Claim, Fault, Health, Sink, Source, TrialSource
 from services.data.sources.tables import DirectoryConfig, HttpConfig, SimulationConfig, SourceTable
 
 
@@ -69,6 +69,10 @@ class Claims:
 
 
 RESTART_WITHIN_S: Final = 10.0
+TRIAL_S: Final = 30.0
+"""Time that a source of another package has for its first outcome when it is tried."""
+TRIAL_POLL_S: Final = 0.05
+TRIALS_AT_ONCE: Final = 16
 MAX_TITLE: Final = 200
 MAX_AREA: Final = 64
 MAX_QUANTITY: Final = 32
@@ -105,6 +109,20 @@ class SourceRunner:
             for source in self._sources:
                 tasks.create_task(_supervise(source, self._sink_of(source.name, sink)))
 
+    async def try_once(self, sink: Sink) -> None:
+        """Try every source once, at most :data:`TRIALS_AT_ONCE` at a time; the outcomes are in :meth:`status`."""
+        free = asyncio.Semaphore(TRIALS_AT_ONCE)
+
+        async def attempt(source: Source) -> None:
+            async with free:
+                try:
+                    await _try(source, self._sink_of(source.name, sink))
+                except Exception as error:  # noqa: BLE001  # a defect of one source, as in ``_supervise``
+                    text = f"internal: {type(error).__name__}: {error}".rstrip(": ")
+                    source.health.failed(text, fault=Fault.INTERNAL)
+
+        await asyncio.gather(*map(attempt, self._sources))
+
     def _sink_of(self, name: str, sink: Sink) -> Sink:
         """Return a sink that accepts only datasets of claimed endpoints, and counts the endpoints."""
 
@@ -118,6 +136,10 @@ class SourceRunner:
             return stored
 
         return put
+
+    def health(self) -> list[Health]:
+        """Return the health of each source, in the order of the configuration."""
+        return [source.health for source in self._sources]
 
     def status(self) -> list[dict[str, Any]]:
         """Return each source's health for operators; ``endpoints`` counts those it has written since the start."""
@@ -229,4 +251,27 @@ async def _supervise(source: Source, sink: Sink) -> None:
             # A defect of one source, or a CancelledError of a task that it awaited: restart it; the others go on.
             _logger.exception("source stopped", source=source.name)
             source.health.failed(f"internal: {type(error).__name__}", fault=Fault.INTERNAL)
-        await asyncio.sleep(random.uniform(0, RESTART_WITHIN_S))  # noqa: S311  # jitter, not a secret
+        wait_s = random.uniform(0, RESTART_WITHIN_S)  # noqa: S311  # jitter, not a secret
+        source.health.scheduled(wait_s)
+        await asyncio.sleep(wait_s)
+
+
+async def _try(source: Source, sink: Sink) -> None:
+    """Try a source once; one that can only be run is stopped after its first outcome, or :data:`TRIAL_S`."""
+    if isinstance(source, TrialSource):
+        await source.try_once(sink)
+        return
+    health = source.health
+    running = asyncio.create_task(source.run(sink))
+    try:
+        async with asyncio.timeout(TRIAL_S):
+            while not running.done() and health.error is None and health.last_success_ms is None:
+                await asyncio.wait({running}, timeout=TRIAL_POLL_S)
+    except TimeoutError:
+        return
+    finally:
+        if not running.done():
+            running.cancel()
+        outcome, *_ = await asyncio.gather(running, return_exceptions=True)
+    if isinstance(outcome, Exception):
+        raise outcome

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import structlog
 
@@ -60,6 +60,8 @@ class Health:
     failures: int = 0
     fault: Fault | None = None
     """The public description of :attr:`error`; None without one."""
+    next_attempt_ms: int | None = None
+    """When the source tries again, in Unix ms; None while that is unknown."""
 
     def succeeded(self) -> None:
         """Record a successful poll, with or without new data."""
@@ -81,8 +83,19 @@ class Health:
         self.error = error
         self.fault = fault
 
+    def scheduled(self, wait_s: float) -> None:
+        """Record that the next attempt begins after so many seconds."""
+        self.next_attempt_ms = self.clock.wall_ms() + round(wait_s * 1000)
+
     def status(self) -> dict[str, Any]:
         """Return the source's entry in the process's status."""
+        return {**self._outcome(), "next_attempt": None if self.next_attempt_ms is None else iso(self.next_attempt_ms)}
+
+    def public_status(self) -> dict[str, Any]:
+        """Return the entry for the public status, with the fault instead of the error's text."""
+        return {**self._outcome(), "error": None if self.fault is None else self.fault.value}
+
+    def _outcome(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "ok": self.error is None and self.last_success_ms is not None,
@@ -90,10 +103,6 @@ class Health:
             "last_success": None if self.last_success_ms is None else iso(self.last_success_ms),
             "failures": self.failures,
         }
-
-    def public_status(self) -> dict[str, Any]:
-        """Return the entry for the public status, with the fault instead of the error's text."""
-        return {**self.status(), "error": None if self.fault is None else self.fault.value}
 
 
 def fault_of(error: Exception) -> Fault:
@@ -123,4 +132,13 @@ class Source(Protocol):
 
     async def run(self, sink: Sink) -> None:
         """Work until cancelled; faults of the input are recorded in :attr:`health`, not raised."""
+        ...
+
+
+@runtime_checkable
+class TrialSource(Source, Protocol):
+    """A source that can be tried without running it."""
+
+    async def try_once(self, sink: Sink) -> None:
+        """Read everything once and pass it to ``sink``; the outcome is in :attr:`health`."""
         ...

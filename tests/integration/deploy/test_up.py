@@ -128,17 +128,6 @@ async def test_second_up_reports_the_pid_of_the_first(tmp_path: Path) -> None:
         assert f"diem is already up in {tmp_path}/.diem (process {running.process.pid})" in err
 
 
-async def test_invalid_configuration_of_a_process_is_a_one_line_error(tmp_path: Path) -> None:
-    (tmp_path / "diem.toml").write_text("[[source]\n")
-    # After a while, on a slow machine 5 s, the processes that are not ready would be named as well.
-    late = ("--time-factor", "20")
-    code, _, err = await diem("up", "--free-ports", "--quiet", *late, "--config", "diem.toml", cwd=tmp_path)
-    assert code == 2
-    assert err.count("\n") == 1
-    assert "data does not start" in err
-    assert "diem.toml" in err
-
-
 async def test_requested_port_in_use_is_a_one_line_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -212,10 +212,7 @@ class Simulation:
     async def run(self, sink: Sink) -> None:
         """Publish until cancelled."""
         began = self._clock.monotonic()
-        first = self._clock.wall_ms() / 1000
-        if self._config.start is not None:
-            start = self._config.start
-            first = (start if start.tzinfo else start.replace(tzinfo=UTC)).timestamp()
+        first = self._first()
         agenda: list[tuple[float, int]] = []
         for index, series in enumerate(self._series):
             # Spread by the golden ratio, so that series with equal intervals are not due together.
@@ -234,6 +231,17 @@ class Simulation:
             if due:
                 await self._publish(due, first + (now - began) * self._config.time_scale, sink)
             await self._sleep(TICK_S)
+
+    async def try_once(self, sink: Sink) -> None:
+        """Publish all series once."""
+        await self._publish(self._series, self._first(), sink)
+
+    def _first(self) -> float:
+        """Return the simulated time at the start, in Unix seconds."""
+        start = self._config.start
+        if start is None:
+            return self._clock.wall_ms() / 1000
+        return (start if start.tzinfo else start.replace(tzinfo=UTC)).timestamp()
 
     def _every(self, series: Series) -> float:
         return max(TICK_S, series.every_s / self._config.pace)

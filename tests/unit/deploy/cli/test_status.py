@@ -1,3 +1,4 @@
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -73,6 +74,14 @@ def test_status_shows_the_health_of_sources(capsys: pytest.CaptureFixture[str]) 
     *_, market, other = shown(capsys, process("data", report={"ready": True, "sequence": 9, "sources": sources}))
     assert market == ["market", "ok", "12:00", "0"]
     assert other == ["[x]", "failing", "-", "4", "no", "route"]
+
+
+def test_status_shows_when_a_failing_source_tries_again(capsys: pytest.CaptureFixture[str]) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    failing = {"name": "load", "type": "directory", "ok": False, "error": "no such directory: /l", "failures": 4}
+    sources = [{**failing, "last_success": None, "endpoints": 0, "next_attempt": later.isoformat()}]
+    *_, row = shown(capsys, process("data", report={"ready": True, "sources": sources}))
+    assert " ".join(row).endswith(" no such directory: /l; next try in 60 min")
 
 
 def test_status_shows_type_last_success_and_endpoints_of_a_source(

@@ -69,7 +69,7 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
         errors = [entry["error"] for entry in runner.status()]
         assert errors == [
             "ConnectError: All connection attempts failed",
-            "the directory cannot be read: No such file or directory",
+            "no such directory: /nowhere/at/all",
         ]
         assert "secret" not in changed.text
         assert "nowhere" not in changed.text

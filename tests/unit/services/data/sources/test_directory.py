@@ -1,8 +1,9 @@
 """The directory source: ingests stable and valid files, keeps stored data, and reports the others."""
 
+import asyncio
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from pyarrow import parquet as pq
 
 from diem.process.clock import ManualClock
+from diem.protocol.update import iso
 from services.data.datasets import Dataset
 from services.data.errors import StoreUnavailable
 from services.data.sources.directory import DirectorySource, is_data
@@ -24,23 +26,18 @@ CSV = "time,value\n2026-01-01T00:00:00Z,{}\n"
 class Bench:
     """A source, its directory and its store."""
 
-    def __init__(self, path: Path, **config: Any) -> None:
+    def __init__(self, path: Path, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, **config: Any) -> None:
         self.path = path
         self.clock = ManualClock()
         self.stored: list[Dataset] = []
         self.refuse: Exception | None = None
-        self.jitter: list[tuple[float, float]] = []
         defaults = {"prefix": "/files", "unit": "MW", "resolution": "PT1H"}
         table = {key: value for key, value in {**defaults, **config}.items() if value is not None}
         self.source = DirectorySource(
             DirectoryConfig.model_validate({"type": "directory", "name": "files", "path": str(path), **table}),
             self.clock,
-            uniform=self._uniform,
+            sleep=sleep,
         )
-
-    def _uniform(self, low: float, high: float) -> float:
-        self.jitter.append((low, high))
-        return high
 
     async def sink(self, datasets: Sequence[Dataset], *, source: str) -> None:
         assert source == "files"
@@ -204,11 +201,49 @@ async def test_ingestion_is_retried_until_the_store_can_commit(bench: Bench) -> 
     assert bench.error is None
 
 
-async def test_a_missing_directory_is_retried_with_jitter(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("every", "wait"), [(0.5, 0.5), (3600.0, 5.0)])
+async def test_a_missing_directory_is_looked_for_within_seconds_however_long_it_is_missing(
+    tmp_path: Path, every: float, wait: float
+) -> None:
+    bench = Bench(tmp_path / "later", every=every)
+    assert {await bench.source.scan(bench.sink) for _ in range(20)} == {wait}
+    assert bench.error == f"no such directory: {tmp_path / 'later'}"
+
+
+async def test_a_file_in_its_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    bench = Bench(tmp_path / "file")
+    await bench.looks(1)
+    assert bench.error == f"not a directory: {tmp_path / 'file'}"
+
+
+async def test_status_has_the_time_of_the_next_scan(tmp_path: Path) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        raise asyncio.CancelledError
+
+    bench = Bench(tmp_path / "later", every=2.0, sleep=sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await bench.source.run(bench.sink)
+    assert waits == [2.0]
+    status = bench.source.health.status()
+    assert status["next_attempt"] == iso(bench.clock.wall_ms() + 2000)
+    assert "next_attempt" not in bench.source.health.public_status()
+
+
+async def test_a_trial_reads_every_stable_file_at_once(bench: Bench) -> None:
+    write(bench.path / "a.csv", CSV.format(1))
+    write(bench.path / "b.csv", "nonsense")
+    await bench.source.try_once(bench.sink)
+    assert bench.values == [("/files/a", b"1")]
+    assert str(bench.error).startswith("b.csv: ")
+
+
+async def test_a_directory_that_appears_is_read(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "later")
-    await bench.looks(8)
-    assert bench.error == "the directory cannot be read: No such file or directory"
-    assert bench.jitter == [(1, 2), (1, 4), (1, 8), (1, 16), (1, 32), (1, 60), (1, 60), (1, 60)]
+    await bench.looks(1)
     (tmp_path / "later").mkdir()
     write(tmp_path / "later" / "a.csv", CSV.format(1))
     assert await bench.source.scan(bench.sink) == 1.0

@@ -58,6 +58,7 @@ async def test_a_source_that_raises_is_restarted(monkeypatch: pytest.MonkeyPatch
         "error": None,
         "last_success": "2023-11-14T22:13:20.000Z",
         "failures": 2,
+        "next_attempt": "2023-11-14T22:13:20.000Z",
         "endpoints": 0,
     }
     assert list(kept.samples()) == [
@@ -117,6 +118,43 @@ async def test_a_source_may_only_write_its_claims_and_its_endpoints_are_counted(
     assert other["endpoints"] == 0
     assert status["error"] == "/b is not claimed by the source 'eager'"
     assert stored == ["/a/x", "/a/y"] * 2
+
+
+async def test_a_source_that_can_only_be_run_is_tried_until_its_first_outcome() -> None:
+    kept = SourceRunner([Broken(0, ZeroDivisionError)])
+    await asyncio.wait_for(kept.try_once(unused), PATIENCE_S)
+    assert [entry["ok"] for entry in kept.status()] == [True]
+
+
+async def test_a_trial_of_a_source_without_an_outcome_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "TRIAL_S", 0.0)
+    kept = SourceRunner([Other()])
+    await asyncio.wait_for(kept.try_once(unused), PATIENCE_S)
+    assert [health.error for health in kept.health()] == [None]
+
+
+async def test_a_source_that_raises_when_it_is_tried_fails_alone() -> None:
+    kept = SourceRunner([Broken(1, ZeroDivisionError), Quick()])
+    await asyncio.wait_for(kept.try_once(unused), PATIENCE_S)
+    assert [health.error for health in kept.health()] == ["internal: ZeroDivisionError", None]
+    assert kept.status()[1]["ok"]
+
+
+class Quick(Broken):
+    """A source that can be tried without running it."""
+
+    claims = (Claim("/quick"),)
+
+    def __init__(self) -> None:
+        super().__init__(1, ZeroDivisionError)
+        self.name = "quick"
+
+    async def try_once(self, _sink: Sink) -> None:
+        self.health.succeeded()
+
+
+async def unused(datasets: Sequence[Dataset], *, source: str) -> None:
+    raise AssertionError
 
 
 class Odd:

@@ -1,0 +1,126 @@
+"""The command ``diem sources check``: try the sources of a ``diem.toml`` once, without a running DIEM."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from deploy.cli.options import run_change
+from deploy.system.source_health import failing
+from deploy.terminal import amount, plain_console, plain_table
+from diem.process import lifecycle
+from diem.process.clock import SystemClock
+
+if TYPE_CHECKING:
+    from services.data.sources.trial import PublishedDataset, SourceTrial
+
+# The sources are imported where they are used, so that the help of all commands does not load them.
+
+MAX_SHOWN: Final = 5
+"""Endpoints of a source that are shown; ``--json`` has all."""
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="The sources of diem.toml.")
+    group.command("check")(check_command)
+    cli.add_typer(group, name="sources")
+
+
+def check_command(
+    *,
+    config: Annotated[
+        Path | None, typer.Option(help="The file; default: ./diem.toml, else the built-in simulated market.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Read each source once and show what it would publish, or why not (exit code 1); nothing is stored."""
+    from services.data.sources.config import load  # noqa: PLC0415
+    from services.data.sources.trial import try_sources  # noqa: PLC0415
+
+    file = config_file(config)
+    configured = load(file)
+    tried: list[SourceTrial] = []
+
+    async def attempt() -> None:
+        tried.extend(await try_sources(configured, SystemClock()))
+        if as_json:
+            typer.echo(json.dumps(outcome_json(file, tried)))
+            return
+        console = plain_console()
+        for part in render(tried):
+            console.print(part)
+
+    code = run_change(attempt)
+    fails = any(each.error is not None for each in tried)
+    return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and fails else code
+
+
+def config_file(given: Path | None) -> Path:
+    """Return the file that ``diem up`` would read."""
+    if given is not None:
+        return given
+    from services.data.sources.config import DEFAULT_CONFIG  # noqa: PLC0415
+
+    local, named = Path("diem.toml"), os.environ.get("DIEM_DATA_CONFIG")
+    return Path(named) if named else local if local.is_file() else DEFAULT_CONFIG
+
+
+def render(tried: "Sequence[SourceTrial]") -> Iterator[RenderableType]:
+    """Yield the outcomes as tables, then each error with its remedy, then a summary."""
+    if not tried:
+        yield Text("no [[source]] is configured: endpoints are written with `diem put` or over HTTP")
+        return
+    numbers = ("endpoints", "points")
+    table = plain_table("source", "type", "state", *numbers, right=numbers, wrap=("source",))
+    for each in tried:
+        state = "failing" if each.error is not None else "ok" if each.endpoints else "no data"
+        table.add_row(Text(each.name), Text(each.type), state, f"{len(each.endpoints):,}", f"{each.points:,}")
+    yield table
+    if any(each.endpoints for each in tried):
+        yield Text("")
+        yield _endpoints([shown for each in tried for shown in each.endpoints[:MAX_SHOWN]])
+        for each in tried:
+            if (more := len(each.endpoints) - MAX_SHOWN) > 0:
+                yield Text(f"and {amount(more, 'endpoint')} more of {each.name}")
+    yield Text("")
+    for each in tried:
+        if each.error is not None:
+            yield Text(f"{each.name} fails: {each.error}")
+        if each.remedy is not None:
+            yield Text(f"  {each.remedy}" if each.error is not None else f"{each.name}: {each.remedy}")
+    bad = sum(each.error is not None for each in tried)
+    yield Text(failing(bad, len(tried)) if bad else f"{amount(len(tried), 'source')} checked: none fails")
+
+
+def _endpoints(shown: "Sequence[PublishedDataset]") -> Table:
+    table = plain_table("endpoint", "points", "unit", "resolution", "from", "to", right=("points",), wrap=("endpoint",))
+    for each in shown:
+        times = (time[:16].replace("T", " ") for time in (each.first, each.last))
+        table.add_row(Text(each.endpoint), f"{each.points:,}", each.unit, each.resolution, *times)
+    return table
+
+
+def outcome_json(file: Path, tried: "Sequence[SourceTrial]") -> dict[str, Any]:
+    """Return the outcomes as one JSON object."""
+    return {
+        "config": str(file),
+        "failing": sum(each.error is not None for each in tried),
+        "sources": [
+            {
+                "name": each.name,
+                "type": each.type,
+                "ok": each.error is None,
+                "error": each.error,
+                "remedy": each.remedy,
+                "endpoints": [endpoint._asdict() for endpoint in each.endpoints],
+            }
+            for each in tried
+        ],
+    }

@@ -1,0 +1,101 @@
+"""Try every configured source once, without a store: what would be published, or why nothing is.
+
+Apart from its only caller, ``diem sources check``: this needs no terminal.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from diem.process.clock import Clock
+from services.data.datasets import Dataset
+from services.data.sources.config import Config
+from services.data.sources.runner import SourceRunner
+from services.data.sources.source import Fault
+from services.data.sources.tables import DataTable, DirectoryConfig, HttpConfig, SourceTable
+
+
+class PublishedDataset(NamedTuple):
+    """A dataset that would be published."""
+
+    endpoint: str
+    points: int
+    unit: str
+    resolution: str
+    first: str
+    """Time of the first point, ISO 8601, like ``last``."""
+    last: str
+
+
+class SourceTrial(NamedTuple):
+    """The outcome of one source."""
+
+    name: str
+    type: str
+    error: str | None
+    """None where nothing failed."""
+    remedy: str | None
+    """What to do about the error, or about a source without data; None where that is unknown, or nothing."""
+    endpoints: tuple[PublishedDataset, ...]
+    """Sorted by name."""
+
+    @property
+    def points(self) -> int:
+        """Number of points of all endpoints."""
+        return sum(each.points for each in self.endpoints)
+
+
+async def try_sources(config: Config, clock: Clock) -> list[SourceTrial]:
+    """Read all sources of a configuration once, and return their outcomes in its order; nothing is stored.
+
+    A unit or resolution that differs from what a store has is not noticed: no store is opened.
+
+    Raises:
+        ConfigurationError: two sources claim the same endpoint, or a type cannot be used.
+    """
+    runner = SourceRunner.configured(config, clock)
+    found: dict[str, dict[str, PublishedDataset]] = {each.name: {} for each in config.source}
+
+    async def record(datasets: Sequence[Dataset], *, source: str) -> None:
+        found[source].update((each.endpoint, _summary(each)) for each in datasets)
+
+    await runner.try_once(record)
+    return [
+        _outcome(table, health.error, health.fault, found[table.name])
+        for table, health in zip(config.source, runner.health(), strict=True)
+    ]
+
+
+def _summary(dataset: Dataset) -> PublishedDataset:
+    times = [point["time"] for point in orjson.loads(dataset.content)["points"]]
+    return PublishedDataset(dataset.endpoint, len(times), dataset.unit, dataset.resolution, times[0], times[-1])
+
+
+def _outcome(
+    table: SourceTable, error: str | None, fault: Fault | None, found: dict[str, PublishedDataset]
+) -> SourceTrial:
+    remedy = _remedy(table, fault) if error is not None else None if found else _where_data_comes_from(table)
+    return SourceTrial(table.name, table.type, error, remedy, tuple(found[name] for name in sorted(found)))
+
+
+def _remedy(table: SourceTable, fault: Fault | None) -> str | None:
+    match table, fault:
+        case DirectoryConfig(), Fault.UNREACHABLE if not Path(table.path).is_dir():
+            return "create the directory or correct `path`; it is read within seconds once it is there"
+        case DirectoryConfig(), Fault.UNREACHABLE:
+            return "let this user read the directory and its files"
+        case HttpConfig(), Fault.UNREACHABLE:
+            return "correct `url`, or see to its server; a running DIEM tries again by itself"
+        case DataTable(), Fault.INVALID:
+            return "correct the data, or what diem.toml says of it (unit, resolution, quantity, zone)"
+    return None
+
+
+def _where_data_comes_from(table: SourceTable) -> str | None:
+    """Return what a source that works has no data for want of."""
+    if isinstance(table, DirectoryConfig):
+        wanted = table.file if table.file is not None else "a .csv or .parquet file"
+        return f"no data yet: {wanted} is not in {table.path}"
+    return "no data yet"

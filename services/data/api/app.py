@@ -14,7 +14,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from diem.errors import DiemError
-from diem.links.rest import on_defect, on_http_error
+from diem.links.rest import on_defect, on_http_error, problem
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock, SystemClock
 from diem.process.limits import AddressRateLimiter, RateLimit
@@ -113,6 +113,7 @@ def make_api(
         ],
         exception_handlers={
             DiemError: problems.on_data_error,
+            404: _on_unknown_path,
             405: _on_wrong_method,
             HTTPException: on_http_error,
             Exception: on_defect,
@@ -147,6 +148,13 @@ def _other_paths(page: Page) -> ASGIApp:
         await response(scope, receive, send)
 
     return serve
+
+
+async def _on_unknown_path(request: Request, _error: Exception) -> Response:
+    """Answer 404 with the paths of the interface."""
+    paths = sorted({each.path.replace(":rest}", "}") for each in request.app.routes})
+    detail = "nothing is at this path: /v1/endpoints is the catalogue, /openapi.json describes the interface"
+    return problem(404, "not_found", detail, more={"paths": paths})
 
 
 async def _on_wrong_method(request: Request, error: Exception) -> Response:

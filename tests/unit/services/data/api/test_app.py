@@ -23,8 +23,11 @@ async def test_405_lists_the_methods_of_the_path(rest: Rest, method: str, path: 
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/endpoints/", "/v2/data", "/nothing"])
-async def test_an_unknown_path_gets_a_problem_document(rest: Rest, path: str) -> None:
-    assert_problem(await rest.reader.get(path), 404, "not_found")
+async def test_an_unknown_path_is_answered_with_the_paths_that_there_are(rest: Rest, path: str) -> None:
+    response = await rest.reader.get(path)
+    assert_problem(response, 404, "not_found")
+    assert {"/v1/endpoints", "/v1/data/{endpoint}", "/v1/sources", "/openapi.json"} < {*response.json()["paths"]}
+    assert "/v1/endpoints is the catalogue" in response.json()["detail"]
 
 
 async def test_a_defect_gets_a_problem_document_without_details(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -324,7 +324,8 @@ async def watch(
             elif last is None or text != describe(last):  # one line for any number of failed attempts
                 note(f"{_time_of_day()}  {text}")
             last = event
-            closed = event if event.kind == "closed" else closed
+            # The first status of the next connection is news, whatever it is.
+            closed, live = (event, None) if event.kind == "closed" else (closed, live)
     code, reason = (closed.code, closed.message) if closed else (None, "")
     raise DiemError(f"the server closed the connection ({code}{': ' if reason else ''}{reason})")
 

@@ -295,6 +295,12 @@ async def test_repeated_status_is_not_printed(monkeypatch: pytest.MonkeyPatch) -
     assert statuses == ["live", "not live: data may be out of date", "live"]
 
 
+async def test_status_is_printed_again_after_a_reconnect(monkeypatch: pytest.MonkeyPatch) -> None:
+    live, opened = Event("status", live=True), Event("open", message="ws://h:1/ws")
+    _, noted = await watched(monkeypatch, [opened, live, Event("closed", code=1006), opened, live, live, CLOSED])
+    assert [line.partition("  ")[2] for line in noted if line.endswith("  live")] == ["live", "live"]
+
+
 @pytest.mark.parametrize(("mode", "metadata"), [("z-client", ["http://h:8400/v1", "https://m/v1"]), ("z-proxy", [])])
 async def test_metadata_services_are_used_in_z_client_only(
     monkeypatch: pytest.MonkeyPatch, mode: str, metadata: Sequence[str]

@@ -13,6 +13,7 @@ from typing import Final
 
 from deploy.topology.public_address import BadTopology
 from diem.process.environment import ACCESS
+from diem.process.settings import parse_collection
 from services.data.access.plans import ANONYMOUS
 
 PROCESSES: Final = ("websocket", "proxy", "composite", "metadata")
@@ -103,9 +104,9 @@ def has_anonymous_plan(config: Path | None) -> bool:
 
 def _locations(variable: str, text: str) -> tuple[str, ...]:
     try:
-        keys = json.loads(text)
+        keys = parse_collection(text, list[str])
     except ValueError:
         keys = None
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise BadTopology(f"{variable}: a JSON list of files and URLs is needed")
+        raise BadTopology(f"{variable}: a list of files and URLs is needed")
     return tuple(keys)

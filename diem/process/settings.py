@@ -37,7 +37,7 @@ class ProcessSettings(BaseModel):
     """Base of every process's settings; read them with :meth:`load`.
 
     Subclasses set ``process = "<process>"``. Their own fields are read from ``DIEM_<PROCESS>_<FIELD>``, the fields
-    below from ``DIEM_<FIELD>``; lists and mappings are JSON.
+    below from ``DIEM_<FIELD>``; mappings are JSON, lists JSON or plain texts with commas between them.
     """
 
     model_config = ConfigDict(
@@ -153,7 +153,8 @@ def load(model: type[_S]) -> _S:
     values: dict[str, Any] = {}
     for name, text in from_environment(model).items():
         try:
-            values[name] = json.loads(text) if is_collection(model.model_fields[name].annotation) else text
+            annotation = model.model_fields[name].annotation
+            values[name] = parse_collection(text, annotation) if is_collection(annotation) else text
         except ValueError:
             lines.append(f"{variable(model, name)}: input should be JSON{_given(model, name)}")
     try:
@@ -230,6 +231,22 @@ def is_collection(annotation: Any) -> bool:  # noqa: ANN401
     return any((get_origin(part) or part) in collections for part in members(annotation))
 
 
+def is_plain_list(annotation: Any) -> bool:  # noqa: ANN401
+    """Return whether a field's variable may be texts with commas between them: a list, but not one of mappings."""
+    return any(
+        (get_origin(part) or part) in {list, tuple, set, frozenset}
+        and not any((get_origin(item) or item) is dict for item in get_args(part))
+        for part in members(annotation)
+    )
+
+
+def parse_collection(text: str, annotation: Any) -> Any:  # noqa: ANN401
+    """Return the value of a collection's variable, ``["a","b"]`` or, of plain lists, ``a,b``. Raises ``ValueError``."""
+    if is_plain_list(annotation) and not text.lstrip().startswith(("[", '"', "null")):
+        return [part for each in text.split(",") if (part := each.strip())]
+    return json.loads(text)
+
+
 def _holds_secret(annotation: Any) -> bool:  # noqa: ANN401
     return SecretStr in members(annotation)
 
@@ -290,6 +307,8 @@ def _type_name(field: FieldInfo) -> str:
             names.extend(str(choice) for choice in get_args(part))
         elif part is type(None):
             names.append("unset")
+        elif is_plain_list(part):
+            names.append("list a,b")
         elif is_collection(part):
             names.append("JSON")
         else:

@@ -17,6 +17,12 @@ class Settings(ProcessSettings):
     limit: int | None = Field(default=None, description="A limit.")
 
 
+class Servers(ProcessSettings):
+    process: ClassVar[str] = "data"
+
+    servers: list[dict[str, int]] = Field(default=[], description="Servers.")
+
+
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.upper().startswith("DIEM_")]:
@@ -112,10 +118,23 @@ def test_every_fault_has_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(failure()) == 2
 
 
-@pytest.mark.parametrize("value", ["https://a.example", '["unfinished'])
-def test_list_that_is_not_json_is_a_bad_value(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_list_that_begins_as_json_and_is_none_is_a_bad_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_ORIGINS", '["unfinished')
+    assert failure() == ("DIEM_DATA_ORIGINS: input should be JSON (is '[\"unfinished')",)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["https://a.example,http://localhost:5173", " https://a.example , http://localhost:5173,"],
+)
+def test_list_may_be_plain_texts_with_commas(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("DIEM_DATA_ORIGINS", value)
-    assert failure() == (f"DIEM_DATA_ORIGINS: input should be JSON (is {value!r})",)
+    assert load(Settings).origins == ("https://a.example", "http://localhost:5173")
+
+
+def test_list_of_mappings_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_SERVERS", "8101,8102")
+    assert failure(Servers) == ("DIEM_DATA_SERVERS: input should be JSON (is '8101,8102')",)
 
 
 def test_element_of_a_list_is_named_by_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +153,7 @@ def test_secret_is_never_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reference_lists_variable_type_default_and_description() -> None:
     rows = {row.variable: row for row in reference(Settings)}
     assert rows["DIEM_DATA_PORT"] == ("DIEM_DATA_PORT", "integer", "8080", "Public port.")
-    assert rows["DIEM_DATA_ORIGINS"].type == "JSON"
+    assert rows["DIEM_DATA_ORIGINS"].type == "list a,b"
     assert rows["DIEM_DATA_ORIGINS"].default == "[]"
     assert rows["DIEM_DATA_PASSWORD"].type == "secret | unset"
     assert rows["DIEM_DATA_LIMIT"].default == "unset"

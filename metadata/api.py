@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, ClientAuth, OriginRefused, may_be_anonymous
+from diem.links.refusals import Cause, foreign_origin
 from diem.links.rest import (
     BodyTooLarge,
     RequestDecision,
@@ -95,7 +96,7 @@ class LocateApi(RestMiddleware):
             security_log.record(SecurityEvent.RATE_EXCEEDED, address=address, code=429, detail=PATH)
             return problem(429, "rate", "too many requests from this address", headers=headers)
         if origins and not allowed:
-            return _refuse_origin(address, origins, "this origin is not allowed")
+            return _refuse_origin(address, origins, foreign_origin(" ".join(origins)))
         if scope["method"] == "OPTIONS" and scope["path"] == PATH and allowed:
             return _preflight()
         return self._authenticate(scope, address, origins[0] if origins else None)
@@ -138,8 +139,10 @@ class LocateApi(RestMiddleware):
 
 def _refuse_origin(address: str, origins: list[str], detail: str) -> Response:
     origin = " ".join(origins)
-    security_log.record(SecurityEvent.FORBIDDEN, address=address, origin=origin, code="origin", detail=detail)
-    return problem(403, "origin", detail)
+    security_log.refuse(
+        SecurityEvent.FORBIDDEN, Cause.ORIGIN, address=address, origin=origin, code=Cause.ORIGIN, detail=detail
+    )
+    return problem(403, Cause.ORIGIN, detail)
 
 
 def _refuse_token(address: str, error: AuthRefused) -> Response:

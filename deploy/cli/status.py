@@ -88,13 +88,14 @@ WIDE: Final = 100
 def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[Table]:
     """Render the reply of ``status`` for ``width`` columns: the processes, their partitions, and the sources.
 
-    The children of a composite are indented below it.
+    The children of a composite are indented below it. Refused clients have a column where there are any.
     """
     gap = 2 if width >= WIDE else 1
-    numbers = ("pid", "uptime", "restarts", "clients", "subs", "live", "position", "lag")
-    processes = plain_table("process", "state", *numbers, right=numbers, gap=gap)
     sources: list[dict[str, Any]] = []
     rows = [(name, process["report"] or {}, process) for name, process in with_children(status["processes"])]
+    refused = ("refused",) if any(report.get("refused") for _, report, _ in rows) else ()
+    numbers = ("pid", "uptime", "restarts", "clients", *refused, "subs", "live", "position", "lag")
+    processes = plain_table("process", "state", *numbers, right=numbers, gap=gap)
     for name, report, process in rows:
         sources += report.get("sources", [])
         processes.add_row(
@@ -104,6 +105,7 @@ def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[T
             _span(process["uptime_seconds"]) if process["pid"] else "-",
             str(process["restarts"]),
             _cell(report.get("clients")),
+            *(_refused(report) for _ in refused),
             _cell(report.get("subscriptions")),
             _cell(report.get("live")),
             _cell(report.get("position", report.get("sequence"))),
@@ -226,6 +228,12 @@ def _lag(report: dict[str, Any]) -> str:
     if seconds is not None:
         return f"{seconds:.1f}s"
     return _cell((report.get("publisher") or report).get("lag"))
+
+
+def _refused(report: dict[str, Any]) -> str:
+    """Return how many clients a process has refused since its start."""
+    causes = report.get("refused") or {}
+    return str(sum(causes.values())) if causes or "clients" in report else "-"
 
 
 def _span(seconds: float) -> str:

@@ -17,7 +17,8 @@ from diem.fanout.session import ClientTrace, Session
 from diem.links.client_auth import ClientAuth, may_be_anonymous
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.keepalive import TimerWheel
-from diem.links.listener import Reply, ServerConnection
+from diem.links.listener import ServerConnection
+from diem.links.refusals import NO_TOKENS, TWO_ORIGINS, Refusal, by_limit, by_origin
 from diem.process import metrics
 from diem.process.clock import SystemClock
 from diem.process.edge_settings import Anonymous, EdgeSettings
@@ -83,6 +84,8 @@ class AdmissionRules:
     per_address: int = CONNECTIONS_PER_ADDRESS
     rate_per_address: float | None = None
     """New connections of one address a second; None: 10, or a fifth of ``per_address`` if that is more."""
+    limit_loopback: bool = True
+    """Clients of this machine have the limits of one address, too."""
     per_user: int = CONNECTIONS_PER_USER
     """Connections with tokens of one user."""
     subscriptions: int = 128
@@ -122,6 +125,7 @@ def admission_rules(settings: EdgeSettings) -> AdmissionRules:
         trusted_proxies=tuple(settings.trusted_proxies),
         per_address=settings.connections_per_address,
         rate_per_address=settings.connection_rate_per_address,
+        limit_loopback=settings.limit_loopback,
         per_user=settings.connections_per_user,
         subscriptions=settings.connection_subscriptions,
         capacity=settings.capacity,
@@ -146,7 +150,8 @@ class Admission:
         self._rules = rules
         self._addresses = ClientAddresses(rules.trusted_proxies)
         rate = TokenBucket(rules.rate, rules.rate * 5)
-        self._quota = ConnectionQuota(AddressTable(rules.address_limits), rules.capacity, rate)
+        addresses = AddressTable(rules.address_limits)
+        self._quota = ConnectionQuota(addresses, rules.capacity, rate, limits_loopback=rules.limit_loopback)
         self._violations: dict[str, tuple[int, float]] = {}
         self.users: Final = UserTable(rules.per_user, rules.address_limits)
         """Connections with tokens."""
@@ -163,36 +168,67 @@ class Admission:
     def handshakes(self) -> HandshakeLimiter:
         """Return what decides on TLS handshakes, by the limits of these rules."""
         rules = self._rules
-        limits = HandshakeLimits.of_clients(rules.address_limits, rules.trusted_proxies, self.open_of)
+        loopback = None if rules.limit_loopback else rules.capacity
+        limits = HandshakeLimits.of_clients(
+            rules.address_limits, rules.trusted_proxies, self.open_of, loopback=loopback
+        )
         return HandshakeLimiter("public", limits)
 
-    def admit(self, peer: str, headers: Headers, now: float) -> tuple[str, Admitted | Reply]:
+    def admit(self, peer: str, headers: Headers, now: float) -> tuple[str, Admitted | Refusal]:
         """Return the client's address with its admission, or with the refusal (403, 429 or 503)."""
+        rules = self._rules
+        address, anonymous = self._check(peer, headers)
+        if isinstance(anonymous, Refusal):
+            return address, anonymous
+        outcome = self._quota.admit(address, now)
+        if isinstance(outcome, AdmissionResult):
+            return address, self._beyond(outcome, address, now)
+        anonymous_data = may_be_anonymous(
+            rules.anonymous_data, address, loopback_bind=rules.loopback_bind, has_origin=True
+        )
+        return address, Admitted(outcome, anonymous, anonymous and anonymous_data)
+
+    def refusal(self, peer: str, headers: Headers, now: float) -> Refusal | None:
+        """Return why :meth:`admit` would refuse such a client now, None if it would not; counts nothing."""
+        address, anonymous = self._check(peer, headers)
+        if isinstance(anonymous, Refusal):
+            return anonymous
+        outcome = self._quota.refusal(address, now)
+        return None if outcome is None else self._beyond(outcome, address, now)
+
+    def _check(self, peer: str, headers: Headers) -> tuple[str, bool | Refusal]:
+        """Return the client's address, and whether it needs no token, or why it may not connect at all."""
         rules = self._rules
         try:
             origin = headers.get("Origin")
         except MultipleValuesError:
-            return peer, Reply(403, b"more than one Origin\n")
+            return peer, TWO_ORIGINS
         hops = headers.get_all("X-Forwarded-For")
         relayed = "Forwarded" in headers or "Via" in headers
         address = self._addresses.resolve(peer, ", ".join(hops) if hops else None, relayed=relayed)
         if origin is not None and not origin_allowed(
             origin, allowed=rules.origins, page_port=rules.page_port, loopback_bind=rules.loopback_bind
         ):
-            return address, Reply(403, b"this Origin is not allowed\n")
+            return address, by_origin(origin)
         anonymous = may_be_anonymous(
             rules.anonymous, address, loopback_bind=rules.loopback_bind, has_origin=origin is not None
         )
-        if not anonymous and not rules.tokens:
-            return address, Reply(403, b"a token is needed, and none is accepted here\n")
-        outcome = self._quota.admit(address, now)
-        if not isinstance(outcome, AdmissionResult):
-            anonymous_data = may_be_anonymous(
-                rules.anonymous_data, address, loopback_bind=rules.loopback_bind, has_origin=True
-            )
-            return address, Admitted(outcome, anonymous, anonymous and anonymous_data)
-        wait = max(1, math.ceil(self._quota.retry_after(address, now)))
-        return address, Reply(outcome.status, f"{outcome.reason}\n".encode(), headers={"Retry-After": str(wait)})
+        return address, anonymous if anonymous or rules.tokens else NO_TOKENS
+
+    def _beyond(self, result: AdmissionResult, address: str, now: float) -> Refusal:
+        """Return the refusal of a client beyond a limit of its address or of the process."""
+        rules = self._rules
+        bound = {
+            AdmissionResult.ADDRESS_LIMIT: rules.per_address,
+            AdmissionResult.ADDRESS_TOO_FAST: rules.address_limits.connect_rate_per_s,
+            AdmissionResult.PROCESS_FULL: rules.capacity,
+            AdmissionResult.TOO_FAST: rules.rate,
+        }.get(result, 0)
+        return by_limit(result, bound, max(1, math.ceil(self._quota.retry_after(address, now))))
+
+    def user_refusal(self, result: AdmissionResult, retry_after_s: int) -> Refusal:
+        """Return the refusal of a client beyond a limit of its user."""
+        return by_limit(result, self._rules.per_user, retry_after_s)
 
     def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
         """Forget an admitted connection; what it used of its allowance stays charged to its address for a while."""
@@ -321,6 +357,7 @@ class Edge:
         self.errors: Counter[str] = Counter()
         self.closes: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
+        """Handshakes by the HTTP status of the refusal; 0: there was no request."""
         self.trace_sink: TraceSink | None = None
         """None unless traffic is recorded."""
         self.read_meters: ReadMeters | None = None

@@ -19,7 +19,8 @@ from diem.links import compression
 from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, OriginRefused, bearer_tokens
 from diem.links.compression import SHARED_DEFLATE, SharedDeflate
 from diem.links.edge import Edge, fetch_window_ms
-from diem.links.listener import Reply, ServerConnection
+from diem.links.listener import ServerConnection
+from diem.links.refusals import NOT_READY, WRONG_PATH, Cause, Refusal, no_refusal
 from diem.process import security_log
 from diem.process.limits import AdmissionResult, ErrorWindow, MessageAllowance
 from diem.process.security_log import SecurityEvent
@@ -108,16 +109,10 @@ class EdgeConnection(ServerConnection):
         """Admit the client, or refuse it with 400, 401, 403, 404, 429 or 503."""
         edge = self._edge
         edge.pending_handshakes.pop(self, None)
-        if request.path.partition("?")[0] != PATH:
-            self._refuse(request, self.peer, Reply(404, b"WebSocket clients connect to /ws\n"))
-            return
-        if not edge.ready or edge.draining:
-            # Not a security event: every client meets it while a server starts.
-            edge.refused[503] += 1
-            self.reply(Reply(503, b"not ready\n", headers={"Retry-After": "1"}))
+        if not self._is_handshake(request):
             return
         address, outcome = edge.admission.admit(self.peer, request.headers, asyncio.get_running_loop().time())
-        if isinstance(outcome, Reply):
+        if isinstance(outcome, Refusal):
             self._refuse(request, address, outcome)
             return
         self._address, self._allowance = address, outcome.allowance
@@ -131,20 +126,30 @@ class EdgeConnection(ServerConnection):
             try:
                 claims = edge.auth.verify(tokens[0], self._origin)
             except AuthRefused as error:
-                reply = _refusal(error)
-                self._record_token(error, reply.status)
-                self._edge.refused[reply.status] += 1
-                self.reply(reply)
+                self._refuse(request, address, _refusal(error), SecurityEvent.WRONG_TOKEN)
                 return
             if refused := self._count_user(claims):
-                reason, seconds = refused
-                headers = {"Retry-After": str(seconds)}
-                self._refuse(request, address, Reply(429, f"{reason}\n".encode(), headers=headers))
+                self._refuse(request, address, refused)
                 return
         if not self.upgrade(request):
             edge.refused[400] += 1
             return
         self._welcome(request.path.partition("?")[2], claims, anonymous=outcome.anonymous)
+
+    def _is_handshake(self, request: Request) -> bool:
+        """Return whether to decide on a request; what is none, or comes too early or late, is answered."""
+        edge = self._edge
+        if request.path.partition("?")[0] != PATH:
+            self._refuse(request, self.peer, WRONG_PATH)
+        elif "Upgrade" not in request.headers:
+            self._explain(request)
+        elif not edge.ready or edge.draining:
+            # Not a security event: every client meets it while a server starts.
+            edge.refused[503] += 1
+            self.reply(NOT_READY.reply())
+        else:
+            return True
+        return False
 
     def _welcome(self, query: str, claims: Claims | None, *, anonymous: bool) -> None:
         edge = self._edge
@@ -177,16 +182,27 @@ class EdgeConnection(ServerConnection):
         transport.writelines([text_frame(hello), edge.status_frame])
         edge.service.joined(self)
 
-    def _refuse(self, request: Request, address: str, reply: Reply) -> None:
-        self._edge.refused[reply.status] += 1
-        security_log.record(
-            SecurityEvent.HANDSHAKE_REFUSED,
-            address=address,
-            origin=" ".join(request.headers.get_all("Origin")),
-            code=reply.status,
-            detail=reply.body.decode().strip(),
-        )
-        self.reply(reply)
+    def _refuse(
+        self, request: Request, address: str, refusal: Refusal, kind: SecurityEvent = SecurityEvent.HANDSHAKE_REFUSED
+    ) -> None:
+        self._edge.refused[refusal.status] += 1
+        origin = " ".join(request.headers.get_all("Origin"))
+        code, detail = refusal.status, refusal.detail
+        if refusal.cause is Cause.BAD_REQUEST:
+            # Scanners of ports cause these: no operator is to be warned of each.
+            security_log.record(kind, address=address, origin=origin, code=code, detail=detail)
+        else:
+            security_log.refuse(kind, refusal.cause, address=address, origin=origin, code=code, detail=detail)
+        self.reply(refusal.reply())
+
+    def _explain(self, request: Request) -> None:
+        """Answer a page that asks why its handshake was refused; it is no client, and counts nowhere."""
+        edge = self._edge
+        if not edge.ready or edge.draining:
+            self.reply(NOT_READY.problem())
+            return
+        refusal = edge.admission.refusal(self.peer, request.headers, asyncio.get_running_loop().time())
+        self.reply(no_refusal() if refusal is None else refusal.problem())
 
     # Messages
 
@@ -298,9 +314,8 @@ class EdgeConnection(ServerConnection):
                 self.close(error.code, error.close_reason)
             return
         if refused := self._count_user(claims):
-            reason, seconds = refused
-            self._record_rate(Close.RATE, reason)
-            self.close(Close.RATE, f"retry={seconds * 1000}")
+            self._record_rate(Close.RATE, refused.detail)
+            self.close(Close.RATE, f"retry={refused.retry_after_s * 1000}")
             return
         self._accept(claims)
         edge.fanout.restrict(self.session, restricted=not claims.everything)
@@ -316,8 +331,8 @@ class EdgeConnection(ServerConnection):
         edge.auth.accept(self, claims)
         edge.fanout.set_meter(self.session, edge.meter_of(claims))
 
-    def _count_user(self, claims: Claims) -> tuple[str, int] | None:
-        """Count the connection for the user of a token, once; beyond the user's limits return why not, and seconds."""
+    def _count_user(self, claims: Claims) -> Refusal | None:
+        """Count the connection for the user of a token, once; beyond the user's limits return why not."""
         user = claims.user
         if user == self._user:
             return None
@@ -325,7 +340,8 @@ class EdgeConnection(ServerConnection):
         lent = None if user is None else users.admit(user, now)
         if user is not None and isinstance(lent, AdmissionResult):
             used_up = lent is AdmissionResult.USER_USED_UP
-            return lent.reason, max(1, math.ceil(users.retry_after(user, now))) if used_up else USER_RETRY_AFTER_S
+            wait_s = max(1, math.ceil(users.retry_after(user, now))) if used_up else USER_RETRY_AFTER_S
+            return self._edge.admission.user_refusal(lent, wait_s)
         self._release_user(now)
         if isinstance(lent, MessageAllowance):
             self._user, self._user_allowance = user, lent
@@ -480,13 +496,12 @@ class EdgeConnection(ServerConnection):
         asyncio.get_running_loop().call_later(1.0, self.abort)
 
 
-def _refusal(error: AuthRefused) -> Reply:
-    """Return the answer to a handshake with a token that is not accepted."""
+def _refusal(error: AuthRefused) -> Refusal:
+    """Return the refusal of a handshake with a token that is not accepted."""
     if error.code is Close.OVERLOAD:
-        return Reply(503, b"not ready\n", headers={"Retry-After": str(RETRY_AFTER_S)})
-    if isinstance(error, OriginRefused):
-        return Reply(403, f"{error.reason}\n".encode())
-    return Reply(401, f"{error.reason}\n".encode(), headers={"WWW-Authenticate": "Bearer"})
+        return Refusal(503, Cause.NOT_READY, error.reason, RETRY_AFTER_S)
+    cause = Cause.ORIGIN if isinstance(error, OriginRefused) else Cause.UNAUTHORISED
+    return Refusal(403 if cause is Cause.ORIGIN else 401, cause, error.reason)
 
 
 def is_utf8(data: bytes) -> bool:

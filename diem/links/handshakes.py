@@ -72,13 +72,26 @@ class HandshakeLimits:
 
     @classmethod
     def of_clients(
-        cls, limits: AddressLimits, trusted: Sequence[Network], open_of: Callable[[str], int]
+        cls,
+        limits: AddressLimits,
+        trusted: Sequence[Network],
+        open_of: Callable[[str], int],
+        *,
+        loopback: int | None = None,
     ) -> "HandshakeLimits":
-        """Return the limits of a listener for WebSocket clients, of which an address may have ``limits``."""
-        rate = RateLimit(
+        """Return the limits of a listener for WebSocket clients, of which an address may have ``limits``.
+
+        ``loopback`` is the number of connections that an address of this machine may have; None: as any other.
+        """
+        own = RateLimit(
             max(HANDSHAKES_PER_S, 2 * limits.connect_rate_per_s), max(HANDSHAKE_BURST, 2 * limits.connect_burst)
         )
-        return cls(limits.connections, limits.connections, trusted, lambda _connections: rate, open_of)
+
+        def rate(connections: int) -> RateLimit:
+            return own if connections == limits.connections else usual_rate(connections)
+
+        here = limits.connections if loopback is None else loopback
+        return cls(limits.connections, here, trusted, rate, open_of)
 
 
 class HandshakeLimiter:

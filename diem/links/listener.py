@@ -391,4 +391,4 @@ class BatchAcceptor:
 
 
 def _record_refusal(address: str, reason: str) -> None:
-    security_log.record(SecurityEvent.HANDSHAKE_REFUSED, address=address, code=0, detail=f"TLS: {reason}")
+    security_log.refuse(SecurityEvent.HANDSHAKE_REFUSED, "TLS", address=address, code=0, detail=f"TLS: {reason}")

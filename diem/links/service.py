@@ -82,9 +82,9 @@ async def internal_service(
 ) -> AsyncIterator[InternalListener]:
     """Serve health, metrics, ``/status``, channels, pages and a fallback internally while the block runs.
 
-    ``status`` returns the service's own fields; name, process id, version and uptime are added. ``channels``, ``pages``
-    and ``fallback`` are those of :class:`InternalListener`, which is yielded once it accepts connections. ``on_reload``
-    registers what a SIGHUP calls.
+    ``status`` returns the service's own fields; name, process id, version, uptime and refused clients are added.
+    ``channels``, ``pages`` and ``fallback`` are those of :class:`InternalListener`, which is yielded once it accepts
+    connections. ``on_reload`` registers what a SIGHUP calls.
 
     Raises:
         PortInUse: another process has the port.
@@ -101,6 +101,7 @@ async def internal_service(
             "pid": os.getpid(),
             "version": __version__,
             "uptime_seconds": round(time.monotonic() - started, 1),
+            "refused": security_log.refused(),
             **status(),
         },
         channels=channels,

@@ -70,6 +70,11 @@ class EdgeSettings(PublicSettings):
         description="New clients of one address a second in the long run; 50, or as many as it may have, may come at "
         "once. Default: 10, or a fifth of those that it may have.",
     )
+    limit_loopback: bool = Field(
+        default=True,
+        description="Whether clients of this machine have the limits of one address, too. diem up sets false where it "
+        "listens on a loopback address, unless --clients-per-address is given.",
+    )
     connections_per_user: int = Field(
         default=CONNECTIONS_PER_USER,
         ge=1,

@@ -121,6 +121,10 @@ class AddressLimits:
     message_burst: float = MESSAGE_BURST
     readmitted_with: float = READMITTED_WITH
 
+    def new_allowance(self) -> "MessageAllowance":
+        """Return an allowance that nothing was taken from yet."""
+        return MessageAllowance(TokenBucket(self.message_rate_per_s, self.message_burst))
+
 
 class MessageAllowance:
     """What one connection may send, and what it may be sent with replies; lent by the address.
@@ -214,9 +218,7 @@ class _Address:
 
     def lend(self, limits: AddressLimits) -> MessageAllowance:
         """Return the fullest returned allowance, else a new one."""
-        if self._returned:
-            return heappop(self._returned)
-        return MessageAllowance(TokenBucket(limits.message_rate_per_s, limits.message_burst))
+        return heappop(self._returned) if self._returned else limits.new_allowance()
 
     def reclaim(self, allowance: MessageAllowance, now: float) -> None:
         self._full_at = max(self._full_at, allowance.full_at)
@@ -319,6 +321,10 @@ class AddressTable:
             else:
                 self._idle[key] = None
 
+    def new_allowance(self) -> MessageAllowance:
+        """Return an allowance that no address lends."""
+        return self._limits.new_allowance()
+
     def _wait_for_messages(self, found: _Address, now: float) -> float:
         return found.retry_after(now, self._limits.readmitted_with * self._limits.message_burst)
 
@@ -336,14 +342,23 @@ class AddressTable:
 
 
 class ConnectionQuota:
-    """Decides on new connections: by the capacity of the process, the rate of new ones, and the address's limits."""
+    """Decides on new connections: by the capacity of the process, the rate of new ones, and the address's limits.
 
-    __slots__ = ("_addresses", "_cap", "_open", "_rate")
+    Args:
+        addresses: limits of each address.
+        cap: most open connections.
+        rate: of new ones.
+        limits_loopback: whether addresses of this machine have the limits of an address; if not, each of their
+            connections has a message allowance of its own.
+    """
 
-    def __init__(self, addresses: AddressTable, cap: int, rate: TokenBucket) -> None:
+    __slots__ = ("_addresses", "_cap", "_limits_loopback", "_open", "_rate")
+
+    def __init__(self, addresses: AddressTable, cap: int, rate: TokenBucket, *, limits_loopback: bool = True) -> None:
         self._addresses = addresses
         self._cap = cap
         self._rate = rate
+        self._limits_loopback = limits_loopback
         self._open = 0
 
     @property
@@ -357,16 +372,27 @@ class ConnectionQuota:
 
     def admit(self, address: str, now: float) -> MessageAllowance | AdmissionResult:
         """Admit a connection of ``address``, which must be released once, or return the reason of the refusal."""
-        if self._open >= self._cap:
-            return AdmissionResult.PROCESS_FULL
         # The address comes first: one beyond its limits must not use up the rate of the others.
-        refusal = self._addresses.refusal(address, now)
+        refusal = self._refusal_but_for_rate(address, now)
         if refusal is not None:
             return refusal
         if not self._rate.take(now):
             return AdmissionResult.TOO_FAST
         self._open += 1
-        return self._addresses.admit(address, now)
+        return self._addresses.admit(address, now) if self._is_limited(address) else self._addresses.new_allowance()
+
+    def refusal(self, address: str, now: float) -> AdmissionResult | None:
+        """Return why :meth:`admit` would refuse a connection of ``address``, None if it would not; counts nothing."""
+        refusal = self._refusal_but_for_rate(address, now)
+        return AdmissionResult.TOO_FAST if refusal is None and self._rate.retry_after(now) else refusal
+
+    def _refusal_but_for_rate(self, address: str, now: float) -> AdmissionResult | None:
+        if self._open >= self._cap:
+            return AdmissionResult.PROCESS_FULL
+        return self._addresses.refusal(address, now) if self._is_limited(address) else None
+
+    def _is_limited(self, address: str) -> bool:
+        return self._limits_loopback or not is_loopback(address)
 
     def retry_after(self, address: str, now: float) -> float:
         """Return the seconds until the rates admit ``address`` again."""
@@ -374,7 +400,8 @@ class ConnectionQuota:
 
     def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
         """Release an admitted connection of ``address``."""
-        self._addresses.release(address, allowance, now)
+        if self._is_limited(address):
+            self._addresses.release(address, allowance, now)
         self._open -= 1
 
 

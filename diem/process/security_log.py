@@ -1,12 +1,15 @@
 """Security events of a process: one structured log line each, summarised when they are many, and a counter per kind.
 
 Anybody can cause refusals, so their lines are bounded: of one kind, code, address and key the first event is logged at
-once, later ones as a count each minute. Changes made by holders of keys (new keys, plans, scaling) have a line each.
+once, later ones as a count each minute. For refused clients there is a warning besides, at most one a minute and cause,
+whose text says what to do: it is for the console of ``diem up``, and has no ``kind``. Changes made by holders of keys
+(new keys, plans, scaling) have a line each.
 Lines have the field ``kind``, and where they are known ``address``, ``key_name``, ``origin``, ``code`` and ``detail``;
 they never contain a key or a token. docs/operations.md section 3 lists the kinds and the alerts.
 
-The module owns one log for the process, as :mod:`diem.process.metrics` does for the metrics: :func:`record` and
-:func:`audit` are called where a request is refused or a change is made, on the event loop, and nowhere else.
+The module owns one log for the process, as :mod:`diem.process.metrics` does for the metrics: :func:`record`,
+:func:`refuse` and :func:`audit` are called where a request is refused or a change is made, on the event loop, and
+nowhere else.
 """
 
 import asyncio
@@ -72,6 +75,14 @@ class _Series:
 
 
 @dataclass(slots=True)
+class _Warned:
+    """Refusals of one cause since the last warning about it."""
+
+    text: str
+    count: int = 0
+
+
+@dataclass(slots=True)
 class SecurityLog:
     """The events of one process; used on the event loop only.
 
@@ -84,6 +95,10 @@ class SecurityLog:
     """Events that were logged as a count of their kind only."""
     _series: dict[tuple[SecurityEvent, str, str, str], _Series] = field(default_factory=dict)
     _overflow: Counter[SecurityEvent] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    """Refused clients by cause, of which the callers have a handful."""
+    _warned: dict[str, _Warned] = field(default_factory=dict)
+    """By cause."""
 
     def record(
         self,
@@ -124,13 +139,37 @@ class SecurityLog:
         series.changes += changes
         series.fields = _fields(address, key_name, origin, code, detail)
 
+    def refuse(
+        self, kind: SecurityEvent, cause: str, *, address: str, code: str | int, detail: str, origin: str = ""
+    ) -> None:
+        """Record the refusal of a client, and warn of it unless there was a warning of this cause in the last minute.
+
+        Args:
+            kind: kind of the event.
+            cause: what the refusals of one warning have in common.
+            address: of the client.
+            code: HTTP status, or code of the problem document.
+            detail: why it was refused, and what to do.
+            origin: ``Origin`` header of the request.
+        """
+        self.record(kind, address=address, origin=origin, code=code, detail=detail)
+        self.refusals[str(cause)] += 1
+        text = f"refused {address or UNIX_PEER}: {_cut(detail)}"
+        warned = self._warned.get(cause)
+        if warned is None:
+            self._warned[cause] = _Warned(text)
+            _logger.warning(text)
+        else:
+            warned.text = text
+            warned.count += 1
+
     def audit(self, kind: SecurityEvent, **fields: object) -> None:
         """Count and log a change that the holder of a key made; each has a line."""
         self.counts[kind] += 1
         _write(kind, {name: _cut(value) if isinstance(value, str) else value for name, value in fields.items()})
 
     def summarise(self) -> None:
-        """Log the counts since the last call, and forget the series without events."""
+        """Log the counts since the last call, and forget the series and causes without events."""
         for which, series in list(self._series.items()):
             if not series.count:
                 del self._series[which]
@@ -141,6 +180,12 @@ class SecurityLog:
         for kind, count in self._overflow.items():
             _write(kind, {"detail": "further series", "count": count})
         self._overflow.clear()
+        for cause, warned in list(self._warned.items()):
+            if warned.count:
+                _logger.warning(warned.text, count=warned.count)
+                warned.count = 0
+            else:
+                del self._warned[cause]
 
     def samples(self) -> Iterable[metrics.Sample]:
         """Return the events by kind, also those that have not happened: a rate needs a beginning."""
@@ -166,9 +211,15 @@ def _write(kind: SecurityEvent, fields: dict[str, Any]) -> None:
 _logger = structlog.get_logger("security")
 _process_log: Final = SecurityLog()
 record = _process_log.record
+refuse = _process_log.refuse
 audit = _process_log.audit
 summarise = _process_log.summarise
 samples = _process_log.samples
+
+
+def refused() -> dict[str, int]:
+    """Return how many clients the process has refused since its start, by cause, for ``/status``."""
+    return dict(_process_log.refusals)
 
 
 @contextlib.asynccontextmanager

@@ -98,6 +98,7 @@ def _plan(settings: Settings, port: int) -> CompositePlan:
         "SUBSCRIPTIONS": settings.subscriptions,
         "CONNECTIONS_PER_ADDRESS": settings.connections_per_address,
         "CONNECTION_RATE_PER_ADDRESS": settings.connection_rate_per_address,
+        "LIMIT_LOOPBACK": settings.limit_loopback,
         "CONNECTIONS_PER_USER": settings.connections_per_user,
         "CAPACITY": settings.capacity,
         "CONNECTION_RATE": settings.connection_rate,

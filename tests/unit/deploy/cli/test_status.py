@@ -50,6 +50,17 @@ def test_status_shows_the_report_of_each_process(capsys: pytest.CaptureFixture[s
     assert row == ["websocket-1", "ready", "7", "1h02m", "1", "3", "30", "no", "42", "0.0s"]
 
 
+def test_status_has_a_column_for_refused_clients_once_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = {"origin": 3, "limit": 40}
+    reports = [{"ready": True, "clients": 7, "refused": refused} for refused in (counts, {})]
+    servers = [process(f"websocket-{number}", report=report) for number, report in enumerate(reports, start=1)]
+    heading, first, second, data = shown(capsys, *servers, process("data", report={"ready": True}))
+    column = heading.index("refused")
+    assert [row[column] for row in (first, second)] == ["43", "0"]
+    assert data[column] == "-"
+    assert "refused" not in shown(capsys, servers[1])[0]
+
+
 @pytest.mark.parametrize(
     ("differences", "state"),
     [

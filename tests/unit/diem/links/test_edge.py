@@ -7,18 +7,18 @@ import pytest
 from websockets.datastructures import Headers
 
 from diem.links.edge import MAX_VIOLATIONS, Admission, AdmissionRules, admission_rules, fetch_window_ms
-from diem.links.listener import Reply
+from diem.links.refusals import Cause, Refusal
 from diem.process.limits import MessageAllowance
 from services.websocket.settings import Settings
 
 PAGE: Final = 8080
 
 
-def knock(gate: Admission, address: str, now: float = 0.0) -> MessageAllowance | Reply:
+def knock(gate: Admission, address: str, now: float = 0.0) -> MessageAllowance | Refusal:
     headers = Headers({"Origin": f"http://localhost:{PAGE}", "X-Forwarded-For": address})
     found, outcome = gate.admit("127.0.0.1", headers, now)
     assert found == address
-    return outcome if isinstance(outcome, Reply) else outcome.allowance
+    return outcome if isinstance(outcome, Refusal) else outcome.allowance
 
 
 def gate_with(**rules: Any) -> Admission:
@@ -39,8 +39,8 @@ def test_address_that_connects_too_fast_gets_retry_after() -> None:
         assert isinstance(allowance, MessageAllowance)
         gate.release("192.0.2.1", allowance, 0)
     refused = knock(gate, "192.0.2.1")
-    assert isinstance(refused, Reply)
-    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    assert isinstance(refused, Refusal)
+    assert (refused.status, refused.retry_after_s) == (429, 1)
     assert isinstance(knock(gate, "192.0.2.2"), MessageAllowance)
     assert isinstance(knock(gate, "192.0.2.1", 0.1), MessageAllowance)
     assert gate.open_of("192.0.2.1") == 1
@@ -53,8 +53,8 @@ def test_address_that_has_sent_all_it_may_waits_outside() -> None:
     assert sum(allowance.messages.take(0) for _ in range(100)) == 20
     gate.release("192.0.2.1", allowance, 0)
     refused = knock(gate, "192.0.2.1")
-    assert isinstance(refused, Reply)
-    assert (refused.status, refused.headers["Retry-After"]) == (429, "3")
+    assert isinstance(refused, Refusal)
+    assert (refused.status, refused.retry_after_s) == (429, 3)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_client_that_comes_again_and_again_is_let_in_when_it_may_ask_for_all(sub
     gate, now = gate_with(subscriptions=subscriptions), 0.0
     for _ in range(6):
         outcome = knock(gate, "192.0.2.1", now)
-        while isinstance(outcome, Reply):
-            now += int(outcome.headers["Retry-After"])
+        while isinstance(outcome, Refusal):
+            now += outcome.retry_after_s
             outcome = knock(gate, "192.0.2.1", now)
         assert asks_for(outcome, subscriptions, now)
         gate.release("192.0.2.1", outcome, now)
@@ -112,3 +112,83 @@ def test_client_that_comes_again_and_again_is_let_in_when_it_may_ask_for_all(sub
 )
 def test_fetches_are_spread_by_the_number_of_clients(clients: int, window_ms: int) -> None:
     assert fetch_window_ms(clients) == window_ms
+
+
+def refusal_of(gate: Admission, address: str, **fields: str) -> Refusal:
+    headers = Headers({"Origin": f"http://localhost:{PAGE}", "X-Forwarded-For": address, **fields})
+    _, outcome = gate.admit("127.0.0.1", headers, 0.0)
+    assert isinstance(outcome, Refusal)
+    assert gate.refusal("127.0.0.1", headers, 0.0) == outcome, "asking for the reason gives the same answer"
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("rules", "cause", "text"),
+    [
+        ({"per_address": 1}, Cause.LIMIT, "this address has 1 clients already (--clients-per-address)"),
+        ({"capacity": 1}, Cause.FULL, "this server has 1 clients already (DIEM_*_CAPACITY)"),
+        (
+            {"rate": 0.2},
+            Cause.RATE,
+            "this server takes 0.2 new clients a second in the long run (DIEM_*_CONNECTION_RATE)",
+        ),
+    ],
+)
+def test_refusal_says_which_limit_was_reached_and_where_it_is_set(
+    rules: dict[str, Any], cause: Cause, text: str
+) -> None:
+    gate = gate_with(**rules)
+    assert isinstance(knock(gate, "192.0.2.1"), MessageAllowance)
+    refused = refusal_of(gate, "192.0.2.1")
+    assert (refused.cause, refused.detail) == (cause, text)
+    assert gate.open == 1
+
+
+def test_page_of_a_foreign_origin_is_told_which_option_admits_it() -> None:
+    refused = refusal_of(gate_with(), "192.0.2.1", Origin="http://localhost:5173")
+    assert (refused.status, refused.cause) == (403, Cause.ORIGIN)
+    assert refused.detail == "http://localhost:5173 is not an allowed origin; start with --origin http://localhost:5173"
+
+
+def test_address_at_its_limit_is_asked_to_wait_longer_than_one_that_was_too_fast() -> None:
+    gate = gate_with(per_address=1)
+    knock(gate, "192.0.2.1")
+    assert refusal_of(gate, "192.0.2.1").retry_after_s == 10
+
+
+def test_asking_for_the_reason_counts_nothing() -> None:
+    gate = gate_with(per_address=1)
+    headers = Headers({"Origin": f"http://localhost:{PAGE}", "X-Forwarded-For": "192.0.2.1"})
+    assert [gate.refusal("127.0.0.1", headers, 0.0) for _ in range(1000)] == [None] * 1000
+    assert isinstance(knock(gate, "192.0.2.1"), MessageAllowance)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "::1"])
+def test_clients_of_this_machine_have_no_limit_of_an_address_where_it_is_off(address: str) -> None:
+    gate = gate_with(limit_loopback=False, per_address=2, capacity=300)
+    admitted = [knock(gate, address) for _ in range(200)]
+    allowances = [each for each in admitted if isinstance(each, MessageAllowance)]
+    assert len(allowances) == 200
+    for allowance in allowances:
+        assert sum(allowance.messages.take(0) for _ in range(100)) == 20, "the limits of a client stay"
+        gate.release(address, allowance, 0)
+    assert gate.open == 0
+    assert isinstance(knock(gate, address), MessageAllowance), "what others have used up does not count"
+    for _ in range(2):
+        knock(gate, "192.0.2.1")
+    assert isinstance(knock(gate, "192.0.2.1"), Refusal)
+
+
+def test_clients_that_a_proxy_of_this_machine_forwards_are_limited_all_the_same() -> None:
+    gate = gate_with(limit_loopback=False, per_address=1, trusted_proxies=())
+    outcomes = []
+    for _ in range(2):
+        headers = Headers({"Origin": f"http://localhost:{PAGE}", "Via": "1.1 relay"})
+        outcomes.append(gate.admit("127.0.0.1", headers, 0.0)[1])
+    assert isinstance(outcomes[1], Refusal)
+
+
+def test_clients_of_this_machine_may_begin_as_many_tls_handshakes_as_there_may_be_clients() -> None:
+    limiter = gate_with(limit_loopback=False, per_address=1, trusted_proxies=()).handshakes()
+    assert [limiter.begin("127.0.0.1", 0.0) for _ in range(300)] == [None] * 300
+    assert [limiter.begin("192.0.2.1", 0.0) is None for _ in range(2)] == [True, False]

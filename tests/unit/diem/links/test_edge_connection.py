@@ -5,7 +5,9 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
+import orjson
 import pytest
 
 from diem.fanout.feed_hub import FeedHub
@@ -236,6 +238,37 @@ async def test_refused_handshakes_are_security_events_but_not_those_of_a_startin
     assert wrong_path["code"] == 404
     assert "secret" not in str(events.all())
     assert served.refused == {403: 3, 404: 1, 503: 1}
+
+
+async def ask(port: int, *fields: bytes) -> tuple[int, dict[str, str], dict[str, Any]]:
+    """Return status, header fields and problem document of a request to the WebSocket path without an upgrade."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"\r\n".join((b"GET /ws HTTP/1.1", b"Host: x", *fields, b"", b"")))
+    async with asyncio.timeout(PATIENCE_S):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    first, *lines = head.decode().split("\r\n")
+    return int(first.split()[1]), dict(line.split(": ", 1) for line in lines), orjson.loads(body)
+
+
+async def test_a_page_may_ask_why_its_handshake_was_refused_and_counts_nowhere(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    foreign = b"Origin: http://localhost:5173"
+    with recorded_events() as events:
+        status, fields, problem = await ask(port, foreign)
+    assert (status, problem["code"]) == (403, "origin")
+    assert problem["detail"].endswith("start with --origin http://localhost:5173")
+    assert (fields["Access-Control-Allow-Origin"], fields["Content-Type"]) == ("*", "application/problem+json")
+    served.admission = Admission(AdmissionRules(per_address=1))
+    assert (await ask(port))[0] == 426
+    _, writer = await _connect(port)
+    status, fields, problem = await ask(port)
+    assert (status, problem["code"], fields["Retry-After"]) == (429, "limit", "10")
+    writer.close()
+    served.ready = False
+    assert (await ask(port))[2]["code"] == "not_ready"
+    assert events.all() == []
+    assert not served.refused
 
 
 async def test_a_client_beyond_its_rate_is_a_security_event(edge: tuple[Edge, int]) -> None:

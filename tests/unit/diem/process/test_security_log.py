@@ -91,6 +91,29 @@ def test_writes_are_one_series_for_a_key_with_the_sum_of_their_changes(lines: li
     ]  # fmt: skip
 
 
+def refuse(log: SecurityLog, cause: str, number: int = 0) -> None:
+    address = f"192.0.2.{number % 250}"
+    log.refuse(SecurityEvent.HANDSHAKE_REFUSED, cause, address=address, code=403, detail=f"{cause} {number}")
+
+
+def test_refused_clients_are_one_warning_a_minute_and_cause(lines: list[Any]) -> None:
+    log = SecurityLog()
+    for number in range(500):
+        refuse(log, "origin", number)
+    refuse(log, "limit")
+    warnings = [(line["event"], line.get("count")) for line in lines if line["log_level"] == "warning"]
+    assert warnings == [("refused 192.0.2.0: origin 0", None), ("refused 192.0.2.0: limit 0", None)]
+    lines.clear()
+    log.summarise()
+    warnings = [(line["event"], line.get("count")) for line in lines if line["log_level"] == "warning"]
+    assert warnings == [("refused 192.0.2.249: origin 499", 499)]
+    log.summarise()
+    lines.clear()
+    refuse(log, "origin")
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["refused 192.0.2.0: origin 0"]
+    assert log.refusals == {"origin": 501, "limit": 1}
+
+
 def test_every_administrative_change_has_a_line(lines: list[Any]) -> None:
     log = SecurityLog()
     for pairs in range(2, 5):

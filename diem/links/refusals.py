@@ -1,0 +1,141 @@
+"""Refusals of opening handshakes: why a client is refused, in words that say what to do, and the two answers to it.
+
+A client that reads the answer to its handshake, as programs can, finds the text in the body. A browser does not let its
+page read it: a page requests the same path without an upgrade, and is answered with a problem document, which any page
+may read. It says no more than the refused handshake has said. ``/config.json`` of the Data Service says the same of an
+origin (:func:`foreign_origin`).
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+from diem.links.listener import Reply
+from diem.process.limits import AdmissionResult
+from diem.process.listeners import canonical_origin
+
+MEDIA_TYPE: Final = "application/problem+json"
+LIMIT_RETRY_AFTER_S: Final = 10
+"""An address has room again when one of its clients leaves, which may take hours: it need not ask every second."""
+
+
+class Cause(StrEnum):
+    """Why a handshake is refused: ``code`` of the problem document, and in ``/status`` the key of the count."""
+
+    ORIGIN = "origin"
+    """Pages of this origin may not connect."""
+    UNAUTHORISED = "unauthorised"
+    """A token is needed, or the one that came is not accepted."""
+    LIMIT = "limit"
+    """The address or the user has as many clients as it may."""
+    RATE = "rate"
+    """Too many new clients, or too many messages before."""
+    FULL = "full"
+    """The process has as many clients as it may."""
+    BAD_REQUEST = "bad_request"
+    NOT_READY = "not_ready"
+    """The process starts or stops, which every client may meet, or has not read the keys of tokens yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The decision not to accept a client."""
+
+    status: int
+    cause: Cause
+    detail: str
+    """For people: what is wrong, and what to do."""
+    retry_after_s: int = 0
+    """0: there is no point in asking again."""
+
+    def reply(self) -> Reply:
+        """Return the answer to the handshake."""
+        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        return Reply(self.status, f"{self.detail}\n".encode(), headers=headers | self._retry())
+
+    def problem(self) -> Reply:
+        """Return the answer to a request of a page that wants to know why its handshake failed (RFC 9457)."""
+        document: dict[str, Any] = {"status": self.status, "code": self.cause, "detail": self.detail}
+        return _readable(self.status, document, self._retry())
+
+    def _retry(self) -> dict[str, str]:
+        return {"Retry-After": str(self.retry_after_s)} if self.retry_after_s else {}
+
+
+def no_refusal() -> Reply:
+    """Return the answer to such a request where a handshake would be accepted now."""
+    detail = "a WebSocket handshake would be accepted here"
+    return _readable(426, {"status": 426, "code": "upgrade_required", "detail": detail}, {"Upgrade": "websocket"})
+
+
+def _readable(status: int, document: dict[str, Any], headers: dict[str, str]) -> Reply:
+    fields = {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": "Retry-After", **headers}
+    return Reply(status, orjson.dumps(document), MEDIA_TYPE, {"Cache-Control": "no-store", **fields})
+
+
+NOT_READY: Final = Refusal(503, Cause.NOT_READY, "not ready", 1)
+WRONG_PATH: Final = Refusal(404, Cause.BAD_REQUEST, "WebSocket clients connect to /ws")
+TWO_ORIGINS: Final = Refusal(403, Cause.ORIGIN, "more than one Origin")
+NO_TOKENS: Final = Refusal(
+    403,
+    Cause.UNAUTHORISED,
+    "a token is needed, and none is accepted here (--anonymous on admits clients without one, DIEM_*_TOKEN_KEYS names "
+    "the keys of tokens)",
+)
+
+
+MAX_ORIGIN: Final = 300
+"""Longest origin that is quoted: a host name has at most 253 characters."""
+_PLAIN: Final = re.compile(r"https?://[a-z0-9._:\[\]-]+")
+
+
+def foreign_origin(origin: str) -> str:
+    """Return why pages of an origin may not connect, and what to do.
+
+    ``origin`` is a header field, which anybody may send, and the text is to be pasted into a shell.
+    """
+    try:
+        origin = canonical_origin(origin)
+    except ValueError:
+        origin = ""
+    if len(origin) > MAX_ORIGIN or not _PLAIN.fullmatch(origin):
+        return "a page of a file or a sandboxed frame has no origin that can be allowed: serve it over http"
+    return f"{origin} is not an allowed origin; start with --origin {origin}"
+
+
+def by_origin(origin: str) -> Refusal:
+    """Return the refusal of a page whose origin is not allowed."""
+    return Refusal(403, Cause.ORIGIN, foreign_origin(origin))
+
+
+def by_limit(result: AdmissionResult, bound: float, retry_after_s: int) -> Refusal:
+    """Return the refusal of a client beyond a limit.
+
+    Args:
+        result: the limit.
+        bound: its value; not used of limits of messages.
+        retry_after_s: when the rates admit the client again.
+    """
+    cause, text = _LIMITS[result]
+    wait_s = LIMIT_RETRY_AFTER_S if result is AdmissionResult.ADDRESS_LIMIT else retry_after_s
+    return Refusal(result.status, cause, text.format(bound=f"{bound:g}"), wait_s)
+
+
+_LIMITS: Final = {
+    AdmissionResult.ADDRESS_LIMIT: (Cause.LIMIT, "this address has {bound} clients already (--clients-per-address)"),
+    AdmissionResult.ADDRESS_TOO_FAST: (
+        Cause.RATE,
+        "this address may open {bound} connections a second in the long run (--clients-per-address)",
+    ),
+    AdmissionResult.ADDRESS_USED_UP: (Cause.RATE, AdmissionResult.ADDRESS_USED_UP.reason),
+    AdmissionResult.USER_LIMIT: (Cause.LIMIT, "this user has {bound} clients already (DIEM_*_CONNECTIONS_PER_USER)"),
+    AdmissionResult.USER_USED_UP: (Cause.RATE, AdmissionResult.USER_USED_UP.reason),
+    AdmissionResult.PROCESS_FULL: (Cause.FULL, "this server has {bound} clients already (DIEM_*_CAPACITY)"),
+    AdmissionResult.TOO_FAST: (
+        Cause.RATE,
+        "this server takes {bound} new clients a second in the long run (DIEM_*_CONNECTION_RATE)",
+    ),
+}

@@ -56,10 +56,11 @@ class NginxPlan:
 
     ``per_address`` limits the WebSocket connections of one address, and its REST requests in progress (of data, which
     costs least, ``DATA_READS`` times as many); ``connects_per_s`` the rate at which it may open WebSocket connections
-    (with a burst of twice as many). ``open_files`` is the limit of open files of a worker. ``front_proxies`` are
-    networks of proxies in front of nginx, whose X-Forwarded-For is believed. ``listen`` is the address to listen on,
-    ``certificate`` that of clients (None: no TLS), with its ``key`` in a file of its own or in the same. ``cache`` is
-    the directory for cached responses (None: no cache), see :func:`new_cache`.
+    (with a burst of twice as many); clients of this machine have these limits only with ``limit_loopback``.
+    ``open_files`` is the limit of open files of a worker. ``front_proxies`` are networks of proxies in front of nginx,
+    whose X-Forwarded-For is believed. ``listen`` is the address to listen on, ``certificate`` that of clients (None: no
+    TLS), with its ``key`` in a file of its own or in the same. ``cache`` is the directory for cached responses (None:
+    no cache), see :func:`new_cache`.
     """
 
     directory: Path
@@ -68,6 +69,7 @@ class NginxPlan:
     slots: tuple[int, ...]
     per_address: int = PER_ADDRESS
     connects_per_s: int = CONNECTS_PER_S
+    limit_loopback: bool = True
     workers: int = 1
     open_files: int = 1024
     front_proxies: tuple[str, ...] = ()
@@ -112,14 +114,15 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("error_log", "stderr crit"),
         ("server_tokens", "off"),
         *_temporary_paths(plan.directory),
-        ("limit_conn_zone", ["$binary_remote_addr zone=clients:10m", "$binary_remote_addr zone=readers:10m"]),
+        ("limit_conn_zone", [f"{_address(plan)} zone=clients:10m", f"{_address(plan)} zone=readers:10m"]),
         ("limit_req_zone", _request_zones(plan)),
         ("limit_conn_status", "429"),
         ("limit_req_status", "429"),
         # No regular expressions in maps: CVE-2026-42533.
         _block("map $http_upgrade $connection_upgrade", ("default", "upgrade"), ("''", "close")),
         *_forwarding(plan.front_proxies),
-        *([] if plan.cache is None else _cache(plan.cache)),
+        *([] if plan.limit_loopback else _limited_address()),
+        *([] if plan.cache is None else _cache(plan.cache, _address(plan))),
         _block(
             "upstream servers",
             ("zone", "servers 256k"),  # the workers share their counts
@@ -163,8 +166,21 @@ def _forwarding(front_proxies: tuple[str, ...]) -> list[Content | Any]:
     ]
 
 
+def _address(plan: NginxPlan) -> str:
+    """Return the variable by which limits tell addresses apart; empty: there is no limit."""
+    return "$binary_remote_addr" if plan.limit_loopback else "$limited_address"
+
+
+def _limited_address() -> list[Any]:
+    """Return what leaves clients of this machine without an address; not those that another proxy forwards."""
+    return [
+        _block("geo $here", ("default", "elsewhere"), ("127.0.0.0/8", "here"), ("::1/128", "here")),
+        _block('map "$here$via" $limited_address', ("default", "$binary_remote_addr"), ('"here"', '""')),
+    ]
+
+
 def _request_zones(plan: NginxPlan) -> list[str]:
-    connects = f"$binary_remote_addr zone=connects:10m rate={plan.connects_per_s}r/s"
+    connects = f"{_address(plan)} zone=connects:10m rate={plan.connects_per_s}r/s"
     reads = f"$keyless zone=reads:10m rate={READS_PER_S * plan.per_address}r/s"
     return [connects] if plan.cache is None else [connects, reads]
 
@@ -176,12 +192,13 @@ def _caching(plan: NginxPlan) -> Sequence[Content]:
     return (*_CACHING, ("limit_req", f"zone=reads burst={2 * READS_PER_S * plan.per_address} nodelay"))
 
 
-def _cache(directory: Path) -> list[Content | Any]:
+def _cache(directory: Path, address: str) -> list[Content | Any]:
     """Return the cache of named versions, which never change, and ``$data_cache``: whether a request may use it.
 
     Requests with credentials pass it by: the Data Service decides on their rights, and counts them. So do requests for
     the current version: none of their responses may be cached, so they would wait for each other in turn. The usual
-    values of Accept only, because there is a response in the cache for each value.
+    values of Accept only, because there is a response in the cache for each value. ``address`` is the variable by which
+    limits tell addresses apart.
     """
     bounds = f"keys_zone=data:8m max_size={CACHE_BYTES} inactive={CACHED}"
     return [
@@ -194,7 +211,7 @@ def _cache(directory: Path) -> list[Content | Any]:
         _block("map $arg_version $cache_of_version", ("default", "$cache_of_format"), ('""', "off")),
         _block("map $http_authorization $data_cache", ("default", "off"), ('""', "$cache_of_version")),
         # The others have the limits of their plans.
-        _block("map $http_authorization $keyless", ("default", '""'), ('""', "$binary_remote_addr")),
+        _block("map $http_authorization $keyless", ("default", '""'), ('""', address)),
         # Only what the Data Service gives to everybody.
         _block("map $upstream_http_cache_control $not_public", ("default", "1"), (f'"{IMMUTABLE}"', '""')),
     ]
@@ -227,6 +244,7 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("proxy_connect_timeout", "3s"),
         ("proxy_send_timeout", "10s"),
         _websocket(plan),
+        _refused(plan),
         _rest("= /v1/data", plan.per_address, BULK_BYTES + SLACK_BYTES),
         _rest("/v1/data/", DATA_READS * plan.per_address, 2 * SLACK_BYTES, *_caching(plan)),
         _rest("/", plan.per_address, 2 * SLACK_BYTES),
@@ -246,7 +264,7 @@ def _listener(plan: NginxPlan) -> list[Content]:
         ("ssl_ciphers", CIPHERS),
         ("ssl_session_cache", "shared:tls:4m"),
         ("ssl_session_tickets", "off"),
-        ("add_header", f'Strict-Transport-Security "{HSTS}" always'),
+        ("add_header", _HSTS),
     ]
 
 
@@ -255,6 +273,7 @@ def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401
         "location = /ws",
         ("limit_conn", f"clients {plan.per_address}"),
         ("limit_req", f"zone=connects burst={2 * plan.connects_per_s} nodelay"),
+        ("error_page", "429 @refused"),
         ("proxy_pass", "http://servers"),
         ("proxy_set_header", [*_ADDRESS, "Upgrade $http_upgrade", "Connection $connection_upgrade"]),
         ("proxy_buffering", "off"),
@@ -264,6 +283,19 @@ def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401
         # As many tries as there are slots: an unused one has no connections, so least_conn prefers it.
         ("proxy_next_upstream_tries", "0"),
         ("proxy_next_upstream_timeout", "8s"),
+    )
+
+
+def _refused(plan: NginxPlan) -> Any:  # noqa: ANN401
+    """Return what answers a client beyond the limits above as a server would: pages may read why."""
+    detail = f"this address has {plan.per_address} clients already, or opens too many at once (--clients-per-address)"
+    hsts = [] if plan.certificate is None else [_HSTS]
+    return _block(
+        "location @refused",
+        ("default_type", "application/problem+json"),
+        # These end the inheritance of those of the server.
+        ("add_header", [*hsts, "Access-Control-Allow-Origin * always", "Cache-Control no-store always"]),
+        ("return", f"""429 '{{"status":429,"code":"limit","detail":"{detail}"}}'"""),
     )
 
 
@@ -308,6 +340,7 @@ _ADDRESS: Final = (
     'Forwarded ""',
     "Via $via",
 )
+_HSTS: Final = f'Strict-Transport-Security "{HSTS}" always'
 
 
 def _block(name: str, *content: Any) -> Any:  # noqa: ANN401

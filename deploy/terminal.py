@@ -118,8 +118,9 @@ class Terminal:
         """Print the addresses, and the commands that write, watch and stop."""
         where = () if state_dir == DEFAULT_STATE_DIR.absolute() else ("--state-dir", str(state_dir))
         rows = [
-            *(("Page", f"{origin}/") for origin in topology.public.origins),
+            *(("Page", f"{origin}/") for origin in topology.public.own_origins),
             ("Page", topology.page_url.replace("127.0.0.1", "localhost")),
+            *(("Admitted", f"pages of {origin}") for origin in topology.public.other_origins),
             ("REST", topology.rest_url),
             *(("WebSocket", url) for url in topology.client_urls(topology.servers)),
             *(("Metadata", url) for url in topology.metadata_urls),

@@ -149,7 +149,8 @@ def up(
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Public origin of the page, as https://NAME. Default: the certificate's names. Repeatable.",
+            help="Origin whose pages may connect and read: https://NAME of the page, if it is no name of the "
+            "certificate, or http://localhost:5173 of a dev server. Repeatable.",
             rich_help_panel=_ADDRESSES,
         ),
     ] = None,
@@ -175,7 +176,7 @@ def up(
             envvar="DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS",
             min=1,
             max=100_000,
-            help="Clients that may connect from one address. Default: 50.",
+            help="Clients that may connect from one address. Default: 50; from this machine any number.",
             rich_help_panel=_CLIENTS,
         ),
     ] = None,
@@ -241,6 +242,8 @@ def up(
         hot=_endpoints(hot or []),
         clients_per_address=clients_per_address,
         public=public,
+        client_origins=plan.origins_in(os.environ, plan.CLIENT_ORIGINS),
+        cors_origins=plan.origins_in(os.environ, ["DIEM_DATA_CORS_ORIGINS"]),
         front_proxies=plan.parse_networks(front_proxy or [], "--front-proxy"),
         access=plan.client_access(os.environ, anonymous, anonymous_plan=plan.has_anonymous_plan(_config_file(config))),
         traffic=traffic,

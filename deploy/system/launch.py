@@ -83,6 +83,7 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
         per_address=per_address,
         # As many as may be connected at once may also reconnect at once, after an outage.
         connects_per_s=max(nginx.CONNECTS_PER_S, per_address),
+        limit_loopback=options.limits_loopback,
         workers=os.cpu_count() or 1,
         open_files=nginx.open_files(),
         front_proxies=options.front_proxies,

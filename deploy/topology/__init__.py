@@ -18,10 +18,19 @@ from deploy.topology.options import (
     parse_settings,
 )
 from deploy.topology.ports import assign_ports, fixed_ports, moved_ports
-from deploy.topology.public_address import BadTopology, PublicAddress, parse_listen, parse_networks, parse_origins
+from deploy.topology.public_address import (
+    CLIENT_ORIGINS,
+    BadTopology,
+    PublicAddress,
+    origins_in,
+    parse_listen,
+    parse_networks,
+    parse_origins,
+)
 from deploy.topology.slots import MAX_SERVERS, Sizes, sizes, sizes_of, slots
 
 __all__ = [
+    "CLIENT_ORIGINS",
     "HOST",
     "MAX_SERVERS",
     "BadTopology",
@@ -47,6 +56,7 @@ __all__ = [
     "fixed_ports",
     "has_anonymous_plan",
     "moved_ports",
+    "origins_in",
     "overridden",
     "parse_listen",
     "parse_networks",

@@ -62,8 +62,8 @@ def overridden(topology: Topology, environ: Mapping[str, str]) -> list[str]:
     """
     planned = {name: value for process in topology.processes for name, value in process.env.items()}
     own = {"DIEM_STATE_DIR", "DIEM_LOG_LEVEL", "DIEM_DRAIN_SECONDS", "DIEM_TIME_FACTOR"}
-    # Keys are added to those of the Data Service.
-    own |= {name for name in planned if name.endswith("_TOKEN_KEYS")}
+    # Keys are added to those of the Data Service, origins to those of the page.
+    own |= {name for name in planned if name.endswith(("_TOKEN_KEYS", "_ORIGINS"))}
     ignored = {name for name in planned if name not in own and environ.get(name, planned[name]) != planned[name]}
     if not topology.mode.uses_kafka:
         ignored |= {name for name in environ if name.startswith("DIEM_KAFKA_")}
@@ -171,9 +171,9 @@ def _edge_ports(mode: Mode, ports: Mapping[str, Ports]) -> list[int | None]:
 
 def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
     edges: list[dict[str, object]] = [{"port": port, "path": "/ws"} for port in _edge_ports(options.mode, ports)]
-    if options.front_proxies and options.public.origins and len(edges) == 1:
+    if options.front_proxies and options.public.own_origins and len(edges) == 1:
         # Clients connect to the front proxy, which passes /ws on.
-        edges = [{"url": f"ws{options.public.origins[0].removeprefix('http')}/ws"}]
+        edges = [{"url": f"ws{options.public.own_origins[0].removeprefix('http')}/ws"}]
     env = {
         "DIEM_DATA_WRITE_KEY_FILE": str(options.state_dir / "write.key"),
         "DIEM_DATA_MODE": str(options.mode),
@@ -190,6 +190,10 @@ def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
         env[READS] = "off"
     if hosts := options.public.hosts:
         env["DIEM_DATA_HOSTS"] = json.dumps(hosts)
+    # The same as the servers', whose refusals it explains.
+    env["DIEM_DATA_CLIENT_ORIGINS"] = json.dumps(_client_origins(options, ports))
+    if readers := _reading_origins(options):
+        env["DIEM_DATA_CORS_ORIGINS"] = json.dumps(readers)
     if options.hot:
         env["DIEM_DATA_HOT"] = json.dumps(options.hot)
     return env | _kafka(options, ports, KafkaUser.DATA) | _traffic(options, ports, KafkaUser.DATA)
@@ -292,11 +296,29 @@ def _edge(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[st
         env[f"{prefix}ANONYMOUS_DATA"] = options.access.anonymous_data(trusts_loopback=options.trusts_loopback)
     if options.clients_per_address is not None:
         env[f"{prefix}CONNECTIONS_PER_ADDRESS"] = str(options.clients_per_address)
-    if options.mode.behind_nginx or options.public != PublicAddress():
+    if process != "METADATA":
+        env[f"{prefix}LIMIT_LOOPBACK"] = json.dumps(options.limits_loopback)
+    if options.mode.behind_nginx or options.public != PublicAddress() or options.client_origins:
         # The page on the Data Service's own port, without TLS, is allowed by PAGE_PORT.
-        page = ports["nginx" if options.mode.behind_nginx else "data"].public
-        env[f"{prefix}ORIGINS"] = json.dumps(options.public.page_origins(page))
+        env[f"{prefix}ORIGINS"] = json.dumps(_client_origins(options, ports))
     return env | _trusted_proxies(process, options)
+
+
+def _client_origins(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
+    """Return the origins whose pages may connect."""
+    own = options.public.page_origins(ports["nginx" if options.mode.behind_nginx else "data"].public)
+    return tuple(dict.fromkeys((*own, *options.client_origins)))
+
+
+def _reading_origins(options: Options) -> tuple[str, ...]:
+    """Return the origins whose pages may read across origins.
+
+    The first name of a public system is its own page's, which needs no permission: with it, all answers would vary by
+    origin for caches.
+    """
+    public = options.public
+    own = public.own_origins[:1] if options.front_proxies or public.certificate else ()
+    return tuple(dict.fromkeys((*(each for each in public.origins if each not in own), *options.cors_origins)))
 
 
 def _trusted_proxies(process: str, options: Options) -> dict[str, str]:

@@ -118,6 +118,10 @@ class Options:
     """Endpoints for every server, in partitioned modes."""
     clients_per_address: int | None = None
     public: PublicAddress = field(default_factory=PublicAddress)
+    client_origins: tuple[str, ...] = ()
+    """Origins whose pages may connect, besides those of ``public``, which may read as well."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may read, besides those of ``public``."""
     front_proxies: tuple[str, ...] = ()
     """Networks of proxies in front of DIEM, whose X-Forwarded-For is believed."""
     access: ClientAccess = field(default_factory=ClientAccess)
@@ -145,6 +149,11 @@ class Options:
         edges listen on a public address: their ``auto`` means ``off``, which must hold for the processes behind them.
         """
         return not self.front_proxies and (self.mode.behind_nginx or is_loopback(self.public.listen))
+
+    @property
+    def limits_loopback(self) -> bool:
+        """Whether clients of this machine have the limits of one address: if these were set, or others may look so."""
+        return self.clients_per_address is not None or not self.trusts_loopback
 
 
 _FORM = re.compile(r"([a-z0-9-]+):([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

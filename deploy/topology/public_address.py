@@ -1,6 +1,6 @@
 """The public address of a system: where it listens, its certificate, and the names by which clients know it; pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from diem.errors import ConfigurationError
 from diem.process.environment import HOST
 from diem.process.listeners import canonical_origin, is_loopback, parse_address
+from diem.process.settings import parse_collection
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
@@ -28,7 +29,7 @@ class PublicAddress:
     key: Path | None = None
     """None: in the file of the certificate."""
     origins: tuple[str, ...] = ()
-    """Origins of the page, where they do not follow from the names."""
+    """Origins whose pages may connect and read: the page's own, where they do not follow from the names, and others."""
     names: tuple[str, ...] = ()
     """Names and addresses in the certificate."""
 
@@ -41,17 +42,29 @@ class PublicAddress:
         return f"[{address}]" if address.version == 6 else str(address)
 
     @property
+    def other_origins(self) -> tuple[str, ...]:
+        """The origins of pages that other servers of the visitor's machine serve, as dev servers do."""
+        return tuple(origin for origin in self.origins if _is_of_this_machine(urlsplit(origin).hostname or ""))
+
+    @property
+    def own_origins(self) -> tuple[str, ...]:
+        """The origins of this system's page, where they do not follow from the names."""
+        others = self.other_origins
+        return tuple(origin for origin in self.origins if origin not in others)
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """The names in ``Host`` fields of requests to the page, besides those of this machine."""
-        named = [urlsplit(origin).hostname or "" for origin in self.origins] or self.names
+        named = [urlsplit(origin).hostname or "" for origin in self.own_origins] or self.names
         hosts = [f"[{name}]" if ":" in name else name for name in named]
         return tuple(dict.fromkeys(hosts if self.connect == HOST else [*hosts, self.connect]))
 
     def page_origins(self, port: int | None) -> tuple[str, ...]:
-        """Return the origins of the page on this port, those of this machine included."""
+        """Return the origins whose pages may connect: of the page on this port, also on this machine, and others."""
         scheme = "https" if self.certificate else "http"
         here = LOOPBACK_NAMES if self.connect == HOST else ()
-        own = [f"{scheme}://{host}:{port}" for host in (*(() if self.origins else self.hosts), *here, self.connect)]
+        named = () if self.own_origins else self.hosts
+        own = [f"{scheme}://{host}:{port}" for host in (*named, *here, self.connect)]
         return tuple(dict.fromkeys(map(canonical_origin, (*self.origins, *own))))
 
     def check(self, *, behind_proxy: bool) -> None:
@@ -67,6 +80,10 @@ class PublicAddress:
                 f"--listen {self.listen} would send everything unencrypted: add --tls-certificate and --tls-key, "
                 "or --front-proxy with the address of what terminates TLS"
             )
+
+
+def _is_of_this_machine(host: str) -> bool:
+    return is_loopback(host) or host.endswith(".localhost")
 
 
 def parse_listen(text: str) -> tuple[str, int | None]:
@@ -89,6 +106,27 @@ def parse_origins(texts: Iterable[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(map(canonical_origin, texts)))
     except ValueError as error:
         raise BadTopology(f"--origin: {error}") from None
+
+
+CLIENT_ORIGINS: Final = tuple(f"DIEM_{each}_ORIGINS" for each in ("WEBSOCKET", "PROXY", "COMPOSITE", "METADATA"))
+"""Variables with origins whose pages may connect: of any of these processes, they are of all."""
+
+
+def origins_in(environ: Mapping[str, str], variables: Iterable[str]) -> tuple[str, ...]:
+    """Return the canonical origins that variables of the environment list, and ``*``, without duplicates.
+
+    Raises:
+        BadTopology: one of them has something else.
+    """
+    given = {name.upper(): value for name, value in environ.items() if value}
+    found: list[str] = []
+    for variable in variables:
+        try:
+            origins = parse_collection(given.get(variable, "[]"), list[str])
+            found += [each if each == "*" else canonical_origin(each) for each in origins]
+        except (ValueError, TypeError, AttributeError) as error:
+            raise BadTopology(f"{variable}: {error}") from None
+    return tuple(dict.fromkeys(found))
 
 
 def parse_networks(texts: Iterable[str], option: str) -> tuple[str, ...]:

@@ -208,6 +208,7 @@ def _api_options(settings: Settings) -> ApiOptions:
         anonymous=_anonymous_readers(settings),
         public=settings.anonymous_reads == "on",
         cors_origins=frozenset(settings.cors_origins),
+        client_origins=None if settings.client_origins is None else frozenset(settings.client_origins),
         concurrent_reads=settings.concurrent_reads,
         rate=RateLimit(settings.read_rate, settings.read_burst),
         loopback_rate=RateLimit(settings.read_rate_loopback, settings.read_burst_loopback),

@@ -84,6 +84,11 @@ class Settings(TlsSettings, TrafficSettings):
     cors_origins: list[str] = Field(
         default=[], description="Origins whose pages may read without an API key, exact; * allows any (CORS)."
     )
+    client_origins: list[str] | None = Field(
+        default=None,
+        description="Origins whose pages the WebSocket servers admit, so that /config.json tells other pages why they "
+        "cannot connect. Default: not known.",
+    )
     hot: list[str] = Field(
         default=[],
         description="Endpoints that all servers get in partitioned modes; counts when the partition map is made.",
@@ -147,9 +152,11 @@ class Settings(TlsSettings, TrafficSettings):
             raise ValueError(f"not the name of an endpoint: {wrong[0]!r}")
         return names
 
-    @field_validator("cors_origins")
+    @field_validator("cors_origins", "client_origins")
     @classmethod
-    def _canonical(cls, origins: list[str]) -> list[str]:
+    def _canonical(cls, origins: list[str] | None) -> list[str] | None:
+        if origins is None:
+            return None
         return [origin if origin == "*" else canonical_origin(origin) for origin in origins]
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ from services.data.access.plans import AccessPlans
 from services.data.access.write_access import WriteAccess
 from services.data.api import problems
 from services.data.api.catalogue import Catalogue
-from services.data.api.cors import Cors
+from services.data.api.cors import AdmittedPages, Cors
 from services.data.api.data import DataApi, OwnerOf
 from services.data.api.fast_reads import FastReads
 from services.data.api.guard import KEY_SET, LOOPBACK_NAMES, TOKENS, USAGE, Guard
@@ -65,6 +65,8 @@ class ApiOptions:
     public: bool = False
     """Readers need no key, wherever they are: shared caches may give them what others have read."""
     cors_origins: frozenset[str] = frozenset()
+    client_origins: frozenset[str] | None = None
+    """Origins whose pages the WebSocket servers admit; None: not known."""
     concurrent_reads: int = CONCURRENT_READS
     rate: RateLimit = READ_RATE
     loopback_rate: RateLimit = READ_RATE_LOOPBACK
@@ -94,7 +96,9 @@ def make_api(
     data = DataApi(store, Catalogue(store, clock), write_access, owner_of)
     reads = DataReads(store, clock, public=options.public)
     tokens = TokensApi(access)
-    page = Page(options.page_dir, options.mode, options.servers, options.metadata, options.own_pages)
+    cors = Cors(options.cors_origins)
+    admitted = AdmittedPages(cors, options.client_origins)
+    page = Page(options.page_dir, options.mode, options.servers, options.metadata, options.own_pages, admitted=admitted)
 
     application = Starlette(
         routes=[
@@ -130,7 +134,7 @@ def make_api(
         write_access=write_access,
         access=access,
         anonymous=options.anonymous,
-        cors=Cors(options.cors_origins),
+        cors=cors,
         concurrent_reads=options.concurrent_reads,
         clock=clock,
         public=options.public,

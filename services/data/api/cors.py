@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from diem.links.refusals import foreign_origin
+
 ANY: Final = "*"
 _EXPOSED: Final = "ETag, Retry-After, RateLimit, RateLimit-Policy"
 _MAX_AGE_S: Final = 600
@@ -47,6 +49,10 @@ class Cors:
             "Vary": "Origin, Access-Control-Request-Headers",
         }
 
+    def may_read(self, origin: str) -> bool:
+        """Return whether pages of an origin may read without an API key."""
+        return self._allowed(origin, shows_key=False) is not None
+
     @property
     def depends_on_origin(self) -> bool:
         """Whether caches must keep answers to different origins apart."""
@@ -56,3 +62,33 @@ class Cors:
         if shows_key or ANY in self._origins:
             return ANY
         return origin if origin in self._origins else None
+
+
+class AdmittedPages:
+    """The pages of other origins that can use this system: servers admit them, and they may read.
+
+    Args:
+        cors: who may read.
+        origins: whom the WebSocket servers admit; None: not known.
+    """
+
+    def __init__(self, cors: Cors, origins: Collection[str] | None) -> None:
+        self._cors = cors
+        self._origins = None if origins is None else frozenset(origins)
+
+    def may_read(self, origin: str) -> bool:
+        """Return whether pages of an origin may read without an API key."""
+        return self._cors.may_read(origin)
+
+    def refusal(self, origin: str, host: str) -> str | None:
+        """Return why a page cannot use this system, and what to do; None if it can, or that is not known.
+
+        Args:
+            origin: ``Origin`` of the request.
+            host: ``Host`` of the request, which pages of this system's own have in their origin, too.
+        """
+        if self._origins is None or origin.partition("://")[2] == host:
+            return None
+        if origin in self._origins and self.may_read(origin):
+            return None
+        return foreign_origin(origin)

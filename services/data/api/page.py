@@ -13,7 +13,12 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from diem import __version__
+from diem.links.refusals import Cause
+from diem.links.rest import client_address
+from diem.process import security_log
+from diem.process.security_log import SecurityEvent
 from services.data import pages
+from services.data.api.cors import ANY, AdmittedPages, Cors
 from services.data.api.guard import host_name
 from services.data.cache_control import IMMUTABLE, NO_CACHE
 
@@ -48,19 +53,38 @@ class Page:
         servers: Sequence[Mapping[str, Any]],
         metadata: Sequence[Mapping[str, Any]] = (),
         own: Path | None = None,
+        *,
+        admitted: AdmittedPages | None = None,
     ) -> None:
         self._directory = directory
         self._own = own
+        self._admitted = AdmittedPages(Cors(), None) if admitted is None else admitted
         self._servers = servers
         self._metadata = metadata
         self._files = StaticFiles(directory=directory, html=True, check_dir=False)
         self._openapi = orjson.dumps(openapi())
         where = {"metadata": list(metadata)} if metadata else {}
-        self._config = orjson.dumps({"mode": mode, "servers": list(servers), "rest": "/v1", **where})
+        self._config: dict[str, Any] = {"mode": mode, "servers": list(servers), "rest": "/v1", **where}
 
-    async def config(self, _request: Request) -> Response:
-        """``GET /config.json``: mode, WebSocket servers, metadata services, and the path of the REST interface."""
-        return Response(self._config, headers={"Cache-Control": NO_CACHE}, media_type="application/json")
+    async def config(self, request: Request) -> Response:
+        """``GET /config.json``: mode, WebSocket servers, metadata services, and the path of the REST interface.
+
+        For a page that cannot connect, the answer has the reason. If that page cannot read either, it has nothing else,
+        and is readable nevertheless.
+        """
+        origin, host = request.headers.get("origin"), request.headers.get("host", "")
+        headers = {"Cache-Control": NO_CACHE, "Vary": "Origin"}
+        document = self._config
+        if origin is not None and (refusal := self._admitted.refusal(origin, host)) is not None:
+            reads = self._admitted.may_read(origin)
+            answer: dict[str, Any] = {"allowed": False, "reason": Cause.ORIGIN, "detail": refusal}
+            document = {**document, **answer} if reads else answer
+            address = client_address(request.scope)
+            security_log.refuse(
+                SecurityEvent.FORBIDDEN, Cause.ORIGIN, address=address, origin=origin, code=Cause.ORIGIN, detail=refusal
+            )
+            headers |= {} if reads else {"Access-Control-Allow-Origin": ANY}
+        return Response(orjson.dumps(document), headers=headers, media_type="application/json")
 
     async def openapi(self, _request: Request) -> Response:
         """``GET /openapi.json``: the description of the interface."""
@@ -97,7 +121,8 @@ class Page:
 
     def _policies(self, host: str) -> dict[str, str]:
         name = host_name(host)
-        sources = [*_sources(self._servers, name, ("ws",)), *_sources(self._metadata, name, ("http", "ws"))]
+        # With http, the page asks a server why it has refused a handshake.
+        sources = _sources([*self._servers, *self._metadata], name, ("http", "ws"))
         connect = " ".join(["'self'", *sources])
         policy = (
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "

@@ -315,11 +315,30 @@ async def test_connection_beyond_the_limit_of_an_address_gets_429_until_another_
             reader, writer = await stack.enter_async_context(front.connected())
             writer.write(f"GET /ws HTTP/1.1\r\nHost: localhost\r\n{UPGRADE}\r\n".encode())
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
-        assert status(await front.get("/ws", UPGRADE)) == 429
+        refused = await front.get("/ws", UPGRADE)
+        assert status(refused) == 429
+        assert "Content-Type: application/problem+json" in refused
+        assert "Access-Control-Allow-Origin: *" in refused
         writer.close()
         async with asyncio.timeout(PATIENCE_S):
             while status(await front.get("/ws", UPGRADE)) != 101:
                 await asyncio.sleep(0.02)
+
+
+async def test_clients_of_this_machine_have_no_limit_where_it_is_off_but_those_that_a_relay_forwards(
+    tmp_path: Path,
+) -> None:
+    options = {"limit_loopback": False, "per_address": 2, "connects_per_s": 1}
+    async with (
+        backend() as server,
+        running_nginx(tmp_path, 1, server.port, **options) as front,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        for _ in range(10):
+            reader, writer = await stack.enter_async_context(front.connected())
+            writer.write(f"GET /ws HTTP/1.1\r\nHost: localhost\r\n{UPGRADE}\r\n".encode())
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        assert (await ten_at_once(front, f"{UPGRADE}Via: 1.1 relay\r\n"))[429] >= 4
 
 
 async def test_reads_of_one_address_beyond_its_limit_get_429_until_another_is_answered(tmp_path: Path) -> None:

@@ -67,7 +67,9 @@ async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
         directory = tmp_path_factory.mktemp("attacked")
         (directory / "broken").mkdir()
         (directory / "broken" / "secret-name.csv").write_text("no,csv\n")
-        async with running(directory, config=SOURCE, options=("--traffic", "files")) as started:
+        # Given, the limit of an address is also that of this machine's.
+        options = ("--traffic", "files", "--clients-per-address", "50")
+        async with running(directory, config=SOURCE, options=options) as started:
             (await started.put({REAL: 1.0})).raise_for_status()
             yield started
 

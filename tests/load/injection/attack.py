@@ -51,7 +51,8 @@ TOKEN_REFUSED: Final = (str(HTTPStatus.UNAUTHORIZED.value), str(Close.UNAUTHORIS
 
 def variables_of(names: Sequence[str]) -> dict[str, str]:
     """Return the variables of all processes if there is an attack among ``names``: no address has more than others."""
-    return {"DIEM_DATA_CONNECTIONS_PER_ADDRESS_LOOPBACK": str(PER_ADDRESS)} if ATTACK in names else {}
+    limits = ("DIEM_DATA_CONNECTIONS_PER_ADDRESS_LOOPBACK", "DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS")
+    return dict.fromkeys(limits, str(PER_ADDRESS)) if ATTACK in names else {}
 
 
 @dataclass

@@ -45,7 +45,8 @@ def test_certificate_brings_tls_1_2_and_1_3_with_hsts_and_keeps_clients_over_a_r
     assert directives("ssl_certificate", whole) == ['"/a \\"b\\"/c.pem"']
     assert directives("ssl_certificate_key", whole) == ['"/k.pem"']
     assert directives("ssl_protocols", whole) == ["TLSv1.2 TLSv1.3"]
-    assert directives("add_header", whole) == [f'Strict-Transport-Security "{HSTS}" always']
+    # Of the server, and of the refusals, which have fields of their own.
+    assert directives("add_header", whole).count(f'Strict-Transport-Security "{HSTS}" always') == 2
     assert directives("worker_shutdown_timeout", whole) == ["12h"]
     assert directives("ssl_certificate_key", text(certificate=Path("/c.pem"))) == ['"/c.pem"']
     assert "ssl" not in text()
@@ -86,6 +87,18 @@ def test_limits_of_an_address_are_configurable_and_have_a_status_of_their_own() 
     assert directives("limit_req", edge) == ["zone=connects burst=6 nodelay"]
     assert directives("limit_req_zone", whole) == ["$binary_remote_addr zone=connects:10m rate=3r/s"]
     assert directives("limit_conn_status", whole) == directives("limit_req_status", whole) == ["429"]
+
+
+def test_clients_of_this_machine_have_no_limits_where_these_are_off() -> None:
+    whole = text(limit_loopback=False, cache=Path("/cache"))
+    zones = ["$limited_address zone=clients:10m", "$limited_address zone=readers:10m"]
+    assert directives("limit_conn_zone", whole) == zones
+    assert directives("limit_req_zone", whole)[0] == "$limited_address zone=connects:10m rate=50r/s"
+    assert directives('""', block("map $http_authorization $keyless", whole)) == ["$limited_address"]
+    here = block("geo $here", whole)
+    assert directives("127.0.0.0/8", here) == directives("::1/128", here) == ["here"]
+    assert directives("default", here) == ["elsewhere"]
+    assert "$limited_address" not in text()
 
 
 def test_all_slots_are_tried_within_a_bounded_time() -> None:

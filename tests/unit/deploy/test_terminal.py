@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy.terminal import Terminal
-from deploy.topology import Mode, Options, Ports, Programs, Topology, compose, sizes_of, slots
+from deploy.topology import Mode, Options, Ports, Programs, PublicAddress, Topology, compose, sizes_of, slots
 from tests.support.patience import PATIENCE_S
 
 
@@ -14,8 +14,8 @@ def single() -> Topology:
     return topology(Mode.SINGLE)
 
 
-def topology(mode: Mode) -> Topology:
-    options = Options(mode, Path("/state"))
+def topology(mode: Mode, *origins: str) -> Topology:
+    options = Options(mode, Path("/state"), public=PublicAddress(origins=origins))
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(mode, sizes_of(options))}
     return compose(options, ports, Programs(("diem",)))
 
@@ -56,6 +56,14 @@ def test_announcement_has_nginx_instead_of_the_servers_behind_it(capsys: pytest.
     for part in ("http://localhost:8000/", "http://127.0.0.1:8000/v1", "ws://127.0.0.1:8000/ws"):
         assert part in out
     assert "81" not in out
+
+
+def test_announcement_tells_the_page_from_other_pages_that_are_admitted(capsys: pytest.CaptureFixture[str]) -> None:
+    Terminal().announce(topology(Mode.SINGLE, "https://app.example", "http://localhost:5173"), Path("/state"), 1.0)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    assert ["Page", "https://app.example/"] in rows
+    assert ["Admitted", "pages", "of", "http://localhost:5173"] in rows
+    assert ["Page", "http://localhost:5173/"] not in rows
 
 
 def test_download_is_announced_once_if_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:

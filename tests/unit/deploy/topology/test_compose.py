@@ -1,6 +1,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,46 @@ def test_pages_behind_a_front_proxy_connect_to_its_name(mode: Mode) -> None:
     composed = topology(mode, public=public, front_proxies=("127.0.0.1/32",))
     assert json.loads(env(composed, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"url": "wss://app.example/ws"}]
     assert json.loads(env(composed, "data")["DIEM_DATA_HOSTS"]) == ["app.example"]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_pages_of_other_origins_may_connect_and_read_and_their_refusals_are_explained(mode: Mode) -> None:
+    dev = "http://localhost:5173"
+    composed = topology(mode, public=PublicAddress(origins=(dev,)), client_origins=("https://b.example",))
+    data = env(composed, "data")
+    assert json.loads(data["DIEM_DATA_CORS_ORIGINS"]) == [dev]
+    admitted = json.loads(data["DIEM_DATA_CLIENT_ORIGINS"])
+    page = 8000 if mode.behind_nginx else 8080
+    assert {dev, "https://b.example", f"http://localhost:{page}"} <= set(admitted)
+    for each in composed.processes:
+        if each.process in {mode.edge, "metadata"}:
+            assert json.loads(each.env[f"DIEM_{each.process.upper()}_ORIGINS"]) == admitted
+    environ = {"DIEM_WEBSOCKET_ORIGINS": "https://b.example", "DIEM_DATA_CORS_ORIGINS": "https://c.example"}
+    assert overridden(composed, environ) == []
+
+
+def test_answers_do_not_vary_by_origin_for_the_page_of_a_public_system_alone() -> None:
+    def readers(*origins: str) -> list[str] | None:
+        public = PublicAddress(origins=origins)
+        data = env(topology(Mode.SINGLE, public=public, front_proxies=("127.0.0.1/32",)), "data")
+        return json.loads(data["DIEM_DATA_CORS_ORIGINS"]) if "DIEM_DATA_CORS_ORIGINS" in data else None
+
+    assert readers("https://app.example") is None
+    assert readers("https://app.example", "https://b.example") == ["https://b.example"]
+    assert readers("http://localhost:5173", "https://app.example") == ["http://localhost:5173"]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_clients_of_this_machine_have_the_limits_of_an_address_only_where_that_was_set(mode: Mode) -> None:
+    def limited(**options: Any) -> str:
+        composed = topology(mode, **options)
+        edge = next(each for each in composed.processes if each.process == mode.edge)
+        return edge.env[f"DIEM_{mode.edge.upper()}_LIMIT_LOOPBACK"]
+
+    assert limited() == "false"
+    assert limited(clients_per_address=50) == "true"
+    assert limited(front_proxies=("127.0.0.1/32",)) == "true"
+    assert limited(public=SECURE) == ("false" if mode.behind_nginx else "true")
 
 
 def test_broadcast_node_is_between_data_service_and_servers() -> None:

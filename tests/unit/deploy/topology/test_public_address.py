@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy.topology import BadTopology, PublicAddress, parse_listen, parse_networks, parse_origins
+from deploy.topology import (
+    CLIENT_ORIGINS,
+    BadTopology,
+    PublicAddress,
+    origins_in,
+    parse_listen,
+    parse_networks,
+    parse_origins,
+)
 
 CERTIFICATE = Path("/c.pem")
 
@@ -71,6 +79,37 @@ def test_explicit_origins_replace_the_names_of_the_certificate() -> None:
     public = PublicAddress("192.0.2.1", CERTIFICATE, origins=("https://app.example",), names=("diem.example",))
     assert public.hosts == ("app.example", "192.0.2.1")
     assert public.page_origins(8443) == ("https://app.example", "https://192.0.2.1:8443")
+
+
+DEV_SERVERS = ("http://localhost:5173", "http://[::1]:3000", "http://shop.localhost:4200")
+
+
+def test_dev_servers_of_this_machine_are_admitted_beside_the_pages_own_names() -> None:
+    here = PublicAddress(origins=DEV_SERVERS)
+    assert here.page_origins(8080) == (
+        *DEV_SERVERS, "http://localhost:8080", "http://127.0.0.1:8080", "http://[::1]:8080"
+    )  # fmt: skip
+    assert here.hosts == ()
+    public = PublicAddress("192.0.2.1", CERTIFICATE, origins=DEV_SERVERS[:1], names=("diem.example",))
+    assert public.hosts == ("diem.example", "192.0.2.1")
+    assert public.page_origins(443) == (DEV_SERVERS[0], "https://diem.example", "https://192.0.2.1")
+    both = PublicAddress(origins=("https://app.example", *DEV_SERVERS))
+    assert (both.own_origins, both.other_origins) == (("https://app.example",), DEV_SERVERS)
+
+
+def test_origins_of_the_environment_are_lists_of_either_form() -> None:
+    environ = {
+        "DIEM_WEBSOCKET_ORIGINS": "http://localhost:5173, https://A.example",
+        "DIEM_PROXY_ORIGINS": '["https://b.example","https://a.example"]',
+        "DIEM_DATA_CORS_ORIGINS": "*",
+    }
+    found = ("http://localhost:5173", "https://a.example", "https://b.example")
+    assert origins_in(environ, CLIENT_ORIGINS) == found
+    assert origins_in(environ, ["DIEM_DATA_CORS_ORIGINS"]) == ("*",)
+    assert origins_in({}, CLIENT_ORIGINS) == ()
+    for wrong in ("a.example", '["https://a.example"', "[1]"):
+        with pytest.raises(BadTopology, match="DIEM_METADATA_ORIGINS: "):
+            origins_in({"DIEM_METADATA_ORIGINS": wrong}, CLIENT_ORIGINS)
 
 
 def test_without_tls_only_this_machine_or_a_front_proxy_connects() -> None:

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import httpx
 import pytest
 
+from tests.support.security_events import recorded_events
 from tests.unit.services.data.conftest import Rest
 
 
@@ -40,7 +42,8 @@ async def test_the_page_may_connect_to_its_servers_and_nothing_else(rest: Rest) 
     servers = [{"port": 8101, "path": "/ws"}, {"url": "wss://edge.example/ws"}]
     client = rest.make(options={"servers": servers})
     policy = (await client.get("/", headers={"Host": "127.0.0.1:8080"})).headers["content-security-policy"]
-    assert "connect-src 'self' ws://127.0.0.1:8101 wss://127.0.0.1:8101 wss://edge.example;" in policy
+    here = [f"{scheme}://127.0.0.1:8101" for scheme in ("http", "https", "ws", "wss")]
+    assert " ".join(["connect-src 'self'", *here, "https://edge.example", "wss://edge.example;"]) in policy
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
 
@@ -146,3 +149,43 @@ async def test_nothing_outside_the_own_pages_is_served(rest: Rest, own: Path, pa
         response = await client.get(each)
         assert response.status_code == 404
         assert "secret" not in response.text
+
+
+DEV, OTHER = "http://localhost:5173", "https://other.example"
+ALLOW = "access-control-allow-origin"
+
+
+async def config_for(rest: Rest, origin: str | None, **options: frozenset[str]) -> httpx.Response:
+    client = rest.make(options={"client_origins": frozenset({DEV}), **options})
+    return await client.get("/config.json", headers={} if origin is None else {"Origin": origin})
+
+
+async def test_a_page_that_is_not_admitted_may_read_why_and_nothing_else(rest: Rest) -> None:
+    with recorded_events() as events:
+        answer = await config_for(rest, OTHER)
+    detail = f"{OTHER} is not an allowed origin; start with --origin {OTHER}"
+    assert answer.json() == {"allowed": False, "reason": "origin", "detail": detail}
+    assert (answer.headers[ALLOW], answer.headers["vary"]) == ("*", "Origin")
+    assert [(line["origin"], line["detail"]) for line in events.of("forbidden")] == [(OTHER, detail)]
+
+
+@pytest.mark.parametrize("origin", [None, "http://localhost:8080"])
+async def test_the_pages_own_configuration_says_nothing_of_origins(rest: Rest, origin: str | None) -> None:
+    answer = await config_for(rest, origin)
+    assert answer.json()["servers"]
+    assert "allowed" not in answer.json()
+    assert ALLOW not in answer.headers
+
+
+async def test_a_page_that_may_connect_and_read_gets_the_configuration(rest: Rest) -> None:
+    answer = await config_for(rest, DEV, cors_origins=frozenset({DEV}))
+    assert answer.headers[ALLOW] == DEV
+    assert "allowed" not in answer.json()
+    # Connecting alone is not enough for the SDK, which fetches what does not come with updates.
+    assert (await config_for(rest, DEV)).json()["allowed"] is False
+
+
+async def test_a_page_that_may_read_and_not_connect_gets_the_configuration_and_the_reason(rest: Rest) -> None:
+    answer = await config_for(rest, OTHER, cors_origins=frozenset({OTHER}))
+    assert answer.headers[ALLOW] == OTHER
+    assert (answer.json()["rest"], answer.json()["allowed"]) == ("/v1", False)

@@ -48,6 +48,8 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 
 LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
+FIRST_CLOSE_CODE: Final = 1000
+"""Codes below it are HTTP statuses, of refused handshakes."""
 
 Print = Callable[[str], None]
 
@@ -381,6 +383,8 @@ def describe(event: Event) -> str:
             text = f"connected to {event.message}"
         case "closed":
             why = "no connection" if event.code is None else f"connection closed ({event.code})"
+            if event.code is not None and event.code < FIRST_CLOSE_CODE:
+                why = "refused"
             text = f"{why}{f': {event.message}' if event.message else ''}"
         case "status":
             state = "live" if event.live else "not live: data may be out of date"

@@ -40,8 +40,9 @@ class Event:
     live: bool | None = None
     """Of ``status``: whether updates are current."""
     code: int | None = None
-    """Of ``closed``: the close code, None when there was no connection."""
+    """Of ``closed``: the close code, or the HTTP status of a refused handshake; None when nobody answered."""
     message: str = ""
+    """Of ``closed``: the reason; of a refusal with the status, as ``429: this address has 50 clients already``."""
 
 
 class EventQueue:

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import orjson
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
 from diem.errors import DiemError
@@ -133,6 +134,8 @@ CLOSE_TIMEOUT_S: Final = 2.0
 """For the closing handshake; a server that hangs does not answer."""
 _REFUSED_S: Final = 0.5
 """A server that replies to the token with an ``error``, and has not closed the connection by then, takes no tokens."""
+MAX_REFUSAL_CHARS: Final = 300
+"""Of the text of a refusal that are shown."""
 _MAX_HELD: Final = 16
 """Messages of a server before its reply to the token: a ``welcome`` and a ``status`` are usual."""
 
@@ -143,6 +146,23 @@ ServerSelector = Callable[[], Awaitable[str]]
 def new_identity() -> str:
     """Return a random identity of a client, for all its connections (docs/protocol.md section 8)."""
     return token_hex(16)
+
+
+def refusal_text(response: Response) -> str:
+    """Return why a server refused a handshake, as ``429: this address has 50 clients already``.
+
+    Servers answer with plain text, what is in front of them perhaps with a problem document (RFC 9457); of anything
+    else, such as a proxy's page, the status and its phrase are enough.
+    """
+    kind, body = response.headers.get("Content-Type", "").partition(";")[0], bytes(response.body or b"")
+    text: object = response.reason_phrase
+    if kind == "text/plain":
+        text = body.decode("utf-8", "replace").strip()
+    elif kind == "application/problem+json":
+        with contextlib.suppress(orjson.JSONDecodeError, AttributeError):
+            text = orjson.loads(body).get("detail", text)
+    printable = "".join(character for character in str(text)[:MAX_REFUSAL_CHARS] if character.isprintable())
+    return f"{response.status_code}: {printable}" if printable else str(response.status_code)
 
 
 class NoServer(DiemError):
@@ -175,7 +195,7 @@ class LinkListener(Protocol):
         ...
 
     def closed(self, link: "ClientLink", code: int | None, reason: str) -> None:
-        """The connection is closed, or the attempt failed (code None)."""
+        """The connection is closed, or the attempt failed; ``code`` is then the HTTP status of a refusal, else None."""
         ...
 
     def on_message(self, link: "ClientLink", message: dict[str, Any]) -> None:
@@ -286,13 +306,14 @@ class ClientLink:
         loop = asyncio.get_running_loop()
         self._backoff.begin(loop.time())
         while True:
-            close, at_least_s, problem = None, 0.0, ""
+            close, at_least_s, status, problem = None, 0.0, None, ""
             try:
                 await self._connect()
             except ConnectionClosed as error:
                 close = error.rcvd or error.sent
             except InvalidStatus as error:
                 at_least_s = retry_after_s(error.response.headers.get("Retry-After"))
+                status, problem = error.response.status_code, refusal_text(error.response)
             except NoToken as error:
                 problem = str(error)
             except (
@@ -316,7 +337,7 @@ class ClientLink:
             code, reason = (close.code, close.reason) if close else (None, problem)
             if code is not None and not self._reconnects(code):
                 self.ended = code, reason
-            self._listener.closed(self, code, reason)
+            self._listener.closed(self, code if status is None else status, reason)
             if self.ended:
                 return
             if code == codes.Close.RATE:

@@ -88,7 +88,7 @@ class Locator:
         try:
             reply = await http.post(self._bases[self._next] + "/locate", json=request, headers=headers)
             if reply.status_code != 200:
-                raise NotLocated(f"HTTP {reply.status_code}", retry_after_s(reply.headers.get("Retry-After")))
+                raise NotLocated(_refusal(reply), retry_after_s(reply.headers.get("Retry-After")))
             answer = self._parse(reply.json())
         except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._use_next()
@@ -118,3 +118,12 @@ class Locator:
     def _is_older(self, epoch: object) -> bool:
         now = asyncio.get_running_loop().time()
         return isinstance(epoch, int) and not self._epochs.admits(epoch, now)
+
+
+def _refusal(reply: httpx.Response) -> str:
+    """Return the status of a reply, with the detail of its problem document if it has one."""
+    try:
+        detail = reply.json().get("detail")
+    except (ValueError, AttributeError):
+        detail = None
+    return f"HTTP {reply.status_code}: {detail}" if isinstance(detail, str) else f"HTTP {reply.status_code}"

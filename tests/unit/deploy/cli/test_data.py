@@ -394,6 +394,8 @@ async def test_service_without_servers_is_an_error(monkeypatch: pytest.MonkeyPat
         (Event("rejected", "/a", message="forbidden: no"), "/a  rejected: forbidden: no"),
         (Event("error", message="rate: slow down"), "server  error: rate: slow down"),
         (Event("closed", code=1012, message="retry=500"), "connection closed (1012): retry=500"),
+        (Event("closed", code=429, message="429: too many"), "refused: 429: too many"),
+        (Event("closed"), "no connection"),
     ],
 )
 def test_every_event_is_described(event: Event, text: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import orjson
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from diem.links.client import BaseClient, Event, Timing
@@ -52,6 +53,10 @@ class FakeServer:
         self.forbidden: set[str] = set()
         """Endpoints that the token does not cover."""
         self.connections: set[ServerConnection] = set()
+        self.limit: str | None = None
+        """Why handshakes are refused with 429 and ``Retry-After: 1``; None: they are not."""
+        self.refused_at: list[float] = []
+        """When they were, by the loop's clock."""
         self.dials = 0
         self.port = 0
         self._server: Server | None = None
@@ -61,7 +66,14 @@ class FakeServer:
         return f"ws://127.0.0.1:{self.port}/ws"
 
     async def start(self) -> Self:
-        self._server = await serve(self._serve, "127.0.0.1", self.port, subprotocols=[PROTOCOL], compression=None)
+        self._server = await serve(
+            self._serve,
+            "127.0.0.1",
+            self.port,
+            subprotocols=[PROTOCOL],
+            compression=None,
+            process_request=self._refusal,
+        )
         self.port = next(iter(self._server.sockets)).getsockname()[1]
         return self
 
@@ -93,6 +105,14 @@ class FakeServer:
     def subscribed_with(self, name: str) -> list[int | None]:
         """Return the known versions with which an endpoint was subscribed."""
         return [names[name] for kind, names in self.requests if kind == "subscribe" and name in names]
+
+    def _refusal(self, connection: ServerConnection, _request: Request) -> Response | None:
+        if self.limit is None:
+            return None
+        self.refused_at.append(asyncio.get_running_loop().time())
+        response = connection.respond(429, self.limit)
+        response.headers["Retry-After"] = "1"
+        return response
 
     async def _serve(self, connection: ServerConnection) -> None:
         self.dials += 1

@@ -1,13 +1,17 @@
 """How fast the client sends, and how long it stays away: over a server's real edge, in virtual time."""
 
 import asyncio
+from itertools import pairwise
 from typing import Self
 
 import pytest
+from websockets.datastructures import Headers
+from websockets.http11 import Response
 
 from diem.fanout.feed_hub import FeedHub
 from diem.links.client import Event, UpdatesClient
 from diem.links.client.backoff import TokenBuckets
+from diem.links.client.link import MAX_REFUSAL_CHARS, refusal_text
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.protocol.codes import Close, reconnects
@@ -22,10 +26,10 @@ SHORT_S = 0.05
 class Served:
     """A server's edge on a virtual loop, and a client of it."""
 
-    def __init__(self, loop: VirtualLoop, subscriptions: int = 128) -> None:
+    def __init__(self, loop: VirtualLoop, subscriptions: int = 128, per_address: int = 50) -> None:
         self.loop = loop
         self.dials: list[float] = []
-        gate = Admission(AdmissionRules(subscriptions=subscriptions))
+        gate = Admission(AdmissionRules(subscriptions=subscriptions, per_address=per_address))
         hub = FeedHub(limit=10_000)
         rules = EdgeRules("test", "single", subscriptions=subscriptions)
         self.edge = Edge(hub.fanout, gate, rules, HubService(hub))
@@ -211,3 +215,43 @@ def test_the_pause_of_a_refused_handshake_is_the_least_that_is_waited(
             assert len(served.edge.connections) == 1
 
     run_virtual(main)
+
+
+def test_a_client_beyond_the_limit_of_its_address_says_why_and_comes_again_when_it_was_asked_to() -> None:
+    async def main(loop: VirtualLoop) -> None:
+        async with Served(loop, per_address=1) as served:
+            await asyncio.sleep(1.0)
+            events: list[Event] = []
+
+            async def follow(client: UpdatesClient) -> None:
+                events.extend([event async for event in client])
+
+            async with UpdatesClient(URL) as second:
+                following = asyncio.create_task(follow(second))
+                await asyncio.sleep(50.0)
+                following.cancel()
+                await asyncio.wait([following])
+            assert {(event.kind, event.code, event.message) for event in events} <= {
+                ("closed", 429, "429: this address has 1 clients already (--clients-per-address)")
+            }
+            gaps = [later - dial for dial, later in pairwise(served.dials[1:])]
+            assert len(gaps) >= 2
+            assert min(gaps) >= 10.0
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "text"),
+    [
+        ("text/plain; charset=utf-8", b"not here\n", "403: not here"),
+        ("application/problem+json", b'{"detail":"too many"}', "403: too many"),
+        ("application/problem+json", b"[1]", "403: Forbidden"),
+        ("application/problem+json", b"{", "403: Forbidden"),
+        ("text/html", b"<h1>Forbidden</h1>", "403: Forbidden"),
+        ("text/plain", b"\x1b[31m" + b"x" * 5000, "403: [31m" + "x" * (MAX_REFUSAL_CHARS - 5)),
+        ("text/plain", b"", "403"),
+    ],
+)
+def test_the_reason_of_a_refusal_is_read_from_texts_and_problem_documents(kind: str, body: bytes, text: str) -> None:
+    assert refusal_text(Response(403, "Forbidden", Headers({"Content-Type": kind}), body)) == text

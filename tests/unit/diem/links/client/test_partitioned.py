@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -491,3 +492,19 @@ async def test_leaving_the_block_leaves_no_connection_and_no_task(system: Deploy
         await live(seen, "/a", "/b")
     await eventually(lambda: not any(server.connections for server in system.servers))
     await eventually(lambda: asyncio.all_tasks() <= before)
+
+
+async def test_a_client_that_servers_refuse_says_why_and_keeps_the_pause_that_they_ask_for(system: Deployment) -> None:
+    for server in system.servers:
+        server.limit = "this address has 50 clients already\n"
+    client = client_of(system)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None, "/b": None})
+        await eventually(lambda: min(len(system.a.refused_at), len(system.b.refused_at)) >= 3)
+        for server in (system.a, system.b):
+            assert all(later - at >= 1.0 for at, later in pairwise(server.refused_at))
+        refused = {(event.code, event.message) for event in seen.of("closed")}
+        assert refused == {(429, "429: this address has 50 clients already")}
+        for server in system.servers:
+            server.limit = None
+        await live(seen, "/a", "/b")

@@ -7,11 +7,12 @@ import { expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 300_000 }); // it builds
 
-const LIMIT = 10 * 1024;
+const LIMIT = 10.25 * 1024;
 /** What is loaded later, by its main file: what it consists of, and a bound of our own for its bytes. */
 const LATER = {
   "catalogue.ts": { files: ["catalogue.ts"], limit: 0.5 * 1024 },
   "partitioned.ts": { files: ["locator.ts", "partitioned.ts", "pool.ts", "routes.ts"], limit: 4.375 * 1024 },
+  "refusals.ts": { files: ["refusals.ts"], limit: 1024 },
   "tokens.ts": { files: ["tokens.ts"], limit: 1.5 * 1024 },
 };
 const SDK = new URL("../src/sdk/index.ts", import.meta.url).pathname;
@@ -57,7 +58,7 @@ async function bundle(code: string): Promise<Bundle> {
   return { size: size(first), files: files(first), later: Object.fromEntries(later) };
 }
 
-test("everything the package exports is below 10 KiB; catalogue, partitioned mode and tokens come when they are asked for", async () => {
+test("everything the package exports is below 10.25 KiB; catalogue, partitioned mode, refusals and tokens come when they are asked for", async () => {
   const all = await bundle('export * from "diem-client"');
   console.info(`the SDK: ${all.size} bytes; more later:`, all.later);
   expect(all.size).toBeLessThan(LIMIT);

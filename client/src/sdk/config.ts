@@ -19,13 +19,13 @@ const REREAD_AFTER = 3;
 
 export class ConfigSource {
   readonly #env: Environment;
-  readonly #url: URL;
+  readonly url: URL;
   #config: Promise<Config> | null = null;
   #last: string | null = null;
 
   constructor(env: Environment, configUrl: string) {
     this.#env = env;
-    this.#url = new URL(configUrl, env.baseUrl);
+    this.url = new URL(configUrl, env.baseUrl);
   }
 
   /** The configuration, read once for all callers. Throws `DataError`; the next call then reads again. */
@@ -69,8 +69,8 @@ export class ConfigSource {
   }
 
   async #read(): Promise<Config> {
-    const { body } = await getJson(this.#env, this.#url.href);
-    return parseConfig(body, this.#url);
+    const { body } = await getJson(this.#env, this.url.href);
+    return parseConfig(body, this.url);
   }
 }
 
@@ -82,9 +82,9 @@ interface ServerEntry {
 
 /** Reads a `/config.json` body that was loaded from `source`; a server without `url` is on the same host. Throws `DataError`. */
 export function parseConfig(body: unknown, source: URL): Config {
-  const { mode, rest, servers, metadata } = (body ?? {}) as Record<string, unknown>;
+  const { mode, rest, servers, metadata, detail } = (body ?? {}) as Record<string, unknown>;
   if (typeof rest !== "string" || !Array.isArray(servers) || servers.length === 0) {
-    throw new DataError("no servers");
+    throw new DataError(String(detail ?? "no servers")); // for a page that may not connect there is the reason instead
   }
   const scheme = source.protocol === "https:" ? "wss:" : "ws:";
   const urls = addresses(servers, scheme, source, "/ws");

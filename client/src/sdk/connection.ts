@@ -16,6 +16,7 @@ export interface ConnectionStatus {
   readonly state: ConnectionState;
   /** Close code of the last connection; null before that, and when it was never open. */
   readonly code: number | null;
+  /** Why it is not open, for people; `origin: …`, `limit: …` and the like where servers refuse the page (`refusals.ts`). */
   readonly reason: string;
   /** When the next dial is due, on the clock of `Environment.now`; null when none is. */
   readonly retryAt: number | null;

@@ -8,6 +8,7 @@ import type { Dataset } from "./dataset.ts";
 import type { Environment } from "./environment.ts";
 import { browserEnvironment } from "./environment.ts";
 import type { DataError } from "./http.ts";
+import { getJson } from "./http.ts";
 import type { Rejection } from "./messages.ts";
 import { guarded } from "./observable.ts";
 import type { TokenFunction, TokenSource } from "./tokens.ts";
@@ -45,8 +46,8 @@ export interface Diem {
   readonly stats: Stats;
   /**
    * Subscribes, fetches, and calls `onData` with what is held, once more if that was unconfirmed and now is confirmed, and
-   * with every newer version. `onProblem` is called for a subscription that was rejected, and for data that cannot be fetched. Returns
-   * the function that stops it.
+   * with every newer version. `onProblem` is called for a subscription that was rejected, and for data that cannot be fetched;
+   * without it, the first problem is a warning on the console. Returns the function that stops it.
    */
   watch(endpoint: string, onData: (dataset: Dataset) => void, onProblem?: (problem: DataError | Rejection) => void): Subscription;
   /** Disconnects and saves what is held. */
@@ -98,9 +99,13 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
     }),
   });
 
+  let refusals: Promise<void> | undefined; // most pages never load what explains them
   let opened = false;
   let wasLost = false; // only a reconnect spreads fetches, not a further connection for a new endpoint
-  updates.connection.observe(({ state }) => {
+  updates.connection.observe(({ state, retryAt }) => {
+    if (retryAt && (wasLost || !opened)) {
+      refusals ??= import("./refusals.ts").then(({ explain }) => explain(env, getJson, config, updates.connection, opened)).catch(() => (refusals = undefined));
+    }
     if (state === "open" && wasLost && opened) data.spread();
     if (state !== "connecting") wasLost = state !== "open";
     opened ||= state === "open";
@@ -150,7 +155,10 @@ function watch(
   loaded: Promise<void>,
   endpoint: string,
   onData: (dataset: Dataset) => void,
-  onProblem?: (problem: DataError | Rejection) => void,
+  onProblem: (problem: DataError | Rejection) => void = ({ message }) => {
+    onProblem = () => undefined;
+    console.warn(`DIEM: ${endpoint}: ${message}`);
+  },
 ): Subscription {
   let stopped = false;
   let loading = false;
@@ -163,7 +171,7 @@ function watch(
     guarded(() => onData(dataset));
   };
   const report = (problem: DataError): void => {
-    if (!stopped) guarded(() => onProblem?.(problem));
+    if (!stopped) guarded(() => onProblem(problem));
   };
   const load = async (): Promise<void> => {
     if (loading) return void (again = true); // one request for the newest stands for any number of updates
@@ -175,7 +183,7 @@ function watch(
     loading = false;
   };
   const stop = updates.subscribe(endpoint, (change) => {
-    if (change.type === "rejected") onProblem?.(change);
+    if (change.type === "rejected") onProblem(change);
     else void load();
   });
   const restore = (): void => {

@@ -1,21 +1,25 @@
 /** One request with a deadline that covers the body, and the one error type of the Data Service side. */
 
 import type { Environment } from "./environment.ts";
+import { fields, text } from "./json.ts";
 
 const TIMEOUT_MS = 10_000;
 const MAX_RETRY_AFTER_MS = 300_000;
 
-/** A request that brought no data. `status` is the HTTP status, 0 when there was no answer at all. */
+/** A request that brought no data. `status` is the HTTP status, 0 when there was no answer at all; `message` is for people. */
 export class DataError extends Error {
   override readonly name = "DataError";
   readonly status: number;
   /** `Retry-After` in milliseconds; null without one. */
   readonly retryAfterMs: number | null;
+  /** Code of the problem document (RFC 9457) that was the answer, for programs; "" without one. */
+  readonly code: string;
 
-  constructor(message: string, status = 0, retryAfterMs: number | null = null) {
+  constructor(message: string, status = 0, retryAfterMs: number | null = null, code = "") {
     super(message);
     this.status = status;
     this.retryAfterMs = retryAfterMs;
+    this.code = code;
   }
 
   /** Whether the same request may succeed later. */
@@ -67,7 +71,9 @@ export async function request(
     const { status } = response;
     if (status === 304) return { status, etag: headers["If-None-Match"] ?? null, body: null };
     if (status !== 200 && status !== 410) {
-      throw new DataError(`HTTP ${status}`, status, retryAfter(response.headers.get("Retry-After"), env.wall()));
+      const problem = fields(await response.json().catch(() => null));
+      const later = retryAfter(response.headers.get("Retry-After"), env.wall());
+      throw new DataError(text(problem.detail) || `HTTP ${status}`, status, later, text(problem.code));
     }
     const body = status === 200 ? await response.json() : await response.json().catch(() => null);
     return { status, etag: response.headers.get("ETag"), body };

@@ -357,6 +357,7 @@ export class Group {
       if (!this.service) return { status: 503 };
       return version && (named === undefined || Number(named) === version) ? { status: 200, body: body(name, version), headers: etag(version) } : { status: 404 };
     }
+    if (address.endsWith("/ws")) return { status: 426 }; // a page that asks why it was refused: it was not
     if (this.metadata === "away") return { status: 500 };
     if (this.metadata === "busy") return { status: 503, headers: { "Retry-After": "3" } };
     const behind = this.metadata === "behind";

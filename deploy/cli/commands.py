@@ -23,11 +23,11 @@ _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "up": ("up",),
     "status": ("scale", "status"),
-    "metrics": ("metrics",),
     "data": ("watch", "get", "put", "delete"),
     "backup": ("backup", "restore"),
     "keys": ("keys", "tokens"),
     "sources": ("sources",),
+    "metrics": ("metrics",),
     "check": ("check", "topics"),
     "size": ("size",),
     "recommend": ("recommend",),

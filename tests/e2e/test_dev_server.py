@@ -1,0 +1,130 @@
+"""A page of one's own on Vite's dev server: it connects and reads where its origin is allowed, and is told why not."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from string import Template
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_port
+from tests.support.running import ROOT, Running, running
+
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
+
+INDEX = """<!doctype html>
+<title>Mine</title>
+<p id="load">-</p>
+<p id="state">-</p>
+<script type="module" src="/main.js"></script>
+"""
+# Data is fetched, not sent with updates, so that the page needs both: the WebSocket server, and to read across origins.
+MAIN = Template("""
+import { createDiem } from "diem-client";
+const show = (id, text) => { document.getElementById(id).textContent = text; };
+const diem = createDiem({ configUrl: "$config", data: false });
+diem.watch("/load/GR", ({ points, unit }) => show("load", `$${points.at(-1).value} $${unit}`));
+diem.updates.connection.observe(({ state, reason }) => show("state", `$${state} $${reason}`.trim()));
+""")
+VITE = Template("""
+export default {
+  clearScreen: false,
+  cacheDir: "$directory/cache",
+  optimizeDeps: { noDiscovery: true },
+  resolve: { alias: { "diem-client": "$client/src/sdk/index.ts" } },
+  server: { fs: { strict: false } },
+};
+""")
+
+
+@contextlib.asynccontextmanager
+async def dev_server(directory: Path, port: int, config_url: str) -> AsyncIterator[None]:
+    """Serve the page on a port of this machine."""
+    client = ROOT / "client"
+    directory.mkdir()
+    (directory / "index.html").write_text(INDEX)
+    (directory / "main.js").write_text(MAIN.substitute(config=config_url))
+    config = directory / "vite.config.mjs"
+    config.write_text(VITE.substitute(directory=directory, client=client))
+    vite = await asyncio.create_subprocess_exec(
+        str(ROOT / "deploy/install/node.sh"),
+        *("node", str(client / "node_modules/vite/bin/vite.js"), str(directory), "--config", str(config)),
+        *("--host", "127.0.0.1", "--port", str(port), "--strictPort"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                assert vite.returncode is None, "the dev server has ended"
+                with contextlib.suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    break
+                await asyncio.sleep(0.05)
+        yield
+    finally:
+        if vite.returncode is None:
+            vite.terminate()
+        await vite.wait()
+
+
+def warnings(system: Running, process: str) -> list[str]:
+    """Return the warnings in the log of a process, which ``diem up`` prints."""
+    lines = (system.state_dir / "logs" / f"{process}.log").read_text().splitlines()
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    return [event["event"] for event in events if event["level"] == "warning"]
+
+
+async def opened(browser: Browser, url: str) -> tuple[Page, list[str]]:
+    """Open a page; the list is filled with the warnings on its console."""
+    page = await browser.new_page()
+    shown: list[str] = []
+    page.on("console", lambda message: shown.append(message.text) if message.type == "warning" else None)
+    await page.goto(url)
+    return page, shown
+
+
+async def test_a_page_on_a_dev_server_is_live_where_its_origin_is_allowed_and_is_told_why_not_elsewhere(
+    tmp_path: Path, browser: Browser
+) -> None:
+    port = free_port()
+    allowed, foreign = f"http://localhost:{port}", f"http://127.0.0.1:{port}"
+    options = ("--origin", allowed, "--clients-per-address", "2")
+    async with (
+        running(tmp_path, options=options) as system,
+        dev_server(tmp_path / "vite", port, f"{system.page}config.json"),
+    ):
+        await system.put({"/load/GR": 5000})
+        mine, _ = await opened(browser, allowed)
+        await expect(mine.locator("#state")).to_have_text("open")
+        await expect(mine.locator("#load")).to_have_text("5000 MW")
+
+        # The system's own page, beside it.
+        own, _ = await opened(browser, f"{system.page}example.html")
+        await system.put({"/load/GR": 5001})
+        await expect(mine.locator("#load")).to_have_text("5001 MW")
+        await expect(own.locator("#load")).to_have_text("5001 MW")
+
+        # A dev server's other name is another origin.
+        remedy = f"{foreign} is not an allowed origin; start with --origin {foreign}"
+        other, shown = await opened(browser, foreign)
+        await expect(other.locator("#state")).to_have_text(f"reconnecting origin: {remedy}")
+        assert shown == [f"DIEM: not connected: origin: {remedy}"]
+        assert f"refused 127.0.0.1: {remedy}" in warnings(system, "data")
+        assert (await system.status("data"))["refused"]["origin"] >= 1
+
+        # The address has two clients already.
+        limit = "this address has 2 clients already (--clients-per-address)"
+        third, shown = await opened(browser, allowed)
+        await expect(third.locator("#state")).to_have_text(f"reconnecting limit: {limit}")
+        assert shown == [f"DIEM: not connected: limit: {limit}"]
+        assert f"refused 127.0.0.1: {limit}" in warnings(system, "websocket-1")
+        assert (await system.status("websocket-1"))["refused"]["limit"] >= 1
+        await own.close()
+        await expect(third.locator("#state")).to_have_text("open")
+        await expect(third.locator("#load")).to_have_text("5001 MW")

@@ -260,7 +260,8 @@ def decide(planned: dict[str, Any], last: Mapping[str, Any] | None, *, dry_run: 
     if is_old(window, datetime.now(UTC)):
         return Decision(NOTHING, f"no traffic was recorded after {window['to']}", None, figures)
     if not planned["pays"]:
-        return Decision(NOTHING, why, None, figures)
+        obstacle = figures.get("obstacle")
+        return Decision(NOTHING, f"{why}; {obstacle['text']}" if obstacle else why, None, figures)
     if planned["report"]["balances"] and not begins_after(window, since := uneven_since(last, window)):
         waiting = {**figures, "uneven_since": since}
         return Decision(WAITING, f"{why}; to be confirmed by the next window", None, waiting)
@@ -325,6 +326,7 @@ def select_figures(planned: dict[str, Any]) -> dict[str, Any]:
         "endpoints_moved": report["moves"]["endpoints"],
         "saves_us_per_s": report["saves_us_per_s"],
         "twins": planned["twins"],
+        **({"obstacle": found} if (found := report.get("obstacle")) else {}),
         **({"cheaper_mode": cheaper} if (cheaper := report.get("cheaper_mode")) else {}),
     }
 

@@ -4,8 +4,8 @@ Needs NumPy: import it after ``require_planner``.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -28,10 +28,12 @@ from diem.protocol.partition_map import HOT
 from metadata.costs import DEFAULT, ROLES, Costs, read_costs, read_role_costs
 from metadata.modes.configuration import Configuration, Size
 from metadata.modes.recommend import Requirements
+from metadata.placement.baselines import Infeasible
 from metadata.placement.blocks import Mask, Parts
 from metadata.placement.instance import Instance
 from metadata.placement.options import MARGIN, PlanOptions
 from metadata.placement.planner import PlanResult, plan
+from metadata.placement.publish import Obstacle
 from metadata.placement.worth import Worth, mode_x_worth, placement_worth
 from metadata.plans.plan import Plan, encode
 from metadata.statistics.model import duplicate_recorders_warning
@@ -79,7 +81,11 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
     current = current_homes(now, traffic.instance)
     if request.movement is not None and max(servers) > partitions:
         raise typer.BadParameter(f"--movement is for up to {partitions} servers here: more need more partitions")
-    outcome = plan(traffic.instance, options, _costs_of_servers(costs, system), current)
+
+    def search(options: PlanOptions) -> PlanResult:
+        return plan(traffic.instance, options, _costs_of_servers(costs, system), current)
+
+    outcome = search(options)
     report = _extend_report(traffic, outcome, current, costs, system)
     pays, why = evaluate(outcome, system)
     made = Plan(
@@ -95,6 +101,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
             **report,
             "pays": pays,
             "why": why,
+            "obstacle": None if pays else _obstacle(outcome, options, system, search),
             "there": there,
             "source": traffic.source,
             "cheaper_mode": _cheaper_mode(traffic.instance, system, max(there, 1), request.costs),
@@ -145,6 +152,26 @@ def evaluate(outcome: PlanResult, system: System) -> tuple[bool, str]:
     if outcome.balances:
         return True, outcome.why
     return False, "the load is even already, and shared proxies have one connection to each server whatever the map"
+
+
+def _obstacle(
+    outcome: PlanResult, options: PlanOptions, system: System, search: Callable[[PlanOptions], PlanResult]
+) -> dict[str, Any] | None:
+    """Return what keeps a plan from paying: the budget of moves if a plan without it pays, else its obstacle.
+
+    The plan without the budget is searched without polishing, which would only make it better.
+    """
+    found: dict[str, Any] | None = None
+    if options.movement_budget is not None:
+        with suppress(Infeasible):
+            best = search(replace(options, movement_budget=None, polish=False))
+            pays, why = evaluate(best, system)
+            if pays:
+                moves = best.report["moved"]["plan"]["subscriptions"]
+                found = {"kind": str(Obstacle.MOVEMENT), "budget": options.movement_budget, "moves": moves, "why": why}
+    if found is None and outcome.obstacle is not None and system.proxy is not SHARED:
+        found = {"kind": str(outcome.obstacle)}
+    return found and {**found, "text": render.obstacle(found)}
 
 
 def _extend_report(
@@ -249,7 +276,10 @@ class PlanRun:
         for each in render.forecast(made.plan.report):
             self.console.print(each)
         summary = "It pays" if made.pays else "It does not pay"
-        self.terminal.info(f"{summary}: {made.why}\n")
+        self.terminal.info(f"{summary}: {made.why}")
+        if obstacle := made.plan.report["obstacle"]:
+            self.terminal.info(f"What holds it back: {obstacle['text']}")
+        self.terminal.info("")
         if file is None:
             text = "no plan was submitted: the current placement can stay (--anyway submits it regardless)"
         elif submitted:
@@ -270,6 +300,8 @@ class PlanRun:
             "window": made.plan.window,
             "events": traffic.events,
             "clients": traffic.clients,
+            "minutes": traffic.minutes,
+            "active_minutes": traffic.active_minutes,
             "twins": traffic.duplicates,
             "servers": list(made.plan.servers),
             "partitions": made.plan.partitions,
@@ -282,6 +314,7 @@ def run_plan(request: PlanRequest, system: System, now: Snapshot, terminal: Term
     traffic = read_input(request, terminal)
     summary = f"{traffic.events:,} events of {amount(traffic.clients, 'client')}, {traffic.start} to {traffic.end}"
     terminal.info(f"{summary} ({traffic.source})")
+    terminal.info(render.window_line(traffic.start, traffic.end, traffic.minutes, traffic.active_minutes))
     if traffic.duplicates:
         terminal.warn(duplicate_recorders_warning(traffic.duplicates))
     with console.status("planning") if terminal.is_shown else nullcontext():

@@ -132,6 +132,31 @@ def _comparison(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{cheaper}; to compare all modes: {diem_command('recommend')}"
 
 
+def obstacle(found: Mapping[str, Any]) -> str:
+    """Return what keeps a plan from paying, and what to do about it."""
+    match found["kind"]:
+        case "movement":
+            return (
+                f"the best plan moves {percent(found['moves'])} of the subscriptions and {found['why']}, "
+                f"but the budget is {percent(found['budget'])}: apply it once with `diem plan` and `diem apply`, "
+                "then run autoplan"
+            )
+        case "chance":
+            return "its gain may be chance: learn from more traffic, such as `--window 1d`"
+        case "hold_out":
+            return "it pays only for the clients that it was made from: learn from more traffic, such as `--window 1d`"
+        case _:
+            return "the load would be uneven: more partitions divide it more finely (`diem plan --partitions`)"
+
+
+def window_line(start: str, end: str, minutes: int, active: int | None) -> str:
+    """Return over which window (ISO 8601, UTC) figures are means, and in how many of its minutes there were clients."""
+    same_day = start[:10] == end[:10]
+    first, last = (time[11:16] if same_day else time[:16].replace("T", " ") for time in (start, end))
+    known = "" if active is None else f"; clients in {active} of {amount(minutes, 'minute')}"
+    return f"means over {first}-{last} (UTC){known}"
+
+
 def _effect_in_mode(report: Mapping[str, Any]) -> str:
     """Return the effect in the mode that runs."""
     stay = "with shared proxies connections stay one to each server for each proxy, whatever the map"

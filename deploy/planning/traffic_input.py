@@ -1,6 +1,7 @@
 """Planning input: statistics of the pipeline, or recorded traffic files read directly where there are few."""
 
 import importlib.util
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -17,7 +18,7 @@ from metadata.jobs.sources import complete_files
 from metadata.jobs.spark_options import SparkSettings
 from metadata.jobs.warehouse import WINDOW_FILE, BadStatistics, Warehouse, all_statistics, read_window, warehouse_at
 from metadata.statistics import parsing, reference
-from metadata.statistics.constants import DAY_MS, HISTORY_MS
+from metadata.statistics.constants import DAY_MS, HISTORY_MS, MINUTE_MS
 from metadata.statistics.model import Statistics
 from metadata.statistics.window import Window
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from metadata.placement.instance import Instance
 
 HOUR_MS: Final = 3_600_000
+MINUTE_S: Final = MINUTE_MS / 1000
 _REQUIRED_PACKAGES: Final = ("numpy", "scipy")
 
 
@@ -56,6 +58,13 @@ class PlanningInput:
     """Updates that processes consumed, in total."""
     discarded: int = 0
     """Those of them for which the process had no subscriber."""
+    active_minutes: int | None = None
+    """Minutes in which any client was connected; None where that was not counted."""
+
+    @property
+    def minutes(self) -> int:
+        """Length of the window in minutes, the last one begun."""
+        return math.ceil(self.instance.seconds / MINUTE_S)
 
 
 def require_planner() -> None:
@@ -125,6 +134,8 @@ def _from_statistics(folder: Path) -> PlanningInput:
         int(window.get("twins", 0)),
         consumed,
         discarded,
+        # Statistics of earlier releases lack it, too.
+        None if (active := window.get("active_minutes")) is None else int(active),
     )
 
 
@@ -143,6 +154,7 @@ def _from_files(folder: Path, window: Window | int) -> PlanningInput:
         duplicates=found.summary.twins,
         consumed=sum(row.taken for row in found.waste),
         discarded=sum(row.discarded for row in found.waste),
+        active_minutes=found.summary.active_minutes,
     )
 
 
@@ -196,7 +208,8 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
         )
     if isinstance(window, int):
         end = min(max(arrival.event.time for arrival in arrivals) + 1, _now_ms())
-        window = Window(end - window, end)
+        recorded = reference.recorded_since((arrival.event for arrival in arrivals), Window(end - window, end))
+        window = Window(end - window, end).since(recorded)
     found = reference.statistics(arrivals, window)
     if not found.sets:
         raise NoTrafficToPlan(

@@ -8,6 +8,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -75,6 +76,8 @@ class CachedFrames:
 def last_window(spark: SparkSession, warehouse: Warehouse, span_ms: int) -> Window:
     """Return the window of ``span_ms`` that ends with the last event, or now if that event is ahead of our clock.
 
+    It is shorter if nothing was recorded at its start (:func:`metadata.statistics.reference.recorded_since`).
+
     Raises:
         NoTraffic: there is no event.
     """
@@ -86,7 +89,15 @@ def last_window(spark: SparkSession, warehouse: Warehouse, span_ms: int) -> Wind
     if last is None or last["at"] is None:
         raise NoTraffic(warehouse.tables)
     end = min(last["at"] + 1, time.time_ns() // 1_000_000)
-    return Window(end - span_ms, end)
+    window = Window(end - span_ms, end)
+    from_ms = window.start - SILENCE_MS
+    since_day = events.where(F.col("day") >= F.lit(datetime.fromtimestamp(max(from_ms, 0) / 1000, UTC).date()))
+    at = F.unix_millis("time")
+    recorded = since_day.where((at >= from_ms) & (at < window.end)).agg(
+        F.min(F.coalesce(F.unix_millis("since"), at)).alias("since")
+    )
+    first = recorded.first()
+    return window.since(None if first is None else first["since"])
 
 
 def compute(
@@ -323,6 +334,7 @@ def _summary(
     )
     number = F.count("*")
     rows = (
+        _active_minutes(lasting, window),
         once.agg(
             number.alias("events"),
             (F.coalesce(F.sum("times"), F.lit(0)) - number).alias("duplicates"),
@@ -337,6 +349,15 @@ def _summary(
     # Each is one row: joined, they are one job.
     (counted,) = reduce(DataFrame.crossJoin, rows).collect()
     return Summary(**{name: counted[name] for name in Summary._fields})
+
+
+def _active_minutes(lasting: DataFrame, window: Window) -> DataFrame:
+    """Return the number of minutes in which any client was connected: one row, ``active_minutes``."""
+    first, last = (F.floor((column - window.start) / MINUTE_MS) for column in (F.col("start"), F.col("end") - 1))
+    clipped = clip(lasting, window).select(first.alias("start"), (last + 1).alias("end"))
+    # One row for each minute in which a session begins: no more than one task merges.
+    spans = clipped.groupBy("start").agg(F.max("end").alias("end")).withColumn("all", F.lit(True))
+    return union_length(spans, "all").agg(F.coalesce(F.sum("ms"), F.lit(0)).alias("active_minutes"))
 
 
 def session_events(events: DataFrame, window: Window) -> DataFrame:

@@ -17,7 +17,7 @@ from metadata.placement.multilevel import Search, search_placement
 from metadata.placement.objective import ROUNDING, balance, migration_cost, part_loads, server_of_endpoint
 from metadata.placement.options import PlanOptions, Problem, search_views
 from metadata.placement.polish import polish
-from metadata.placement.publish import HeldOut, choose_candidate, evaluate, is_uneven
+from metadata.placement.publish import HeldOut, Obstacle, choose_candidate, evaluate, is_uneven
 from metadata.placement.refine import Movement, perturb, refine
 from metadata.placement.relabel import relabel
 from metadata.sizing import solver
@@ -50,6 +50,8 @@ class PlanResult:
     why: str
     balances: bool = False
     """Whether it pays because it balances an uneven load."""
+    obstacle: Obstacle | None = None
+    """What keeps it from paying, if that is known."""
 
 
 def plan(
@@ -87,7 +89,9 @@ def plan(
     others = None if folds is None else folds[1]
     figures = report.build_report(problem, others, decision, candidates if now is None else [now, *candidates], current)
     best = decision.candidate
-    return PlanResult(best.placement, best.partitions, figures, decision.pays, decision.why, decision.balances)
+    return PlanResult(
+        best.placement, best.partitions, figures, decision.pays, decision.why, decision.balances, decision.obstacle
+    )
 
 
 def _hold_out(used: Problem, others: Problem, current: Parts | None, *, uneven: bool) -> dict[str, HeldOut]:

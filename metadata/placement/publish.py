@@ -5,6 +5,7 @@ Separate from its only caller, ``planner``: that searches with an approximate ob
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -66,6 +67,19 @@ class HeldOut:
     found: EvaluatedPlacement
 
 
+class Obstacle(StrEnum):
+    """What keeps a better placement from being adopted."""
+
+    MOVEMENT = "movement"
+    """The budget of moves: without it, a placement pays."""
+    CHANCE = "chance"
+    """It saves more than its moves cost, but not more than the error of the sample."""
+    HOLD_OUT = "hold_out"
+    """It pays for the clients that it was made from, not for those held out."""
+    BALANCE = "balance"
+    """The fullest server would have more than the tolerated load."""
+
+
 @dataclass(frozen=True)
 class PublishDecision:
     """Decision on adopting a placement instead of the current one."""
@@ -75,6 +89,8 @@ class PublishDecision:
     why: str
     balances: bool = False
     """Whether it pays because it balances the load: to be confirmed by the next window."""
+    obstacle: Obstacle | None = None
+    """Why it does not pay; None where nothing better was found, or its moves cost more than it saves."""
 
 
 def evaluate(
@@ -183,7 +199,7 @@ def decide(now: EvaluatedPlacement | None, candidate: EvaluatedPlacement, epsilo
         return PublishDecision(candidate, pays=True, why=why, balances=True)
     if imbalance > max(bound, now.imbalance + ROUNDING):
         why = f"the fullest server would have {imbalance:.3f} times the mean load"
-        return PublishDecision(candidate, pays=False, why=why)
+        return PublishDecision(candidate, pays=False, why=why, obstacle=Obstacle.BALANCE)
     return _compare_costs(now, candidate)
 
 
@@ -194,9 +210,11 @@ def _compare_costs(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> Pu
     saved, chance = before.cost - after.cost, SAVING_ERRORS * after.error
     if candidate.move_cost < saved <= chance:
         why = f"saves {saved:.4g} us/s{whose}, which may be chance (+- {chance:.4g} us/s)"
-        return PublishDecision(candidate, pays=False, why=why)
+        return PublishDecision(candidate, pays=False, why=why, obstacle=Obstacle.CHANCE)
     why = f"saves {saved:.4g} us/s{whose}, and its moves cost {candidate.move_cost:.4g} us/s"
-    return PublishDecision(candidate, pays=saved > candidate.move_cost, why=why)
+    pays = saved > candidate.move_cost
+    pays_in_window = now.cost - candidate.cost > max(candidate.move_cost, SAVING_ERRORS * candidate.error)
+    return PublishDecision(candidate, pays, why, obstacle=Obstacle.HOLD_OUT if pays_in_window and not pays else None)
 
 
 def choose_candidate(

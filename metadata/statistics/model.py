@@ -71,6 +71,8 @@ class Summary(NamedTuple):
     large_sets: int
     twins: int
     """Names that two processes used at once; their counts are added up as if they were one process."""
+    active_minutes: int
+    """Minutes of the window, counted from its start, in which any client was connected."""
 
 
 class UsageRow(NamedTuple):

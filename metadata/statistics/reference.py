@@ -219,8 +219,27 @@ def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
         endpoints=len(endpoints),
         large_sets=sum(len(row.endpoints) > LARGE_SET for row in sets),
         twins=count_duplicate_recorders(events, window),
+        active_minutes=_active_minutes(lasting, window),
     )
     return Statistics(window, summary, endpoints, sets, _pairs(sets, endpoints), _waste(counts))
+
+
+def recorded_since(events: Iterable[TrafficEvent], window: Window) -> int | None:
+    """Return the time from which events cover a window: the earliest of those from :data:`SILENCE_MS` before it on.
+
+    None without any. An event covers its time, one with an interval that interval.
+    """
+    return min(
+        (event.since or event.time for event in events if window.start - SILENCE_MS <= event.time < window.end),
+        default=None,
+    )
+
+
+def _active_minutes(lasting: Iterable[ClientSession], window: Window) -> int:
+    clipped = (window.clip(session.start, session.end) for session in lasting)
+    return union_length(
+        ((start - window.start) // MINUTE_MS, (end - 1 - window.start) // MINUTE_MS + 1) for start, end in clipped
+    )
 
 
 def _overlaps(session: ClientSession, window: Window) -> bool:

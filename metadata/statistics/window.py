@@ -48,6 +48,16 @@ class Window:
         """Number of the window's busy minutes (docs/traffic.md section 3.3), at least 1."""
         return math.ceil(BUSY_SHARE * math.ceil(self.ms / MINUTE_MS))
 
+    def since(self, recorded: int | None) -> "Window":
+        """Return the window without the whole minutes at its start before anything was recorded.
+
+        Args:
+            recorded: the time from which there are records (Unix ms), before the end; None: unknown.
+        """
+        if recorded is None or recorded <= self.start:
+            return self
+        return Window(self.start + (recorded - self.start) // MINUTE_MS * MINUTE_MS, self.end)
+
     def clip(self, start: int, end: int) -> tuple[int, int]:
         """Clip an interval to the window; empty when the end is not after the start."""
         return max(start, self.start), min(end, self.end)

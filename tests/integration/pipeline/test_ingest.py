@@ -15,6 +15,9 @@ from metadata.jobs.query_metrics import measured
 from metadata.jobs.sources import FileSource
 from metadata.jobs.statistics import last_window
 from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse, status
+from metadata.statistics.constants import DAY_MS
+from metadata.statistics.reference import recorded_since
+from metadata.statistics.window import Window
 from tests.support.traffic import generated, write
 
 if TYPE_CHECKING:
@@ -79,7 +82,11 @@ def test_each_line_is_in_exactly_one_table_once(
     assert (shown.batch, shown.lines) == (last_committed(warehouse.checkpoint(source.name)), len(parts[4]))
     assert shown.quarantine is not None
     assert (sum(shown.quarantine.values()), shown.quarantine["not JSON"]) == (len(BAD), 3)
-    assert last_window(spark, warehouse, 1000).end == max(event.time for event in events) + 1
+    end = max(event.time for event in events) + 1
+    assert last_window(spark, warehouse, 1000).end == end
+    longer = Window(end - DAY_MS, end)
+    # Nothing was recorded at its start, which both implementations leave out.
+    assert last_window(spark, warehouse, DAY_MS) == longer.since(recorded_since(events, longer)) != longer
 
 
 def test_a_file_has_the_metrics_of_each_batch(spark: "SparkSession", tmp_path: Path) -> None:

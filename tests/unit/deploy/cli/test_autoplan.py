@@ -150,6 +150,15 @@ async def test_plan_that_does_not_pay_is_not_applied_and_the_reason_is_recorded(
     assert decision.line().startswith("nothing: nothing better was found (S = 4")
 
 
+async def test_what_holds_a_plan_back_is_part_of_the_decision() -> None:
+    found = json.loads(planned(pays=False))
+    found["report"]["obstacle"] = {"kind": "movement", "text": "the best plan moves 69 %"}
+    decision = await run_round(Scripted(plan=CommandResult(0, json.dumps(found), "")), POLICY)
+    assert decision.line().startswith("nothing: nothing better was found; the best plan moves 69 % (S = 4")
+    assert decision.figures is not None
+    assert decision.figures["obstacle"]["kind"] == "movement"
+
+
 async def test_duplicate_process_names_are_reported_with_the_decision() -> None:
     decision = await run_round(Scripted(plan=CommandResult(0, planned(pays=False, twins=1), "")), POLICY)
     assert "1 name was had by two processes at once" in decision.line()

@@ -47,7 +47,9 @@ def test_plan_that_pays_is_shown_with_the_next_command(tmp_path: Path, capsys: p
     planning.print_summary(file, submitted=True)
     lines = capsys.readouterr().out.splitlines()
     assert "events of 80 clients, " in lines[0]
-    assert lines[1] == "16 endpoints, 8 subscription sets; 2 servers now, planned for 2"
+    assert lines[1].startswith("means over ")
+    assert lines[1].endswith(" (UTC); clients in 10 of 10 minutes")
+    assert lines[2] == "16 endpoints, 8 subscription sets; 2 servers now, planned for 2"
     assert any(line.startswith("It pays: ") for line in lines)
     assert lines[-2:] == [f"{plan.id} is submitted, and in {file}", f"next: diem apply {plan.id}"]
     planning.print_summary(file, submitted=False)
@@ -59,6 +61,10 @@ def test_plan_that_does_not_pay_is_shown_with_the_reason(tmp_path: Path, capsys:
     planning.print_summary(None, submitted=False)
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("It does not pay: ") for line in lines)
+    (obstacle,) = [line for line in lines if line.startswith("What holds it back: the best plan moves ")]
+    assert obstacle.endswith(
+        "but the budget is 0 %: apply it once with `diem plan` and `diem apply`, then run autoplan"
+    )
     assert lines[-1].startswith("no plan was submitted: the current placement can stay")
 
 
@@ -68,6 +74,7 @@ def test_json_output_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture
     found = json.loads(json.dumps(planning.as_json(None, submitted=False)))
     assert (found["plan"], found["pays"], found["submitted"], found["file"]) == (None, True, False, None)
     assert (found["clients"], found["servers"], found["report"]["mode"]) == (80, [2], "z-client")
+    assert (found["minutes"], found["active_minutes"], found["report"]["obstacle"]) == (10, 10, None)
     assert planning.as_json(tmp_path, submitted=True)["plan"].startswith("p-")
 
 
@@ -133,6 +140,24 @@ def test_applied_plan_does_not_pay_again(traffic: Path) -> None:
 
 def test_plan_stays_within_the_movement_budget(traffic: Path) -> None:
     assert made(traffic, running(), movement=0.1).plan.report["moves"]["subscriptions"] <= 0.1
+
+
+def test_a_budget_that_keeps_a_plan_from_paying_is_compared_with_the_plan_without_it(traffic: Path) -> None:
+    bounded, free = made(traffic, running(), movement=0.001), made(traffic, running())
+    assert (bounded.pays, free.pays) == (False, True)
+    obstacle = bounded.plan.report["obstacle"]
+    assert (obstacle["kind"], obstacle["budget"]) == ("movement", 0.001)
+    assert obstacle["moves"] == free.plan.report["moves"]["subscriptions"]
+    assert obstacle["why"] == free.why
+    assert free.plan.report["obstacle"] is None
+
+
+def test_a_budget_is_not_what_holds_back_where_nothing_better_is_known(traffic: Path) -> None:
+    homes = made(traffic, running()).plan.homes
+    now = running(**{name.removeprefix("/"): home for name, home in homes.items()})
+    assert made(traffic, now, movement=0.01).plan.report["obstacle"] is None
+    # Connections do not count behind shared proxies.
+    assert made(traffic, running(), SHARED, movement=0.001).plan.report["obstacle"] is None
 
 
 def test_connections_with_shared_proxies_are_those_of_the_proxies(traffic: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from rich.table import Table
 
 from deploy.clients.metadata import PlanStatus
-from deploy.planning.render import forecast, percent, plans_table, sentences
+from deploy.planning.render import forecast, obstacle, percent, plans_table, sentences, window_line
 from deploy.terminal import plain_console
 from deploy.topology import Mode, ProxyMode
 from tests.unit.deploy.scripted_service import status
@@ -156,3 +156,33 @@ def test_plans_are_listed_with_their_states(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (0.00123, "0.123 %"), (0.5, "50 %"), (1.0, "100 %")])
 def test_share_is_shown_with_three_digits(share: float, text: str) -> None:
     assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "active", "expected"),
+    [
+        (
+            "2026-01-01T05:33:07.123Z",
+            "2026-01-01T06:33:07.123Z",
+            2,
+            "means over 05:33-06:33 (UTC); clients in 2 of 60 minutes",
+        ),
+        ("2026-01-01T05:33:07.123Z", "2026-01-01T06:33:07.123Z", None, "means over 05:33-06:33 (UTC)"),
+        (
+            "2026-01-01T23:40:00.000Z",
+            "2026-01-02T00:40:00.000Z",
+            60,
+            "means over 2026-01-01 23:40-2026-01-02 00:40 (UTC); clients in 60 of 60 minutes",
+        ),
+    ],
+    ids=["same-day", "not-counted", "over-midnight"],
+)
+def test_the_window_is_shown_with_the_minutes_that_had_clients(
+    start: str, end: str, active: int | None, expected: str
+) -> None:
+    assert window_line(start, end, 60, active) == expected
+
+
+@pytest.mark.parametrize("kind", ["chance", "hold_out", "balance"])
+def test_each_obstacle_has_a_remedy(kind: str) -> None:
+    assert "--" in obstacle({"kind": kind})

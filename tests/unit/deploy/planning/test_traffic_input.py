@@ -34,8 +34,9 @@ def test_unread_files_are_read_directly(tmp_path: Path) -> None:
     assert found.instance.endpoints == tuple(sorted(f"/{pair}/{which}" for pair in range(8) for which in "ab"))
     assert (found.clients, found.sets) == (80, 8)
     assert found.source == f"1 file in {tmp_path / 'in'}"
-    # Ten times 60 updates in the hour that ends with the last event.
-    assert found.instance.rate.tolist() == pytest.approx([600 / 3600] * 16)
+    # Ten times 60 updates in ten minutes: before these, nothing was recorded.
+    assert found.instance.rate.tolist() == pytest.approx([1.0] * 16)
+    assert (found.minutes, found.active_minutes) == (10, 10)
 
 
 def test_traffic_may_name_a_folder_of_files(tmp_path: Path) -> None:
@@ -45,6 +46,12 @@ def test_traffic_may_name_a_folder_of_files(tmp_path: Path) -> None:
 def test_requested_window_is_the_input(tmp_path: Path) -> None:
     found = read_input(PlanRequest(recorded(tmp_path), window=60_000), QUIET)
     assert found.instance.seconds == 60
+
+
+def test_a_window_that_is_given_is_not_cut(tmp_path: Path) -> None:
+    now = time.time_ns() // 1_000_000
+    found = read_input(PlanRequest(recorded(tmp_path), window=Window(now - 3_600_000, now)), QUIET)
+    assert (found.minutes, found.active_minutes in {10, 11}) == (60, True)
 
 
 def test_no_events_are_an_error(tmp_path: Path) -> None:

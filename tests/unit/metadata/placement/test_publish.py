@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from metadata.placement.publish import EvaluatedPlacement, HeldOut, choose_candidate
+from metadata.placement.publish import EvaluatedPlacement, HeldOut, Obstacle, choose_candidate
 
 NOW = EvaluatedPlacement("now", np.zeros(2, np.int32), 2, 100.0, 1.0, 1.0, 0.02, 1000.0, 0.0, 0.0)
 BETTER = replace(NOW, name="new", cost=90.0, moved=0.1, move_cost=2.0)
@@ -42,6 +42,25 @@ def test_a_plan_pays_if_it_saves_more_than_its_moves_cost_and_chance_explains(
 def test_a_plan_that_pays_for_an_uneven_load_only_is_marked() -> None:
     assert choose_candidate(replace(NOW, imbalance=1.2), [BETTER], 0.05).balances
     assert not choose_candidate(NOW, [BETTER], 0.05).balances
+
+
+@pytest.mark.parametrize(
+    ("candidate", "obstacle"),
+    [
+        (BETTER, None),
+        (replace(BETTER, move_cost=11.0), None),
+        (replace(NOW, name="same"), None),
+        (replace(BETTER, error=4.0), Obstacle.CHANCE),
+        (replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, cost=101.0))), Obstacle.HOLD_OUT),
+        (replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, error=4.0))), Obstacle.CHANCE),
+        (replace(BETTER, imbalance=1.2), Obstacle.BALANCE),
+    ],
+    ids=["pays", "moves-cost-more", "same", "chance", "only-in-window", "chance-for-others", "uneven"],
+)
+def test_what_keeps_a_better_placement_from_being_adopted_is_named(
+    candidate: EvaluatedPlacement, obstacle: Obstacle | None
+) -> None:
+    assert choose_candidate(NOW, [candidate], 0.05).obstacle is obstacle
 
 
 def test_of_paying_candidates_the_cheapest_including_its_moves_is_chosen() -> None:

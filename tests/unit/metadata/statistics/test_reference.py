@@ -7,7 +7,7 @@ import pytest
 
 from diem.protocol.traffic import Accessed, TrafficEvent, Type
 from metadata.statistics.model import EndpointRow, PairRow, SetRow, Statistics, UsageRow, WasteRow
-from metadata.statistics.reference import Arrival, statistics, union_length, usage
+from metadata.statistics.reference import Arrival, recorded_since, statistics, union_length, usage
 from metadata.statistics.window import Window
 from tests.support.traffic import BEGIN, MINUTE, Life
 
@@ -59,6 +59,24 @@ def test_a_session_counts_with_its_part_in_the_window() -> None:
     assert sets(found) == [(["/a"], 300, 1), (["/b"], 120, 1)]
     assert [(row.endpoint, row.subscribers) for row in found.endpoints] == [("/a", 0.5), ("/b", 0.2)]
     assert (found.summary.sessions, found.summary.clients, found.summary.unended) == (2, 2, 0)
+    assert found.summary.active_minutes == 7
+
+
+def test_minutes_with_several_clients_count_once_and_those_without_do_not() -> None:
+    one = life()
+    overlapping = (session(one, number, 10.9 + number, 12.5 + number, "/a", client=number) for number in range(3))
+    found = of(*overlapping, session(one, 9, 17.2, 17.3, "/a", client=9))
+    # From 10:54 to 14:30 minutes, and within the minute 17.
+    assert found.summary.active_minutes == 6
+
+
+def test_records_begin_with_the_first_event_and_the_interval_that_it_covers() -> None:
+    one = life()
+    assert recorded_since([], WINDOW) is None
+    assert recorded_since([one.counts(minute(12), minute(13))], WINDOW) == minute(12)
+    assert recorded_since([one.event(Type.CONNECT, minute(8)), one.counts(minute(12), minute(13))], WINDOW) == minute(8)
+    # So long ago that nothing was recorded afterwards, or after the window.
+    assert recorded_since([one.event(Type.CONNECT, minute(each)) for each in (6.9, 20)], WINDOW) is None
 
 
 def test_sessions_before_or_after_the_window_do_not_count() -> None:

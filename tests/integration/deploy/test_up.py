@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.deploy.running import DIEM, alive, diem, environment, eventually, fine, up
+from tests.integration.deploy.running import DIEM, alive, diem, environment, eventually, fine, report_of, up
 from tests.integration.deploy.scraping import check_scrapes
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
@@ -115,10 +115,39 @@ async def test_watch_prints_updates_of_an_endpoint_that_did_not_exist(tmp_path: 
         assert (code, "/my/endpoint was not read (410)" in err) == (1, True)
 
 
-async def test_root_is_warned_once_it_is_up(tmp_path: Path) -> None:
+SOURCES = """\
+[[source]]
+type = "simulation"
+zones = ["GR"]
+
+[[source]]
+type = "directory"
+name = "load"
+path = "later"
+prefix = "/later"
+unit = "MW"
+resolution = "PT1H"
+"""
+
+
+async def test_root_is_warned_and_failing_sources_are_named_once_it_is_up(tmp_path: Path) -> None:
+    (tmp_path / "diem.toml").write_text(SOURCES)
     async with up(tmp_path) as running:
         await eventually(lambda: "DIEM is up" in "\n".join(running.output))
+        failing = f"1 of 2 sources fails: load: no such directory: {tmp_path / 'later'} (`"
+        await eventually(lambda: any(line.startswith(failing) for line in running.output))
         assert ("running as root" in "\n".join(running.output)) is (os.geteuid() == 0)
+        load = report_of(await running.status(), "data")["sources"][1]
+        assert (load["ok"], load["next_attempt"] is None) == (False, False)
+
+        (tmp_path / "later").mkdir()
+        (tmp_path / "later" / "gr.csv").write_bytes(CSV)
+        await running.until_status(lambda status: report_of(status, "data")["sources"][1]["endpoints"] == 1)
+        code, out, err = await diem("sources", "check", cwd=tmp_path)
+        assert (code, err) == (0, "")
+        assert "/later/gr" in out
+        code, out, _ = await diem("keys", "create", "My page", "--plan", "standard", cwd=tmp_path)
+        assert (code, out.startswith("diem_")) == (0, True)
 
 
 async def test_second_up_reports_the_pid_of_the_first(tmp_path: Path) -> None:

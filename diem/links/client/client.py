@@ -140,6 +140,11 @@ class BaseClient(ABC):
         """Return the greatest version that the application holds or was notified of; None = none."""
         return max(self._known.get(name, 0), self._announced.get(name, 0)) or None
 
+    @property
+    @abstractmethod
+    def received_bytes(self) -> int:
+        """Return the payload bytes of all messages that servers have sent."""
+
     async def _run_to_end(self) -> None:
         try:
             await self._run()
@@ -243,6 +248,11 @@ class UpdatesClient(BaseClient):
         """Subscribed endpoints that the server last named as not live."""
         tokens = None if token is None else TokenSource(token, timing)
         self._link = ClientLink(self._select, self, origin, timing, tokens=tokens, tls=tls, data=data)
+
+    @property
+    def received_bytes(self) -> int:
+        """Return the payload bytes of all messages that servers have sent."""
+        return self._link.received_bytes
 
     async def _run(self) -> None:
         await self._link.run()

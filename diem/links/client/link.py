@@ -281,6 +281,8 @@ class ClientLink:
         """The wait for the next attempt, unless the server asked for it."""
         self.ended: tuple[int, str] | None = None
         """Close code and reason after which the client must not reconnect."""
+        self.received_bytes = 0
+        """Payload of the messages of all connections."""
 
     @property
     def is_open(self) -> bool:
@@ -401,7 +403,8 @@ class ClientLink:
             try:
                 while True:
                     async with asyncio.timeout(self._timing.silence_s):
-                        data = await connection.recv()
+                        data = await connection.recv(decode=False)
+                    self.received_bytes += len(data)
                     self._receive(orjson.loads(data))
             except TimeoutError:
                 # The server would not answer a close frame either.

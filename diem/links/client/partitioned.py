@@ -71,6 +71,11 @@ class PartitionedClient(BaseClient):
         self._not_before = 0.0
         self._ended = False
 
+    @property
+    def received_bytes(self) -> int:
+        """Return the payload bytes of all messages that servers have sent."""
+        return self._pool.received_bytes
+
     def _add(self, names: Sequence[str]) -> None:
         for name in names:
             if name not in self._routes:

@@ -81,6 +81,8 @@ class ServerPool:
         self._timing = timing
         self._servers: dict[str, PooledServer] = {}
         self._urls: dict[ClientLink, str] = {}
+        self._dropped_bytes = 0
+        """Received from servers that were dropped."""
 
     def __iter__(self) -> Iterator[PooledServer]:
         """Iterate over a copy: servers may be dropped meanwhile."""
@@ -107,7 +109,13 @@ class ServerPool:
         """Close the connection to a server."""
         server = self._servers.pop(url)
         del self._urls[server.link]
+        self._dropped_bytes += server.link.received_bytes
         server.task.cancel()
+
+    @property
+    def received_bytes(self) -> int:
+        """Return the payload bytes of all messages that servers have sent."""
+        return self._dropped_bytes + sum(server.link.received_bytes for server in self._servers.values())
 
     @property
     def live(self) -> dict[str, bool]:

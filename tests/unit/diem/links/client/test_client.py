@@ -317,3 +317,21 @@ async def test_no_window_is_longer_than_the_outage(
         await eventually(lambda: len(windows) == 6)
     assert (max(windows) > QUICK.base_s) == grows
     assert min(windows) >= QUICK.base_s
+
+
+async def test_the_payload_of_all_connections_is_counted(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await eventually(lambda: server.held == {"/a"} and bool(seen.of("subscribed")))
+        before = client.received_bytes
+        await server.update("/a", 5)
+        await eventually(lambda: seen.versions("/a") == [5])
+        update = client.received_bytes - before
+        assert update > len('{"endpoint":"/a","version":5}')
+        await server.kick(1012, "restart retry=10")
+        await eventually(lambda: server.subscribed_with("/a") == [None, 5])
+        await server.update("/a", 6)
+        await eventually(lambda: seen.versions("/a") == [5, 6])
+        # Another welcome, reply and update, besides those of the connection before.
+        assert client.received_bytes >= 2 * before + 2 * update

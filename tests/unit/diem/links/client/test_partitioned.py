@@ -454,9 +454,11 @@ async def test_unsubscribing_closes_the_connection_that_nothing_needs_any_more(s
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
+        received = client.received_bytes
         await client.unsubscribe(["/a"])
         await eventually(lambda: not system.a.connections)
         assert len(system.b.connections) == 1
+        assert client.received_bytes >= received > 0, "what a dropped server has sent still counts"
         assert [event.endpoint for event in seen.of("unsubscribed")] == ["/a"]
         await system.b.update("/b", 5)
         await eventually(lambda: seen.versions("/b") == [5])

@@ -1,44 +1,39 @@
 """The commands of ``diem`` for datasets: ``watch``, ``get``, ``put`` and ``delete``."""
 
 import json
-import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 import typer
 
-from deploy.cli.options import StateDirOption, UnusableFile, UrlOption, run_change, run_interactive
+from deploy.cli.options import (
+    ApiKeyOption,
+    StateDirOption,
+    TokenOption,
+    UnusableFile,
+    UrlOption,
+    run_change,
+    run_interactive,
+)
 from deploy.clients.data_service import (
     MEDIA_TYPES,
     DataService,
     DataServiceUnavailable,
-    Edges,
     RequestRefused,
     ServiceRefused,
     Upload,
     data_service,
 )
+from deploy.clients.updates import ANONYMOUS, Credentials, client_of, credentials_of
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.errors import ConfigurationError, DiemError
-from diem.links.client import (
-    BaseClient,
-    CompletedEvents,
-    Event,
-    Fetch,
-    FetchDelayed,
-    PartitionedClient,
-    TokenFunction,
-    UpdatesClient,
-)
+from diem.links.client import CompletedEvents, Event, Fetch, FetchDelayed
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from diem.protocol.update import iso
@@ -54,15 +49,6 @@ FIRST_CLOSE_CODE: Final = 1000
 Print = Callable[[str], None]
 
 EndpointArgument = Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name such as /my/endpoint.")]
-ApiKeyOption = Annotated[
-    Path | None, typer.Option("--key-file", metavar="FILE", help="File of an API key. Default: anonymous access.")
-]
-TokenOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file", metavar="FILE", help="File of a client token (a JWT), which is read again before it expires."
-    ),
-]
 WriteKeyOption = Annotated[
     Path | None, typer.Option("--key-file", help="File of a write key. Default: the state directory's.")
 ]
@@ -237,36 +223,6 @@ def confirm_deletion(service: DataService, endpoint: str) -> None:
         raise DiemError(f"{endpoint} was not deleted")
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """The file of an API key, or of a client token, or neither."""
-
-    key_file: Path | None = None
-    token_file: Path | None = None
-
-    def bearer(self) -> SharedKey | None:
-        """Return what the Data Service is sent; None: nothing. Raises ``BadKeyFile``."""
-        path = self.key_file or self.token_file
-        return None if path is None else SharedKey.load(path)
-
-    def token_function(self, service: DataService) -> TokenFunction | None:
-        """Return the function from which a client gets its tokens; None: it needs none. Raises ``BadKeyFile``."""
-        key, file = self.bearer(), self.token_file
-        if file is not None:
-            return lambda: SharedKey.load(file).header.removeprefix("Bearer ")
-        return None if key is None else partial(service.client_token, key)
-
-
-ANONYMOUS: Final = Credentials()
-
-
-def credentials_of(key_file: Path | None, token_file: Path | None) -> Credentials:
-    """Return the credentials of a command. Raises ``typer.BadParameter`` for both a key and a token."""
-    if key_file is not None and token_file is not None:
-        raise typer.BadParameter("--key-file and --token-file: choose one of them")
-    return Credentials(key_file, token_file)
-
-
 async def _unlisted(service: DataService, names: Sequence[str], credentials: Credentials) -> list[str]:
     """Return the names that are not in the catalogue; none if a token does not open it."""
     try:
@@ -350,21 +306,6 @@ def _fetch_with(service: DataService, credentials: Credentials) -> Fetch:
         return data
 
     return fetch
-
-
-def client_of(
-    edges: Edges,
-    origin: str,
-    token: TokenFunction | None = None,
-    tls: ssl.SSLContext | None = None,
-    *,
-    data: bool = False,
-) -> BaseClient:
-    """Return a client for the deployment; where there are metadata services, it locates the owners of endpoints."""
-    if not edges.metadata:
-        return UpdatesClient(edges.servers, origin=origin, token=token, tls=tls, data=data)
-    hosts = {urlsplit(url).hostname or "" for url in [origin, *edges.servers]}
-    return PartitionedClient(edges.metadata, hosts=hosts, origin=origin, token=token, tls=tls, data=data)
 
 
 def describe(event: Event) -> str:

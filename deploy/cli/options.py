@@ -38,6 +38,15 @@ StateDirOption = Annotated[
 UrlOption = Annotated[
     str | None, typer.Option("--url", help="Base URL of another Data Service. Default: that of `diem up`.")
 ]
+ApiKeyOption = Annotated[
+    Path | None, typer.Option("--key-file", metavar="FILE", help="File of an API key. Default: anonymous access.")
+]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="FILE", help="File of a client token (a JWT), which is read again before it expires."
+    ),
+]
 
 
 MAX_COUNT: Final = 1000

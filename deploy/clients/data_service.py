@@ -4,7 +4,7 @@ Commands find it by ``--url`` or ``--data``, else through the state directory of
 """
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -150,25 +150,37 @@ class DataService:
 
         ``key`` is an API key or a client token; None: anonymous access.
         """
-        names: set[str] = set()
+        return {entry["endpoint"] async for entry in self._catalogue(key)}
+
+    async def versions(self, key: SharedKey | None = None) -> dict[str, int]:
+        """Return the version of each endpoint of the catalogue, which may be a second old.
+
+        ``key`` is as with :meth:`endpoints`. Raises ``DataServiceUnavailable``.
+        """
+        return {entry["endpoint"]: entry["version"] async for entry in self._catalogue(key)}
+
+    async def _catalogue(self, key: SharedKey | None) -> AsyncIterator[dict[str, Any]]:
+        """Yield the entries of all pages."""
         after = ""
         while True:
             query = f"?after={quote(after, safe='')}" if after else ""
             page = await self.json(f"/v1/endpoints{query}", key)
-            names |= {entry["endpoint"] for entry in page["endpoints"]}
+            for entry in page["endpoints"]:
+                yield entry
             following = page.get("next", "")
             if following <= after:
-                return names
+                return
             after = following
 
-    async def client_token(self, key: SharedKey) -> str:
-        """Return a client token for an API key.
+    async def client_token(self, key: SharedKey, subject: str | None = None) -> str:
+        """Return a client token for an API key; ``subject`` is the user that it names (None: the key's own).
 
         Raises:
             DataServiceUnavailable: the Data Service does not answer, or not with a token.
             ServiceRefused: the key is not valid, or too many tokens were requested with it.
         """
-        reply = await self.request("POST", TOKENS_PATH, headers={"Authorization": key.header})
+        wanted = {} if subject is None else {"json": {"subject": subject}}
+        reply = await self.request("POST", TOKENS_PATH, headers={"Authorization": key.header}, **wanted)
         if not reply.is_success:
             raise ServiceRefused("the Data Service", reply.status_code, detail_of(reply))
         try:
@@ -283,15 +295,15 @@ class KeyService:
         return answer
 
 
-def data_service(state: StateDir, url: str | None) -> DataService:
-    """Return the Data Service at ``url``, else the one of the ``diem up`` in the state directory.
+def data_service(state: StateDir, url: str | None, option: str = "--url") -> DataService:
+    """Return the Data Service at ``url``, the value of ``option``, else that of the ``diem up`` in the state directory.
 
     Raises:
         BadUrl: ``url`` is not a base URL.
         NotUp: there is no ``url``, and nothing was started in the state directory.
     """
     if url is not None:
-        return DataService(base_url(url, "--url", "http(s)://host[:port]"))
+        return DataService(base_url(url, option, "http(s)://host[:port]"))
     running = state.read_processes()
     page, certificate = running.get("urls", {}).get("page"), running.get("certificate")
     if page is None:

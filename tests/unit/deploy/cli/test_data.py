@@ -11,11 +11,7 @@ import pytest
 
 from deploy.cli import data as module
 from deploy.cli.data import (
-    ANONYMOUS,
     MAX_FILE_BYTES,
-    Credentials,
-    client_of,
-    credentials_of,
     describe,
     guess_form,
     read_file,
@@ -23,8 +19,9 @@ from deploy.cli.data import (
 )
 from deploy.cli.options import UnusableFile
 from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges, RequestRefused, ServiceRefused
+from deploy.clients.updates import ANONYMOUS, Credentials, credentials_of
 from diem.errors import DiemError
-from diem.links.client import Event, PartitionedClient, TokenFunction, UpdatesClient
+from diem.links.client import Event, TokenFunction
 from diem.process.auth import SharedKey
 from tests.unit.deploy.clients.test_data_service import Server
 
@@ -206,7 +203,7 @@ async def watched(
     as_json: bool = False,
     with_data: bool = False,
 ) -> tuple[list[str], list[str]]:
-    monkeypatch.setattr(module, "UpdatesClient", FakeClient)
+    monkeypatch.setattr("deploy.clients.updates.UpdatesClient", FakeClient)
     monkeypatch.setattr(FakeClient, "events", events)
     printed: list[str] = []
     noted: list[str] = []
@@ -309,7 +306,6 @@ async def test_metadata_services_are_used_in_z_client_only(
     monkeypatch.setattr(FakeService, "more", {"mode": mode, "metadata": entries})
     edges = await SERVICE.edges()
     assert edges == Edges(["ws://h:1/ws"], list(metadata))
-    assert type(client_of(edges, SERVICE.base)) is (PartitionedClient if metadata else UpdatesClient)
 
 
 async def test_watch_gets_tokens_for_its_api_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

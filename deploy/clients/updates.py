@@ -1,0 +1,66 @@
+"""Clients of a deployment's WebSocket servers, and the credentials that a command presents to it."""
+
+import ssl
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from deploy.clients.data_service import DataService, Edges
+from diem.errors import ConfigurationError
+from diem.links.client import BaseClient, PartitionedClient, TokenFunction, UpdatesClient
+from diem.process.auth import SharedKey
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The file of an API key, or of a client token, or neither."""
+
+    key_file: Path | None = None
+    token_file: Path | None = None
+
+    def bearer(self) -> SharedKey | None:
+        """Return what the Data Service is sent; None: nothing. Raises ``BadKeyFile``."""
+        path = self.key_file or self.token_file
+        return None if path is None else SharedKey.load(path)
+
+    def token_function(self, service: DataService, subject: str | None = None) -> TokenFunction | None:
+        """Return the function from which a client gets its tokens; None: it needs none.
+
+        Args:
+            service: issues tokens for an API key.
+            subject: user that these tokens name, for limits per user; None: the key's own.
+
+        Raises:
+            BadKeyFile: the file of the key or token is not one.
+        """
+        key, file = self.bearer(), self.token_file
+        if file is not None:
+            return lambda: SharedKey.load(file).header.removeprefix("Bearer ")
+        return None if key is None else partial(service.client_token, key, subject)
+
+
+ANONYMOUS: Final = Credentials()
+
+
+def credentials_of(key_file: Path | None, token_file: Path | None) -> Credentials:
+    """Return the credentials of a command. Raises ``ConfigurationError`` for both a key and a token."""
+    if key_file is not None and token_file is not None:
+        raise ConfigurationError("--key-file and --token-file: choose one of them")
+    return Credentials(key_file, token_file)
+
+
+def client_of(
+    edges: Edges,
+    origin: str,
+    token: TokenFunction | None = None,
+    tls: ssl.SSLContext | None = None,
+    *,
+    data: bool = False,
+) -> BaseClient:
+    """Return a client for the deployment; where there are metadata services, it locates the owners of endpoints."""
+    if not edges.metadata:
+        return UpdatesClient(edges.servers, origin=origin, token=token, tls=tls, data=data)
+    hosts = {urlsplit(url).hostname or "" for url in [origin, *edges.servers]}
+    return PartitionedClient(edges.metadata, hosts=hosts, origin=origin, token=token, tls=tls, data=data)

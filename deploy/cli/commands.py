@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "keys": ("keys", "tokens"),
     "sources": ("sources",),
     "metrics": ("metrics",),
+    "load": ("load",),
     "check": ("check", "topics"),
     "size": ("size",),
     "recommend": ("recommend",),

@@ -1,0 +1,33 @@
+"""What counts as missed, and what as not checked."""
+
+from deploy.load.completeness import MAX_EXAMPLES, Completeness, Holding, Missed, compare
+
+CATALOGUE = {"/a": 10, "/b": 20}
+
+
+def test_the_version_of_the_catalogue_or_a_later_one_is_enough() -> None:
+    found = compare([Holding(1, "/a", 10, subscribed=True), Holding(2, "/b", 25, subscribed=True)], CATALOGUE)
+    assert found == Completeness(checked=2)
+
+
+def test_an_earlier_version_or_none_is_missed() -> None:
+    holdings = [Holding(1, "/a", 9, subscribed=True), Holding(2, "/b", None, subscribed=True, connected=False)]
+    found = compare(holdings, CATALOGUE)
+    assert (found.checked, found.missed, found.unconnected) == (2, 2, 1)
+    assert found.examples == [Missed(1, "/a", 9, 10), Missed(2, "/b", None, 20)]
+
+
+def test_what_was_never_subscribed_and_what_is_gone_is_not_checked() -> None:
+    holdings = [Holding(1, "/a", None, subscribed=False), Holding(1, "/gone", 3, subscribed=True)]
+    assert compare(holdings, CATALOGUE) == Completeness(unsubscribed=1, removed=1)
+
+
+def test_a_client_that_must_fetch_has_missed_nothing() -> None:
+    assert compare([Holding(1, "/a", 9, subscribed=True, resync=True)], CATALOGUE) == Completeness(
+        checked=1, resynced=1
+    )
+
+
+def test_few_examples_are_kept() -> None:
+    found = compare([Holding(number, "/a", 1, subscribed=True) for number in range(100)], CATALOGUE)
+    assert (found.missed, len(found.examples)) == (100, MAX_EXAMPLES)

@@ -2,8 +2,9 @@
 
 Every configuration repeats the same trace of clients and writes (tests/load/regimes.py); the oracle judges every run.
 Constants are fitted to the runs of R1 with one server. The others, with more servers or under other regimes, are
-predicted in build/bench/modes/predictions.jsonl before each begins. At the end: the knee of one server. An interrupted
-comparison goes on where it was. QUICK=1: 2 servers, four configurations, one round.
+predicted in build/bench/modes/predictions.jsonl before each begins. At the end: the knee of one server, and other
+servers on the trace of R1. An interrupted comparison goes on where it was. QUICK=1: 2 servers, four configurations, one
+round.
 """
 
 import asyncio
@@ -36,12 +37,13 @@ from tests.bench.modes.compare import (
     means,
     with_work,
 )
+from tests.bench.modes.peers import DIALECTS, Peer, beside_single, measure_all, parse_peer
 from tests.bench.modes.plan import CONTROL, Run, runs
-from tests.bench.modes.runs import FOLDER, expected, kept, load_of, measure, now, write_prediction
+from tests.bench.modes.runs import FOLDER, expected, kept, load_of, measure, now, trace_of, write_prediction
 from tests.bench.report import Report
 from tests.load import bench
 from tests.load.bench import Goal
-from tests.load.regimes import Regime
+from tests.load.regimes import R1, Regime
 from tests.load.run import end_in_order
 from tests.load.trace import BadTrace, read_trace
 from tests.load.writes import BATCH
@@ -188,6 +190,13 @@ def _knee(costs: RoleCosts, report: Report) -> Knee | None:
     return None
 
 
+def _peers(named: Sequence[Peer], planned: Sequence[Run], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what other servers took for the trace of R1, and which were not measured."""
+    seconds = next(run.seconds for run in planned if run.regime is R1)
+    found, absent = asyncio.run(measure_all(named, trace_of(R1, seconds)[1]))
+    return {"measured": [each.as_json() for each in found], "absent": absent, "single": beside_single(rows)}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison, or its rest."""
     quick = "two servers, four configurations, one round, and smaller regimes: five minutes on an idle machine"
@@ -196,6 +205,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--costs", type=Path, help="of make bench-cost; default: the built-in constants")
     options.add_argument("--trace", type=Path, help="recorded traffic events in JSON Lines, instead of R2 to R4")
     options.add_argument("--batch", type=int, default=BATCH, help=f"with --trace: most updates of a write; {BATCH}")
+    options.add_argument(
+        "--peer",
+        nargs=4,
+        action="append",
+        default=[],
+        metavar=("NAME", "WS_URL", "PUBLISH_URL", "PID"),
+        help=f"another server on the trace of R1: {', '.join(DIALECTS)}; may be repeated",
+    )
     arguments = options.parse_args(argv)
     end_in_order()
     if arguments.fresh:
@@ -203,15 +220,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     costs = ROLES if arguments.costs is None else read_role_costs(arguments.costs, ROLES)
     try:
         recorded = _recorded(arguments.trace, arguments.batch)
-    except BadTrace as error:
+        named = [parse_peer(words) for words in arguments.peer]
+    except (BadTrace, ValueError) as error:
         options.error(str(error))
     planned = runs(quick=QUICK, recorded=recorded)
     began = now()
-    with Report(len(planned) + 1, bar=False) as report:
+    with Report(len(planned) + 2, bar=False) as report:
         comparison = Comparison(costs, report)
         try:
             comparison.run(planned)
             knee = _knee(comparison.fitted, report)
+            report.step("other servers")
+            peers = _peers(named, planned, comparison.rows())
         except KeyboardInterrupt:
             print("interrupted: the same command goes on where this one was", file=sys.stderr)
             return 130
@@ -229,6 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "control": {"configuration": str(CONTROL), "differences": control(rows)},
         "against_x": against_x(rows),
         "knee": knee and knee.as_json(),
+        "peers": peers,
         "failures": comparison.failures,
         "runs": rows,
     }

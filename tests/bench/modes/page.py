@@ -79,6 +79,8 @@ def page(result: Mapping[str, Any], predictions: str) -> str:
         f"<h2>The same twice</h2><p>{escape(_control(result['control']))}</p>",
         "<h2>The knee of one server</h2>",
         *_knee(result["knee"]),
+        "<h2>Other servers on the trace of R1</h2>",
+        *_peers(result["peers"]),
         "<h2>Constants, microseconds, with standard errors</h2>",
         f"<p>{escape(result['constants_source'])}</p>",
         _table(["", "value", "error"], [[name, *map(str, pair)] for name, pair in result["constants"].items()]),
@@ -175,6 +177,26 @@ def _knee(knee: Mapping[str, Any] | None) -> list[str]:
             ],
         ),
     ]
+
+
+def _peers(peers: Mapping[str, Any]) -> list[str]:
+    """Return what other servers took, beside mode single."""
+    rows = [
+        [
+            each["name"],
+            f"{each['cpu_ms']:,.0f}",
+            f"{each['frames_per_s']:,.0f}",
+            f"{each['expected_frames_per_s']:,.0f}",
+            "-" if each["us_per_frame"] is None else f"{each['us_per_frame']:,.1f}",
+        ]
+        for each in peers["measured"]
+    ]
+    found = [_table(["", "CPU, ms/s", "frames/s", "by the trace", "CPU of a frame, us"], rows)] if rows else []
+    if peers["single"] is not None:
+        server, both = peers["single"]["server"], peers["single"]["server_and_data_service"]
+        found.append(f"<p>Mode single: {server:,.1f} us a frame; {both:,.1f} with the Data Service, which stores.</p>")
+    absent = "; ".join(f"{name}: {why}" for name, why in peers["absent"].items())
+    return [*found, f"<p>Not measured: {escape(absent)}.</p>"] if absent else found
 
 
 def _how(result: Mapping[str, Any]) -> str:

@@ -41,12 +41,19 @@ RESULT: dict[str, Any] = {
 def test_report_is_one_file_that_says_what_it_is_worth() -> None:
     control = {"configuration": "x", "differences": {"nginx": 4.0}}
     knee: dict[str, Any] = {"predicted": 9000.0, "measured": None, "factor": 7.4, "steps": []}
-    found = page({**RESULT, **about(["--fresh"]), "control": control, "knee": knee}, '{"run":"R1-x-2-1"}\n')
+    ws = {"name": "ws", "cpu_ms": 40.0, "frames_per_s": 4000.0, "expected_frames_per_s": 4001.0, "us_per_frame": 10.0}
+    single = {"server": 8.0, "server_and_data_service": 20.0}
+    peers = {"measured": [ws], "absent": {"nchan": "not named"}, "single": single}
+    found = page(
+        {**RESULT, **about(["--fresh"]), "control": control, "knee": knee, "peers": peers}, '{"run":"R1-x-2-1"}\n'
+    )
     assert "QUICK" in found
     assert "25 (missed)" in found
     assert "<svg" in found
     assert "python -m tests.bench.modes --fresh" in found
     assert "nginx 4 %" in found
+    assert "Mode single: 8.0 us a frame" in found
+    assert "Not measured: nchan: not named." in found
     assert "Measured: not reached" in found
     assert "&lt;Behind&gt;" in found
     assert "<Behind>" not in found

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -15,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.cli.options import StateDirOption, run_interactive
+from deploy.invocation import diem_command
 from deploy.system import control
 from deploy.system.description import with_children
 from deploy.system.scaling import TIMEOUT_S, scale
@@ -70,6 +72,10 @@ def status(
             typer.echo(json.dumps(answer))
         else:
             console.print(Group(*status_tables(answer, console.width)))
+            from deploy.recommend.advice import remark  # noqa: PLC0415  # not needed for --json
+
+            if cheaper := remark(answer, os.cpu_count() or 1):
+                console.print(f"{cheaper}; `{diem_command('recommend')}` compares all modes", soft_wrap=True)
 
     async def keep_showing() -> None:
         with Live(console=console, auto_refresh=False) as live:

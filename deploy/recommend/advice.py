@@ -1,14 +1,14 @@
 """The recommendation for a load: all modes compared, where another one becomes cheaper, and the map of modes."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from deploy.invocation import diem_command
-from deploy.recommend.source import Source
-from metadata.costs import MEANINGS, RoleCosts
+from deploy.recommend.source import Source, mean_source_of
+from metadata.costs import MEANINGS, ROLES, RoleCosts
 from metadata.modes import recommend
 from metadata.modes.configuration import Configuration, Size, up_arguments
 from metadata.modes.load import Load
@@ -161,7 +161,30 @@ def _steps(middle: float, count: int) -> list[float]:
 def cheaper_mode(present: Configuration, size: Size, load: Load, costs: RoleCosts, needs: Requirements) -> str | None:
     """Return a sentence about a mode that is much cheaper than the present one; None if none is."""
     found = recommend.cheaper_mode(present, size, load, costs, needs)
+    return None if found is None else _cheaper(*found, present, needs)
+
+
+def _cheaper(other: Candidate, saved: float, present: Configuration, needs: Requirements) -> str:
+    return f"{command(other, needs)} would take {saved:.0%} less CPU than the {present} that runs"
+
+
+def remark(status: Mapping[str, Any], cores: int) -> str | None:
+    """Return a sentence about a mode that would be much cheaper than the one of a reply of ``status``.
+
+    Where clients have several servers, one of them may be there for the case that another fails: so may one of the
+    other mode. None: no mode is, or the load is not within what was measured.
+    """
+    source = mean_source_of(status)
+    if source is None or source.present is None:
+        return None
+    load, present, size = source.load, source.present, source.size
+    spare = present not in recommend.SINGLE_EDGES and size.all_servers > 1
+    needs = Requirements(cores_per_host=cores, survive=int(spare))
+    if not min(load.clients, load.updates, load.endpoints) > 0:
+        return None
+    brokers = sum(process["process"] == "kafka" for process in status["processes"])
+    found = recommend.cheaper_mode(present, size, load, ROLES, needs, brokers=brokers)
     if found is None:
         return None
-    other, saved = found
-    return f"{command(other, needs)} would take {saved:.0%} less CPU than the {present} that runs"
+    servers = max(size.all_servers, found[0].size.all_servers)
+    return None if recommend.outside_calibration(load, servers) else _cheaper(*found, present, needs)

@@ -18,6 +18,8 @@ from metadata.modes.load import Load, touched
 
 SAMPLE_S: Final = 3.0
 """Time for which updates of a running system are counted."""
+LEAST_UPTIME_S: Final = 60.0
+"""Of a Data Service: before, its mean rate of updates is that of the first data of its sources."""
 NUMBERS: Final = ("clients", "endpoints", "updates")
 """Fields of a load without which there is no recommendation."""
 
@@ -94,6 +96,25 @@ async def from_system(state: StateDir) -> Source:
 
 def source_of(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> Source:
     """Return the load that two replies of ``status`` describe."""
+    updates = max(0.0, (_sequence(after) - _sequence(before)) / seconds)
+    return _running(after, updates, f"updates of {seconds:.0f} s")
+
+
+def mean_source_of(status: Mapping[str, Any]) -> Source | None:
+    """Return the load that one reply of ``status`` describes, with the mean rate of updates since the start.
+
+    None: the Data Service does not answer, or has not run for ``LEAST_UPTIME_S``.
+    """
+    data = next((process for process in status["processes"] if process["process"] == "data"), None)
+    changes = None if data is None else (data.get("report") or {}).get("changes")
+    if data is None or changes is None or data["uptime_seconds"] < LEAST_UPTIME_S:
+        return None
+    seconds = float(data["uptime_seconds"])
+    return _running(status, changes / seconds, f"updates of {seconds:.0f} s")
+
+
+def _running(after: Mapping[str, Any], updates: float, text: str) -> Source:
+    """Return the load of a running system with this many updates a second."""
     reports = [(process["process"], process.get("report") or {}) for _, process in with_children(after["processes"])]
     edge = "proxy" if any(kind == "proxy" for kind, _ in reports) else "websocket"
     edges = [report for kind, report in reports if kind == edge]
@@ -104,10 +125,10 @@ def source_of(before: Mapping[str, Any], after: Mapping[str, Any], seconds: floa
     load = Load(
         clients=connected,
         endpoints=float(max((int(each.get("endpoints") or 0) for kind, each in reports if kind == "data"), default=0)),
-        updates=max(0.0, (_sequence(after) - _sequence(before)) / seconds),
+        updates=updates,
         subscriptions=subscriptions / connected if connected else 0.0,
     )
-    return Source(load, f"the running {present}, updates of {seconds:.0f} s", present, size)
+    return Source(load, f"the running {present}, {text}", present, size)
 
 
 def _size(status: Mapping[str, Any]) -> tuple[int, int]:

@@ -24,7 +24,7 @@ CAPACITY: Final = 10_000
 NGINX_CLIENTS: Final = 16_000
 """Clients of a worker of nginx: each has two of its 32,768 connections."""
 _SERVERS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_SERVERS)
-_EDGES: Final = {
+SINGLE_EDGES: Final = {
     Configuration.SINGLE: "one server serves all clients",
     Configuration.Z_SHARED: "one proxy serves all clients",
     Configuration.Z_PASSTHROUGH: "one proxy serves all clients",
@@ -99,9 +99,9 @@ def fit(configuration: Configuration, load: Load, costs: RoleCosts, needs: Requi
     if needs.one_address and configuration is Configuration.Z_CLIENT:
         found = _sized(configuration, Size(1, 1), load, costs, needs)
         return replace(found, fault="clients connect to every server that they need", final=True)
-    if needs.survive and configuration in _EDGES:
+    if needs.survive and configuration in SINGLE_EDGES:
         found = _sized(configuration, Size(1, 1), load, costs, needs)
-        return replace(found, fault=f"{_EDGES[configuration]}: none is left when it fails")
+        return replace(found, fault=f"{SINGLE_EDGES[configuration]}: none is left when it fails")
     if configuration is Configuration.SINGLE:
         return _sized(configuration, Size(1, 1), load, costs, needs)
     if configuration is Configuration.ALL_TO_ALL:
@@ -311,13 +311,19 @@ def outside_calibration(load: Load, servers: int) -> list[str]:
 
 
 def cheaper_mode(
-    present: Configuration, size: Size, load: Load, costs: RoleCosts, needs: Requirements
+    present: Configuration,
+    size: Size,
+    load: Load,
+    costs: RoleCosts,
+    needs: Requirements,
+    *,
+    brokers: int | None = None,
 ) -> tuple[Candidate, float] | None:
     """Return a mode that is cheaper than the present one by more than ``SIGNIFICANT``, and by which share.
 
-    The present mode counts at the size that it has.
+    The present mode counts at the size that it has, and with its ``brokers``; None: with those that it would need.
     """
-    now = predict(present, size, load, workers=needs.workers, brokers=needs.brokers).cpu(costs)
+    now = predict(present, size, load, workers=needs.workers, brokers=brokers or needs.brokers).cpu(costs)
     found = choose(load, costs, needs)
     if found is None or found.configuration is present or not now.value:
         return None

@@ -52,6 +52,7 @@ class DataReport:
             "store": store.id,
             "endpoints": len(store.changes),
             "sequence": store.changes.sequence,
+            "changes": store.writer.counts.changes,
             "queued": len(store.writer),
             "sources": self._sources.status(),
             "publisher": self._publisher.status() if self._publisher else None,

@@ -4,10 +4,11 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deploy.recommend.advice import Advice, command
+from deploy.recommend.advice import Advice, command, remark
 from deploy.recommend.source import Source
 from deploy.topology import BadTopology, KafkaTopology, Mode, Options, ProxyMode, sizes_of
 from metadata.costs import ROLES
@@ -70,6 +71,43 @@ def test_what_runs_is_compared_with_the_choice() -> None:
     found = advice(present=Configuration.X, size=Size(4)).cheaper
     assert found is not None
     assert re.fullmatch(r"diem up --mode single would take \d+% less CPU than the x that runs", found)
+
+
+def reply(mode: str, clients: int, *others: str, changes: int = 2400, servers: int = 2) -> dict[str, Any]:
+    """Return a reply of ``status`` after two minutes: 200 endpoints, clients with 10 subscriptions."""
+    data = {
+        "name": "data",
+        "process": "data",
+        "uptime_seconds": 120.0,
+        "report": {"endpoints": 200, "changes": changes},
+    }
+    edge = {"clients": clients, "subscriptions": 10 * clients}
+    processes = [data, {"name": "websocket-1", "process": "websocket", "report": edge}]
+    processes += [{"name": f"{other}-1", "process": other, "report": None} for other in others]
+    return {"mode": mode, "servers": servers, "clones": 1, "processes": processes}
+
+
+def test_a_running_mode_that_costs_much_more_than_another_is_remarked_upon() -> None:
+    found = remark(reply("x", 500, "kafka"), cores=4)
+    assert found is not None
+    # Two servers may be there for the case that one fails: so must the other mode have two.
+    assert re.fullmatch(r"diem up --mode \S+ --servers \d.* would take \d+% less CPU than the x that runs", found)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        reply("single", 500, servers=1),
+        reply("x", 0, "kafka"),
+        reply("x", 500, "kafka", changes=0),
+        reply("x", 50_000, "kafka"),
+        reply("x", 500, "kafka", servers=8),
+        {"mode": "x", "processes": []},
+    ],
+    ids=["the cheapest", "no clients", "no updates", "more clients", "more servers than measured", "no answer"],
+)
+def test_there_is_no_remark_without_a_load_that_was_measured(status: dict[str, Any]) -> None:
+    assert remark(status, cores=4) is None
 
 
 def test_the_axes_of_the_map_have_the_load_in_the_middle() -> None:

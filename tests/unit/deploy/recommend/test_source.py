@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from deploy.recommend.source import NoLoad, Source, from_numbers, load_of, overridden, source_of
+from deploy.recommend.source import (
+    LEAST_UPTIME_S,
+    NoLoad,
+    Source,
+    from_numbers,
+    load_of,
+    mean_source_of,
+    overridden,
+    source_of,
+)
 from deploy.topology import Mode
 from metadata.modes.configuration import Configuration, Size
 from metadata.modes.load import Data, Load, touched
@@ -37,6 +46,25 @@ def test_a_running_system_is_counted_twice() -> None:
     assert found.load == Load(60, 200, 20, 10)
     assert (found.present, found.size) == (Configuration.X, Size(2, 1))
     assert found.text == "the running x, updates of 3 s"
+
+
+def running(uptime_seconds: float, **report: Any) -> dict[str, Any]:
+    now = status("x", *edges(30, 300))
+    now["processes"][0] |= {"uptime_seconds": uptime_seconds, "report": {"endpoints": 200, **report}}
+    return now
+
+
+def test_one_reply_has_the_mean_rate_of_updates_since_the_start() -> None:
+    found = mean_source_of(running(120.0, changes=2400))
+    assert found is not None
+    assert found.load == Load(60, 200, 20, 10)
+    assert (found.present, found.size) == (Configuration.X, Size(2, 1))
+
+
+def test_a_data_service_that_has_just_started_or_does_not_answer_has_no_mean_rate() -> None:
+    assert mean_source_of(running(LEAST_UPTIME_S - 1, changes=2400)) is None
+    assert mean_source_of(running(120.0)) is None
+    assert mean_source_of({"mode": "single", "processes": []}) is None
 
 
 def test_clients_of_proxies_are_counted_there_and_not_at_their_servers() -> None:

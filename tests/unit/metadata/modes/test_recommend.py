@@ -160,6 +160,9 @@ def test_a_present_mode_is_compared_at_the_size_that_it_has() -> None:
     assert found is not None
     assert found[0].configuration is Configuration.SINGLE
     assert found[1] > 0.5
+    more_brokers = cheaper_mode(Configuration.X, Size(8), SMALL, ROLES, NEEDS, brokers=3)
+    assert more_brokers is not None
+    assert more_brokers[1] > found[1]
 
 
 def test_the_baseline_is_never_chosen() -> None:

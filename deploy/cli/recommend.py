@@ -11,6 +11,7 @@ import typer
 from deploy.cli.options import StateDirOption, UnusableFile, run_interactive
 from deploy.recommend import mode_map, render
 from deploy.recommend.advice import Advice
+from deploy.recommend.by_plan import latest_plan
 from deploy.recommend.source import NUMBERS, Source, from_numbers, from_system, from_traffic, overridden
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
@@ -149,7 +150,12 @@ def recommend_command(
     )
     factor = _parse_factor(growth)
     roles = ROLES if costs is None else read_role_costs(costs, ROLES)
-    advice = Advice(_source(StateDir(state_dir), traffic, given, Terminal(quiet=as_json)), roles, needs, factor)
+    state = StateDir(state_dir)
+    source = _source(state, traffic, given, Terminal(quiet=as_json))
+    # A plan says how many servers the recorded clients need: nothing about other clients, or other subscriptions.
+    recorded = traffic is not None or source.present is not None
+    plan = latest_plan(state.path / "planned") if recorded and subscriptions is None else None
+    advice = Advice(source, roles, needs, factor, plan)
     if picture is not None:
         _write(picture, mode_map.draw(advice))
     if as_json:

@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from deploy.invocation import diem_command
+from deploy.recommend import by_plan
+from deploy.recommend.by_plan import PlannedFanOut
 from deploy.recommend.source import Source, mean_source_of
 from metadata.costs import MEANINGS, ROLES, RoleCosts
 from metadata.modes import recommend
@@ -34,6 +36,8 @@ class Advice:
     costs: RoleCosts
     needs: Requirements
     growth: float = 1.0
+    plan: PlannedFanOut | None = None
+    """The latest plan, if it is about this load."""
 
     @cached_property
     def load(self) -> Load:
@@ -82,6 +86,11 @@ class Advice:
         return cheaper_mode(self.source.present, self.source.size, self.load, self.costs, self.needs)
 
     @cached_property
+    def planned(self) -> list[by_plan.Comparison]:
+        """Modes with endpoints where the plan puts them, beside hashed ones."""
+        return [] if self.plan is None else list(by_plan.compare(self.plan, self.load, self.needs))
+
+    @cached_property
     def unmeasured(self) -> list[str]:
         """What counts in some mode and was not measured, for people."""
         names = dict.fromkeys(name for each in self.candidates for name in each.cpu.unmeasured)
@@ -115,6 +124,7 @@ class Advice:
                 "updates": [_threshold(each) for each in self.by_updates],
                 "clients": [_threshold(each) for each in self.by_clients],
             },
+            "by_plan": [by_plan.as_json(self.plan, each, self.costs) for each in self.planned if self.plan],
             "outside_calibration": self.outside,
             "unmeasured": self.unmeasured,
         }

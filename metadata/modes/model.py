@@ -101,16 +101,40 @@ class Prediction:
 
 
 def predict(
-    configuration: Configuration, size: Size, load: Load, *, workers: int = NGINX_WORKERS, brokers: int = 1
+    configuration: Configuration,
+    size: Size,
+    load: Load,
+    *,
+    workers: int = NGINX_WORKERS,
+    brokers: int = 1,
+    fan_out: float | None = None,
 ) -> Prediction:
-    """Return the processes of a mode and their work; ``workers`` are those of nginx."""
-    return _Model(configuration, size, load, workers, brokers).predict()
+    """Return the processes of a mode and their work.
+
+    Args:
+        configuration: the mode.
+        size: its numbers of servers and clones.
+        load: what clients and writers do.
+        workers: processes of nginx.
+        brokers: of Kafka.
+        fan_out: mean number of servers of a clone that a client needs; None: of endpoints on random servers.
+    """
+    return _Model(configuration, size, load, workers, brokers, fan_out=fan_out).predict()
 
 
 class _Model:
     """Amounts that several roles depend on."""
 
-    def __init__(self, configuration: Configuration, size: Size, load: Load, workers: int, brokers: int) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        size: Size,
+        load: Load,
+        workers: int,
+        brokers: int,
+        *,
+        fan_out: float | None,
+    ) -> None:
         self.configuration = configuration
         self.size = size
         self.load = load
@@ -128,7 +152,7 @@ class _Model:
         self.gets = load.frames if load.data is Data.GET else 0.0
         # Of one clone: servers that a write reaches, and that a client needs.
         self.reached = touched(size.servers, load.batch)
-        self.fan_out = touched(size.servers, load.subscriptions)
+        self.fan_out = touched(size.servers, load.subscriptions) if fan_out is None else fan_out
 
     def predict(self) -> Prediction:
         roles = [self._data(), *self._middle(), *self._edges()]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.recommend.advice import Advice, command, remark
+from deploy.recommend.by_plan import FanOut, PlannedFanOut
 from deploy.recommend.source import Source
 from deploy.topology import BadTopology, KafkaTopology, Mode, Options, ProxyMode, sizes_of
 from metadata.costs import ROLES
@@ -108,6 +109,21 @@ def test_a_running_mode_that_costs_much_more_than_another_is_remarked_upon() -> 
 )
 def test_there_is_no_remark_without_a_load_that_was_measured(status: dict[str, Any]) -> None:
     assert remark(status, cores=4) is None
+
+
+def test_a_plan_is_compared_with_hashed_endpoints_where_it_changes_connections() -> None:
+    plan = PlannedFanOut("p-1", "00:00", "01:00", {4: FanOut(3.0, 1.5)})
+    found = replace(advice(), plan=plan)
+    assert [(str(each.configuration), each.servers) for each in found.planned] == [
+        ("z-client", 4),
+        ("z-proxy passthrough", 4),
+    ]
+    first = found.planned[0]
+    assert (first.hashed.connections, first.planned.connections) == (15_000, 7_500)
+    assert first.planned.cpu(ROLES).value < first.hashed.cpu(ROLES).value
+    (entry, _) = json.loads(json.dumps(found.as_json()))["by_plan"]
+    assert entry["connections"] == {"hashed": 15_000, "planned": 7_500}
+    assert advice().planned == []
 
 
 def test_the_axes_of_the_map_have_the_load_in_the_middle() -> None:

@@ -43,7 +43,7 @@ conformance: install-test autobahn $(MODULES)
 
 # In `make test` only the refusal of a disk that is not shared, and a bucket in local mode.
 cluster: install-test install-spark
-	@CI=1 DIEM_SPARK_CLUSTER=1 $(PYTEST) tests/integration/pipeline/test_cluster.py
+	@CI=1 DIEM_SPARK_CLUSTER=1 $(PYTEST) tests/integration/pipeline/test_cluster.py tests/integration/pipeline/test_bucket.py
 
 # Exit code 0: all checked, nothing known; 1: a known vulnerability; 3: not all could be checked.
 audit: install $(VENV)/audit/.installed

@@ -1,0 +1,131 @@
+"""Every command of README.md and the guides is run, in order, and prints what they show.
+
+What needs another machine, root or a package registry is marked in the Markdown and listed here.
+"""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+import typer.main
+
+from deploy.cli.commands import command_line
+from tests.support.guides import ROOT, Block, Walk, blocks
+from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_port
+
+GUIDES: Final = ROOT / "docs" / "guide"
+FIRST_WALK: Final = [ROOT / "README.md", *(GUIDES / f"{name}.md" for name in ("get-started", "data"))]
+"""Guides about one system, each of which goes on where the one before ended."""
+ALL: Final = [ROOT / "README.md", ROOT / "docs" / "going-public.md", *sorted(GUIDES.glob("*.md"))]
+PORTS: Final = ("8080", "8101", "8123")
+INSTEAD: Final = {
+    # Installed before the tests run.
+    "make run": "diem up",
+    ". .venv/bin/activate": "true",
+}
+ELSEWHERE: Final[Mapping[str, set[str]]] = {
+    "get-started.md": {"pipx run"},
+    "modes.md": {"diem up", "diem scale"},
+    "several-machines.md": {"diem run", "diem up", "diem watch", "export", "scp -p", "ssh other"},
+    "going-public.md": {
+        *("apt install", "git clone", "useradd --system", "install -d", "install -o", "systemd-analyze security"),
+        *("echo net.ipv4.ip_unprivileged_port_start=443", "systemctl reload", "systemctl daemon-reload"),
+        *("journalctl -u", "UP_OPTIONS=--mode x-broadcast", "UP_OPTIONS=... --front-proxy", "nft add", "nft insert"),
+        *("alias d='sudo", "d keys", "d backup", "curl https://NAME/v1/tokens"),
+    },
+}
+"""The first words of the commands that are not run."""
+
+Walking = Callable[..., AbstractAsyncContextManager[Walk]]
+
+
+@pytest.fixture
+def walking(tmp_path: Path) -> Walking:
+    """Make walks with the programs of a checkout on the PATH."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, command in {
+        "diem": f'"{sys.executable}" -m deploy',
+        "python3": f'"{sys.executable}"',
+    }.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (programs / name).chmod(0o755)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("DIEM_") or "FACTOR" in name
+    }
+    environment |= {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+
+    @asynccontextmanager
+    async def walking(ports: Mapping[str, str], *options: str) -> AsyncIterator[Walk]:
+        up = ("--free-ports", "--port", ports["8080"], "--websocket-port", ports["8101"], *options)
+        directory = tmp_path / "walk"
+        directory.mkdir()
+
+        async def is_up() -> None:
+            async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http, asyncio.timeout(PATIENCE_S):
+                url = f"http://127.0.0.1:{ports['8080']}/v1/sources"
+                while not all(source["ok"] for source in (await http.get(url)).json()["sources"]):
+                    await asyncio.sleep(0.1)
+
+        walk = Walk(directory, ports=ports, instead=INSTEAD, environment=environment, up_options=up, is_up=is_up)
+        try:
+            yield walk
+        finally:
+            await walk.close()
+
+    return walking
+
+
+@pytest.mark.takes(60)
+async def test_guides_about_one_system_go_as_they_say(walking: Walking) -> None:
+    ports = {port: str(free_port()) for port in PORTS}
+    async with walking(ports) as walk:
+        for guide in FIRST_WALK:
+            await walk.follow(guide)
+
+
+async def test_choosing_a_mode_goes_as_it_says(walking: Walking) -> None:
+    async with walking({port: str(free_port()) for port in PORTS}) as walk:
+        await walk.follow(GUIDES / "modes.md")
+
+
+@pytest.mark.parametrize("guide", ALL, ids=lambda guide: guide.stem)
+def test_commands_that_are_not_run_are_listed(guide: Path) -> None:
+    found = {first_words(command) for block in elsewhere(guide) for command in block.commands}
+    assert found == ELSEWHERE.get(guide.name, set())
+
+
+@pytest.mark.parametrize("guide", ALL, ids=lambda guide: guide.stem)
+def test_commands_that_are_not_run_have_options_that_exist(guide: Path) -> None:
+    commands: Any = typer.main.get_command(command_line())
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for block in elsewhere(guide):
+        for command in block.commands:
+            program, *words = command.split()
+            if program == "make":
+                assert words[0] in targets
+            elif program in {"diem", "d"}:
+                known = commands
+                while words and words[0] in getattr(known, "commands", {}):
+                    known = known.commands[words.pop(0)]
+                options = {option for parameter in known.params for option in parameter.opts}
+                assert {word for word in words if word.startswith("--")} <= options, f"{block}: {command}"
+
+
+def elsewhere(guide: Path) -> list[Block]:
+    """Return the commands of a guide that are not run."""
+    return [block for block in blocks(guide) if block.words[:2] == ("sh", "elsewhere")]
+
+
+def first_words(command: str) -> str:
+    """Return what a command is listed as."""
+    words = command.split()
+    return words[0] if words[0] == "export" else " ".join(words[:2])

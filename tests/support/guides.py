@@ -1,0 +1,281 @@
+"""Guides as tests: the commands of a Markdown file, run in order, and the output that it shows.
+
+The words after the backticks of a fenced block say what it is:
+
+- ``sh``: commands, run one after the other; all must succeed. A ``text`` block right below is their output.
+- ``sh terminal``: a command in a terminal of its own, such as ``diem up``; it goes on until the end. The same command
+  in a later block is the one that runs. A ``text`` block right below is what it prints first.
+- ``sh terminal again``: the running ``diem up`` is interrupted first, as with Ctrl-C, whatever its options are.
+- ``sh elsewhere``: not run, because it needs another machine, root, or a package registry.
+- ``LANGUAGE FILE``, such as ``toml diem.toml``: the content of a file.
+
+In output, a line ``...`` stands for any number of lines, and ``...`` within a line for any text.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.support.patience import PATIENCE_S
+
+ROOT: Final = Path(__file__).parents[2]
+_FENCE: Final = re.compile(r"^( *)```+(.*)$")
+_SHELL: Final = frozenset("|&;<>()$`*?[]{}~!\"'=")
+"""Characters for which a line is run by a shell; a line without them is a plain command."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block."""
+
+    file: Path
+    line: int
+    """Number of its first line of text, from 1."""
+    words: tuple[str, ...]
+    """What is after the backticks."""
+    text: str
+    is_adjacent: bool
+    """Whether only blank lines are between the block before and this one."""
+
+    @property
+    def is_run(self) -> bool:
+        """Whether these are commands that a test runs."""
+        return self.words[:1] == ("sh",) and "elsewhere" not in self.words
+
+    @property
+    def names_file(self) -> bool:
+        """Whether it is the content of a file."""
+        return len(self.words) > 1 and self.words[0] != "sh"
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands, one a line; lines that end with a backslash are joined, comments and blank lines left out."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        stripped = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in lines)
+        return [re.sub(r"\s+", " ", line) for line in stripped if line]
+
+    def __str__(self) -> str:
+        """Return where it is."""
+        return f"{self.file.name}:{self.line}"
+
+
+def blocks(file: Path) -> list[Block]:
+    """Return the fenced blocks of a Markdown file. Raises ``ValueError`` for one that does not end."""
+    found: list[Block] = []
+    opened: tuple[int, int, tuple[str, ...], bool] | None = None
+    text: list[str] = []
+    adjacent = False
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        fence = _FENCE.match(line)
+        if opened is None and fence:
+            opened, text = (number + 1, len(fence[1]), tuple(fence[2].split()), adjacent), []
+        elif opened is None:
+            adjacent = adjacent and not line.strip()
+        elif fence and not fence[2].strip():
+            first, _, words, is_adjacent = opened
+            found.append(Block(file, first, words, "\n".join(text), is_adjacent))
+            opened, adjacent = None, True
+        else:
+            text.append(line[opened[1] :] if not line[: opened[1]].strip() else line)
+    if opened is not None:
+        raise ValueError(f"{file.name}:{opened[0] - 1}: this block does not end")
+    return found
+
+
+def steps(file: Path) -> Iterator[tuple[Block, str | None]]:
+    """Yield the commands and files of a guide in order, commands with the output that is shown for them."""
+    found = blocks(file)
+    for block, after in zip(found, [*found[1:], None], strict=True):
+        if block.names_file:
+            yield block, None
+        elif block.words[:1] == ("sh",):
+            shown = after is not None and after.is_adjacent and after.words == ("text",)
+            yield block, after.text if after is not None and shown else None
+
+
+def pattern_of(shown: str) -> re.Pattern[str]:
+    """Return what output must begin with to be the one that is shown."""
+    parts = []
+    for line in shown.strip("\n").splitlines():
+        if line.strip() == "...":
+            parts.append(r"(?:.*\n)*?")
+        else:
+            parts.append(re.escape(line.rstrip()).replace(r"\.\.\.", ".*?") + r"[ \t]*\n")
+    return re.compile(r"\n*" + "".join(parts))
+
+
+def is_shown(shown: str, printed: str) -> bool:
+    """Return whether the whole of an output is the one that is shown."""
+    if shown.rstrip().endswith("\n..."):
+        return begins_with(shown, printed)
+    return re.fullmatch(pattern_of(shown).pattern + r"\s*", printed + "\n") is not None
+
+
+def begins_with(shown: str, printed: str) -> bool:
+    """Return whether an output begins with what is shown."""
+    return pattern_of(shown).match(printed + "\n") is not None
+
+
+@dataclass
+class _Terminal:
+    """A command that goes on."""
+
+    command: str
+    program: list[str]
+    """Its first two words."""
+    process: Process
+    printed: bytearray = field(default_factory=bytearray)
+    reading: asyncio.Task[None] | None = None
+
+    @property
+    def text(self) -> str:
+        return _plain(bytes(self.printed))
+
+    async def read(self) -> None:
+        assert self.process.stdout is not None
+        while data := await self.process.stdout.read(4096):
+            self.printed += data
+
+    async def close(self) -> None:
+        """Interrupt it, as with Ctrl-C, and wait for its end."""
+        if self.process.returncode is None:
+            # It leads a session: of a shell, what that has started is interrupted, too.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGINT)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self.process.wait()
+        except TimeoutError:
+            self.process.kill()
+            raise
+        finally:
+            if self.reading is not None:
+                await self.reading
+
+
+class Walk:
+    """Guides that are followed one after the other, in one directory, with the terminals that they open."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        ports: Mapping[str, str],
+        instead: Mapping[str, str],
+        environment: Mapping[str, str],
+        up_options: Sequence[str] = (),
+        is_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Begin a walk.
+
+        Args:
+            directory: where the commands are run.
+            ports: documented ports, and those that are used in their place.
+            instead: commands that the tests do not run as they are, and what is run in their place.
+            environment: variables of all commands.
+            up_options: options that ``diem up`` is given as well.
+            is_up: called when ``diem up`` is ready; returns when a reader, who is slower than a test, would go on.
+        """
+        self._directory = directory
+        self._ports = ports
+        self._instead = instead
+        self._environment = dict(environment)
+        self._up_options = tuple(up_options)
+        self._is_up = is_up
+        self._terminals: list[_Terminal] = []
+
+    async def follow(self, guide: Path) -> None:
+        """Follow a guide to its end. Raises ``AssertionError`` at the first step that goes another way."""
+        for block, shown in steps(guide):
+            if block.names_file:
+                file = self._directory / block.words[1]
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(self._translated(block.text) + "\n")
+            elif "terminal" in block.words and block.is_run:
+                await self._open(block, shown)
+            elif block.is_run:
+                await self._run(block, shown)
+
+    async def close(self) -> None:
+        """Interrupt what runs, the last first."""
+        while self._terminals:
+            await self._terminals.pop().close()
+
+    async def _run(self, block: Block, shown: str | None) -> None:
+        printed = ""
+        for command in block.commands:
+            process = await self._start(self._instead.get(command, command))
+            try:
+                async with asyncio.timeout(4 * PATIENCE_S):
+                    output, _ = await process.communicate()
+            except TimeoutError:
+                process.kill()
+                raise AssertionError(f"{block}: {command} does not end") from None
+            printed += _plain(output)
+            assert process.returncode == 0, f"{block}: {command} ended with {process.returncode}:\n{printed}"
+        if shown is not None:
+            expected = self._translated(shown)
+            assert is_shown(expected, printed), f"{block}: expected\n{expected}\nbut it printed\n{printed}"
+
+    async def _open(self, block: Block, shown: str | None) -> None:
+        (written,) = block.commands
+        command = self._instead.get(written, written)
+        program = command.split()[:2]
+        if "again" in block.words:
+            (before,) = (each for each in self._terminals if each.program == program)
+            self._terminals.remove(before)
+            await before.close()
+        terminal = next((each for each in self._terminals if each.command == command), None)
+        if terminal is None:
+            terminal = _Terminal(command, program, await self._start(command))
+            terminal.reading = asyncio.create_task(terminal.read())
+            self._terminals.append(terminal)
+        if shown is None:
+            return
+        expected = self._translated(shown)
+        try:
+            async with asyncio.timeout(2 * PATIENCE_S):
+                while not begins_with(expected, terminal.text) and terminal.process.returncode is None:
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            pass
+        assert begins_with(expected, terminal.text), f"{block}: expected\n{expected}\nbut it printed\n{terminal.text}"
+        if program == ["diem", "up"]:
+            await self._is_up()
+
+    async def _start(self, command: str) -> Process:
+        command = self._translated(command)
+        if command.startswith("diem up"):
+            command = " ".join([command, *map(shlex.quote, self._up_options)])
+        plain = not set(command) & _SHELL
+        words = shlex.split(command) if plain else ["bash", "-c", command]
+        if words[0] == "diem":
+            # Tests start processes of DIEM by a fork.
+            words = [sys.executable, "-m", "deploy", *words[1:]]
+        return await asyncio.create_subprocess_exec(
+            *words,
+            cwd=self._directory,
+            env=self._environment,
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+            start_new_session=True,
+        )
+
+    def _translated(self, text: str) -> str:
+        return re.sub(r"\b(\d{4})\b", lambda found: self._ports.get(found[1], found[1]), text)
+
+
+def _plain(output: bytes) -> str:
+    """Return output without the colours and the line movements of a terminal."""
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.decode(errors="replace"))
+    return re.sub(r"[^\n]*\r(?!\n)", "", text).replace("\r\n", "\n")

@@ -1,0 +1,88 @@
+"""What reads guides, and compares their output, finds what is wrong with them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.guides import begins_with, blocks, is_shown, steps
+
+GUIDE = """# A guide
+
+```sh
+diem status   # how it is
+diem get /my/series \\
+  --csv
+```
+
+```text
+time,value
+...
+```
+
+Save this:
+
+```toml diem.toml
+[[source]]
+```
+
+1. In a list:
+
+   ```sh elsewhere
+   ssh other
+   ```
+
+Then
+
+```text
+is no output of a command
+```
+"""
+
+
+@pytest.fixture
+def guide(tmp_path: Path) -> Path:
+    file = tmp_path / "guide.md"
+    file.write_text(GUIDE)
+    return file
+
+
+def test_steps_are_commands_with_their_output_and_files(guide: Path) -> None:
+    found = [(block.words, block.commands, shown) for block, shown in steps(guide)]
+    assert found == [
+        (("sh",), ["diem status", "diem get /my/series --csv"], "time,value\n..."),
+        (("toml", "diem.toml"), ["[[source]]"], None),
+        (("sh", "elsewhere"), ["ssh other"], None),
+    ]
+    assert [block.is_run for block, _ in steps(guide)] == [True, False, False]
+
+
+def test_block_without_an_end_is_an_error(guide: Path) -> None:
+    guide.write_text(GUIDE + "```sh\ndiem status\n")
+    with pytest.raises(ValueError, match=r"guide\.md:\d+: this block does not end"):
+        blocks(guide)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "equal"),
+    [
+        ("a\nb", "a\nb\n", True),
+        ("a\nb", "\na  \nb\n\n", True),
+        ("a\nb", "a\nc\n", False),
+        ("a\nb", "a\nb\nc\n", False),
+        ("a\nb", "a\n", False),
+        ("a ... c", "a (b) c\n", True),
+        ("a ... c", "a c\n", False),
+        ("a.c", "abc\n", False),
+        ("a\n...\nc", "a\nb\nb\nc\n", True),
+        ("a\n...\nc", "a\nb\n", False),
+        ("...\nc", "a\nb\nc\n", True),
+        ("a\n...", "a\nb\nc\n", True),
+    ],
+)
+def test_output_is_compared_line_by_line(shown: str, printed: str, equal: bool) -> None:
+    assert is_shown(shown, printed) is equal
+
+
+def test_output_that_goes_on_is_compared_with_its_beginning() -> None:
+    assert begins_with("a\n...\nb", "a\nx\nb\nc\n")
+    assert not begins_with("a\n...\nb", "a\nx\n")

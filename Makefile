@@ -1,4 +1,4 @@
-# The habits: run test quick check unit contract integration e2e walks conformance audit sbom bench-NAME faults docs lock clean.
+# The habits: run test quick check unit contract integration e2e walks conformance audit sbom bench-NAME faults docs site packages lock clean.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -14,15 +14,15 @@ PYTEST := $(PY) -m pytest --durations=10
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display faults walks conformance cluster audit sbom docs lock clean \
-  install install-test install-spark install-quality figures test-parts debian page client-test chromium kafka nginx postgres prometheus spark autobahn
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display faults walks conformance cluster audit sbom docs site packages lock clean \
+  install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium kafka nginx postgres prometheus spark autobahn
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page"
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
-	@echo "also: check unit contract integration e2e client-test walks conformance cluster audit sbom bench-NAME faults MODE=... docs lock clean"
+	@echo "also: check unit contract integration e2e client-test walks conformance cluster audit sbom bench-NAME faults MODE=... docs site packages lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
@@ -132,6 +132,15 @@ faults: install-test
 docs: install
 	@$(VENV)/bin/diem config
 
+# The documentation with its search: open build/site/index.html in a browser, or put the folder on any web server.
+site: install-docs
+	@$(PY) -m sphinx --quiet --fail-on-warning --keep-going -c docs/site -d build/site.cache . build/site
+
+# What others install: a wheel with the page inside, and the SDK for npm.
+packages: install page
+	@$(PY) -m hatchling build --target wheel --directory dist
+	@cd client && ../deploy/install/node.sh npm pack --silent --pack-destination ../dist
+
 # Installation: each part once, and again when its lock file changes.
 
 # System packages and the page are installed in parallel with Python's packages; never two of pip or of apt at a time.
@@ -149,6 +158,7 @@ install: $(VENV)/.run
 install-test: $(VENV)/.test
 install-spark: $(VENV)/.spark
 install-quality: $(VENV)/.quality
+install-docs: $(VENV)/.docs
 figures: $(VENV)/.figures
 page: $(PAGE)
 
@@ -175,6 +185,12 @@ $(VENV)/.spark: $(VENV)/.run requirements/spark.txt
 $(VENV)/.quality: $(VENV)/.run requirements/quality.txt
 	@echo "Installing Mt-KaHyPar (once) ..."
 	@$(PIP) -r requirements/quality.txt || echo "there is none for this platform" >&2
+	@touch $@
+
+# These are also a part of the test packages.
+$(VENV)/.docs: $(VENV)/.run requirements/docs.txt
+	@echo "Installing Sphinx (once) ..."
+	@$(PIP_LAZY) -r requirements/docs.txt
 	@touch $@
 
 # What `diem size figures` draws with.
@@ -225,7 +241,7 @@ prometheus:
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
-	@for name in "run --extra build --extra kafka --extra postgres" "test --extra build --extra kafka --extra postgres --extra test" "spark --extra plan --extra spark" "quality --extra quality" "figures --extra figures" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
+	@for name in "run --extra build --extra kafka --extra postgres" "test --extra build --extra kafka --extra postgres --extra docs --extra test" "spark --extra plan --extra spark" "quality --extra quality" "figures --extra figures" "docs --extra build --extra docs" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
 	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 	@cd tests/conformance/requirements && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \

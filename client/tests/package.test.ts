@@ -1,4 +1,4 @@
-/** What `npm pack` makes: unpacked where an application would have it, it runs, and its types are good. */
+/** What `npm pack` makes: unpacked where an application would have it, it runs, its types are good, and it can be bundled. */
 
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -10,6 +10,7 @@ import * as source from "../src/sdk/index.ts";
 vi.setConfig({ testTimeout: 300_000, hookTimeout: 300_000 }); // it packs, and compiles
 
 const CLIENT = new URL("..", import.meta.url).pathname;
+const COMPILER = join(CLIENT, "node_modules/typescript/bin/tsc");
 const APPLICATION = `
 import { createDiem, type Dataset, type Diem } from "diem-client";
 const diem: Diem = createDiem({ apiKey: "key" });
@@ -29,6 +30,8 @@ beforeAll(() => {
   mkdirSync(join(home, "node_modules/diem-client"), { recursive: true });
   run("tar", ["-xzf", filename, "-C", "node_modules/diem-client", "--strip-components=1"]);
   writeFileSync(join(home, "package.json"), '{ "type": "module" }');
+  writeFileSync(join(home, "application.ts"), APPLICATION);
+  writeFileSync(join(home, "index.html"), '<script type="module" src="/application.ts"></script>');
 });
 
 afterAll(() => rmSync(home, { recursive: true, force: true }));
@@ -49,9 +52,21 @@ test("an application imports what the source exports", () => {
   expect(JSON.parse(names)).toEqual(Object.keys(source).sort());
 });
 
+test("its description leaves the licence to whoever publishes it", () => {
+  const described = JSON.parse(readFileSync(join(home, "node_modules/diem-client/package.json"), "utf8")) as Record<string, unknown>;
+  expect(described).toMatchObject({ name: "diem-client", type: "module", license: "UNLICENSED" });
+  expect(described).not.toHaveProperty("private"); // `npm publish` would refuse it
+});
+
 test.each([["bundler", "esnext"], ["nodenext", "nodenext"]])("an application is type-checked, modules resolved as %s", (resolution, module) => {
-  writeFileSync(join(home, "application.ts"), APPLICATION);
-  const compiler = join(CLIENT, "node_modules/typescript/bin/tsc");
   const options = ["--noEmit", "--strict", "--target", "es2022", "--lib", "es2023,dom", "--module", module, "--moduleResolution", resolution];
-  run("node", [compiler, ...options, "application.ts"]); // throws when anything is wrong
+  run("node", [COMPILER, ...options, "application.ts"]); // throws when anything is wrong
+});
+
+test("an application is bundled", () => {
+  run("node", [join(CLIENT, "node_modules/vite/bin/vite.js"), "build", "--logLevel", "error"]);
+  const page = readFileSync(join(home, "dist/index.html"), "utf8");
+  const script = readFileSync(join(home, "dist", /src="\/(assets\/[^"]+\.js)"/.exec(page)![1]!), "utf8");
+  expect(script).toContain("/load/GR");
+  expect(script).toContain("WebSocket"); // the SDK is in it
 });

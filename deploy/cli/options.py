@@ -205,7 +205,7 @@ def _parameter(name: str) -> inspect.Parameter:
 def require_kafka_client() -> None:
     """Raise ``ConfigurationError`` unless Kafka's client is installed."""
     if find_spec("aiokafka") is None:
-        raise ConfigurationError("this needs aiokafka, which is not installed: pip install aiokafka")
+        raise ConfigurationError("this needs aiokafka, which is not installed: pip install 'diem[kafka]'")
 
 
 def option_name(name: str) -> str:

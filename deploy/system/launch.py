@@ -64,7 +64,7 @@ def clean(options: Options) -> None:
 
 
 def _not_installed(package: str, mode: Mode) -> PreparationFailed:
-    return PreparationFailed(f"{package} is not installed, and mode {mode} needs it: pip install {package}")
+    return PreparationFailed(f"mode {mode} needs {package}, which is not installed: pip install 'diem[kafka]'")
 
 
 def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:

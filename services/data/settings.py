@@ -14,6 +14,10 @@ from diem.protocol.update import MAX_DATA_BYTES
 from diem.traffic.settings import TrafficSettings
 from services.data.limits import CONCURRENT_READS, INLINE_BYTES, READ_RATE, READ_RATE_LOOPBACK, StoreLimits
 
+PACKAGED_PAGE: Final = Path(__file__).with_name("page")
+"""The built page in an installed package."""
+BUILT_PAGE: Final = Path(__file__).parents[2] / "client" / "dist"
+"""The built page in a checkout."""
 _STORE: Final = StoreLimits()
 _HISTORY: Final = _STORE.writer.history
 
@@ -54,9 +58,9 @@ class Settings(TlsSettings, TrafficSettings):
         default=None, description="diem.toml with the sources; without it, the simulated market."
     )
     page_dir: Path = Field(
-        default=Path(__file__).parents[2] / "client" / "dist",
+        default_factory=lambda: PACKAGED_PAGE if PACKAGED_PAGE.is_dir() else BUILT_PAGE,
         description="Directory of the built page.",
-        json_schema_extra={"shown_default": "client/dist of the repository"},
+        json_schema_extra={"shown_default": "that of the package, or client/dist of the repository"},
     )
     own_pages: Path | None = Field(
         default=None, description="Directory of pages of your own, served beside the built page and before it."

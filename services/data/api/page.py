@@ -27,7 +27,7 @@ _OPENAPI: Final = Path(__file__).with_name("openapi.json")
 _NOT_BUILT: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>DIEM</title>
 <h1>DIEM is running, but its page has not been built</h1>
-<p>Run <code>make run</code> in the repository, or build the folder <code>client</code>, and load this page again.</p>
+<p>Run <code>make page</code> in the repository, and load this page again.</p>
 <p>The data is available: <a href="/v1/endpoints">catalogue</a>,
 <a href="/openapi.json">description of the interface</a>.</p></html>
 """

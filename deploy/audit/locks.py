@@ -43,6 +43,7 @@ PYTHON_LOCKS: Final = {
     "node": Scope.optional,
     "java": Scope.optional,
     "figures": Scope.optional,
+    "docs": Scope.excluded,
     "quality": Scope.excluded,
     "test": Scope.excluded,
 }

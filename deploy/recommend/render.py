@@ -160,7 +160,7 @@ def _next(advice: Advice) -> str:
     clients, updates = advice.load.clients * factor, advice.load.updates * factor
     when = f"when clients, endpoints and updates have grown {factor:.3g} times ({clients:,.0f}; {updates:,.4g}/s)"
     if candidate is None:
-        return f"Next:  nothing holds {when}"
+        return f"Next:  no mode holds the load {when}"
     return f"Next:  {command(candidate, advice.needs)}  {when}"
 
 
@@ -185,7 +185,7 @@ def warnings(advice: Advice) -> Iterator[str]:
     if advice.unmeasured:
         yield f"\nNot measured, and missing in the CPU above: {'; '.join(advice.unmeasured)}"
     if advice.costs.built_in:
-        yield f"\nThe file of costs lacks {len(advice.costs.built_in)} constants: they are the built-in ones"
+        yield f"\nThe file of costs lacks {len(advice.costs.built_in)} constants: the built-in ones are used"
     if advice.needs.p99_s is not None:
         unknown = ", ".join(str(each) for each, run in RUNS.items() if run.p99_s is None)
         yield f"\np99 counts the time to send one write, and the delay of committed runs; there is none for {unknown}"

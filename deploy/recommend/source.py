@@ -48,7 +48,7 @@ def from_numbers(given: Mapping[str, Any]) -> Source:
     """Return the load of given fields of ``Load``. Raises ``NoLoad``: one is missing."""
     missing = [f"--{name}" for name in NUMBERS if given.get(name) is None]
     if missing:
-        raise NoLoad(f"{' and '.join(missing)}: needed, as no `diem up` runs here and no --traffic is given")
+        raise NoLoad(f"{' and '.join(missing)}: required, because no `diem up` runs here and --traffic is not given")
     return Source(Load(**{name: value for name, value in given.items() if value is not None}), "the numbers given")
 
 
@@ -175,7 +175,7 @@ def overridden(source: Source, given: Mapping[str, Any]) -> Source:
     if {"clients", "endpoints", "subscriptions"} & values.keys() and source.load.subscribers is not None:
         load = replace(load, subscribers=None)
     if missing := [f"--{name}" for name in NUMBERS if not getattr(load, name) > 0]:
-        raise NoLoad(f"{source.text}: there are none of {' and '.join(missing)}; give the numbers to plan for")
+        raise NoLoad(f"{source.text}: it has no {' and no '.join(missing)}; give the numbers to plan for")
     return replace(
         source, load=load, text=f"{source.text}, with {', '.join(values)} as given" if values else source.text
     )

@@ -34,7 +34,7 @@ def edges(clients: int, subscriptions: int, kind: str = "websocket") -> list[dic
 
 
 def test_numbers_that_are_missing_are_named() -> None:
-    with pytest.raises(NoLoad, match="--endpoints and --updates: needed"):
+    with pytest.raises(NoLoad, match="--endpoints and --updates: required"):
         from_numbers({"clients": 5, "endpoints": None})
     found = from_numbers({"clients": 5, "endpoints": 6, "updates": 7, "batch": None, "data": Data.GET}).load
     assert found == Load(5, 6, 7, data=Data.GET)
@@ -109,7 +109,7 @@ def test_given_numbers_replace_those_of_the_source() -> None:
     assert found.text == "the running x, with updates as given"
     # The subscribers of an update were those of other clients.
     assert overridden(source, {"clients": 600}).load.subscribers is None
-    with pytest.raises(NoLoad, match="there are none of --updates; give the numbers"):
+    with pytest.raises(NoLoad, match="it has no --updates; give the numbers"):
         overridden(Source(Load(60, 200, 0), "the running x"), {})
 
 

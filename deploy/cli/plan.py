@@ -57,6 +57,13 @@ def plan_command(
     movement: Annotated[
         str | None, typer.Option(help="Share of the subscriptions that may move, such as 5%. Default: all.")
     ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare/--no-compare",
+            help="With --movement: compare a plan that does not pay with the best one that moves any.",
+        ),
+    ] = True,
     costs: Annotated[
         Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
     ] = None,
@@ -92,6 +99,7 @@ def plan_command(
         partitions=partitions,
         hot_budget=parse_share(hot_budget, "--hot-budget"),
         movement=None if movement is None else parse_share(movement, "--movement"),
+        compare=compare,
         costs=costs,
         warehouse=warehouse,
         settings=settings,

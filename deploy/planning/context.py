@@ -120,6 +120,8 @@ class PlanRequest:
     hot_budget: float = 0.005
     movement: float | None = None
     """Share of the subscriptions that may move; None: any."""
+    compare: bool = True
+    """Whether a plan that does not pay within ``movement`` is compared with the best one without it."""
     costs: Path | None = None
     warehouse: PurePath | None = None
     """Folder or bucket of the pipeline's tables; None: in ``traffic``."""

@@ -159,6 +159,25 @@ async def test_what_holds_a_plan_back_is_part_of_the_decision() -> None:
     assert decision.figures["obstacle"]["kind"] == "movement"
 
 
+@pytest.mark.parametrize(
+    ("hours", "obstacle", "compares"),
+    [(None, {}, True), (23, {}, False), (25, {}, True), (1, {"obstacle": {"kind": "movement"}}, True)],
+    ids=["never", "today", "yesterday", "held-back"],
+)
+async def test_the_plan_without_a_budget_is_searched_once_a_day_where_the_budget_is_enough(
+    hours: int | None, obstacle: dict[str, Any], compares: bool
+) -> None:
+    at = {} if hours is None else {"compared_at": (datetime.now(UTC) - timedelta(hours=hours)).isoformat()}
+    found = json.loads(planned(pays=False))
+    found["report"]["compared"] = compares
+    run = Scripted(plan=CommandResult(0, json.dumps(found), ""))
+    decision = await run_round(run, POLICY, {"what": "nothing", "figures": {**at, **obstacle}})
+    assert ("--no-compare" in run.ran[1]) is not compares
+    assert decision.figures is not None
+    # The next round knows when it was.
+    assert (decision.figures["compared_at"] == at.get("compared_at")) is not compares
+
+
 async def test_duplicate_process_names_are_reported_with_the_decision() -> None:
     decision = await run_round(Scripted(plan=CommandResult(0, planned(pays=False, twins=1), "")), POLICY)
     assert "1 name was had by two processes at once" in decision.line()

@@ -150,6 +150,8 @@ def test_a_budget_that_keeps_a_plan_from_paying_is_compared_with_the_plan_withou
     assert obstacle["moves"] == free.plan.report["moves"]["subscriptions"]
     assert obstacle["why"] == free.why
     assert free.plan.report["obstacle"] is None
+    alone = made(traffic, running(), movement=0.001, compare=False)
+    assert (alone.plan.report["compared"], alone.plan.report["obstacle"]) == (False, None)
 
 
 def test_a_budget_is_not_what_holds_back_where_nothing_better_is_known(traffic: Path) -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.invocation import diem_command, pasteable
+from deploy.page_address import data_view
 from deploy.topology import Topology
 
 DEFAULT_STATE_DIR: Final = Path(".diem")
@@ -119,7 +120,8 @@ class Terminal:
         where = () if state_dir == DEFAULT_STATE_DIR.absolute() else ("--state-dir", str(state_dir))
         rows = [
             *(("Page", f"{origin}/") for origin in topology.public.own_origins),
-            ("Page", topology.page_url.replace("127.0.0.1", "localhost")),
+            ("Page", local := topology.page_url.replace("127.0.0.1", "localhost")),
+            ("Data", data_view(f"{topology.public.own_origins[0]}/" if topology.public.own_origins else local)),
             *(("Admitted", f"pages of {origin}") for origin in topology.public.other_origins),
             ("REST", topology.rest_url),
             *(("WebSocket", url) for url in topology.client_urls(topology.servers)),

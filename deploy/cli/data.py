@@ -30,6 +30,7 @@ from deploy.clients.data_service import (
     data_service,
 )
 from deploy.clients.updates import ANONYMOUS, Credentials, client_of, credentials_of
+from deploy.page_address import data_view
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.errors import ConfigurationError, DiemError
@@ -172,6 +173,7 @@ def put_command(
         answer = await service.put(key, endpoint, Upload(content, form or guess_form(file, content), declared))
         outcome = "stored as" if answer.get("changed", True) else "unchanged since"
         typer.echo(f"{endpoint} {outcome} version {answer.get('version')}")
+        typer.echo(f"on the page: {data_view(f'{service.base}/', endpoint)}", err=True)
 
     return run_change(store)
 

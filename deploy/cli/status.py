@@ -17,6 +17,7 @@ from rich.text import Text
 
 from deploy.cli.options import StateDirOption, run_interactive
 from deploy.invocation import diem_command
+from deploy.page_address import data_view
 from deploy.system import control
 from deploy.system.description import with_children
 from deploy.system.scaling import TIMEOUT_S, scale
@@ -71,7 +72,7 @@ def status(
         if as_json:
             typer.echo(json.dumps(answer))
         else:
-            console.print(Group(*status_tables(answer, console.width)))
+            console.print(Group(*status_tables(answer, console.width), *page_lines(answer)))
             from deploy.recommend.advice import remark  # noqa: PLC0415  # not needed for --json
 
             if cheaper := remark(answer, os.cpu_count() or 1):
@@ -81,7 +82,7 @@ def status(
         with Live(console=console, auto_refresh=False) as live:
             while True:
                 answer = await control.request(state, "status")
-                live.update(Group(*status_tables(answer, console.width)), refresh=True)
+                live.update(Group(*status_tables(answer, console.width), *page_lines(answer)), refresh=True)
                 await asyncio.sleep(STATUS_EVERY_S)
 
     return run_interactive(keep_showing if watching and not as_json else show)
@@ -119,6 +120,12 @@ def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[T
         )
     parts = [_parts(((name, report) for name, report, _ in rows), gap)] if _is_partitioned(status) else []
     return [processes, *parts, *([_sources(sources, gap)] if sources else [])]
+
+
+def page_lines(status: dict[str, Any]) -> list[Text]:
+    """Return lines with the addresses of the page, and of its view of any endpoint; none of a status without them."""
+    page = status.get("urls", {}).get("page")
+    return [Text(f"page  {page}"), Text(f"data  {data_view(page)}")] if page else []
 
 
 def _is_partitioned(status: dict[str, Any]) -> bool:

@@ -90,6 +90,7 @@ async def test_watch_prints_updates_of_an_endpoint_that_did_not_exist(tmp_path: 
             code, out, err = await diem("put", "/my/endpoint", "-", *DECLARED, cwd=tmp_path, stdin=CSV)
             assert code == 0, err
             version = int(out.split()[-1])
+            assert err.endswith("?view=data&endpoint=/my/endpoint\n")
             while (event := json.loads(await watching.stdout.readline()))["event"] != "update":
                 pass
             assert (event["endpoint"], event["version"]) == ("/my/endpoint", version)

@@ -24,6 +24,7 @@ def test_announcement_has_addresses_and_commands(capsys: pytest.CaptureFixture[s
     Terminal().announce(single(), Path("/a state"), 1.26)
     out = capsys.readouterr().out
     assert "DIEM is up (single) after 1.3 s" in out
+    assert "http://localhost:8080/?view=data\n" in out
     for part in ("http://localhost:8080/", "http://127.0.0.1:8080/v1", "ws://127.0.0.1:8101/ws", "Ctrl-C"):
         assert part in out
     assert "diem status --state-dir '/a state'" in out

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from deploy.cli.status import ago, status_tables
+from deploy.cli.status import ago, page_lines, status_tables
 from deploy.terminal import plain_console
 
 
@@ -191,3 +191,12 @@ def test_status_shows_the_children_of_a_composite_below_it(capsys: pytest.Captur
     ]
     assert lines[2].split()[:3] == ["websocket-1", "ready", "8"]
     assert lines[3].split()[:3] == ["proxy", "no", "answer"]
+
+
+def test_status_ends_with_the_addresses_of_the_page() -> None:
+    lines = page_lines({"urls": {"page": "http://127.0.0.1:8080/"}, "processes": []})
+    assert [line.plain for line in lines] == [
+        "page  http://127.0.0.1:8080/",
+        "data  http://127.0.0.1:8080/?view=data",
+    ]
+    assert page_lines({"processes": []}) == []

@@ -1,4 +1,38 @@
-/** The part of the page's address after the hash: the zone and the day shown, so that a link shows the same. Pure. */
+/** The page's address: which page is shown, and what is shown on it, so that a link shows the same. Pure. */
+
+import { isEndpoint } from "../sdk/index.ts";
+
+/** "market": the views of a market. "data": any endpoint of the catalogue. */
+export type PageName = "market" | "data";
+
+export interface Address {
+  /** Null: the address does not say, and the catalogue decides. */
+  readonly page: PageName | null;
+  /** The endpoint of the page "data". */
+  readonly endpoint: string | null;
+}
+
+/** Reads `?view=data&endpoint=/my/series`; an endpoint alone, and what only a market has (`zone`, `price`, `load`), name a page too. */
+export function readAddress(search: string, hash: string): Address {
+  const asked = new URLSearchParams(search);
+  const [view, name] = [asked.get("view"), asked.get("endpoint")];
+  const endpoint = name !== null && isEndpoint(name) ? name : null;
+  if (view === "market" || view === "data") return { page: view, endpoint };
+  const isMarket = ["zone", "price", "load"].some((key) => asked.has(key)) || readHash(hash).zone !== null;
+  return { page: endpoint ? "data" : isMarket ? "market" : null, endpoint };
+}
+
+/** The page to show; `hasMarket` is null while the catalogue is not known. */
+export const pageOf = ({ page }: Address, hasMarket: boolean | null): PageName => page ?? (hasMarket === false ? "data" : "market");
+
+/** The query that leads to a page. What else `search` has stays. */
+export function pageSearch(search: string, page: PageName, endpoint: string | null = null): string {
+  const asked = new URLSearchParams(search);
+  for (const name of ["view", "endpoint"]) asked.delete(name);
+  const others = asked.toString();
+  const name = endpoint === null ? "" : `&endpoint=${encodeURIComponent(endpoint).replaceAll("%2F", "/")}`;
+  return `?view=${page}${name}${others && `&${others}`}`;
+}
 
 export interface Place {
   readonly zone: string | null;

@@ -1,4 +1,4 @@
-/** The list of endpoints that the page has views for: that of the last visit at once, and a new one as soon as it can be read. */
+/** The list of endpoints: that of the last visit at once, and a new one as soon as it can be read. */
 
 import type { CatalogueEntry } from "../sdk/index.ts";
 import { isEndpoint } from "../sdk/index.ts";
@@ -59,7 +59,9 @@ export class Catalogue {
   #take(entries: readonly CatalogueEntry[]): void {
     this.#failed = false;
     this.#keptAt = null;
-    const endpoints = entries.filter(({ endpoint, gone }) => !gone && hasView(endpoint)).map(({ endpoint }) => endpoint);
+    const present = entries.filter(({ gone }) => !gone).map(({ endpoint }) => endpoint);
+    // Those with views of their own first: of the others only names are shown.
+    const endpoints = [...present.filter(hasView), ...present.filter((endpoint) => !hasView(endpoint))];
     remember(this.#options.name, JSON.stringify({ at: Date.now(), endpoints: endpoints.slice(0, KEPT) }));
     this.#options.show(entries);
   }

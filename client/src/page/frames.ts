@@ -15,6 +15,11 @@ export class Frames {
     this.#due.add(draw);
   }
 
+  /** Runs what is due now: before a printout there is no further frame. */
+  flush(): void {
+    if (this.#due.size > 0) this.#run();
+  }
+
   #run(): void {
     const due = this.#due;
     this.#due = new Set();

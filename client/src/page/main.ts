@@ -1,11 +1,13 @@
-/** The demo page: creates the views, and updates the list of zones from the catalogue. */
+/** The demo page: creates the views of the market, loads the page "Data", and updates both from the catalogue. */
 
 import "./style.css";
 import type { Diem } from "../sdk/index.ts";
 import { createDiem } from "../sdk/index.ts";
-import { readHash, writeHash } from "./address.ts";
+import type { PageName } from "./address.ts";
+import { pageOf, pageSearch, readAddress, readHash, writeHash } from "./address.ts";
 import { Catalogue } from "./catalogue.ts";
 import { IMBALANCES, LOADS } from "./comparisons.ts";
+import type { DataView } from "./data/view.ts";
 import { find, make, setText } from "./dom.ts";
 import { FlowsView } from "./flows.ts";
 import { ForecastView } from "./forecast.ts";
@@ -17,11 +19,13 @@ import { isOffline, offlineWords } from "./offline.ts";
 import { PairTable } from "./pairs.ts";
 import { ZonePicker } from "./picker.ts";
 import { PriceView } from "./price.ts";
+import { setUpPrint } from "./print.ts";
 import { Sight } from "./sight.ts";
 import { SourcesView } from "./sources.ts";
 import { showStatus } from "./status.ts";
 import { setUpTheme } from "./theme.ts";
 import { marketTime } from "./time.ts";
+import type { View } from "./view.ts";
 import { Watching } from "./watching.ts";
 import type { Listed } from "./zones.ts";
 import { flowPairs, generationOf, imbalanceRows, loadRows, priceEndpoint, priceZones, wish, zoneName } from "./zones.ts";
@@ -34,6 +38,10 @@ declare global {
 }
 
 const ZONE_KEY = "diem.zone";
+/** How often the page "Data" reads the list of endpoints, plus a time for each of them: 10,000 are read once a minute. */
+const LIST_EVERY_MS = 3_000;
+const LIST_ENTRY_MS = 5;
+
 const asked = wish(location.search);
 const diem = createDiem({ configUrl: "./config.json", data: asked.data });
 window.diem = diem;
@@ -50,11 +58,20 @@ const mixView = new MixView(desk, find(document, ".view.mix"));
 const imbalanceTable = new PairTable(desk, find(document, ".view.imbalance"), IMBALANCES, pickRow);
 const flowsView = new FlowsView(desk, find(document, ".view.flows"));
 const sourcesView = new SourcesView(desk, find(document, ".view.sources"), restUrl);
-const views = [priceView, loadTable, forecastView, mixView, imbalanceTable, flowsView, sourcesView];
+const views: View[] = [priceView, loadTable, forecastView, mixView, imbalanceTable, flowsView, sourcesView];
 const picker = new ZonePicker(find(document, "#zone"), pick);
 const tally = find(document, "#tally");
 const offline = find(document, "#offline");
 const tickStatus = showStatus(diem, find(document, "#connection"));
+
+let address = readAddress(location.search, location.hash);
+let dataView: DataView | null = null;
+let isLoading = false;
+/** Whether the catalogue has a market; null while it is not known. */
+let hasMarket: boolean | null = null;
+/** Whether the user has begun to use the page that the catalogue has decided on: then it stays. */
+let isUsed = false;
+let listReadAt = performance.now();
 
 let catalogue: readonly Listed[] = [];
 let zones: string[] = [];
@@ -68,6 +85,18 @@ showZone();
 if (asked.load) loadTable.list(loadRows([], asked.load), new Set());
 setUpTheme(find(document, "#theme"), () => views.forEach((view) => view.repaint()));
 setUpLinks(document);
+for (const link of document.querySelectorAll<HTMLAnchorElement>("[data-leads]")) {
+  link.addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    goTo(link.dataset.leads as PageName);
+  });
+}
+for (const part of [".endpoints", ".series"]) find(document, part).addEventListener("focusin", () => (isUsed = true));
+addEventListener("popstate", () => {
+  address = readAddress(location.search, location.hash);
+  showPage();
+});
 addEventListener("hashchange", () => {
   ({ zone: linked, day } = readHash(location.hash));
   priceView.showDay(day);
@@ -75,6 +104,64 @@ addEventListener("hashchange", () => {
 });
 const sight = new Sight();
 for (const view of views) sight.watch(view.root, (inSight) => view.show(inSight));
+setUpPrint({ sight, frames: desk.frames, views: () => views });
+showPage();
+
+/** The page that is shown now. */
+function page(): PageName {
+  return document.documentElement.dataset.page === "data" ? "data" : "market";
+}
+
+/** Shows the page that the address names, or that the catalogue makes sense of. */
+function showPage(): void {
+  const shown = address.page === null && isUsed ? page() : pageOf(address, hasMarket);
+  document.documentElement.dataset.page = shown;
+  for (const link of document.querySelectorAll<HTMLAnchorElement>("[data-leads]")) {
+    link.ariaCurrent = link.dataset.leads === shown ? "page" : null;
+    // Where there is no market, nothing leads to it.
+    link.hidden = link.dataset.leads === "market" && hasMarket !== true && shown === "data";
+    link.href = pageSearch(location.search, link.dataset.leads as PageName);
+  }
+  find<HTMLAnchorElement>(document, ".skip").href = shown === "data" ? "#series" : "#price";
+  if (shown === "market") showZone();
+  else if (dataView !== null) dataView.select(address.endpoint);
+  else void loadDataView();
+  showLinks();
+}
+
+/** The user goes to a page: the browser can go back. */
+function goTo(name: PageName, endpoint: string | null = null): void {
+  const place = name === "market" ? writeHash({ zone: chosen ? picked : null, day }) : "";
+  history.pushState(null, "", pageSearch(location.search, name, endpoint) + place);
+  address = readAddress(location.search, location.hash);
+  showPage();
+}
+
+/** Loads the page "Data" when it is first shown. */
+async function loadDataView(): Promise<void> {
+  if (isLoading) return;
+  isLoading = true;
+  const loaded = await import("./data/view.ts").catch(() => null);
+  isLoading = false;
+  if (loaded === null) {
+    setTimeout(() => dataView ?? void loadDataView(), LIST_EVERY_MS); // the file cannot be read now
+    return;
+  }
+  const view = new loaded.DataView(desk, find(document, ".view.endpoints"), find(document, ".view.series"), {
+    rest: restUrl,
+    href: (endpoint) => pageSearch(location.search, "data", endpoint),
+    pick: (endpoint) => goTo("data", endpoint),
+    titled: (title) => {
+      if (page() === "data") document.title = `${title} – DIEM`;
+    },
+    unlisted: () => readListAfter(LIST_EVERY_MS),
+  });
+  dataView = view;
+  views.push(view);
+  sight.watch(view.root, (inSight) => view.show(inSight));
+  view.select(address.endpoint);
+  if (hasMarket !== null) view.list(catalogue);
+}
 
 /** The user selected a zone. */
 function pick(zone: string): void {
@@ -101,6 +188,7 @@ function keepPlace(): void {
 }
 
 function showZone(): void {
+  if (page() !== "market") return;
   const name = picked === null ? (asked.price ?? "") : zoneName(picked);
   picker.show(zones, picked, name);
   document.title = `${name} – DIEM`;
@@ -114,6 +202,8 @@ function showZone(): void {
 function showCatalogue(found: readonly Listed[]): void {
   catalogue = found;
   zones = priceZones(catalogue);
+  hasMarket = zones.length > 0;
+  dataView?.list(catalogue);
   const [first] = zones;
   if (picked !== null && !chosen && first !== undefined && !zones.includes(picked)) picked = zones.includes("GR") ? "GR" : first;
   const rows = loadRows(catalogue, asked.load);
@@ -123,14 +213,14 @@ function showCatalogue(found: readonly Listed[]): void {
   imbalanceTable.list(imbalances, new Set(zones));
   imbalanceTable.root.hidden = imbalances.length === 0;
   flowsView.list(flowPairs(catalogue));
-  showZone();
-  showLinks();
+  showPage();
 }
 
-/** Links only to existing views. */
+/** Links only to existing views of the page. */
 function showLinks(): void {
-  for (const link of document.querySelectorAll<HTMLAnchorElement>(".views a")) {
-    const hidden = document.getElementById(link.hash.slice(1))?.hidden ?? true;
+  for (const link of document.querySelectorAll<HTMLAnchorElement>('.views > a[href^="#"]')) {
+    const target = document.getElementById(link.hash.slice(1));
+    const hidden = target === null || target.hidden || (page() === "data" && !target.matches(".sources"));
     if (link.hidden !== hidden) link.hidden = hidden;
   }
 }
@@ -143,8 +233,16 @@ async function restUrl(): Promise<string> {
   return (rest = new URL(config.rest ?? "/v1", url).href.replace(/\/$/, ""));
 }
 
+/** Requests the list of endpoints again, unless that was done within `ms`. */
+function readListAfter(ms: number): void {
+  if (performance.now() - listReadAt >= ms) list.read(0);
+}
+
 const list = new Catalogue({
-  read: () => diem.data.catalogue(),
+  read: () => {
+    listReadAt = performance.now();
+    return diem.data.catalogue();
+  },
   show: showCatalogue,
   name: `diem.catalogue ${new URL("./config.json", document.baseURI).href}`,
 });
@@ -164,6 +262,7 @@ function tick(): void {
   setText(offline, offlineWords(diem.updates.connection.value, isOffline(), list.outdatedSince, marketTime(null)));
   for (const view of views) view.tick();
   showLinks();
+  if (page() === "data" && !document.hidden) readListAfter(LIST_EVERY_MS + LIST_ENTRY_MS * catalogue.length);
   const { frames, updateFrames, fetches } = diem.stats;
   const requests = Object.values(fetches).reduce((sum, count) => sum + count, 0);
   const { server, mode } = diem.updates.connection.value;

@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Colour } from "./strokes.ts";
-import { axisTime, drawNow } from "./strokes.ts";
+import { axisTime, drawNow, tickSpace } from "./strokes.ts";
 import { colours } from "./theme.ts";
 import type { MarketTime } from "./time.ts";
 import { marketTime } from "./time.ts";
@@ -33,6 +33,9 @@ export interface Scene {
   /** Identifies the set of series; another key is another set. */
   readonly key?: string;
 }
+
+/** Room beside the chart for half the text of the last tick, such as "Wed 30" or "Nov 2026". */
+const LAST_TICK_PX = 30;
 
 const EMPTY: Scene = { data: [[]], spans: [], from: 0, to: 1, time: marketTime(null) };
 
@@ -103,13 +106,13 @@ export class Plot {
     const { time } = this.#scene;
     return {
       ...this.#size(),
-      padding: [18, 20, 0, 0],
+      padding: [18, LAST_TICK_PX, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1_000), time.zone),
       scales: { x: { range: () => [this.#scene.from / 1_000, this.#scene.to / 1_000] }, ...look.scales },
       axes: [
-        { ...axis, grid: { show: false }, size: 30, space: 56, values: (_plot, splits) => splits.map((at) => axisTime(at * 1_000, time)) },
+        { ...axis, grid: { show: false }, size: 30, space: () => tickSpace(this.#scene.to - this.#scene.from), values: (_plot, splits) => splits.map((at) => axisTime(at * 1_000, time, this.#scene.to - this.#scene.from)) },
         ...look.axes.map((own, index) => ({ ...axis, grid: index === 0 ? grid : { show: false }, size: 44, space: 46, ...own })),
       ],
       series: [{}, ...look.series],

@@ -8,8 +8,18 @@ export type Colour = (name: string) => string;
 /** A number on an axis, with a true minus sign. */
 export const axisNumber = (value: number): string => String(value).replace("-", "−");
 
-/** A time on an axis: the day at midnight, else the time of day. */
-export function axisTime(ms: number, time: MarketTime): string {
+const DAY_MS = 24 * 3_600_000;
+/** Axes that are longer have dates without the day of the week, and beyond the second bound months. */
+const WEEK_MS = 9 * DAY_MS;
+const LONG_MS = 300 * DAY_MS;
+
+/** Pixels from tick to tick on an axis of times of `length` milliseconds. */
+export const tickSpace = (length: number): number => (length > LONG_MS ? 80 : 56);
+
+/** A time on an axis of `length` milliseconds: the day at midnight, else the time of day. */
+export function axisTime(ms: number, time: MarketTime, length = 0): string {
+  if (length > LONG_MS) return time.month(ms);
+  if (length > WEEK_MS) return time.date(ms);
   return ms === time.startOf(time.dayOf(ms)) ? time.weekday(ms) : time.clock(ms);
 }
 

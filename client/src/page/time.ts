@@ -42,6 +42,16 @@ export class MarketTime {
     return this.#format(ms, { day: "numeric", month: "short" });
   }
 
+  /** "Nov 2026". */
+  month(ms: number): string {
+    return this.#format(ms, { month: "short", year: "numeric" });
+  }
+
+  /** "21 Nov 2026". */
+  fullDate(ms: number): string {
+    return this.#format(ms, { day: "numeric", month: "short", year: "numeric" });
+  }
+
   /** The day of an instant, "2026-11-21". */
   dayOf(ms: number): string {
     return new Date(ms + this.#offset(ms)).toISOString().slice(0, 10);
@@ -97,6 +107,8 @@ export class MarketTime {
     return made;
   }
 }
+
+export const UTC = new MarketTime("UTC");
 
 const MADE = new Map<string, MarketTime>();
 

@@ -11,6 +11,8 @@ export type Refused = (message: string) => void;
 interface Wish {
   readonly take: Take;
   readonly refused: Refused;
+  /** Whether there was an answer: data or a refusal. */
+  answered: boolean;
   subscription: Subscription | null;
 }
 
@@ -37,10 +39,15 @@ export class Group {
     return this.#inSight && [...this.wishes.values()].some(({ subscription }) => subscription === null);
   }
 
+  /** Whether every subscription that the view may have was answered. */
+  get isComplete(): boolean {
+    return [...this.wishes.values()].every(({ answered, subscription }) => answered || (this.#inSight && subscription === null));
+  }
+
   /** `take` is called with the dataset that is held and every newer version, while the view is visible. */
   want(endpoint: string, take: Take, refused: Refused = () => undefined): void {
     this.drop(endpoint);
-    this.wishes.set(endpoint, { take, refused, subscription: null });
+    this.wishes.set(endpoint, { take, refused, answered: false, subscription: null });
     this.#changed();
   }
 
@@ -107,8 +114,16 @@ export class Watching {
       if (!inSight) continue;
       for (const [endpoint, wish] of wishes) {
         if (wish.subscription !== null || !allowed.has(endpoint)) continue;
-        wish.subscription = this.#diem.watch(endpoint, wish.take, (problem) =>
-          wish.refused("status" in problem && problem.status === 404 ? "Not in the catalogue" : problem.message),
+        wish.subscription = this.#diem.watch(
+          endpoint,
+          (dataset) => {
+            wish.answered = true;
+            wish.take(dataset);
+          },
+          (problem) => {
+            wish.answered = true;
+            wish.refused("status" in problem && problem.status === 404 ? "Not in the catalogue" : problem.message);
+          },
         );
       }
     }

@@ -6,10 +6,10 @@ import { isEndpoint } from "../sdk/index.ts";
 /** Two subscriptions a row: this keeps a page below the server's default of 128. */
 const MAX_ROWS = 60;
 
-/** The parts of a catalogue entry that views need. */
-export type Listed = Pick<CatalogueEntry, "endpoint" | "gone">;
+/** An endpoint of the catalogue; of those of an earlier visit only the names are known. */
+export type Listed = Pick<CatalogueEntry, "endpoint" | "gone"> & Partial<CatalogueEntry>;
 
-/** Whether any view of the page shows endpoints of this name. */
+/** Whether a view of the market shows endpoints of this name. */
 export const hasView = (endpoint: string): boolean =>
   /^\/(dam\/prices|load|load\/forecast|imbalance)\/[^/]+$|^\/(generation|flows)\/[^/]+\/[^/]+$/.test(endpoint);
 

@@ -1,0 +1,71 @@
+/** Any series in words and figures: its resolution, its clock, its decimals and the rows of its table. Pure. */
+
+import { durationMs } from "../series.ts";
+import type { Step } from "../series.ts";
+import type { MarketTime } from "../time.ts";
+import { marketTime, UTC } from "../time.ts";
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+/** Decimals that are shown at most. */
+const MAX_DIGITS = 6;
+/** Values beyond have an exponent. */
+const HUGE = 1e15;
+
+/** "every 15 min" for PT15M, "hourly", "daily"; "" for what is no duration. */
+export function every(resolution: string): string {
+  const length = durationMs(resolution);
+  if (length === null) return "";
+  if (length === HOUR_MS) return "hourly";
+  if (length === DAY_MS) return "daily";
+  if (length % HOUR_MS === 0) return `every ${length / HOUR_MS} h`;
+  return length % MINUTE_MS === 0 ? `every ${length / MINUTE_MS} min` : `every ${length / 1_000} s`;
+}
+
+export const isDaily = (resolution: string): boolean => durationMs(resolution) === DAY_MS;
+
+/** The clock of a series: the market's of its area, the viewer's own otherwise. Days that begin at midnight UTC are of UTC. */
+export function clockOf(area: string, resolution: string, steps: readonly Step[]): MarketTime {
+  const time = marketTime(area || null);
+  const [first] = steps;
+  if (!isDaily(resolution) || first === undefined || time.startOf(time.dayOf(first.start)) === first.start) return time;
+  return steps.every(({ start }) => start % DAY_MS === 0) ? UTC : time;
+}
+
+/** The decimals that the values need so that all have as many: at most 6. */
+export function digitsOf(steps: readonly Step[]): number {
+  let most = 0;
+  for (const { value } of steps) {
+    if (value === null || Number.isInteger(value)) continue;
+    const [, decimals = "", exponent = "0"] = /^-?\d+(?:\.(\d+))?(?:e(-?\d+))?$/.exec(String(value)) ?? [];
+    most = Math.max(most, decimals.length - Number(exponent));
+    if (most >= MAX_DIGITS) return MAX_DIGITS;
+  }
+  return most;
+}
+
+/** A value with so many decimals and a true minus sign; with an exponent if it would be zero, or has very many digits. */
+export function figure(value: number, digits: number): string {
+  const tiny = value !== 0 && Number(value.toFixed(digits)) === 0;
+  const text = tiny || Math.abs(value) >= HUGE ? value.toExponential(2) : value.toFixed(digits);
+  return text.replaceAll("-", "−");
+}
+
+/** The axis of values: from zero where that is near, else the values with some room. */
+export function valueRange(low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null) return [0, 1];
+  const room = (high - low) * 0.08 || Math.abs(high) * 0.1 || 1;
+  const isNearZero = low >= 0 && low <= high / 2;
+  return [isNearZero ? 0 : low - room, high + room];
+}
+
+/** An interval with its date: "21 Nov 2026 14:00–15:00", of a day "21 Nov 2026". */
+export function spanWords({ start, end }: Step, daily: boolean, time: MarketTime): string {
+  return daily ? time.fullDate(start) : `${time.fullDate(start)} ${time.clock(start)}–${time.clock(end)}`;
+}
+
+/** When an interval begins, as in a table: "21 Nov 2026 14:00". */
+export function startWords({ start }: Step, daily: boolean, time: MarketTime): string {
+  return daily ? time.fullDate(start) : `${time.fullDate(start)} ${time.clock(start)}`;
+}

@@ -1,0 +1,35 @@
+import { expect, test } from "vitest";
+import { matching, newest, searchable, slice } from "../../../src/page/data/search.ts";
+import type { Listed } from "../../../src/page/zones.ts";
+
+const CATALOGUE: Listed[] = [
+  { endpoint: "/my/wind", gone: false, title: "Offshore Wind", area: "DE-LU", quantity: "generation", unit: "MW", version: 5 },
+  { endpoint: "/my/gone", gone: true, version: 9 },
+  { endpoint: "/a/price", gone: false, title: "Spot", area: "GR", quantity: "price", unit: "EUR/MWh", version: 7 },
+  { endpoint: "/b/price", gone: false },
+];
+const names = (query: string): string[] => matching(searchable(CATALOGUE), query).map(({ endpoint }) => endpoint);
+
+test("all endpoints that exist, by name", () => {
+  expect(names("")).toEqual(["/a/price", "/b/price", "/my/wind"]);
+});
+
+test("every word of the search is somewhere in name, title, area, quantity or unit", () => {
+  expect(names("PRICE")).toEqual(["/a/price", "/b/price"]);
+  expect(names("  wind  de ")).toEqual(["/my/wind"]);
+  expect(names("eur")).toEqual(["/a/price"]);
+  expect(names("generation mw")).toEqual(["/my/wind"]);
+  expect(names("price wind")).toEqual([]);
+});
+
+test("the endpoint that was written last, not one that was deleted", () => {
+  expect(newest(CATALOGUE)).toBe("/a/price");
+  expect(newest([{ endpoint: "/b", gone: false }, { endpoint: "/a", gone: false }])).toBe("/a");
+  expect(newest([])).toBeNull();
+});
+
+test("a page of a list is within it", () => {
+  expect(slice(10_000, 50, 199)).toEqual({ index: 199, pages: 200, from: 9_950, to: 10_000 });
+  expect(slice(101, 50, 99)).toEqual({ index: 2, pages: 3, from: 100, to: 101 });
+  expect(slice(0, 50, 3)).toEqual({ index: 0, pages: 1, from: 0, to: 0 });
+});

@@ -1,0 +1,71 @@
+import { expect, test } from "vitest";
+import { parseVersions, changeWords } from "../../../src/page/data/history.ts";
+import { snippet } from "../../../src/page/data/snippet.ts";
+import { clockOf, digitsOf, every, figure, spanWords, startWords, valueRange } from "../../../src/page/data/values.ts";
+import type { Step } from "../../../src/page/series.ts";
+import { axisTime } from "../../../src/page/strokes.ts";
+import { MarketTime } from "../../../src/page/time.ts";
+
+const HOUR = 3_600_000;
+const DAY = Date.UTC(2026, 0, 1);
+const steps = (values: (number | null)[], length = HOUR, from = DAY): Step[] =>
+  values.map((value, index) => ({ start: from + index * length, end: from + (index + 1) * length, value }));
+
+test("resolutions in words", () => {
+  expect(["PT15M", "PT1H", "PT6H", "P1D", "PT30S", "soon"].map(every)).toEqual(["every 15 min", "hourly", "every 6 h", "daily", "every 30 s", ""]);
+});
+
+test("values have the decimals of the data, all the same number", () => {
+  expect([digitsOf(steps([1, 2.5, 3.25, null])), digitsOf(steps([1, null])), digitsOf(steps([1e-7])), digitsOf([])]).toEqual([2, 0, 6, 0]);
+  expect([figure(2.5, 2), figure(-3, 0), figure(0, 1), figure(1e-9, 6), figure(2e15, 0)]).toEqual(["2.50", "−3", "0.0", "1.00e−9", "2.00e+15"]);
+});
+
+test("the axis starts at zero only where that is near", () => {
+  expect(valueRange(10, 100)).toEqual([0, 107.2]);
+  expect(valueRange(49.9, 50.1)[0]).toBeCloseTo(49.884);
+  expect(valueRange(-10, 10)).toEqual([-11.6, 11.6]);
+  expect([valueRange(5, 5), valueRange(0, 0), valueRange(null, null)]).toEqual([[4.5, 5.5], [0, 1], [0, 1]]);
+});
+
+test("the clock is that of the area; days that begin at midnight UTC are not shifted by a viewer's clock", () => {
+  expect(clockOf("GR", "PT1H", steps([1])).zone).toBe("Europe/Brussels");
+  expect(clockOf("GR", "P1D", steps([1, 2], 24 * HOUR)).zone).toBe("UTC");
+  expect(clockOf("GR", "P1D", steps([1, 2], 24 * HOUR, DAY - HOUR)).zone).toBe("Europe/Brussels");
+});
+
+test("an interval has its date, and of a day that is all", () => {
+  const time = new MarketTime("UTC");
+  const [hour] = steps([1]) as [Step];
+  expect([spanWords(hour, false, time), startWords(hour, false, time), spanWords(hour, true, time)]).toEqual([
+    "1 Jan 2026 00:00–01:00", "1 Jan 2026 00:00", "1 Jan 2026",
+  ]);
+});
+
+test("a long axis has dates, and a very long one months", () => {
+  const time = new MarketTime("UTC");
+  const days = (count: number): string => axisTime(DAY, time, count * 24 * HOUR);
+  expect([days(1), days(9), days(10), days(301)]).toEqual(["Thu 1", "Thu 1", "1 Jan", "Jan 2026"]);
+});
+
+test("the versions of an endpoint and what each has changed; what is none is left out", () => {
+  const versions = parseVersions({
+    versions: [
+      { version: 3, time: "2026-01-01T00:00:02Z", gone: false, points: 24, revised: 1 },
+      { version: 2, time: "2026-01-01T00:00:01Z", gone: true, points: 0, revised: 0 },
+      { version: 1, time: "2026-01-01T00:00:00Z", gone: false, points: 24, revised: null },
+      { version: "4", time: "2026-01-01T00:00:00Z" },
+      { version: 4, time: "then" },
+      null,
+    ],
+  });
+  expect(versions.map(({ version, at }) => [version, at - DAY])).toEqual([[3, 2_000], [2, 1_000], [1, 0]]);
+  expect(versions.map(changeWords)).toEqual(["1 value revised", "deleted", "oldest version kept"]);
+  expect(changeWords({ version: 5, at: 0, gone: false, points: 1, revised: 0 })).toBe("no value revised");
+  expect([parseVersions(null), parseVersions({ versions: {} })]).toEqual([[], []]);
+});
+
+test("the code has ten lines, and the name as a string", () => {
+  const code = snippet("/diem.js", '/my/"series"');
+  expect(code.trimEnd().split("\n")).toHaveLength(11);
+  expect(code).toContain('"/my/\\"series\\""');
+});

@@ -61,7 +61,7 @@ def test_requirements_and_costs_change_the_recommendation(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--clients", "5"), "--endpoints and --updates: needed"),
+        (("--clients", "5"), "--endpoints and --updates: required"),
         ((*NUMBERS, "--memory", "lots"), "--memory is an amount"),
         ((*NUMBERS, "--growth", "x"), "--growth is a factor"),
         ((*NUMBERS, "--p99", "3"), "--p99 is a time"),

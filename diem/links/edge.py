@@ -420,6 +420,7 @@ class Edge:
         return {
             "clients": connections,
             "clients_by_access": self.auth.counts(connections),
+            "deliveries": self.fanout.stats.sent,
             **self.auth.status(),
         }
 

@@ -73,6 +73,8 @@ class ChildStatus(NamedTuple):
     uptime_seconds: float
     restarts: int
     last_exit: int | None
+    last_exit_seconds: float | None = None
+    """Seconds since the last exit; None before it."""
 
 
 async def spawn(spec: Spec) -> Process:
@@ -131,6 +133,7 @@ class _Child:
     started: float = 0.0
     restarts: int = 0
     last_exit: int | None = None
+    ended: float | None = None
 
 
 class Supervisor:
@@ -247,7 +250,7 @@ class Supervisor:
     async def _keep(self, child: _Child) -> None:
         while not child.stop.is_set():
             code, uptime = await self._run_once(child)
-            child.last_exit = code
+            child.last_exit, child.ended = code, self._clock.monotonic()
             if child.stop.is_set():
                 break
             if code == EXIT_CONFIGURATION:
@@ -299,4 +302,5 @@ class Supervisor:
             self._clock.monotonic() - child.started if running else 0.0,
             child.restarts,
             child.last_exit,
+            None if child.ended is None else self._clock.monotonic() - child.ended,
         )

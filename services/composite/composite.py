@@ -194,6 +194,7 @@ class Composite:
                 "uptime_seconds": round(status.uptime_seconds, 1),
                 "restarts": status.restarts,
                 "last_exit": status.last_exit,
+                "last_exit_seconds": _rounded(status.last_exit_seconds),
                 "urls": {"internal": child.internal_url},
                 "report": self._poller.status(child.name) if status.pid else None,
             }
@@ -231,3 +232,7 @@ class Composite:
 
     def _restarted(self, name: str) -> bool:
         return any(status.restarts for status in self._supervisor.status() if status.name == name)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)

@@ -27,6 +27,8 @@ class WebSocketServer:
         self.hub = hub
         self.edge = edge
         self.liveness = Liveness()
+        self._since = ""
+        """Time of the last change of :attr:`liveness`."""
         self.ownership = ownership
         self._builder = MapBuilder()
         self._clock = clock
@@ -159,6 +161,7 @@ class WebSocketServer:
         return {
             "ready": self.why_not_ready() is None,
             "live": self.liveness.live,
+            "since": self._since,
             **self.edge.status(),
             "subscriptions": self.hub.fanout.registry.entries,
             "endpoints": len(self.hub.state.retained),
@@ -169,4 +172,5 @@ class WebSocketServer:
         }
 
     def _publish_status(self) -> None:
-        self.edge.publish_status(live=self.liveness.live, since=iso(self._clock.wall_ms()))
+        self._since = iso(self._clock.wall_ms())
+        self.edge.publish_status(live=self.liveness.live, since=self._since)

@@ -114,6 +114,18 @@ async def test_program_that_does_not_exist_counts_as_a_death(tmp_path: Path) -> 
         assert died[0].code == 127
 
 
+async def test_time_since_the_last_exit_is_known(tmp_path: Path) -> None:
+    async with supervised(script("a", IDLE, tmp_path)) as (supervisor, events):
+        (started,) = await events.until(lambda e: e.kind == "started")
+        assert supervisor.status()[0].last_exit_seconds is None
+        assert started.pid is not None
+        os.kill(started.pid, signal.SIGKILL)
+        await events.until(lambda e: e.kind == "started", 2)
+        before = supervisor.status()[0].last_exit_seconds
+        assert before is not None
+        assert 0 <= before <= PATIENCE_S
+
+
 async def test_stages_stop_from_the_highest_to_the_lowest(tmp_path: Path) -> None:
     specs = [script(name, IDLE, tmp_path, stage) for name, stage in (("data", 0), ("node", 1), ("edge", 2))]
     async with supervised(*specs) as (_, events):

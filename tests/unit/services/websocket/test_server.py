@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import orjson
 
 from diem.fanout.feed_hub import FeedHub
+from diem.fanout.feed_state import SILENT_AFTER_S
 from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
@@ -253,6 +254,22 @@ def test_endpoint_without_an_entry_in_a_new_map_is_placed_by_its_hash() -> None:
     group = running(0, 1)
     group.apply_map(1, entries={})
     assert group.ownership.map == PartitionMap(Head(2, 1))
+
+
+def test_status_has_the_time_since_which_the_server_is_live_or_not() -> None:
+    clock = ManualClock()
+    hub = FeedHub()
+    edge = Edge(hub.fanout, Admission(AdmissionRules()), EdgeRules("websocket-1", "single"), HubService(hub))
+    server = WebSocketServer(hub, edge, clock)
+    assert (server.status()["live"], server.status()["since"]) == (False, "2023-11-14T22:13:20.000Z")
+    clock.advance(5)
+    server.hello(feed.Hello("store", ["store"]))
+    server.caught_up("store")
+    server.heartbeat()
+    assert (server.status()["live"], server.status()["since"]) == (True, "2023-11-14T22:13:25.000Z")
+    clock.advance(SILENT_AFTER_S)
+    server.check_liveness()
+    assert (server.status()["live"], server.status()["since"]) == (False, "2023-11-14T22:13:35.000Z")
 
 
 def test_status_has_the_partitions_and_the_epoch() -> None:

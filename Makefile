@@ -211,7 +211,7 @@ $(MODULES): client/package-lock.json client/package.json
 	@cd client && ../deploy/install/node.sh npm ci --silent --no-audit --no-fund
 	@touch $@
 
-$(PAGE): $(shell find client/src client/public client/index.html -type f 2>/dev/null) client/vite.config.ts client/package-lock.json | $(MODULES)
+$(PAGE): $(shell find client/src client/admin client/public client/index.html -type f 2>/dev/null) client/vite.config.ts client/vite.admin.config.ts client/package-lock.json | $(MODULES)
 	@echo "Building the web page ..."
 	@cd client && ../deploy/install/node.sh npm run build --silent
 	@touch $@

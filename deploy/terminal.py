@@ -115,8 +115,13 @@ class Terminal:
 
             yield progress
 
-    def announce(self, topology: Topology, state_dir: Path, seconds: float) -> None:
-        """Print the addresses, and the commands that write, watch and stop."""
+    def announce(
+        self, topology: Topology, state_dir: Path, seconds: float, operator: tuple[str, Path] | None = None
+    ) -> None:
+        """Print the addresses, and the commands that write, watch and stop.
+
+        ``operator`` is the URL of the operator page, and the file with its key.
+        """
         where = () if state_dir == DEFAULT_STATE_DIR.absolute() else ("--state-dir", str(state_dir))
         rows = [
             *(("Page", f"{origin}/") for origin in topology.public.own_origins),
@@ -126,6 +131,7 @@ class Terminal:
             ("REST", topology.rest_url),
             *(("WebSocket", url) for url in topology.client_urls(topology.servers)),
             *(("Metadata", url) for url in topology.metadata_urls),
+            *([] if operator is None else [("Operator", f"{operator[0]} (sign in with {operator[1]})")]),
             ("Logs", str(state_dir / "logs")),
             ("Write", diem_command("put", *where, "/my/endpoint", "FILE.csv", "--unit", "MW", "--resolution", "PT1H")),
             ("Watch", diem_command("watch", *where, "/my/endpoint")),

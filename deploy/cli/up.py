@@ -1,14 +1,17 @@
 """The command ``diem up``: run every process of a mode on this machine."""
 
+import contextlib
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from deploy import topology as plan
+from deploy.admin.listener import DEFAULT_PORT, OperatorPage
 from deploy.cli.options import KAFKA_PANEL, StateDirOption, kafka_settings, option_name, with_kafka_options
 from deploy.system import launch
 from deploy.system.state_dir import StateDir
@@ -20,6 +23,7 @@ from diem.process import lifecycle, log
 from diem.process.edge_settings import Anonymous
 from diem.process.environment import HOST
 from diem.process.lifecycle import Lifecycle
+from diem.process.listeners import PortInUse
 from diem.process.ports import PortReservations
 from diem.process.settings import variable
 from diem.process.tls import certificate_names, server_context
@@ -115,6 +119,15 @@ def up(
             min=1,
             max=65535,
             help="Port of the first WebSocket server, proxy or composite.",
+            rich_help_panel=_ADDRESSES,
+        ),
+    ] = None,
+    admin_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port of the operator page, which is for this machine only; 0: no such page. Default: 8090.",
             rich_help_panel=_ADDRESSES,
         ),
     ] = None,
@@ -251,7 +264,7 @@ def up(
         settings=plan.parse_settings(settings or []),
     )
     log.configure("warning", "console")
-    return _up(options, Terminal(quiet=quiet), port, websocket_port, free_ports=free_ports)
+    return _up(options, Terminal(quiet=quiet), port, websocket_port, admin_port, free_ports=free_ports)
 
 
 def _public(
@@ -320,7 +333,13 @@ def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaTopology:
 
 
 def _up(
-    options: plan.Options, terminal: Terminal, port: int | None, websocket_port: int | None, *, free_ports: bool
+    options: plan.Options,
+    terminal: Terminal,
+    port: int | None,
+    websocket_port: int | None,
+    admin_port: int | None,
+    *,
+    free_ports: bool,
 ) -> int:
     size = plan.sizes_of(options)
     slots = plan.slots(options.mode, size)
@@ -328,9 +347,18 @@ def _up(
     fixed = plan.fixed_ports(slots, port, websocket_port)
     launch.check_prerequisites(options)
     state = StateDir(options.state_dir)
-    with lifecycle.private_files(), state.lock(), PortReservations() as reservations:
+    with (
+        lifecycle.private_files(),
+        state.lock(),
+        PortReservations() as reservations,
+        contextlib.ExitStack() as closing,
+    ):
         first = ports.start_at_random(random.SystemRandom()) if free_ports else ports.start_at_default
         chosen = plan.assign_ports(slots, fixed, first, reservations.reserve)
+        page = _operator_page(state, admin_port, first, reservations.reserve)
+        if page is not None:
+            closing.callback(page.close)
+            options = replace(options, operator_url=page.url)
         with terminal.downloads() as progress:
             programs = launch.prepare(options, chosen, progress)
         topology = plan.compose(options, chosen, programs)
@@ -343,9 +371,27 @@ def _up(
         # Each stage has a deadline of its own; that of the life cycle only guards against a hanging supervisor.
         life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options))
         try:
-            return lifecycle.serve(life, lambda: Up(options, topology, state, terminal, reservations).run(life))
+            return lifecycle.serve(
+                life, lambda: Up(options, topology, state, terminal, reservations, page=page).run(life)
+            )
         finally:
             launch.clean(options)
+
+
+def _operator_page(
+    state: StateDir, port: int | None, first: Callable[[int], int], reserve: Callable[[int], bool]
+) -> OperatorPage | None:
+    """Return the operator page, bound to ``port`` or to the next free one; None for port 0. Raises ``PortInUse``."""
+    if port == 0:
+        return None
+    if port is not None and not reserve(port):
+        raise PortInUse(HOST, port)
+    return OperatorPage(
+        ports.next_free(DEFAULT_PORT, first, reserve) if port is None else port,
+        key_file=state.operator_key_file,
+        internal_key_file=state.internal_key_file,
+        logs=state.logs,
+    )
 
 
 def _show_closed(options: plan.Options, terminal: Terminal) -> None:

@@ -9,9 +9,18 @@ from diem.process.supervisor import ChildStatus
 
 
 def describe(
-    topology: Topology, statuses: Iterable[ChildStatus], *, up: bool, uptime_seconds: float, servers: int
+    topology: Topology,
+    statuses: Iterable[ChildStatus],
+    *,
+    up: bool,
+    uptime_seconds: float,
+    servers: int,
+    operator_url: str | None = None,
 ) -> dict[str, Any]:
-    """Describe the current processes; ``servers``, in mode xz composites, is the requested number."""
+    """Describe the current processes.
+
+    ``servers``, in mode xz composites, is the requested number; ``operator_url`` is that of the operator page.
+    """
     now = {status.name: status for status in statuses}
     urls: dict[str, Any] = {
         "page": topology.page_url,
@@ -20,6 +29,8 @@ def describe(
     }
     if topology.metadata_urls:
         urls["metadata"] = list(topology.metadata_urls)
+    if operator_url is not None:
+        urls["operator"] = operator_url
     return {
         "pid": os.getpid(),
         "mode": str(topology.mode),
@@ -44,6 +55,7 @@ def describe(
                 "uptime_seconds": round(now[process.name].uptime_seconds, 1),
                 "restarts": now[process.name].restarts,
                 "last_exit": now[process.name].last_exit,
+                "last_exit_seconds": _rounded(now[process.name].last_exit_seconds),
                 "ports": process.ports._asdict(),
                 "urls": {"public": process.public_url, "internal": process.internal_url},
             }
@@ -51,6 +63,10 @@ def describe(
             if process.name in now
         ],
     }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
 
 
 def _kafka(topology: Topology) -> dict[str, str]:

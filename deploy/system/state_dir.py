@@ -59,6 +59,7 @@ class StateDir:
         self.internal_key_file = self.path / "internal.key"
         self.metrics_key_file = self.path / f"{KeyRole.METRICS}.key"
         self.write_key_file = self.path / "write.key"
+        self.operator_key_file = self.path / "operator.key"
         self.backup_key_file = self.path / "backup.key"
         self.traffic_salt_file = self.path / "traffic.salt"
         self.logs = self.path / "logs"
@@ -114,6 +115,7 @@ class StateDir:
                     SharedKey.create(file)
             KeyRing.load(self.internal_key_file)
             SharedKey.create(self.write_key_file)
+            SharedKey.create(self.operator_key_file)
             SharedKey.create(self.traffic_salt_file)
             yield
         finally:

@@ -14,11 +14,13 @@ from typing import Any, Final, Self
 import httpx
 import structlog
 
+from deploy.admin.listener import OperatorPage
 from deploy.prometheus.targets import TargetsFile
 from deploy.system import control, scaling, source_health
 from deploy.system.control import CommandRefused
 from deploy.system.description import describe
 from deploy.system.launch import Misconfigured, ProcessNotStarted, child_environment
+from deploy.system.process_events import ProcessEvents
 from deploy.system.process_logs import ProcessLogs
 from deploy.system.scaling import Scaler
 from deploy.system.state_dir import StateDir
@@ -111,7 +113,10 @@ class Up:
         state: StateDir,
         terminal: Terminal,
         reservations: PortReservations | None = None,
+        *,
+        page: OperatorPage | None = None,
     ) -> None:
+        self._page = page
         self._reservations = reservations or PortReservations()
         self._guarded: set[int] = set()
         """Public ports of processes that do not run, on which nobody else can listen."""
@@ -124,6 +129,7 @@ class Up:
         self._planned = {p.name: p for p in topology.processes}
         self._targets = TargetsFile(state.targets_file)
         self._logs = ProcessLogs(self._planned, state, terminal, self._clock)
+        self._events = ProcessEvents(self._clock)
         self._early_deaths = dict.fromkeys(self._planned, 0)
         self._down: set[str] = set()
         self._lateness_shown = False
@@ -221,7 +227,10 @@ class Up:
             self._up = True
             self._write_processes()
             _warn_if_root()
-            self._terminal.announce(self._topology, self._state.path, self._clock.monotonic() - self._started)
+            seconds = self._clock.monotonic() - self._started
+            operator = None if self._page is None else (self._page.url, self._page.key_file)
+            self._terminal.announce(self._topology, self._state.path, seconds, operator)
+            self._events.add("diem up", f"up after {seconds:.1f} s")
             self._sources_until_s = self._clock.monotonic() + SOURCES_WITHIN_S * self._options.time_factor
 
     def _guard_unused_ports(self) -> None:
@@ -236,6 +245,7 @@ class Up:
 
     async def _supervise(self, life: Lifecycle, probe: HealthProbe) -> None:
         scaling = asyncio.create_task(self._scale_continuously())
+        page = asyncio.create_task(self._serve_page(life, probe))
         guard_at = targets_at = 0.0
         try:
             while not life.stopping.is_set():
@@ -254,7 +264,18 @@ class Up:
         finally:
             # The supervisor stops the processes that were about to stop with the rest.
             scaling.cancel()
-            await asyncio.wait({scaling})
+            page.cancel()
+            await asyncio.wait({scaling, page})
+
+    async def _serve_page(self, life: Lifecycle, probe: HealthProbe) -> None:
+        """Serve the operator page; a fault of it must not stop the system that it shows."""
+        if self._page is None:
+            return
+        try:
+            await self._page.serve(lambda: self._status(probe), life.stopping)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            self._terminal.warn(f"the operator page has ended: {str(error) or type(error).__name__}")
+            self._page.close()
 
     async def _scale_continuously(self) -> None:
         if self._topology.mode is not Mode.Z_COMPOSITE:
@@ -271,15 +292,18 @@ class Up:
                 self._logs.reset(event.name)
             case "failed":
                 reason = self._reason(event)
+                self._events.add(event.name, f"ended, and is not restarted: {reason}")
                 if self._up:
                     self._terminal.warn(f"{event.name} is not restarted: {reason}")
                 self._fault = self._fault or self._not_started(event.name, reason, Misconfigured)
             case "killed":
+                self._events.add(event.name, "did not stop in time and was killed")
                 self._terminal.warn(f"{event.name} did not stop in time and was killed")
         self._write_processes()
 
     def _on_death(self, event: ChildEvent) -> None:
         reason = self._reason(event)
+        self._events.add(event.name, f"died: {reason}")
         if not self._up:
             self._early_deaths[event.name] += 1
             if self._early_deaths[event.name] >= MAX_EARLY_DEATHS:
@@ -322,6 +346,7 @@ class Up:
         for name in tuple(self._down):
             if await probe.ready(self._planned[name]):
                 self._down.discard(name)
+                self._events.add(name, "ready again")
                 self._terminal.info(f"{name} is ready again")
 
     async def _show_failing_sources(self, probe: HealthProbe) -> None:
@@ -354,6 +379,7 @@ class Up:
             up=self._up,
             uptime_seconds=self._clock.monotonic() - self._started,
             servers=self._scaler.servers,
+            operator_url=None if self._page is None else self._page.url,
         )
 
     def _write_processes(self) -> None:
@@ -372,6 +398,7 @@ class Up:
         reports = await probe.reports([self._planned[process["name"]] for process in description["processes"]])
         for process, report in zip(description["processes"], reports, strict=True):
             process["report"] = report if process["pid"] else None
+        description["events"] = self._events.recent()
         return description
 
     async def _scale(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -379,6 +406,7 @@ class Up:
             raise CommandRefused("`diem up` is still starting")
         answer = self._scaler.request(request.get("servers"))
         security_log.audit(SecurityEvent.SCALED, before=answer["before"], servers=answer["servers"])
+        self._events.add("diem up", f"scaled from {answer['before']} to {answer['servers']}")
         running = {status.name for status in self._supervisor.status()}
         self._logs.mute(set(answer["processes"]) - running, STARTUP_WARNINGS_S)
         self._write_processes()

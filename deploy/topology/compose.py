@@ -194,6 +194,8 @@ def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
     env["DIEM_DATA_CLIENT_ORIGINS"] = json.dumps(_client_origins(options, ports))
     if readers := _reading_origins(options):
         env["DIEM_DATA_CORS_ORIGINS"] = json.dumps(readers)
+    if options.operator_url is not None:
+        env["DIEM_DATA_OPERATOR_URL"] = options.operator_url
     if options.hot:
         env["DIEM_DATA_HOT"] = json.dumps(options.hot)
     return env | _kafka(options, ports, KafkaUser.DATA) | _traffic(options, ports, KafkaUser.DATA)

@@ -125,6 +125,8 @@ class Options:
     front_proxies: tuple[str, ...] = ()
     """Networks of proxies in front of DIEM, whose X-Forwarded-For is believed."""
     access: ClientAccess = field(default_factory=ClientAccess)
+    operator_url: str | None = None
+    """URL of the operator page; None: there is none."""
     traffic: Traffic | None = None
     """None = Kafka in the modes that use it, else files."""
     kafka: KafkaTopology = field(default_factory=KafkaTopology)

@@ -26,12 +26,9 @@ def assign_ports(
     used: set[int] = set(fixed.values())
 
     def choose(default: int) -> int:
-        start = first(default)
-        for port in range(start, start + PORT_STEP * PORT_TRIES, PORT_STEP):
-            if port < 65536 and port not in used and reserve(port):
-                used.add(port)
-                return port
-        raise PortInUse(HOST, default)
+        port = next_free(default, first, lambda port: port not in used and reserve(port))
+        used.add(port)
+        return port
 
     def public(slot: Slot) -> int | None:
         if slot.name not in fixed:
@@ -44,6 +41,19 @@ def assign_ports(
         return None if slot.internal is None else choose(slot.internal)
 
     return {slot.name: Ports(public(slot), internal(slot)) for slot in wanted}
+
+
+def next_free(default: int, first: Callable[[int], int], reserve: Callable[[int], bool]) -> int:
+    """Reserve the next free port from a default one; the arguments are those of :func:`assign_ports`.
+
+    Raises:
+        PortInUse: none was found.
+    """
+    start = first(default)
+    for port in range(start, start + PORT_STEP * PORT_TRIES, PORT_STEP):
+        if port < 65536 and reserve(port):
+            return port
+    raise PortInUse(HOST, default)
 
 
 def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | None) -> dict[str, int]:

@@ -42,6 +42,8 @@ class SecurityEvent(StrEnum):
     """A WebSocket client was refused; ``code`` is the HTTP status, 0 for a connection that never sent a request."""
     WRONG_INTERNAL_KEY = "wrong_internal_key"
     WRONG_WRITE_KEY = "wrong_write_key"
+    WRONG_OPERATOR_KEY = "wrong_operator_key"
+    """A sign-in at the operator page."""
     WRONG_API_KEY = "wrong_api_key"
     REVOKED_KEY = "revoked_key"
     """A revoked or expired key, with the right secret."""
@@ -61,7 +63,14 @@ class SecurityEvent(StrEnum):
     SCALED = "scaled"
 
 
-_WARNINGS: Final = frozenset({SecurityEvent.WRONG_INTERNAL_KEY, SecurityEvent.REVOKED_KEY, SecurityEvent.SCALED})
+_WARNINGS: Final = frozenset(
+    {
+        SecurityEvent.WRONG_INTERNAL_KEY,
+        SecurityEvent.WRONG_OPERATOR_KEY,
+        SecurityEvent.REVOKED_KEY,
+        SecurityEvent.SCALED,
+    }
+)
 """Kinds that are worth a look even once; the others are logged as information."""
 
 

@@ -201,6 +201,7 @@ def _api_options(settings: Settings) -> ApiOptions:
     return ApiOptions(
         page_dir=settings.page_dir,
         own_pages=settings.own_pages,
+        operator_url=settings.operator_url,
         hosts=LOOPBACK_NAMES | {settings.host} | frozenset(settings.hosts),
         mode=settings.mode,
         servers=settings.websocket_servers,

@@ -65,6 +65,9 @@ class Settings(TlsSettings, TrafficSettings):
     own_pages: Path | None = Field(
         default=None, description="Directory of pages of your own, served beside the built page and before it."
     )
+    operator_url: str | None = Field(
+        default=None, description="URL of the operator page, to which /admin leads browsers of this machine."
+    )
     mode: Literal["single", "x-broadcast", "x", "all-to-all", "z-client", "z-proxy", "z-composite", "xz"] = Field(
         default="single", description="Scaling mode, for the page."
     )

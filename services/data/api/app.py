@@ -56,6 +56,8 @@ class ApiOptions:
     page_dir: Path
     own_pages: Path | None = None
     """Directory whose files are served, too."""
+    operator_url: str | None = None
+    """URL of the operator page, to which browsers of this machine are redirected."""
     hosts: frozenset[str] = LOOPBACK_NAMES
     mode: str = "single"
     servers: Sequence[Mapping[str, Any]] = ()
@@ -98,7 +100,15 @@ def make_api(
     tokens = TokensApi(access)
     cors = Cors(options.cors_origins)
     admitted = AdmittedPages(cors, options.client_origins)
-    page = Page(options.page_dir, options.mode, options.servers, options.metadata, options.own_pages, admitted=admitted)
+    page = Page(
+        options.page_dir,
+        options.mode,
+        options.servers,
+        options.metadata,
+        own=options.own_pages,
+        operator_url=options.operator_url,
+        admitted=admitted,
+    )
 
     application = Starlette(
         routes=[

@@ -9,13 +9,14 @@ from urllib.parse import quote, urlsplit
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from diem import __version__
 from diem.links.refusals import Cause
 from diem.links.rest import client_address
 from diem.process import security_log
+from diem.process.listeners import is_loopback
 from diem.process.security_log import SecurityEvent
 from services.data import pages
 from services.data.api.cors import ANY, AdmittedPages, Cors
@@ -52,10 +53,12 @@ class Page:
         mode: str,
         servers: Sequence[Mapping[str, Any]],
         metadata: Sequence[Mapping[str, Any]] = (),
-        own: Path | None = None,
         *,
+        own: Path | None = None,
+        operator_url: str | None = None,
         admitted: AdmittedPages | None = None,
     ) -> None:
+        self._operator_url = operator_url
         self._directory = directory
         self._own = own
         self._admitted = AdmittedPages(Cors(), None) if admitted is None else admitted
@@ -99,7 +102,10 @@ class Page:
             return own
         if path == "/" and not (self._directory / "index.html").is_file():
             return HTMLResponse(_NOT_BUILT, headers={**headers, "Cache-Control": "no-store"})
-        if path.startswith("/v1/") or not self._directory.is_dir():
+        if path == "/admin" and self._operator_url is not None and is_loopback(client_address(request.scope)):
+            return RedirectResponse(self._operator_url, 307, headers={**headers, "Cache-Control": "no-store"})
+        # The operator page is built beside this one, and has a listener of its own, which is no business of others.
+        if path == "/admin" or path.startswith(("/v1/", "/admin/")) or not self._directory.is_dir():
             raise HTTPException(404)
         response = await self._files.get_response(self._files.get_path(request.scope), request.scope)
         # Names under assets/ contain a hash of the content: such a file never changes.

@@ -51,6 +51,13 @@ def test_commands_of_the_announcement_can_be_pasted(
     assert captured.err == "not ready: see `.venv/bin/diem status`\n"
 
 
+def test_announcement_has_the_operator_page_with_its_key_if_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    Terminal().announce(single(), Path("/s"), 1.0, ("http://localhost:8090/admin", Path("/s/operator.key")))
+    assert "http://localhost:8090/admin (sign in with /s/operator.key)" in capsys.readouterr().out
+    Terminal().announce(single(), Path("/s"), 1.0)
+    assert "Operator" not in capsys.readouterr().out
+
+
 def test_announcement_has_nginx_instead_of_the_servers_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
     Terminal().announce(topology(Mode.X_BROADCAST), Path("/state"), 1.0)
     out = capsys.readouterr().out

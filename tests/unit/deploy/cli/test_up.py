@@ -2,6 +2,7 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -35,7 +36,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Topology]:
     found: list[Topology] = []
 
     class Up:
-        def __init__(self, _options: object, topology: Topology, *_others: object) -> None:
+        def __init__(self, _options: object, topology: Topology, *_others: object, page: object) -> None:
             found.append(topology)
 
         def run(self, _life: object) -> None:
@@ -234,7 +235,7 @@ def test_ports_stay_reserved_and_files_private_until_it_ends(
         return 0
 
     class Up:
-        def __init__(self, _options: object, topology: Any, *_others: object) -> None:
+        def __init__(self, _options: object, topology: Any, *_others: object, page: object) -> None:
             for process in topology.processes:
                 seen.extend(port for port in process.ports if port is not None)
 
@@ -261,3 +262,25 @@ def test_all_faults_of_the_configuration_are_shown_and_nothing_starts(
     assert "line 3, [[source]] 1: unknown field `paec` (did you mean `pace`?)" in err
     assert "line 4, [[source]] 1, seed: expected a whole number" in err
     assert found == []
+
+
+def data_environment(of: Topology) -> dict[str, str]:
+    (data,) = [process for process in of.processes if process.process == "data"]
+    return dict(data.env)
+
+
+def test_operator_page_has_a_port_and_the_data_service_leads_there(
+    diem: Callable[..., int], found: list[Topology], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert diem("up", "--free-ports") == 0
+    url = load(DataSettings, own_environment(found[0].processes[0])).operator_url or ""
+    port = urlsplit(url).port or 0
+    assert url == f"http://localhost:{port}/admin"
+    assert diem("up", "--free-ports", "--admin-port", str(port)) == 0
+    assert data_environment(found[1])["DIEM_DATA_OPERATOR_URL"] == url
+    assert diem("up", "--free-ports", "--admin-port", "0") == 0
+    assert "DIEM_DATA_OPERATOR_URL" not in data_environment(found[2])
+    with PortReservations() as other:
+        assert other.reserve(port)
+        assert diem("up", "--free-ports", "--admin-port", str(port)) == 1
+    assert f"port {port} on 127.0.0.1 is taken by another process" in capsys.readouterr().err

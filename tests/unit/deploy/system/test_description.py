@@ -10,7 +10,9 @@ def test_brokers_and_nginx_are_listed_with_their_ports_and_without_an_internal_l
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(Mode.X, sizes(Mode.X, 1, None, 1))}
     x = compose(Options(Mode.X, Path("/state"), kafka=kafka), ports, Programs(("diem",)))
     statuses = [ChildStatus(process.name, ChildState.RUNNING, 7, 1.26, 0, None) for process in x.active(1)]
-    described = describe(x, statuses, up=True, uptime_seconds=2.34, servers=1)
+    described = describe(
+        x, statuses, up=True, uptime_seconds=2.34, servers=1, operator_url="http://localhost:8090/admin"
+    )
     processes = {process["name"]: process for process in described["processes"]}
     assert list(processes) == ["kafka-1", "data", "bridge-1", "nginx", "websocket-1"]
     assert processes["kafka-1"]["process"] == "kafka"
@@ -22,6 +24,7 @@ def test_brokers_and_nginx_are_listed_with_their_ports_and_without_an_internal_l
         "page": "http://127.0.0.1:8000/",
         "rest": "http://127.0.0.1:8000/v1",
         "websocket": ["ws://127.0.0.1:8000/ws"],
+        "operator": "http://localhost:8090/admin",
     }
     # The user depends on the command.
     assert described["kafka"] == {

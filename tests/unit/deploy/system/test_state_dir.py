@@ -18,6 +18,7 @@ def test_lock_creates_a_private_directory_with_private_keys(tmp_path: Path) -> N
     with state.lock():
         assert mode(state.path) == 0o700
         assert mode(state.internal_key_file) == mode(state.write_key_file) == mode(state.metrics_key_file) == 0o600
+        assert mode(state.operator_key_file) == 0o600
         assert not SharedKey.load(state.internal_key_file).matches(SharedKey.load(state.write_key_file).header)
 
 

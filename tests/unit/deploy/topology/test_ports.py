@@ -3,7 +3,7 @@ import random
 import pytest
 
 from deploy.topology import BadTopology, Mode, Ports, assign_ports, fixed_ports, moved_ports, sizes, slots
-from deploy.topology.ports import OWN_RANGE, start_at_default, start_at_random
+from deploy.topology.ports import OWN_RANGE, next_free, start_at_default, start_at_random
 from diem.process.listeners import PortInUse
 from tests.unit.deploy.topology.topologies import KAFKA, all_but, slots_of
 
@@ -41,6 +41,13 @@ def test_fixed_port_is_used_or_refused_but_never_replaced() -> None:
 def test_search_for_a_port_ends() -> None:
     with pytest.raises(PortInUse):
         assign_ports(slots_of(Mode.SINGLE), {}, start_at_default, lambda _port: False)
+    with pytest.raises(PortInUse):
+        next_free(8090, start_at_default, lambda _port: False)
+
+
+def test_next_free_port_is_in_the_same_steps() -> None:
+    assert next_free(8090, start_at_default, all_but()) == 8090
+    assert next_free(8090, start_at_default, all_but(8090, 8110)) == 8130
 
 
 def test_requested_ports_count_up_over_the_servers() -> None:

@@ -37,6 +37,18 @@ async def test_hashed_assets_are_immutable_and_the_page_is_revalidated(rest: Res
     assert asset.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
+async def test_the_operator_page_is_elsewhere_and_only_this_machine_learns_where(rest: Rest, built: Path) -> None:
+    (built / "admin").mkdir()
+    (built / "admin" / "index.html").write_text("operator")
+    options = {"operator_url": "http://localhost:8090/admin"}
+    answer = await rest.make(options=options).get("/admin")
+    assert (answer.status_code, answer.headers["location"]) == (307, "http://localhost:8090/admin")
+    assert (await rest.make(options=options, client="192.0.2.1").get("/admin")).status_code == 404
+    assert (await rest.make().get("/admin")).status_code == 404
+    for path in ("/admin/", "/admin/index.html", "/admin/status.json"):
+        assert (await rest.make(options=options).get(path)).status_code == 404
+
+
 @pytest.mark.usefixtures("built")
 async def test_the_page_may_connect_to_its_servers_and_nothing_else(rest: Rest) -> None:
     servers = [{"port": 8101, "path": "/ws"}, {"url": "wss://edge.example/ws"}]

@@ -1,0 +1,198 @@
+/** The parts of the operator page other than the drawing: verdict, figures, tables, plans, events. */
+
+import { find, make, setData, setText } from "../page/dom.ts";
+import { NONE, between, clock, count, rate } from "./format.ts";
+import type { Finding, Move, Overview, Plan, Process, Source } from "./status.ts";
+
+const SIGNS: Record<string, string> = {
+  well: '<path d="M5 12.5l4.5 4.5L19 7.5"/>',
+  starting: '<path d="M12 6v6l4 2.5"/><circle cx="12" cy="12" r="9"/>',
+  warning: '<path d="M12 4L22 20H2Z"/><path d="M12 10v4.5M12 17v.4"/>',
+  critical: '<circle cx="12" cy="12" r="9.5"/><path d="M12 7v6M12 16v.5"/>',
+};
+
+/** What the page shows instead of the document's verdict, when there is no document. */
+export interface Outage {
+  readonly headline: string;
+  readonly impact: string;
+  readonly action: string;
+}
+
+/** Shows the state of the whole, and what to do. */
+export function showVerdict(root: HTMLElement, shown: Overview, outage: Outage | null = null): void {
+  const state = outage ? "critical" : shown.state;
+  if (root.dataset.state !== state) {
+    setData(root, "state", state);
+    find(root, ".sign").innerHTML = SIGNS[state] ?? "";
+  }
+  setText(find(root, "#headline"), outage?.headline ?? shown.headline);
+  setText(find(root, "#impact"), outage?.impact ?? shown.impact);
+  const findings: readonly Finding[] = outage
+    ? [{ level: "critical", kind: "outage", processes: [], title: outage.headline, detail: "", action: outage.action, since: null }]
+    : shown.findings;
+  const list = find(root, "#findings");
+  list.replaceChildren(...findings.map((each) => findingOf(each, shown.time)));
+  list.hidden = findings.length === 0;
+}
+
+function findingOf(finding: Finding, now: string): HTMLElement {
+  const item = make("li");
+  item.dataset.level = finding.level;
+  item.dataset.kind = finding.kind;
+  const title = make("p", "what");
+  title.append(make("b", "", finding.title));
+  if (finding.since) title.append(make("span", "since", `since ${clock(finding.since, now)}, ${between(finding.since, now)}`));
+  const action = make("p", "do");
+  action.append(make("span", "", "Do: "), finding.action);
+  item.append(title, ...(finding.detail ? [make("p", "detail", finding.detail)] : []), action);
+  return item;
+}
+
+/** Shows the sums. */
+export function showFigures(root: HTMLElement, { totals }: Overview): void {
+  const set = (name: string, value: string, level = ""): void => {
+    const box = find(root, `[data-figure="${name}"]`);
+    setText(find(box, "dd"), value);
+    setData(box, "level", level);
+  };
+  set("clients", count(totals.clients));
+  set("subscriptions", count(totals.subscriptions));
+  set("updates", rate(totals.updates_per_second));
+  set("deliveries", rate(totals.deliveries_per_second));
+  set("live", `${totals.live_servers} of ${totals.servers}`, totals.live_servers < totals.servers ? "critical" : "");
+  set("refused", count(totals.refused));
+}
+
+/** Shows the rows of processes; the children of a composite are indented below it. */
+export function showProcesses(table: HTMLElement, { processes, time }: Overview): void {
+  rows(table, processes, ({ name }) => name, (process, row) => {
+    setData(row, "level", process.level);
+    const [composite, own] = process.name.includes("/") ? process.name.split("/") : ["", process.name];
+    setData(row, "child", String(composite !== ""));
+    cells(row, [
+      own ?? "",
+      process.word,
+      between(process.since, time),
+      count(process.clients),
+      count(process.subscriptions),
+      rate(process.deliveries_per_second),
+      lag(process),
+      count(process.refused),
+      count(process.restarts),
+      process.last_exit && process.last_exit_time ? `${process.last_exit}, ${clock(process.last_exit_time, time)}` : NONE,
+    ]);
+  });
+}
+
+/** Seconds since the last heartbeat, or records behind. */
+function lag({ lag_seconds: seconds, lag: records }: Process): string {
+  if (seconds !== null) return `${seconds.toFixed(1)} s`;
+  return count(records);
+}
+
+/** Shows the sources of data. */
+export function showSources(section: HTMLElement, { sources, time }: Overview): void {
+  section.hidden = sources.length === 0;
+  rows(find(section, "table"), sources, ({ name }) => name, (source, row) => {
+    setData(row, "level", source.ok ? "ok" : source.error ? "warning" : "ok");
+    cells(row, [source.name, stateOf(source), count(source.endpoints), source.last_success ? `${between(source.last_success, time)} ago` : NONE, count(source.failures)]);
+  });
+}
+
+function stateOf({ ok, error }: Source): string {
+  return ok ? "working" : error ? `failing: ${error}` : "starting";
+}
+
+/** Phases of a plan, in order, with what each of them waits for. */
+const PHASES = [
+  ["preparing", "Prepare"],
+  ["moving", "Move"],
+  ["retiring", "Retire"],
+  ["applied", "Done"],
+] as const;
+
+/** Shows the plan in progress with its moves, and the last plans. */
+export function showPlans(section: HTMLElement, { plans, moves, time }: Overview): void {
+  section.hidden = plans.length === 0;
+  const now = plans.find((plan) => plan.in_progress);
+  const box = find(section, ".plan-now");
+  box.hidden = now === undefined;
+  if (now) showPlan(box, now, moves, time);
+  rows(find(section, "table"), plans, ({ id }) => id, (plan, row) => {
+    setData(row, "level", "ok");
+    cells(row, [plan.id, stateOfPlan(plan), count(plan.moves), plan.created ? clock(plan.created, time) : NONE]);
+  });
+}
+
+function stateOfPlan({ state, outdated }: Plan): string {
+  return outdated ? "outdated" : state.replace("_", " ");
+}
+
+function showPlan(box: HTMLElement, plan: Plan, moves: readonly Move[] | null, time: string): void {
+  setText(find(box, ".plan-name b"), plan.state === "rolling_back" ? `${plan.id} is rolled back` : `${plan.id} is applied`);
+  setText(find(box, ".plan-name span"), `${count(plan.moves)} ${plan.moves === 1 ? "endpoint moves" : "endpoints move"}`);
+  const current = PHASES.findIndex(([state]) => state === plan.state);
+  find(box, ".steps").replaceChildren(
+    ...(current < 0 ? [] : PHASES).map(([, title], index) => {
+      const step = make("li", "", title);
+      step.dataset.step = index < current ? "done" : index === current ? "now" : "next";
+      if (index === current) {
+        step.setAttribute("aria-current", "step");
+        if (plan.since) step.append(make("span", "", ` ${between(plan.since, time)}`));
+      }
+      return step;
+    }),
+  );
+  setText(find(box, ".plan-waits"), plan.waiting_for ? `Waits for ${plan.waiting_for}.` : "");
+  const shown = (moves ?? []).map(({ endpoint, home, target }) => {
+    const item = make("li");
+    item.append(make("code", "", endpoint), ` ${home} → ${target}`);
+    return item;
+  });
+  const others = plan.moves - shown.length;
+  if (shown.length > 0 && others > 0) shown.push(make("li", "quiet", `and ${count(others)} more`));
+  find(box, ".moves").replaceChildren(...shown);
+}
+
+/** Shows what has happened, the latest first. */
+export function showEvents(list: HTMLElement, none: HTMLElement, { events, time }: Overview): void {
+  none.hidden = events.length > 0;
+  list.replaceChildren(
+    ...events.map((event) => {
+      const item = make("li");
+      const at = make("time", "", clock(event.time, time));
+      at.dateTime = event.time;
+      item.append(at, make("b", "", event.process), make("span", "", event.text));
+      return item;
+    }),
+  );
+}
+
+/** Writes a row for each entry; rows stay as they are, by key, so that a selection survives. */
+function rows<T>(table: HTMLElement, entries: readonly T[], key: (entry: T) => string, write: (entry: T, row: HTMLElement) => void): void {
+  const body = find(table, "tbody");
+  const before = new Map([...body.children].map((row) => [(row as HTMLElement).dataset.key, row as HTMLElement]));
+  const after = entries.map((entry) => {
+    const row = before.get(key(entry)) ?? body.appendChild(make("tr"));
+    setData(row, "key", key(entry));
+    write(entry, row);
+    return row;
+  });
+  if (after.length !== body.children.length || after.some((row, index) => body.children[index] !== row)) body.replaceChildren(...after);
+}
+
+/** Writes the cells of a row: the first is its heading, classes are those of the column's heading. */
+function cells(row: HTMLElement, texts: readonly string[]): void {
+  texts.forEach((content, index) => {
+    let cell = row.children[index] as HTMLElement | undefined;
+    if (!cell) {
+      cell = make(index === 0 ? "th" : "td");
+      if (index === 0) cell.setAttribute("scope", "row");
+      row.append(cell);
+    }
+    const heading = row.closest("table")?.querySelectorAll("thead th")[index];
+    if (heading?.className) cell.className = heading.className;
+    else if (index === 1) cell.className = "state";
+    setText(cell, content);
+  });
+}

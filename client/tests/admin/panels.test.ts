@@ -1,0 +1,128 @@
+// @vitest-environment jsdom
+import { readFileSync } from "node:fs";
+import { beforeEach, expect, test } from "vitest";
+import { describe as inWords, draw } from "../../src/admin/drawing.ts";
+import { showEvents, showFigures, showPlans, showProcesses, showSources, showVerdict } from "../../src/admin/panels.ts";
+import { find } from "../../src/page/dom.ts";
+import { link, node, overview, process } from "./overview.ts";
+
+beforeEach(() => {
+  const page = readFileSync(`${import.meta.dirname}/../../admin/index.html`, "utf8");
+  document.body.innerHTML = /<body>([^]*)<script/.exec(page)?.[1] ?? "";
+});
+
+const at = (selector: string): HTMLElement => find(document, selector);
+const text = (selector: string): string => (at(selector).textContent ?? "").replace(/\s+/g, " ").trim();
+const cells = (key: string): (string | null)[] => [...at(`[data-key="${key}"]`).children].map((cell) => cell.textContent);
+
+test("a system that is well says so, and lists nothing", () => {
+  showVerdict(at("#verdict"), overview());
+  expect(at("#verdict").dataset.state).toBe("well");
+  expect([text("#headline"), text("#impact")]).toEqual(["All well", "All 12 clients are sent updates."]);
+  expect(at("#findings").hidden).toBe(true);
+});
+
+test("each finding has what is wrong, since when, and what to do", () => {
+  const finding = { level: "critical", kind: "down", processes: ["data"], title: "data is down", detail: "It died.", action: "Wait.", since: "2026-01-02T03:04:00.000Z" } as const;
+  showVerdict(at("#verdict"), overview({ state: "critical", headline: "data is down", findings: [finding] }));
+  expect(at("#verdict").dataset.state).toBe("critical");
+  expect(text("#findings li")).toMatch(/^data is downsince \d\d:04:00, 5 sIt died\.Do: Wait\.$/);
+  showVerdict(at("#verdict"), overview());
+  expect(at("#findings").children).toHaveLength(0);
+});
+
+test("an outage of the page's own source stands above everything", () => {
+  showVerdict(at("#verdict"), overview(), { headline: "No answer", impact: "Since then.", action: "Start it." });
+  expect([at("#verdict").dataset.state, text("#headline")]).toEqual(["critical", "No answer"]);
+  expect(text("#findings")).toContain("Do: Start it.");
+});
+
+test("texts of the document are never markup", () => {
+  const finding = { level: "warning", kind: "x", processes: [], title: "<img src=x>", detail: "<b>", action: "<script>", since: null } as const;
+  const bad = overview({ findings: [finding], processes: [process("<i>")], events: [{ time: overview().time, process: "<u>", text: "<s>" }] });
+  showVerdict(at("#verdict"), bad);
+  showProcesses(at("#processes"), bad);
+  showEvents(at("#events"), at("#no-events"), bad);
+  expect(document.querySelectorAll("img, i, u, s, #findings script")).toHaveLength(0);
+  expect(text("#findings")).toContain("<img src=x>");
+});
+
+test("figures are the sums, and servers that are not live stand out", () => {
+  showFigures(at("#figures"), overview());
+  expect([...at("#figures").querySelectorAll("dd")].map((figure) => figure.textContent)).toEqual(["12", "1,234", "2.5", "12,346", "1 of 1", "0"]);
+  const { totals } = overview();
+  showFigures(at("#figures"), overview({ totals: { ...totals, live_servers: 0, updates_per_second: null } }));
+  expect([text('[data-figure="updates"] dd'), at('[data-figure="live"]').dataset.level]).toEqual(["–", "critical"]);
+});
+
+test("rows of processes keep their elements, show lag in their own unit, and indent children", () => {
+  showProcesses(at("#processes"), overview());
+  expect(cells("data")).toEqual(["data", "ready", "1 h", "–", "–", "–", "3", "–", "0", "–"]);
+  expect(cells("websocket-1")).toEqual(["websocket-1", "ready", "1 h", "12", "1,234", "0", "0.4 s", "–", "0", "–"]);
+  const row = at('[data-key="websocket-1"]');
+  expect([...row.children].map((cell) => cell.className)).toEqual(["", "state", "num", "num", "num", "num", "num", "num", "num", ""]);
+  const killed = { level: "critical", word: "down", since: "2026-01-02T03:04:00.000Z", restarts: 1, last_exit: "killed by SIGKILL", last_exit_time: "2026-01-02T03:04:00.000Z" } as const;
+  showProcesses(at("#processes"), overview({ processes: [process("websocket-1", killed), process("composite-1/proxy")] }));
+  expect(at('[data-key="websocket-1"]')).toBe(row);
+  expect([row.dataset.level, cells("websocket-1")[2], cells("websocket-1")[8]]).toEqual(["critical", "5 s", "1"]);
+  expect(cells("websocket-1")[9]).toMatch(/^killed by SIGKILL, \d\d:04:00$/);
+  expect([cells("composite-1/proxy")[0], at('[data-key="composite-1/proxy"]').dataset.child]).toEqual(["proxy", "true"]);
+  expect(document.querySelectorAll("#processes tbody tr")).toHaveLength(2);
+});
+
+test("sources are shown where there are any, with their fault", () => {
+  const section = at("#sources-section");
+  showSources(section, overview());
+  expect(section.hidden).toBe(true);
+  const sources = [
+    { name: "market", ok: true, last_success: "2026-01-02T03:04:00.000Z", failures: 0, endpoints: 40 },
+    { name: "load", ok: false, error: "no such directory", last_success: null, failures: 7, endpoints: 0 },
+  ];
+  showSources(section, overview({ sources }));
+  expect(cells("market")).toEqual(["market", "working", "40", "5 s ago", "0"]);
+  expect(cells("load")).toEqual(["load", "failing: no such directory", "0", "–", "7"]);
+});
+
+test("a plan in progress shows its phase and its moves, and then goes to the list", () => {
+  const section = at("#plans");
+  showPlans(section, overview());
+  expect(section.hidden).toBe(true);
+  const plan = { id: "p-1", state: "moving", in_progress: true, outdated: false, moves: 3, waiting_for: "clients to go over", since: "2026-01-02T03:03:55.000Z", created: null };
+  showPlans(section, overview({ plans: [plan], moves: [{ endpoint: "/load/GR", home: "1", target: "hot" }] }));
+  expect(text(".plan-name")).toBe("p-1 is applied 3 endpoints move");
+  expect([...document.querySelectorAll<HTMLElement>(".steps li")].map((step) => step.dataset.step)).toEqual(["done", "now", "next", "next"]);
+  expect(text("[aria-current]")).toBe("Move 10 s");
+  expect(text(".plan-waits")).toBe("Waits for clients to go over.");
+  expect([...document.querySelectorAll(".moves li")].map((item) => item.textContent)).toEqual(["/load/GR 1 → hot", "and 2 more"]);
+  showPlans(section, overview({ plans: [{ ...plan, state: "applied", in_progress: false, waiting_for: null }] }));
+  expect(at(".plan-now").hidden).toBe(true);
+  expect(cells("p-1")).toEqual(["p-1", "applied", "3", "–"]);
+});
+
+test("events have their time, or a sentence stands in their place", () => {
+  showEvents(at("#events"), at("#no-events"), overview());
+  expect(at("#no-events").hidden).toBe(false);
+  const event = { time: "2026-01-02T03:04:00.000Z", process: "data", text: "died: exit 1" };
+  showEvents(at("#events"), at("#no-events"), overview({ events: [event] }));
+  expect(text("#events li")).toMatch(/^\d\d:04:00datadied: exit 1$/);
+  expect(at("#no-events").hidden).toBe(true);
+});
+
+test("the drawing has every node and link, marks what does not flow, and is described in words", () => {
+  const { diagram } = overview();
+  draw(at("#topology"), diagram, 1200);
+  expect([...document.querySelectorAll<SVGElement>("[data-node]")].map((element) => element.dataset.node)).toEqual(["data", "websocket-1", "clients"]);
+  expect(document.querySelectorAll(".links path[data-flows='true']")).toHaveLength(2);
+  const dead = {
+    ...diagram,
+    nodes: [diagram.nodes[0] ?? node("data", "data", 0), node("websocket-1", "servers", 0, { level: "critical", word: "down", detail: "down" }), node("clients", "clients", 0)],
+    links: [link("data", "websocket-1", { flows: false }), link("websocket-1", "clients", { flows: false })],
+  } as const;
+  for (const width of [1200, 320]) {
+    draw(at("#topology"), dead, width);
+    expect(document.querySelectorAll(".links path[data-flows='false']")).toHaveLength(2);
+    expect(at("[data-node='websocket-1']").dataset.level).toBe("critical");
+  }
+  expect(inWords(dead)).toBe("Topology from the sources to the clients. Data Service: 2.5 updates/s. Servers: websocket-1 down. Clients: ready.");
+  expect(at("#topology svg").getAttribute("aria-label")).toBe(inWords(dead));
+});

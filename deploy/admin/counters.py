@@ -1,0 +1,55 @@
+"""Rates and recent increases of counters in successive statuses."""
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Final
+
+Name = tuple[str, str]
+"""Process, and the name of the counter."""
+WINDOW_S: Final = 60.0
+RATE_S: Final = 5.0
+"""Seconds over which a rate is averaged, if there are samples."""
+
+
+class Counters:
+    """Samples of the last minute for each counter; bounded by the counters of the last :meth:`update`.
+
+    A counter that decreases has started again, with its process: its samples before are dropped.
+    """
+
+    def __init__(self) -> None:
+        self._samples: dict[Name, deque[tuple[float, int]]] = {}
+
+    def update(self, now: float, values: Mapping[Name, int]) -> None:
+        """Add a sample of each counter at ``now`` (monotonic seconds), and forget all other counters."""
+        kept: dict[Name, deque[tuple[float, int]]] = {}
+        for name, value in values.items():
+            samples = self._samples.get(name) or deque()
+            if samples and samples[-1][1] > value:
+                samples.clear()
+            samples.append((now, value))
+            # One sample may be older, so that the window is covered.
+            while len(samples) > 2 and samples[1][0] <= now - WINDOW_S:
+                samples.popleft()
+            kept[name] = samples
+        self._samples = kept
+
+    def names(self) -> Collection[Name]:
+        """Return the counters of the last update."""
+        return self._samples.keys()
+
+    def rate(self, name: Name) -> float | None:
+        """Return the increase a second over the last :data:`RATE_S`; None before the second sample."""
+        samples = self._samples.get(name, deque())
+        if len(samples) < 2:
+            return None
+        end, last = samples[-1]
+        # The latest sample that is old enough, else the one before the last.
+        before = [sample for sample in samples if sample[0] <= end - RATE_S]
+        start, first = before[-1] if before else samples[0]
+        return (last - first) / (end - start) if end > start else None
+
+    def increase(self, name: Name) -> int:
+        """Return the increase within the last minute, as far as it was sampled."""
+        samples = self._samples.get(name, deque())
+        return samples[-1][1] - samples[0][1] if samples else 0

@@ -1,0 +1,73 @@
+"""The health of one process in a status of ``diem up``: a level and a word; pure."""
+
+import signal
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+STARTING_S: Final = 15.0
+"""Uptime until which a process that is not ready yet counts as starting."""
+
+
+class Level(StrEnum):
+    """How bad something is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """Clients are served; somebody should look."""
+    CRITICAL = "critical"
+    """Clients may miss updates now."""
+
+
+_ORDER: Final = list(Level)
+
+
+def worst(levels: Iterable[Level]) -> Level:
+    """Return the worst of some levels; ``OK`` without any."""
+    return max(levels, key=_ORDER.index, default=Level.OK)
+
+
+class Health(NamedTuple):
+    """Health of a process; ``word`` is what people read."""
+
+    level: Level
+    word: str
+
+
+READY: Final = Health(Level.OK, "ready")
+STARTING: Final = Health(Level.WARNING, "starting")
+STOPPING: Final = Health(Level.WARNING, "stopping")
+DOWN: Final = Health(Level.CRITICAL, "down")
+FAILED: Final = Health(Level.CRITICAL, "not restarted")
+NO_ANSWER: Final = Health(Level.CRITICAL, "no answer")
+NOT_READY: Final = Health(Level.CRITICAL, "not ready")
+NO_READER: Final = Health(Level.WARNING, "no reader")
+"""A bridge whose server is not connected."""
+STALE: Final = Health(Level.CRITICAL, "stale")
+"""It runs, and may be out of date: what it reads is silent."""
+
+
+def health(process: dict[str, Any]) -> Health:
+    """Return the health of an entry of ``processes``, or of a child of a composite."""
+    if process["state"] != "running":
+        waiting = STARTING if process.get("last_exit") is None else DOWN
+        return {"failed": FAILED, "stopped": STOPPING}.get(process["state"], waiting)
+    report: dict[str, Any] | None = process.get("report")
+    if report is None:
+        found = NO_ANSWER
+    elif not report.get("ready"):
+        found = NOT_READY
+    # A composite's liveness is that of its servers, which are checked themselves.
+    elif report.get("live") is False and "children" not in report:
+        found = NO_READER if report.get("reader") is False else STALE
+    else:
+        return READY
+    return STARTING if process["uptime_seconds"] < STARTING_S else found
+
+
+def exit_reason(code: int) -> str:
+    """Return an exit code as people read it: ``killed by SIGKILL``, ``exit 1``."""
+    if code >= 0:
+        return f"exit {code}"
+    known = {number.value for number in signal.Signals}
+    return f"killed by {signal.Signals(-code).name if -code in known else f'signal {-code}'}"

@@ -1,0 +1,59 @@
+"""The listener of the operator page: on this machine only, bound before anything is started.
+
+Separate from ``server``, which imports an HTTP server: that takes 0.2 s, in which ``diem up`` starts its processes.
+"""
+
+import asyncio
+import importlib
+import socket
+from pathlib import Path
+from typing import Final
+
+from deploy.admin.collector import StatusSource
+from diem.process.environment import HOST
+from diem.process.listeners import bind
+
+DEFAULT_PORT: Final = 8090
+
+
+class OperatorPage:
+    """The operator page of one system.
+
+    Args:
+        port: port to bind, on this machine only; 0 for a free one.
+        key_file: the key with which people sign in.
+        internal_key_file: the key of the internal listeners, which never leaves this process.
+        logs: directory of the logs, for people.
+        pages: directory of the built page; None: the one of this installation.
+
+    Raises:
+        PortInUse, BindFailed: from the constructor.
+    """
+
+    def __init__(
+        self, port: int, *, key_file: Path, internal_key_file: Path, logs: Path, pages: Path | None = None
+    ) -> None:
+        self.key_file = key_file
+        self.internal_key_file = internal_key_file
+        self.logs = logs
+        self.pages = pages
+        self.socket: socket.socket = bind(HOST, port)
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        return int(self.socket.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """URL for people of this machine."""
+        return f"http://localhost:{self.port}/admin"
+
+    async def serve(self, source: StatusSource, stopping: asyncio.Event) -> None:
+        """Serve the status of ``source`` until ``stopping``. Raises ``BadKeyFile``."""
+        server = await asyncio.to_thread(importlib.import_module, "deploy.admin.server")
+        await server.serve(self, source, stopping)
+
+    def close(self) -> None:
+        """Close the listener; a repeat does nothing."""
+        self.socket.close()

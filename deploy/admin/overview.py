@@ -1,0 +1,172 @@
+"""The document that the operator page shows, made from one status of ``diem up``; pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from deploy.admin.counters import Counters, Name
+from deploy.admin.diagram import TITLES, diagram
+from deploy.admin.findings import IN_PROGRESS, Situation, verdict
+from deploy.admin.health import STALE, exit_reason, health
+from deploy.clients.metadata import PlanStatus
+from deploy.system.description import with_children
+from deploy.topology import Mode
+from diem.protocol.update import iso
+
+SHOWN_PLANS: Final = 5
+COUNTED: Final = ("deliveries", "sequence")
+"""Counters in reports whose rates are shown."""
+
+
+class Move(NamedTuple):
+    """An endpoint on its way; partitions are numbers, or ``hot``."""
+
+    endpoint: str
+    home: str
+    target: str
+
+
+def counter_values(status: Mapping[str, Any]) -> dict[Name, int]:
+    """Return the counters of a status by process and name."""
+    found: dict[Name, int] = {}
+    for name, process in with_children(status["processes"]):
+        report = process.get("report") or {}
+        if "children" in report:
+            continue
+        found |= {(name, each): report[each] for each in COUNTED if isinstance(report.get(each), int)}
+        refused = report.get("refused")
+        if isinstance(refused, Mapping):
+            found |= {(name, f"refused.{cause}"): count for cause, count in refused.items() if isinstance(count, int)}
+    return found
+
+
+def overview(situation: Situation, counters: Counters, moves: Sequence[Move] | None = None) -> dict[str, Any]:
+    """Return the document as JSON values.
+
+    Args:
+        situation: the status and what was read beside it.
+        counters: has been updated with :func:`counter_values` of the status.
+        moves: some endpoints of the plan in progress; None if they are not known.
+    """
+    status = situation.status
+    rows = [_row(situation, counters, name, process) for name, process in with_children(status["processes"])]
+    found = verdict(situation)
+    totals = _totals(rows, counters)
+    drawing = diagram(status, totals["clients"], totals["updates_per_second"])
+    return {
+        "time": iso(situation.now_ms),
+        "mode": status["mode"],
+        "up": status["up"],
+        "since": situation.ago(status["uptime_seconds"]),
+        "state": found.state,
+        "headline": found.headline,
+        "impact": _impact(rows, totals),
+        "findings": [each._asdict() for each in found.findings],
+        "totals": totals,
+        "diagram": {
+            "stages": [{"name": stage, "title": _title(stage, status["mode"])} for stage in drawing.stages],
+            "rows": drawing.rows,
+            "nodes": [node._asdict() for node in drawing.nodes],
+            "links": [link._asdict() for link in drawing.links],
+        },
+        "processes": rows,
+        "sources": [source for row in status["processes"] for source in (row.get("report") or {}).get("sources") or ()],
+        "plans": _plans(situation.plans),
+        "moves": None if moves is None else [each._asdict() for each in moves],
+        "events": list(status.get("events") or ()),
+    }
+
+
+def _row(situation: Situation, counters: Counters, name: str, process: Mapping[str, Any]) -> dict[str, Any]:
+    report = process.get("report") or {}
+    state = health(dict(process))
+    exited = process.get("last_exit")
+    refused = report.get("refused")
+    return {
+        "name": name,
+        "process": process["process"],
+        "level": state.level,
+        "word": state.word,
+        # Of a state other than "ready": its begin, where it is known.
+        "since": report.get("since") if state is STALE else situation.ago(_begin_s(process)),
+        "clients": report.get("clients"),
+        "subscriptions": report.get("subscriptions"),
+        "live": report.get("live"),
+        "lag_seconds": report.get("lag_seconds"),
+        "lag": (report.get("publisher") or report).get("lag"),
+        "refused": sum(refused.values()) if isinstance(refused, Mapping) else None,
+        "deliveries_per_second": counters.rate((name, "deliveries")),
+        "restarts": process["restarts"],
+        "last_exit": None if exited is None else exit_reason(exited),
+        "last_exit_time": situation.ago(process.get("last_exit_seconds")),
+    }
+
+
+def _title(stage: str, mode: str) -> str:
+    return "Broadcast" if stage == "log" and mode == Mode.X_BROADCAST else TITLES[stage]
+
+
+def _begin_s(process: Mapping[str, Any]) -> float | None:
+    """Return the seconds since a process started, or ended if it does not run; None if that is unknown."""
+    running = process["state"] == "running"
+    seconds: float | None = process["uptime_seconds"] if running else process.get("last_exit_seconds")
+    return seconds
+
+
+def _totals(rows: Sequence[Mapping[str, Any]], counters: Counters) -> dict[str, Any]:
+    """Return the sums over the processes that clients are connected to; those of a composite are its proxy's."""
+    edges = _edges(rows)
+    servers = [row for row in rows if row["process"] == "websocket"]
+    return {
+        "clients": _sum(row["clients"] for row in edges) or 0,
+        "subscriptions": _sum(row["subscriptions"] for row in edges) or 0,
+        "servers": len(servers),
+        "live_servers": sum(row["live"] is True for row in servers),
+        "updates_per_second": _sum(
+            counters.rate((row["name"], "sequence")) for row in rows if row["process"] == "data"
+        ),
+        "deliveries_per_second": _sum(row["deliveries_per_second"] for row in edges),
+        "refused": _sum(row["refused"] for row in edges),
+    }
+
+
+def _edges(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    proxies = [row for row in rows if row["process"] == "proxy"]
+    return proxies or [row for row in rows if row["process"] == "websocket"]
+
+
+def _sum(values: Iterable[float | None]) -> Any:  # noqa: ANN401 - int of ints
+    """Return the sum of what is known; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _impact(rows: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]) -> str:
+    """Return in one sentence what the clients notice."""
+    clients = totals["clients"]
+    if not clients:
+        return "No clients are connected."
+    if totals["servers"] and not totals["live_servers"]:
+        return f"None of {clients:,} clients is sent updates." if clients > 1 else "The client is sent no updates."
+    stale = sum(row["clients"] or 0 for row in _edges(rows) if row["word"] == STALE.word)
+    if stale:
+        return f"{clients - stale:,} of {clients:,} clients are sent updates."
+    return f"All {clients:,} clients are sent updates." if clients > 1 else "The client is sent updates."
+
+
+def _plans(plans: Sequence[PlanStatus]) -> list[dict[str, Any]]:
+    """Return the last plans, the one in progress first."""
+    last = [plan for plan in plans[-SHOWN_PLANS:] if plan.state not in IN_PROGRESS]
+    busy = [plan for plan in plans if plan.state in IN_PROGRESS]
+    return [
+        {
+            "id": plan.id,
+            "state": plan.state,
+            "in_progress": plan.state in IN_PROGRESS,
+            "outdated": plan.is_outdated,
+            "moves": plan.moves,
+            "waiting_for": plan.waiting_for,
+            "since": plan.since,
+            "created": plan.created,
+        }
+        for plan in (*busy, *reversed(last))
+    ]

@@ -1,0 +1,52 @@
+"""Serves the operator page on its listener; imported when that begins."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from deploy.admin.app import make_app
+from deploy.admin.collector import Collector, PlanReader, StatusSource
+from deploy.admin.listener import OperatorPage
+from deploy.admin.sessions import Sessions
+from deploy.clients.metadata import MetadataService
+from diem.links.connection_limits import ConnectionLimits
+from diem.links.http_server import make_server
+from diem.links.internal_client import internal_client
+from diem.process import security_log
+from diem.process.clock import SystemClock
+from diem.process.key_ring import KeyRing
+from services.data.settings import Settings
+
+CONNECTIONS: Final = 64
+"""Open connections; a page has one or two."""
+METADATA_TIMEOUT_S: Final = 2.0
+"""Time for an answer of a metadata service."""
+DRAIN_S: Final = 1.0
+
+
+async def serve(page: OperatorPage, source: StatusSource, stopping: asyncio.Event) -> None:
+    """Serve until ``stopping``, then answer the requests that have begun. Raises ``BadKeyFile``."""
+    clock = SystemClock()
+    keys = KeyRing.load(page.internal_key_file)
+
+    def service(urls: Sequence[str]) -> MetadataService:
+        return MetadataService(urls, lambda: internal_client(keys, METADATA_TIMEOUT_S))
+
+    collector = Collector(source, PlanReader(service), page.logs, clock)
+    server = make_server(
+        make_app(page.pages or _built_pages(), Sessions(page.key_file, clock), collector.latest),
+        limits=ConnectionLimits(readers=CONNECTIONS, pending=CONNECTIONS),
+        drain_s=DRAIN_S,
+    )
+    try:
+        async with security_log.summaries():
+            await server.run_until(stopping, page.socket)
+    finally:
+        await collector.close()
+
+
+def _built_pages() -> Path:
+    """Return the directory beside the public page, wherever that is in this installation."""
+    public: Path = Settings.model_fields["page_dir"].get_default(call_default_factory=True)
+    return public / "admin"

@@ -1,0 +1,36 @@
+from deploy.admin.counters import Counters
+
+A = ("websocket-1", "deliveries")
+
+
+def sampled(*samples: tuple[float, int]) -> Counters:
+    counters = Counters()
+    for now, value in samples:
+        counters.update(now, {A: value})
+    return counters
+
+
+def test_rate_needs_two_samples_and_averages_over_five_seconds() -> None:
+    assert sampled((0.0, 10)).rate(A) is None
+    assert sampled((0.0, 10), (1.0, 16)).rate(A) == 6.0
+    assert sampled((0.0, 0), (5.0, 100), (10.0, 110)).rate(A) == 2.0
+
+
+def test_restarted_process_counts_from_the_start() -> None:
+    counters = sampled((0.0, 1000), (1.0, 1010), (2.0, 3))
+    assert counters.rate(A) is None
+    assert counters.increase(A) == 0
+
+
+def test_increase_is_of_the_last_minute() -> None:
+    counters = sampled(*((float(second), second * 10) for second in range(200)))
+    assert counters.increase(A) == 600
+    assert len(counters._samples[A]) <= 62
+
+
+def test_counters_of_processes_that_are_gone_are_forgotten() -> None:
+    counters = sampled((0.0, 1))
+    counters.update(1.0, {})
+    assert not counters.names()
+    assert counters.rate(A) is None
+    assert counters.increase(A) == 0

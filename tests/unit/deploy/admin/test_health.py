@@ -1,0 +1,48 @@
+from typing import Any
+
+import pytest
+
+from deploy.admin import health
+from deploy.admin.health import Level, exit_reason, worst
+from tests.unit.deploy.admin.statuses import dead, process, server
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (server("websocket-1"), health.READY),
+        (process("nginx", {}), health.READY),
+        (dead("data"), health.DOWN),
+        (process("data", None, state="waiting", uptime_seconds=0.0), health.STARTING),
+        (process("data", None, state="failed"), health.FAILED),
+        (process("data", None, state="stopped"), health.STOPPING),
+        (process("data", None), health.NO_ANSWER),
+        (process("data", None, uptime_seconds=3.0), health.STARTING),
+        (process("data", {"ready": False}), health.NOT_READY),
+        (process("data", {"ready": False}, uptime_seconds=3.0), health.STARTING),
+        (server("websocket-1", live=False), health.STALE),
+        (process("websocket-1", {"live": False}, uptime_seconds=3.0), health.STARTING),
+        (process("bridge-1", {"live": False, "reader": False}), health.NO_READER),
+        (process("bridge-1", {"live": False, "reader": True}), health.STALE),
+        (process("composite-1", {"live": False, "children": []}), health.READY),
+    ],
+    ids=lambda value: None if isinstance(value, dict) else str(value.word).replace(" ", "-"),
+)
+def test_health_follows_from_state_answer_readiness_and_liveness(
+    entry: dict[str, Any], expected: health.Health
+) -> None:
+    assert health.health(entry) is expected
+
+
+def test_exit_codes_are_readable() -> None:
+    assert [exit_reason(code) for code in (0, 1, -9, -1000)] == [
+        "exit 0",
+        "exit 1",
+        "killed by SIGKILL",
+        "killed by signal 1000",
+    ]
+
+
+def test_worst_level_of_several() -> None:
+    assert worst([]) is Level.OK
+    assert worst([Level.WARNING, Level.OK, Level.CRITICAL]) is Level.CRITICAL

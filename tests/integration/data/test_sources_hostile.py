@@ -44,7 +44,7 @@ EXPECTED = {
     "status-503": "status 503",
     "unasked-304": "status 304",
     "cut-gzip": "in the middle of its gzip stream",
-    "no-gzip": "is not gzip",
+    "no-gzip": "labelled gzip and is not",
     "other-coding": "was not requested",
     "deep-json": "nested more than 32 deep",
     "flood": "more than 100 different endpoints",

@@ -96,7 +96,7 @@ def client_access(
 def has_anonymous_plan(config: Path | None) -> bool:
     """Return whether a diem.toml has a plan for readers without a key; faults are for the Data Service to report."""
     try:
-        plans = tomllib.loads(config.read_text(encoding="utf-8")).get("plan", []) if config is not None else []
+        plans = tomllib.loads(config.read_text(encoding="utf-8-sig")).get("plan", []) if config is not None else []
     except (OSError, ValueError):
         return False
     return any(isinstance(plan, dict) and plan.get("name") == ANONYMOUS for plan in plans)

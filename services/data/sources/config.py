@@ -102,9 +102,9 @@ def load(path: Path) -> Config:
         BadConfig: the file cannot be read, is not TOML, or a table or field is invalid.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows begin files with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
-        raise BadConfig(path, [getattr(error, "strerror", None) or "not UTF-8 text"]) from error
+        raise BadConfig(path, [getattr(error, "strerror", None) or "not UTF-8 text: save it as UTF-8"]) from error
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

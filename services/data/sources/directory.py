@@ -179,9 +179,12 @@ class DirectorySource:
             await self._sleep(wait_s)
 
     async def try_once(self, sink: Sink) -> None:
-        """Scan twice without a pause: a file is ingested by the second scan, unless it is being written."""
+        """Scan twice without a pause: a file that changes in between is being written, which is the outcome."""
         for _ in range(2):
             await self.scan(sink)
+        writing = [name for name, file in self._files.items() if file.error is None and file.done != file.stamp]
+        if writing and self.health.error is None:
+            self.health.failed(f"{_display_name(writing[0])} is being written")
 
     async def scan(self, sink: Sink) -> float:
         """Scan once; return the seconds to wait before the next scan."""

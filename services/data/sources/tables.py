@@ -50,7 +50,11 @@ def _matching(pattern: str, expected: str) -> Callable[[str], str]:
 
 def _beside_the_file(path: str, info: ValidationInfo) -> str:
     directory = (info.context or {}).get("directory", "")
-    return str(Path(directory) / Path(path).expanduser())
+    try:
+        own = Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError("expected a path; the home directory in it is unknown") from None
+    return str(Path(directory) / own)
 
 
 Endpoint = Annotated[str, AfterValidator(_endpoint)]

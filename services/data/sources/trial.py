@@ -3,8 +3,8 @@
 Apart from its only caller, ``diem sources check``: this needs no terminal.
 """
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import orjson
@@ -82,20 +82,21 @@ def _outcome(
 
 def _remedy(table: SourceTable, fault: Fault | None) -> str | None:
     match table, fault:
-        case DirectoryConfig(), Fault.UNREACHABLE if not Path(table.path).is_dir():
+        # ``Path.is_dir`` raises PermissionError below a directory that this user may not enter.
+        case DirectoryConfig(), Fault.UNREACHABLE if not os.path.isdir(table.path):  # noqa: PTH112
             return "create the directory or correct `path`; it is read within seconds once it is there"
         case DirectoryConfig(), Fault.UNREACHABLE:
             return "let this user read the directory and its files"
         case HttpConfig(), Fault.UNREACHABLE:
-            return "correct `url`, or see to its server; a running DIEM tries again by itself"
+            return "correct `url`, or check its server; a running DIEM tries again by itself"
         case DataTable(), Fault.INVALID:
             return "correct the data, or what diem.toml says of it (unit, resolution, quantity, zone)"
     return None
 
 
 def _where_data_comes_from(table: SourceTable) -> str | None:
-    """Return what a source that works has no data for want of."""
+    """Return why a working source has no data."""
     if isinstance(table, DirectoryConfig):
-        wanted = table.file if table.file is not None else "a .csv or .parquet file"
-        return f"no data yet: {wanted} is not in {table.path}"
+        wanted = "no .csv or .parquet file" if table.file is None else f"no {table.file}"
+        return f"no data yet: there is {wanted} in {table.path}"
     return "no data yet"

@@ -110,6 +110,8 @@ def test_a_plan_for_readers_without_a_key_is_found_in_the_configuration(tmp_path
     file = tmp_path / "diem.toml"
     file.write_text('[[plan]]\nname = "standard"\n[[plan]]\nname = "anonymous"\nper_minute = 60\n')
     assert has_anonymous_plan(file)
+    file.write_text('[[plan]]\nname = "anonymous"\n', encoding="utf-8-sig")
+    assert has_anonymous_plan(file)
     file.write_text('[[plan]]\nname = "standard"\n')
     assert not has_anonymous_plan(file)
     file.write_text("not toml")

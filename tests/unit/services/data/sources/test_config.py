@@ -202,6 +202,20 @@ def test_a_directory_is_relative_to_the_configuration_file(tmp_path: Path) -> No
     assert source.path == "/srv/incoming"
 
 
+def test_the_home_directory_of_an_unknown_user_is_a_fault_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match=r"line 4, .*path: expected a path; the home directory in it is unknown"):
+        load(write(tmp_path, DIRECTORY.replace("incoming", "~no-such-user/data")))
+
+
+def test_a_byte_order_mark_is_skipped_and_another_encoding_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "diem.toml"
+    file.write_bytes(DIRECTORY.encode("utf-8-sig"))
+    assert [each.name for each in load(file).source] == ["files"]
+    file.write_bytes(DIRECTORY.encode("utf-16"))
+    with pytest.raises(BadConfig, match="not UTF-8 text: save it as UTF-8"):
+        load(file)
+
+
 @pytest.mark.parametrize(
     ("new", "expected"),
     [

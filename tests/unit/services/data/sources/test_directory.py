@@ -18,6 +18,7 @@ from diem.protocol.update import iso
 from services.data.datasets import Dataset
 from services.data.errors import StoreUnavailable
 from services.data.sources.directory import DirectorySource, is_data
+from services.data.sources.source import Sink
 from services.data.sources.tables import DirectoryConfig
 
 CSV = "time,value\n2026-01-01T00:00:00Z,{}\n"
@@ -239,6 +240,22 @@ async def test_a_trial_reads_every_stable_file_at_once(bench: Bench) -> None:
     await bench.source.try_once(bench.sink)
     assert bench.values == [("/files/a", b"1")]
     assert str(bench.error).startswith("b.csv: ")
+
+
+async def test_a_trial_names_a_file_that_is_being_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = bench.path / "a.csv"
+    write(file, CSV.format(1))
+    scan = bench.source.scan
+
+    async def scan_and_append(sink: Sink) -> float:
+        wait_s = await scan(sink)
+        with file.open("a") as more:
+            more.write("2026-01-01T01:00:00Z,2\n")
+        return wait_s
+
+    monkeypatch.setattr(bench.source, "scan", scan_and_append)
+    await bench.source.try_once(bench.sink)
+    assert (bench.values, bench.error) == ([], "a.csv is being written")
 
 
 async def test_a_directory_that_appears_is_read(tmp_path: Path) -> None:

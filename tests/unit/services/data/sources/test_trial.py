@@ -1,6 +1,9 @@
 """Each source is read once: what it would publish, or the error and what to do about it."""
 
+import errno
+import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -40,9 +43,13 @@ CSV = "time,value\n2026-01-01T00:00:00Z,1500\n2026-01-01T01:00:00Z,\n"
 
 
 async def tried(path: Path, text: str = CONFIG) -> dict[str, SourceTrial]:
+    return {each.name: each for each in await try_sources(load(written(path, text)), ManualClock())}
+
+
+def written(path: Path, text: str) -> Path:
     file = path / "diem.toml"
     file.write_text(text)
-    return {each.name: each for each in await try_sources(load(file), ManualClock())}
+    return file
 
 
 async def test_every_source_is_tried_whatever_the_others_do(tmp_path: Path) -> None:
@@ -67,7 +74,7 @@ FILES = CONFIG.partition("\n\n")[0]
 @pytest.mark.parametrize(
     ("name", "content", "error", "remedy"),
     [
-        ("gr.txt", CSV, None, "no data yet: a .csv or .parquet file is not in "),
+        ("gr.txt", CSV, None, "no data yet: there is no .csv or .parquet file in "),
         (
             "gr.csv",
             "time,value\n2026-01-01T00:00:00Z,x\n",
@@ -87,6 +94,21 @@ async def test_what_is_missing_or_wrong_has_a_remedy(
     assert (found.error or "").startswith(error or "")
     assert (found.error is None) is (error is None)
     assert str(found.remedy).startswith(remedy)
+
+
+async def test_a_directory_below_one_that_may_not_be_entered_has_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    table = load(written(tmp_path, FILES))
+    with monkeypatch.context() as patched:  # the tests may run as root, who may enter every directory
+        patched.setattr(os, "scandir", refuse)
+        patched.setattr(os, "stat", refuse)
+        (found,) = await try_sources(table, ManualClock())
+    assert found.error == f"permission denied: {tmp_path / 'incoming'}"
+    assert str(found.remedy).startswith("create the directory or correct `path`")
 
 
 async def test_the_same_endpoint_in_two_sources_is_one_error(tmp_path: Path) -> None:

@@ -135,8 +135,11 @@ PUBLISHER_OPENED: Final = _counter("publisher_opened", "Times that the publisher
 PUBLISHER_FOREIGN: Final = _counter("publisher_foreign", "Partitions sent again because of records of another program.")
 
 # The Data Service's sources and its REST interface.
+SOURCE_OK: Final = _gauge("source_ok", "0 while a source has an error: its data may be out of date.", "source")
 SOURCE_POLLS: Final = _counter("source_polls", "Polls of a source that succeeded.", "source")
-SOURCE_FAILURES: Final = _counter("source_failures", "Polls of a source that failed.", "source")
+SOURCE_FAILURES: Final = _counter(
+    "source_failures", "Faults of a source: polls that failed, or files that became invalid.", "source"
+)
 HTTP_REQUESTS: Final = _counter("http_requests", "Public HTTP requests answered.", "method", "status")
 
 # API keys and plans of the Data Service.

@@ -163,6 +163,7 @@ class SourceRunner:
     def samples(self) -> Iterable[metrics.Sample]:
         """Return the sources' metrics."""
         for source in self._sources:
+            yield metrics.SOURCE_OK.sample(source.health.error is None, source.name)
             yield metrics.SOURCE_POLLS.sample(source.health.successes, source.name)
             yield metrics.SOURCE_FAILURES.sample(source.health.failures, source.name)
 
@@ -257,7 +258,10 @@ async def _supervise(source: Source, sink: Sink) -> None:
 
 
 async def _try(source: Source, sink: Sink) -> None:
-    """Try a source once; one that can only be run is stopped after its first outcome, or :data:`TRIAL_S`."""
+    """Try a source once; one that can only be run is stopped after its first outcome.
+
+    Without any within :data:`TRIAL_S`, that is its error.
+    """
     if isinstance(source, TrialSource):
         await source.try_once(sink)
         return
@@ -268,7 +272,8 @@ async def _try(source: Source, sink: Sink) -> None:
             while not running.done() and health.error is None and health.last_success_ms is None:
                 await asyncio.wait({running}, timeout=TRIAL_POLL_S)
     except TimeoutError:
-        return
+        if health.error is None and health.last_success_ms is None:
+            health.failed(f"no outcome within {TRIAL_S:g} s")
     finally:
         if not running.done():
             running.cancel()

@@ -62,6 +62,7 @@ async def test_a_source_that_raises_is_restarted(monkeypatch: pytest.MonkeyPatch
         "endpoints": 0,
     }
     assert list(kept.samples()) == [
+        metrics.SOURCE_OK.sample(1, "broken"),
         metrics.SOURCE_POLLS.sample(1, "broken"),
         metrics.SOURCE_FAILURES.sample(2, "broken"),
     ]
@@ -126,11 +127,14 @@ async def test_a_source_that_can_only_be_run_is_tried_until_its_first_outcome() 
     assert [entry["ok"] for entry in kept.status()] == [True]
 
 
-async def test_a_trial_of_a_source_without_an_outcome_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_trial_of_a_source_without_an_outcome_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "TRIAL_S", 0.0)
-    kept = SourceRunner([Other()])
+    silent = Other()
+    silent.health = Health("other", ManualClock())
+    kept = SourceRunner([silent])
     await asyncio.wait_for(kept.try_once(unused), PATIENCE_S)
-    assert [health.error for health in kept.health()] == [None]
+    assert silent.health.error == "no outcome within 0 s"
+    assert metrics.SOURCE_OK.sample(0, "other") in kept.samples()
 
 
 async def test_a_source_that_raises_when_it_is_tried_fails_alone() -> None:

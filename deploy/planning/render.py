@@ -137,16 +137,16 @@ def obstacle(found: Mapping[str, Any]) -> str:
     match found["kind"]:
         case "movement":
             return (
-                f"the best plan moves {percent(found['moves'])} of the subscriptions and {found['why']}, "
-                f"but the budget is {percent(found['budget'])}: apply it once with `diem plan` and `diem apply`, "
-                "then run autoplan"
+                f"a plan without a budget pays ({found['why']}), but moves {percent(found['moves'])} of the "
+                f"subscriptions; the budget is {percent(found['budget'])}. Run `diem plan` without `--movement` and "
+                "`diem apply` once, then `diem autoplan`."
             )
         case "chance":
-            return "its gain may be chance: learn from more traffic, such as `--window 1d`"
+            return "its gain may be due to chance: learn from more traffic, such as `--window 1d`"
         case "hold_out":
             return "it pays only for the clients that it was made from: learn from more traffic, such as `--window 1d`"
         case _:
-            return "the load would be uneven: more partitions divide it more finely (`diem plan --partitions`)"
+            return "the load would be uneven: try more partitions (`diem plan --partitions`)"
 
 
 def window_line(start: str, end: str, minutes: int, active: int | None) -> str:

@@ -209,12 +209,16 @@ def _compare_costs(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> Pu
         before, after, whose = candidate.held_out.now, candidate.held_out.found, " for other clients"
     saved, chance = before.cost - after.cost, SAVING_ERRORS * after.error
     if candidate.move_cost < saved <= chance:
-        why = f"saves {saved:.4g} us/s{whose}, which may be chance (+- {chance:.4g} us/s)"
+        why = f"saves {_cpu(saved)}{whose}, which may be due to chance (+- {chance / 1000:,.3f} ms)"
         return PublishDecision(candidate, pays=False, why=why, obstacle=Obstacle.CHANCE)
-    why = f"saves {saved:.4g} us/s{whose}, and its moves cost {candidate.move_cost:.4g} us/s"
+    why = f"saves {_cpu(saved)}{whose}, and its moves cost {candidate.move_cost / 1000:,.3f} ms"
     pays = saved > candidate.move_cost
     pays_in_window = now.cost - candidate.cost > max(candidate.move_cost, SAVING_ERRORS * candidate.error)
     return PublishDecision(candidate, pays, why, obstacle=Obstacle.HOLD_OUT if pays_in_window and not pays else None)
+
+
+def _cpu(us_per_s: float) -> str:
+    return f"{us_per_s / 1000:,.3f} ms of CPU a second"
 
 
 def choose_candidate(

@@ -61,9 +61,10 @@ def test_plan_that_does_not_pay_is_shown_with_the_reason(tmp_path: Path, capsys:
     planning.print_summary(None, submitted=False)
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("It does not pay: ") for line in lines)
-    (obstacle,) = [line for line in lines if line.startswith("What holds it back: the best plan moves ")]
+    (obstacle,) = [line for line in lines if line.startswith("What holds it back: a plan without a budget pays (")]
     assert obstacle.endswith(
-        "but the budget is 0 %: apply it once with `diem plan` and `diem apply`, then run autoplan"
+        "of the subscriptions; the budget is 0 %. Run `diem plan` without `--movement` and `diem apply` once, "
+        "then `diem autoplan`."
     )
     assert lines[-1].startswith("no plan was submitted: the current placement can stay")
 

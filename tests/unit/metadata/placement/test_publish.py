@@ -63,6 +63,13 @@ def test_what_keeps_a_better_placement_from_being_adopted_is_named(
     assert choose_candidate(NOW, [candidate], 0.05).obstacle is obstacle
 
 
+def test_savings_are_in_ms_of_cpu_a_second() -> None:
+    decision = choose_candidate(replace(NOW, cost=2_000_000.0), [replace(BETTER, cost=500_000.0, error=0.0)], 0.05)
+    assert decision.why.startswith("saves 1,500.000 ms of CPU a second, and its moves cost ")
+    unsure = choose_candidate(NOW, [replace(BETTER, error=4.0)], 0.05)
+    assert ", which may be due to chance (+- 0.0" in unsure.why
+
+
 def test_of_paying_candidates_the_cheapest_including_its_moves_is_chosen() -> None:
     far = replace(BETTER, name="far", cost=80.0, move_cost=13.0)
     assert choose_candidate(NOW, [BETTER, far], 0.05).candidate.name == "new"

@@ -155,7 +155,7 @@ async def test_ten_thousand_endpoints_are_searched_and_linked(browser: Browser, 
     page = await browser.new_page(viewport=DESKTOP)
     await page.route("**/v1/endpoints*", fulfil)
     await page.goto(f"{market.page}?view=data")
-    await expect(page.locator(".found")).to_have_text("10000 endpoints")
+    await expect(page.locator(".found")).to_have_text("10,000 endpoints")
     links = page.get_by_test_id("endpoint-links").locator("a")
     assert await links.count() == 50
     await page.get_by_role("button", name="Next endpoints").click()

@@ -22,6 +22,13 @@ export function updatedAgo(ms: number): string {
   return ms < SECOND ? "updated just now" : `updated ${duration(ms)} ago`;
 }
 
+const grouped = new Intl.NumberFormat("en-GB");
+
+/** A whole number with its thousands separated: "10,000". */
+export function count(number: number): string {
+  return grouped.format(number);
+}
+
 /** A price: always two decimals, with a true minus sign. */
 export function price(value: number): string {
   return value.toFixed(2).replace("-", "−");
@@ -39,9 +46,9 @@ export function percent(ratio: number): string {
   return `${sign}${text} %`;
 }
 
-/** A unit in common notation. */
+/** A unit in common notation; "" of a number without a unit, which is "1" (UCUM). */
 export function unit(name: string): string {
-  return name.replace("EUR", "€");
+  return name === "1" ? "" : name.replace("EUR", "€");
 }
 
 /** An interval: "now, 14:00–15:00"; "latest, 1 Jan 14:00–15:00" when it is not of this hour; only the times at the cursor. */

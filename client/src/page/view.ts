@@ -60,7 +60,7 @@ export abstract class View {
   }
 
   #age(): void {
-    const problem = this.problem() || (this.group.curbed ? "More than one page may follow at once" : "");
+    const problem = this.problem() || (this.group.curbed ? "Too many endpoints for one page to watch" : "");
     this.#freshness.show(this.followed, this.acceptedAt, problem, this.time(), this.#ages.behind);
   }
 

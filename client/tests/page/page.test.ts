@@ -30,7 +30,7 @@ test("data in doubt is marked with its time of day and its age", () => {
 test("numbers: prices with two decimals, power without, signs that are signs", () => {
   expect([price(81.2), price(-3), power(5123.4), power(12.34), power(-250)]).toEqual(["81.20", "−3.00", "5123", "12.3", "−250"]);
   expect([percent(0.0142), percent(-0.2), percent(0.0001)]).toEqual(["+1.4 %", "−20.0 %", "0.0 %"]);
-  expect(unit("EUR/MWh")).toBe("€/MWh");
+  expect([unit("EUR/MWh"), unit("1"), unit("1/s")]).toEqual(["€/MWh", "", "1/s"]);
 });
 
 test("an interval that is not of this hour carries its date", () => {

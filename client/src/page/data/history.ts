@@ -36,11 +36,11 @@ export function parseVersions(body: unknown): Version[] {
   });
 }
 
-/** What a version has changed: "3 values revised", "no value revised", "deleted"; of the oldest that is not known. */
+/** What a version has changed: "3 values revised", "no values revised", "deleted"; of the oldest that is not known. */
 export function changeWords({ gone, revised }: Version): string {
   if (gone) return "deleted";
   if (revised === null) return "oldest version kept";
-  return `${revised || "no"} ${revised > 1 ? "values" : "value"} revised`;
+  return `${revised || "no"} ${revised === 1 ? "value" : "values"} revised`;
 }
 
 /** A version as it is compared. */
@@ -49,6 +49,15 @@ export interface Older {
   readonly at: number;
   readonly steps: readonly Step[];
 }
+
+interface Answer {
+  /** Null after a failure. */
+  readonly body: unknown;
+  /** What is shown of the failure; "" = none. */
+  readonly problem: string;
+}
+
+const NOTHING: Answer = { body: null, problem: "" };
 
 export interface HistoryOptions {
   /** Base URL of the REST API. */
@@ -66,6 +75,8 @@ export class History {
   #versions: Version[] = [];
   #current = 0;
   #compared: number | null = null;
+  /** Number of the last comparison: the answers of earlier ones are dropped. */
+  #comparison = 0;
   #problem = "";
   #timer: ReturnType<typeof setTimeout> | undefined;
   #readAt = -Infinity;
@@ -88,6 +99,7 @@ export class History {
     this.#versions = [];
     this.#current = 0;
     this.#compared = null;
+    this.#comparison += 1;
     this.#problem = "";
     this.#readAt = -Infinity;
     this.#draw();
@@ -110,16 +122,19 @@ export class History {
   async #read(): Promise<void> {
     const endpoint = this.#endpoint;
     this.#readAt = performance.now();
-    const body = await this.#get(`history${endpoint}`);
+    const { body, problem } = await this.#get(`history${endpoint}`, "No versions of this endpoint are kept.");
     if (endpoint !== this.#endpoint) return;
+    this.#problem = problem;
     if (body !== null) this.#versions = parseVersions(body);
     this.#draw();
   }
 
   async #compare(version: number | null): Promise<void> {
     const endpoint = this.#endpoint;
-    const body = version === null ? null : await this.#get(`data${endpoint}?version=${version}`);
-    if (endpoint !== this.#endpoint) return;
+    const comparison = (this.#comparison += 1);
+    const { body, problem } = version === null ? NOTHING : await this.#get(`data${endpoint}?version=${version}`, "This version is no longer kept.");
+    if (comparison !== this.#comparison) return;
+    this.#problem = problem;
     const { points, resolution } = (body ?? {}) as Record<string, unknown>;
     const at = this.#versions.find((known) => known.version === version)?.at ?? version ?? 0;
     const isFound = version !== null && Array.isArray(points) && typeof resolution === "string";
@@ -128,15 +143,14 @@ export class History {
     this.#draw();
   }
 
-  /** The body of an answer; null after a failure, which is shown. */
-  async #get(path: string): Promise<unknown> {
+  /** Reads a resource; `missing` is the problem when there is none. */
+  async #get(path: string, missing: string): Promise<Answer> {
     try {
       const response = await fetch(`${await this.#options.rest()}/${path}`, { headers: { Accept: "application/json" } });
-      this.#problem = response.ok ? "" : response.status === 404 ? "This version is no longer kept." : `The Data Service answers ${response.status}.`;
-      return response.ok ? await response.json() : null;
+      if (response.ok) return { body: await response.json(), problem: "" };
+      return { body: null, problem: response.status === 404 ? missing : `The Data Service answers ${response.status}.` };
     } catch {
-      this.#problem = "The Data Service cannot be reached.";
-      return null;
+      return { body: null, problem: "The Data Service cannot be reached." };
     }
   }
 

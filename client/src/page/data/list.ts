@@ -1,7 +1,7 @@
 /** The catalogue: every endpoint as a link, searched by words, a page at a time. */
 
 import { find, make, setText } from "../dom.ts";
-import { unit as written } from "../format.ts";
+import { count, unit as written } from "../format.ts";
 import type { Listed } from "../zones.ts";
 import { Pager } from "./pager.ts";
 import type { Searchable } from "./search.ts";
@@ -36,11 +36,7 @@ export class EndpointList {
       this.#draw();
       this.#links.scrollTop = 0;
     });
-    this.#search.addEventListener("input", () => {
-      this.#pager.turnTo(0);
-      this.#find();
-      this.#links.scrollTop = 0;
-    });
+    this.#search.addEventListener("input", () => this.#searched());
     root.addEventListener("keydown", (event) => this.#key(event));
     this.#links.addEventListener("click", (event) => this.#click(event));
   }
@@ -73,10 +69,16 @@ export class EndpointList {
     if (top < box.top || bottom > box.bottom) this.#links.scrollTop += top - box.top - (box.height - (bottom - top)) / 2;
   }
 
+  #searched(): void {
+    this.#pager.turnTo(0);
+    this.#find();
+    this.#links.scrollTop = 0;
+  }
+
   #find(): void {
     this.#found = matching(this.#all, this.#search.value);
     const all = this.#all.length;
-    setText(find(this.#root, ".found"), this.#found.length === all ? `${all} ${all === 1 ? "endpoint" : "endpoints"}` : `${this.#found.length} of ${all} endpoints`);
+    setText(find(this.#root, ".found"), this.#found.length === all ? `${count(all)} ${all === 1 ? "endpoint" : "endpoints"}` : `${count(this.#found.length)} of ${count(all)} endpoints`);
     this.#draw();
   }
 
@@ -86,7 +88,7 @@ export class EndpointList {
     shown.forEach((entry, index) => this.#write(this.#links.children[index] ?? this.#links.appendChild(emptyItem()), entry));
     while (this.#links.children.length > shown.length) this.#links.lastElementChild?.remove();
     const none = find(this.#root, ".none");
-    setText(none, this.#all.length === 0 ? "Nothing has been written yet." : "No endpoint has these words.");
+    setText(none, this.#all.length === 0 ? "There are no endpoints." : "No endpoint matches.");
     none.hidden = shown.length > 0;
   }
 
@@ -111,17 +113,24 @@ export class EndpointList {
     this.#options.pick(endpoint);
   }
 
-  /** Up and down move from the search through the links, Escape empties the search. */
+  /** Up and down move from the search through the links, Escape goes back to the search and empties it. */
   #key(event: KeyboardEvent): void {
     const links = [...this.#links.querySelectorAll("a")];
     const at = links.indexOf(document.activeElement as HTMLAnchorElement);
     const inSearch = document.activeElement === this.#search;
     if (event.altKey || event.ctrlKey || event.metaKey || (at < 0 && !inSearch)) return;
-    if (event.key === "Escape" && at >= 0) this.#search.focus();
+    if (event.key === "Escape" && (at >= 0 || this.#search.value !== "")) this.#empty();
     else if (event.key === "ArrowDown") links[at + 1]?.focus();
     else if (event.key === "ArrowUp" && at >= 0) (links[at - 1] ?? this.#search).focus();
     else return;
     event.preventDefault();
+  }
+
+  #empty(): void {
+    this.#search.focus();
+    if (this.#search.value === "") return;
+    this.#search.value = "";
+    this.#searched();
   }
 }
 

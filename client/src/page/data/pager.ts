@@ -1,10 +1,9 @@
 /** The buttons under a long list: its previous and its next part. */
 
 import { find, setText } from "../dom.ts";
+import { count as written } from "../format.ts";
 import type { Slice } from "./search.ts";
 import { slice } from "./search.ts";
-
-const grouped = new Intl.NumberFormat("en-GB");
 
 export class Pager {
   readonly #root: HTMLElement;
@@ -37,7 +36,7 @@ export class Pager {
     this.#index = shown.index;
     this.#pages = shown.pages;
     this.#root.hidden = shown.pages === 1;
-    setText(find(this.#root, ".page-range"), `${grouped.format(shown.from + 1)}–${grouped.format(shown.to)} of ${grouped.format(count)}`);
+    setText(find(this.#root, ".page-range"), `${written(shown.from + 1)}–${written(shown.to)} of ${written(count)}`);
     // Not `disabled`: a button that has the focus must not lose it.
     find(this.#root, ".page-previous").ariaDisabled = String(shown.index === 0);
     find(this.#root, ".page-next").ariaDisabled = String(shown.index === shown.pages - 1);

@@ -67,6 +67,7 @@ export class DataView extends View {
   #time = marketTime(null);
   #pointed: Step | null = null;
   #problem = "";
+  #copied: ReturnType<typeof setTimeout> | undefined;
 
   /** `list` is the part of the page with the catalogue, `root` the one with the endpoint. */
   constructor(desk: Desk, list: HTMLElement, root: HTMLElement, options: DataOptions) {
@@ -243,7 +244,7 @@ export class DataView extends View {
     setText(find(this.root, ".value-unit"), written(unit) || "Value");
     find(this.root, ".values").hidden = end === 0;
     find(this.root, ".values thead .then").hidden = older === null;
-    if (older) setText(find(this.root, ".values thead .then"), this.#time.clockSeconds(older.at));
+    if (older) setText(find(this.root, ".values thead .then"), `${this.#time.fullDate(older.at)} ${this.#time.clockSeconds(older.at)}`);
     rows.forEach((step, index) => {
       const row = (body.children[index] ?? body.appendChild(emptyRow())) as HTMLElement;
       const [when, value, then] = row.children as unknown as [HTMLElement, HTMLElement, HTMLElement];
@@ -288,8 +289,10 @@ export class DataView extends View {
     find<HTMLDetailsElement>(this.root, ".sdk").open = true; // what was copied is seen, and can be selected by hand
     const isCopied = await copyText(find(this.root, ".sdk code"));
     const note = find(this.root, ".copied");
-    setText(note, isCopied ? "Copied" : "Press Ctrl+C to copy");
-    setTimeout(() => setText(note, ""), COPIED_MS);
+    clearTimeout(this.#copied);
+    setText(note, isCopied ? "Copied" : "Selected: copy it with Ctrl+C or ⌘C");
+    // What is left to do stays, until something else is selected or copied.
+    if (isCopied) this.#copied = setTimeout(() => setText(note, ""), COPIED_MS);
   }
 }
 

@@ -60,7 +60,7 @@ test("the versions of an endpoint and what each has changed; what is none is lef
   });
   expect(versions.map(({ version, at }) => [version, at - DAY])).toEqual([[3, 2_000], [2, 1_000], [1, 0]]);
   expect(versions.map(changeWords)).toEqual(["1 value revised", "deleted", "oldest version kept"]);
-  expect(changeWords({ version: 5, at: 0, gone: false, points: 1, revised: 0 })).toBe("no value revised");
+  expect(changeWords({ version: 5, at: 0, gone: false, points: 1, revised: 0 })).toBe("no values revised");
   expect([parseVersions(null), parseVersions({ versions: {} })]).toEqual([[], []]);
 });
 

@@ -39,7 +39,7 @@ test("of ten thousand endpoints fifty are in the document, and words find any of
   const list = new EndpointList(find(".view.endpoints"), { href: (name) => `?view=data&endpoint=${name}`, pick: (name) => picked.push(name) });
   const name = (index: number): string => `/s/${String(index).padStart(5, "0")}`;
   list.list(Array.from({ length: 10_000 }, (_, index) => entry(name(index), { title: index === 7_777 ? "Own wind" : "" })));
-  expect([links().length, links()[0], text(".found"), text(".endpoints .page-range")]).toEqual([50, name(0), "10000 endpoints", "1–50 of 10,000"]);
+  expect([links().length, links()[0], text(".found"), text(".endpoints .page-range")]).toEqual([50, name(0), "10,000 endpoints", "1–50 of 10,000"]);
   find(".endpoints .page-next").click();
   expect([links()[0], text(".endpoints .page-range")]).toEqual([name(50), "51–100 of 10,000"]);
   list.select(name(9_999));
@@ -50,7 +50,7 @@ test("of ten thousand endpoints fifty are in the document, and words find any of
   const search = find(".search") as HTMLInputElement;
   search.value = "own WIND";
   search.dispatchEvent(new Event("input"));
-  expect([links(), text(".found"), find(".endpoints .pager").hidden]).toEqual([[name(7_777)], "1 of 10000 endpoints", true]);
+  expect([links(), text(".found"), find(".endpoints .pager").hidden]).toEqual([[name(7_777)], "1 of 10,000 endpoints", true]);
   search.focus();
   press("ArrowDown");
   expect((document.activeElement as HTMLElement).dataset.endpoint).toBe(name(7_777));
@@ -60,7 +60,14 @@ test("of ten thousand endpoints fifty are in the document, and words find any of
   expect(document.activeElement).toBe(search);
   search.value = "own wind turbine";
   search.dispatchEvent(new Event("input"));
-  expect([links(), text(".endpoints .none")]).toEqual([[], "No endpoint has these words."]);
+  expect([links(), text(".endpoints .none")]).toEqual([[], "No endpoint matches."]);
+  press("Escape");
+  expect([search.value, text(".found"), document.activeElement === search]).toEqual(["", "10,000 endpoints", true]);
+  find(".endpoint-links a").focus();
+  press("Escape");
+  expect(document.activeElement).toBe(search);
+  list.list([]);
+  expect(text(".endpoints .none")).toBe("There are no endpoints.");
 });
 
 function open(catalogue: Listed[]): { view: DataView; titles: string[]; unlisted: () => number } {
@@ -161,8 +168,59 @@ test("an earlier version is laid behind the current one, in chart and table", as
   expect(scenes.at(-1)?.key).toBe("compared");
   expect([...document.querySelectorAll(".values tbody .then")].map(({ textContent }) => textContent)).toEqual(["–", "7"]);
   expect(find(".series .keys").hidden).toBe(false);
+  expect(text(".values thead .then")).toMatch(/^\d+ \w+ \d{4} \d\d:\d\d:01$/); // in the zone of this machine
   older?.click();
   await vi.waitFor(() => expect(older?.ariaPressed).toBe("false"));
   world.frame();
   expect([scenes.at(-1)?.key, find(".series .keys").hidden]).toEqual(["", true]);
+});
+
+test("of two quick comparisons only the last counts, and its problem; a list that is not there is explained", async () => {
+  const answers = new Map<string, (answer: unknown) => void>();
+  vi.stubGlobal("fetch", (url: string) => new Promise((resolve) => answers.set(url.replace("http://here/v1/", ""), resolve)));
+  const answer = async (path: string, status: number, body: unknown = null): Promise<void> => {
+    await vi.waitFor(() => expect(answers.has(path)).toBe(true));
+    answers.get(path)?.({ ok: status === 200, status, json: () => Promise.resolve(body) });
+  };
+  const { view } = open([entry("/a"), entry("/b")]);
+  await Promise.resolve();
+  view.select("/a");
+  await Promise.resolve();
+  world.tell("/a", [1, 2]);
+  world.frame();
+  const details = find(".history") as HTMLDetailsElement;
+  details.open = true;
+  details.dispatchEvent(new Event("toggle"));
+  const times = [3, 2, 1].map((version) => ({ version, time: `2026-01-01T00:00:0${version}Z`, gone: false, points: 1, revised: 1 }));
+  await answer("history/a", 200, { versions: times });
+  await vi.waitFor(() => expect(document.querySelectorAll(".history tbody tr")).toHaveLength(3));
+  const [, second, first] = [...document.querySelectorAll<HTMLButtonElement>(".history button")];
+  second?.click();
+  first?.click();
+  await answer("data/a?version=1", 200, { resolution: "PT1H", points: [{ time: "2026-01-01T00:00:00Z", value: 7 }] });
+  await vi.waitFor(() => expect(first?.ariaPressed).toBe("true"));
+  await answer("data/a?version=2", 404);
+  await new Promise((resolve) => setTimeout(resolve)); // the dropped answer has been handled
+  expect([first?.ariaPressed, second?.ariaPressed, text(".history-problem")]).toEqual(["true", "false", ""]);
+  second?.click();
+  answers.delete("data/a?version=2");
+  await answer("data/a?version=2", 404);
+  await vi.waitFor(() => expect(text(".history-problem")).toBe("This version is no longer kept."));
+  view.select("/b");
+  await Promise.resolve();
+  world.tell("/b", [1]);
+  world.frame();
+  await answer("history/b", 404);
+  await vi.waitFor(() => expect(text(".history-problem")).toBe("No versions of this endpoint are kept."));
+});
+
+test("code that could only be selected says so until another endpoint is shown", async () => {
+  const { view } = open([entry("/a"), entry("/b")]);
+  vi.useFakeTimers();
+  find(".copy").click();
+  await vi.advanceTimersByTimeAsync(60_000);
+  vi.useRealTimers();
+  expect(text(".copied")).toBe("Selected: copy it with Ctrl+C or ⌘C");
+  view.select("/b");
+  expect(text(".copied")).toBe("");
 });

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from deploy.admin.counters import Counters
+from deploy.admin.counters import REFUSED, Counters
 from deploy.admin.findings import IN_PROGRESS, Situation
 from deploy.admin.overview import Move, counter_values, overview
 from deploy.clients.data_service import ServiceRefused
@@ -131,6 +131,6 @@ class Collector:
         """Return the clients that each process refused in the last minute, by cause."""
         found: dict[str, dict[str, int]] = {}
         for process, name in self._counters.names():
-            if name.startswith("refused.") and (count := self._counters.increase((process, name))):
-                found.setdefault(process, {})[name.removeprefix("refused.")] = count
+            if name.startswith(f"{REFUSED}.") and (count := self._counters.increase((process, name))):
+                found.setdefault(process, {})[name.removeprefix(f"{REFUSED}.")] = count
         return found

@@ -1,11 +1,14 @@
 """Rates and recent increases of counters in successive statuses."""
 
+import math
 from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Final
 
 Name = tuple[str, str]
 """Process, and the name of the counter."""
+REFUSED: Final = "refused"
+"""Clients that a process refused; ``refused.<cause>`` are those of one cause."""
 WINDOW_S: Final = 60.0
 RATE_S: Final = 5.0
 """Seconds over which a rate is averaged, if there are samples."""
@@ -14,25 +17,33 @@ RATE_S: Final = 5.0
 class Counters:
     """Samples of the last minute for each counter; bounded by the counters of the last :meth:`update`.
 
-    A counter that decreases has started again, with its process: its samples before are dropped.
+    A counter that decreases has started again, with its process: its samples before are dropped. So are those before
+    a gap longer than the window. A cause of refusals that a process had not reported in the update before was at zero.
     """
 
     def __init__(self) -> None:
         self._samples: dict[Name, deque[tuple[float, int]]] = {}
+        self._updated_at = -math.inf
 
     def update(self, now: float, values: Mapping[Name, int]) -> None:
         """Add a sample of each counter at ``now`` (monotonic seconds), and forget all other counters."""
+        if self._updated_at < now - WINDOW_S:
+            self._samples = {}
+        known = {process for process, _ in self._samples}
         kept: dict[Name, deque[tuple[float, int]]] = {}
         for name, value in values.items():
             samples = self._samples.get(name) or deque()
             if samples and samples[-1][1] > value:
                 samples.clear()
+            elif not samples and name[0] in known and name[1].startswith(f"{REFUSED}."):
+                samples.append((self._updated_at, 0))
             samples.append((now, value))
             # One sample may be older, so that the window is covered.
             while len(samples) > 2 and samples[1][0] <= now - WINDOW_S:
                 samples.popleft()
             kept[name] = samples
         self._samples = kept
+        self._updated_at = now
 
     def names(self) -> Collection[Name]:
         """Return the counters of the last update."""

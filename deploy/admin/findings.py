@@ -359,7 +359,7 @@ def _of_proxy(name: str, report: Mapping[str, Any]) -> Iterator[Finding]:
             "stale_endpoints",
             (name,),
             f"{name} has {amount(report['stale'], 'stale endpoint')}",
-            "Their servers are silent, or nobody owns them now; clients are told.",
+            "Their servers are silent, or nobody owns them now; clients are notified.",
             "Look at the servers and bridges.",
         )
 
@@ -378,7 +378,7 @@ def _of_sources(rows: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[Finding]
                     f"Source {source.get('name')} fails",
                     f"{source['error']}. Its data stays as it was.",
                     "It is tried again by itself. Look at what it reads, and at diem.toml.",
-                    source.get("last_success"),
+                    # No time: other files of a directory may have been read since the fault began.
                 )
 
 

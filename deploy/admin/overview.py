@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from deploy.admin.counters import Counters, Name
+from deploy.admin.counters import REFUSED, Counters, Name
 from deploy.admin.diagram import TITLES, diagram
 from deploy.admin.findings import IN_PROGRESS, Situation, verdict
 from deploy.admin.health import STALE, exit_reason, health
 from deploy.clients.metadata import PlanStatus
+from deploy.invocation import pasteable
 from deploy.system.description import with_children
 from deploy.topology import Mode
 from diem.protocol.update import iso
@@ -35,7 +36,10 @@ def counter_values(status: Mapping[str, Any]) -> dict[Name, int]:
         found |= {(name, each): report[each] for each in COUNTED if isinstance(report.get(each), int)}
         refused = report.get("refused")
         if isinstance(refused, Mapping):
-            found |= {(name, f"refused.{cause}"): count for cause, count in refused.items() if isinstance(count, int)}
+            causes = {cause: count for cause, count in refused.items() if isinstance(count, int)}
+            # The sum is there before the first cause is.
+            found[name, REFUSED] = sum(causes.values())
+            found |= {(name, f"{REFUSED}.{cause}"): count for cause, count in causes.items()}
     return found
 
 
@@ -60,7 +64,10 @@ def overview(situation: Situation, counters: Counters, moves: Sequence[Move] | N
         "state": found.state,
         "headline": found.headline,
         "impact": _impact(rows, totals),
-        "findings": [each._asdict() for each in found.findings],
+        "findings": [
+            {**each._asdict(), "detail": pasteable(each.detail), "action": pasteable(each.action)}
+            for each in found.findings
+        ],
         "totals": totals,
         "diagram": {
             "stages": [{"name": stage, "title": _title(stage, status["mode"])} for stage in drawing.stages],
@@ -146,7 +153,7 @@ def _impact(rows: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]) -> str
     if not clients:
         return "No clients are connected."
     if totals["servers"] and not totals["live_servers"]:
-        return f"None of {clients:,} clients is sent updates." if clients > 1 else "The client is sent no updates."
+        return f"None of the {clients:,} clients gets updates." if clients > 1 else "The client is sent no updates."
     stale = sum(row["clients"] or 0 for row in _edges(rows) if row["word"] == STALE.word)
     if stale:
         return f"{clients - stale:,} of {clients:,} clients are sent updates."

@@ -109,6 +109,17 @@ async def test_refusals_of_the_last_minute_are_a_finding() -> None:
     assert document["findings"][0]["detail"] == "In the last minute: 5 origin."
 
 
+async def test_first_refusals_of_a_process_are_a_finding() -> None:
+    clock = ManualClock()
+    source = Source(clock, z_client())
+    collected = collector(source, clock, lambda _request: httpx.Response(404))
+    for refused in ({}, {"address_limit": 7}):
+        source.answer = change(z_client(), "metadata", report={"refused": refused})
+        document = orjson.loads(await collected.latest())
+        clock.advance(1.0)
+    assert document["findings"][0]["detail"] == "In the last minute: 7 address limit."
+
+
 class Metadata:
     """A metadata service with one plan that moves three endpoints; counts requests by path."""
 

@@ -1,4 +1,4 @@
-from deploy.admin.counters import Counters
+from deploy.admin.counters import REFUSED, Counters
 
 A = ("websocket-1", "deliveries")
 
@@ -34,3 +34,24 @@ def test_counters_of_processes_that_are_gone_are_forgotten() -> None:
     assert not counters.names()
     assert counters.rate(A) is None
     assert counters.increase(A) == 0
+
+
+def test_samples_before_a_long_gap_are_dropped() -> None:
+    counters = sampled((0.0, 10), (1.0, 11), (3600.0, 511))
+    assert (counters.increase(A), counters.rate(A)) == (0, None)
+
+
+def test_first_refusals_of_a_known_process_are_an_increase() -> None:
+    cause = ("websocket-1", f"{REFUSED}.origin")
+    counters = sampled((0.0, 10))
+    counters.update(2.0, {A: 10, cause: 500})
+    assert (counters.increase(cause), counters.rate(cause)) == (500, 250.0)
+
+
+def test_refusals_before_the_first_update_are_none_of_the_last_minute() -> None:
+    cause = ("websocket-1", f"{REFUSED}.origin")
+    counters = Counters()
+    counters.update(0.0, {A: 10, cause: 500})
+    assert counters.increase(cause) == 0
+    counters.update(3600.0, {A: 10, cause: 900, ("websocket-1", f"{REFUSED}.token"): 3})
+    assert (counters.increase(cause), counters.increase(("websocket-1", f"{REFUSED}.token"))) == (0, 0)

@@ -158,6 +158,12 @@ def test_what_a_proxy_reports(report: dict[str, Any], kind: str) -> None:
     assert kinds(of) == [kind]
 
 
+def test_last_success_of_a_source_is_not_taken_for_the_begin_of_its_fault() -> None:
+    source = {"name": "load", "ok": False, "error": "b.csv: no header", "last_success": "2026-01-02T03:04:04.000Z"}
+    (only,) = found(change(z_client(), "data", report={"sources": [source]}))
+    assert only.since is None
+
+
 def test_restarts_are_a_finding_while_they_are_recent() -> None:
     often = {"restarts": 3, "last_exit": 1}
     assert kinds(change(z_client(), "bridge-1", **often, last_exit_seconds=30.0)) == ["restarts"]

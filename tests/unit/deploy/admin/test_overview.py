@@ -1,6 +1,9 @@
+import sys
+from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from deploy.admin.counters import Counters
 from deploy.admin.overview import Move, counter_values, overview
@@ -44,7 +47,7 @@ def test_impact_counts_the_clients_of_stale_servers() -> None:
     of = change(z_client(2, clients=10), "websocket-1", report={"live": False})
     assert shown(of)["impact"] == "10 of 20 clients are sent updates."
     of = change(of, "websocket-2", report={"live": False})
-    assert shown(of)["impact"] == "None of 20 clients is sent updates."
+    assert shown(of)["impact"] == "None of the 20 clients gets updates."
     assert shown(z_client(2, clients=0))["impact"] == "No clients are connected."
     one = status("single", data(), server("websocket-1", 1))
     assert shown(one)["impact"] == "The client is sent updates."
@@ -72,6 +75,14 @@ def test_rows_say_since_when() -> None:
     assert rows["websocket-1"]["last_exit"] == "killed by SIGKILL"
     assert rows["websocket-2"]["since"] == "2026-01-02T03:00:00.000Z"
     assert rows["data"]["since"] == "2026-01-02T02:04:05.000Z"
+
+
+def test_commands_of_findings_can_be_pasted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    (first,) = shown(change(z_client(), "bridge-1", report={"lag": 20_000}))["findings"]
+    assert f"add servers with `{tmp_path}/python -m deploy scale`" in first["action"]
+    (first,) = shown(change(z_client(), "data", report={"publisher": {"failure": "run `diem init`"}}))["findings"]
+    assert f"run `{tmp_path}/python -m deploy init`" in first["detail"]
 
 
 def test_plan_in_progress_comes_first() -> None:

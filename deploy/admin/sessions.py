@@ -17,7 +17,7 @@ MAX_SESSIONS: Final = 32
 MAX_KEY_CHARACTERS: Final = 4096
 WRONG_PER_S: Final = 0.2
 WRONG_AT_ONCE: Final = 10
-"""Wrong keys, of all clients together: beyond, every attempt is refused for a while."""
+"""Wrong keys, of all clients together: beyond, further ones are :class:`TooManyAttempts` for a while."""
 TOKEN_BYTES: Final = 32
 
 
@@ -26,7 +26,7 @@ class WrongKey(DiemError):
 
 
 class TooManyAttempts(DiemError):
-    """There were too many wrong keys; the right one is refused as well, for some seconds."""
+    """The key is wrong, and so were too many before it. The right one is accepted at any time."""
 
 
 class Sessions:
@@ -54,14 +54,14 @@ class Sessions:
 
         Raises:
             WrongKey: that is not the key.
-            TooManyAttempts: there were too many wrong ones.
+            TooManyAttempts: neither is this, and there were too many wrong ones.
         """
         now = self._clock.monotonic()
         self._refresh()
-        if self._wrong.full_at - now > (WRONG_AT_ONCE - 1) / WRONG_PER_S:
-            raise TooManyAttempts("too many wrong keys")
+        # The key first: others must not lock out who has it.
         if len(key) > MAX_KEY_CHARACTERS or not self._key.matches(f"Bearer {key}"):
-            self._wrong.take(now)
+            if not self._wrong.take(now):
+                raise TooManyAttempts("too many wrong keys")
             raise WrongKey("that is not the key")
         while len(self._expiry) >= MAX_SESSIONS:
             del self._expiry[next(iter(self._expiry))]

@@ -146,7 +146,7 @@ async def test_killed_server_is_down_and_then_back(browser: Browser, system: Run
         await expect(node).to_have_attribute("data-level", "critical")
         await expect(row).to_contain_text("killed by SIGKILL")
         finding = page.locator("[data-kind='down']")
-        await expect(finding).to_contain_text("Do: Wait a few seconds.")
+        await expect(finding).to_contain_text("Action: Wait a few seconds.")
         await expect(page.get_by_test_id("events")).to_contain_text("died: killed by SIGKILL")
         assert await violations(page) == []
         await picture(page, "killed")

@@ -31,20 +31,23 @@ export function showVerdict(root: HTMLElement, shown: Overview, outage: Outage |
     ? [{ level: "critical", kind: "outage", processes: [], title: outage.headline, detail: "", action: outage.action, since: null }]
     : shown.findings;
   const list = find(root, "#findings");
-  list.replaceChildren(...findings.map((each) => findingOf(each, shown.time)));
+  keyed(list, findings, ({ kind, processes }) => `${kind} ${processes.join(" ")}`, newFinding, (finding, item) => {
+    setData(item, "level", finding.level);
+    setData(item, "kind", finding.kind);
+    setText(find(item, "b"), finding.title);
+    setText(find(item, ".since"), finding.since ? `since ${clock(finding.since, shown.time)}, ${between(finding.since, shown.time)}` : "");
+    setText(find(item, ".detail"), finding.detail);
+    find(item, ".detail").hidden = finding.detail === "";
+    setText(find(item, ".do span:last-child"), finding.action);
+  });
   list.hidden = findings.length === 0;
 }
 
-function findingOf(finding: Finding, now: string): HTMLElement {
-  const item = make("li");
-  item.dataset.level = finding.level;
-  item.dataset.kind = finding.kind;
-  const title = make("p", "what");
-  title.append(make("b", "", finding.title));
-  if (finding.since) title.append(make("span", "since", `since ${clock(finding.since, now)}, ${between(finding.since, now)}`));
-  const action = make("p", "do");
-  action.append(make("span", "", "Do: "), finding.action);
-  item.append(title, ...(finding.detail ? [make("p", "detail", finding.detail)] : []), action);
+function newFinding(): HTMLElement {
+  const [item, title, action] = [make("li"), make("p", "what"), make("p", "do")];
+  title.append(make("b"), make("span", "since"));
+  action.append(make("span", "", "Action: "), make("span"));
+  item.append(title, make("p", "detail"), action);
   return item;
 }
 
@@ -132,53 +135,78 @@ function showPlan(box: HTMLElement, plan: Plan, moves: readonly Move[] | null, t
   setText(find(box, ".plan-name b"), plan.state === "rolling_back" ? `${plan.id} is rolled back` : `${plan.id} is applied`);
   setText(find(box, ".plan-name span"), `${count(plan.moves)} ${plan.moves === 1 ? "endpoint moves" : "endpoints move"}`);
   const current = PHASES.findIndex(([state]) => state === plan.state);
-  find(box, ".steps").replaceChildren(
-    ...(current < 0 ? [] : PHASES).map(([, title], index) => {
-      const step = make("li", "", title);
-      step.dataset.step = index < current ? "done" : index === current ? "now" : "next";
-      if (index === current) {
-        step.setAttribute("aria-current", "step");
-        if (plan.since) step.append(make("span", "", ` ${between(plan.since, time)}`));
-      }
-      return step;
-    }),
-  );
+  const steps = (current < 0 ? [] : PHASES).map(([, title], index) => ({
+    title,
+    state: index < current ? "done" : index === current ? "now" : "next",
+    lasts: index === current && plan.since ? ` ${between(plan.since, time)}` : "",
+  }));
+  fill(find(box, ".steps"), steps, ({ title, state, lasts }) => {
+    const step = make("li", "", title);
+    step.dataset.step = state;
+    if (state === "now") step.setAttribute("aria-current", "step");
+    if (lasts) step.append(make("span", "", lasts));
+    return step;
+  });
   setText(find(box, ".plan-waits"), plan.waiting_for ? `Waits for ${plan.waiting_for}.` : "");
-  const shown = (moves ?? []).map(({ endpoint, home, target }) => {
+  const shown: (Move | string)[] = [...(moves ?? [])];
+  const others = plan.moves - shown.length;
+  if (shown.length > 0 && others > 0) shown.push(`and ${count(others)} more`);
+  fill(find(box, ".moves"), shown, (move) => {
+    if (typeof move === "string") return make("li", "quiet", move);
     const item = make("li");
-    item.append(make("code", "", endpoint), ` ${home} → ${target}`);
+    item.append(make("code", "", move.endpoint), ` ${move.home} → ${move.target}`);
     return item;
   });
-  const others = plan.moves - shown.length;
-  if (shown.length > 0 && others > 0) shown.push(make("li", "quiet", `and ${count(others)} more`));
-  find(box, ".moves").replaceChildren(...shown);
 }
 
 /** Shows what has happened, the latest first. */
 export function showEvents(list: HTMLElement, none: HTMLElement, { events, time }: Overview): void {
   none.hidden = events.length > 0;
-  list.replaceChildren(
-    ...events.map((event) => {
-      const item = make("li");
-      const at = make("time", "", clock(event.time, time));
-      at.dateTime = event.time;
-      item.append(at, make("b", "", event.process), make("span", "", event.text));
-      return item;
-    }),
-  );
+  fill(list, events.map((event) => ({ ...event, shown: clock(event.time, time) })), (event) => {
+    const item = make("li");
+    const at = make("time", "", event.shown);
+    at.dateTime = event.time;
+    item.append(at, make("b", "", event.process), make("span", "", event.text));
+    return item;
+  });
+}
+
+/** The entries from which the children of an element were made, as JSON. */
+const FILLED = new WeakMap<HTMLElement, string>();
+
+/** Makes a child of each entry; as long as the entries are equal, the children stay, so that a selection survives. */
+function fill<T>(parent: HTMLElement, entries: readonly T[], child: (entry: T) => HTMLElement): void {
+  const content = JSON.stringify(entries);
+  if (FILLED.get(parent) === content) return;
+  FILLED.set(parent, content);
+  parent.replaceChildren(...entries.map(child));
 }
 
 /** Writes a row for each entry; rows stay as they are, by key, so that a selection survives. */
 function rows<T>(table: HTMLElement, entries: readonly T[], key: (entry: T) => string, write: (entry: T, row: HTMLElement) => void): void {
-  const body = find(table, "tbody");
-  const before = new Map([...body.children].map((row) => [(row as HTMLElement).dataset.key, row as HTMLElement]));
+  keyed(find(table, "tbody"), entries, key, () => make("tr"), write);
+}
+
+/** Writes a child for each entry; by key they stay as they are. Of equal keys, the second and later ones are numbered. */
+function keyed<T>(
+  parent: HTMLElement,
+  entries: readonly T[],
+  key: (entry: T) => string,
+  create: () => HTMLElement,
+  write: (entry: T, child: HTMLElement) => void,
+): void {
+  const before = new Map([...parent.children].map((child) => [(child as HTMLElement).dataset.key, child as HTMLElement]));
+  const seen = new Map<string, number>();
   const after = entries.map((entry) => {
-    const row = before.get(key(entry)) ?? body.appendChild(make("tr"));
-    setData(row, "key", key(entry));
-    write(entry, row);
-    return row;
+    const number = (seen.get(key(entry)) ?? 0) + 1;
+    seen.set(key(entry), number);
+    const own = number === 1 ? key(entry) : `${key(entry)} ${number}`;
+    const child = before.get(own) ?? parent.appendChild(create());
+    setData(child, "key", own);
+    write(entry, child);
+    return child;
   });
-  if (after.length !== body.children.length || after.some((row, index) => body.children[index] !== row)) body.replaceChildren(...after);
+  if (after.length !== parent.children.length || after.some((child, index) => parent.children[index] !== child)) parent.replaceChildren(...after);
 }
 
 /** Writes the cells of a row: the first is its heading, classes are those of the column's heading. */

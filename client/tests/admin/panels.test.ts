@@ -26,7 +26,7 @@ test("each finding has what is wrong, since when, and what to do", () => {
   const finding = { level: "critical", kind: "down", processes: ["data"], title: "data is down", detail: "It died.", action: "Wait.", since: "2026-01-02T03:04:00.000Z" } as const;
   showVerdict(at("#verdict"), overview({ state: "critical", headline: "data is down", findings: [finding] }));
   expect(at("#verdict").dataset.state).toBe("critical");
-  expect(text("#findings li")).toMatch(/^data is downsince \d\d:04:00, 5 sIt died\.Do: Wait\.$/);
+  expect(text("#findings li")).toMatch(/^data is downsince \d\d:04:00, 5 sIt died\.Action: Wait\.$/);
   showVerdict(at("#verdict"), overview());
   expect(at("#findings").children).toHaveLength(0);
 });
@@ -34,7 +34,29 @@ test("each finding has what is wrong, since when, and what to do", () => {
 test("an outage of the page's own source stands above everything", () => {
   showVerdict(at("#verdict"), overview(), { headline: "No answer", impact: "Since then.", action: "Start it." });
   expect([at("#verdict").dataset.state, text("#headline")]).toEqual(["critical", "No answer"]);
-  expect(text("#findings")).toContain("Do: Start it.");
+  expect(text("#findings")).toContain("Action: Start it.");
+});
+
+test("lists keep their elements from second to second, so that texts can be selected", () => {
+  const finding = { level: "critical", kind: "down", processes: ["data"], title: "data is down", detail: "For 1 s.", action: "Wait.", since: "2026-01-02T03:04:00.000Z" } as const;
+  const event = { time: "2026-01-02T03:04:00.000Z", process: "data", text: "died: exit 1" };
+  const plan = { id: "p-1", state: "moving", in_progress: true, outdated: false, moves: 3, waiting_for: null, since: null, created: null };
+  const showAll = (changes: object): void => {
+    const shown = overview({ findings: [finding, finding], events: [event], plans: [plan], moves: [{ endpoint: "/a", home: "1", target: "2" }], ...changes });
+    showVerdict(at("#verdict"), shown);
+    showEvents(at("#events"), at("#no-events"), shown);
+    showPlans(at("#plans"), shown);
+  };
+  const children = (): Element[] => ["#findings", "#events", ".steps", ".moves"].flatMap((list) => [...at(list).children]);
+  showAll({});
+  const before = children();
+  expect(before).toHaveLength(2 + 1 + 4 + 2);
+  showAll({ time: "2026-01-02T03:04:06.000Z", findings: [{ ...finding, detail: "For 2 s." }, finding] });
+  const after = children();
+  expect(after.length === before.length && after.every((element, index) => element === before[index])).toBe(true);
+  expect(text("#findings li")).toMatch(/6 sFor 2 s\.Action: Wait\.$/);
+  showAll({ events: [{ ...event, text: "ready again" }, event], findings: [] });
+  expect([at("#events").children.length, at("#findings").children.length]).toEqual([2, 0]);
 });
 
 test("texts of the document are never markup", () => {

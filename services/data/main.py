@@ -121,6 +121,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
             # Cancelled before the store closes; by then readers have been sent everything that was committed.
             works = [sources.run(store.writer.put), feed.run(), store.wait_writer(), access.last_use.run()]
+            works.append(report.measure_disk())
             works.append(KeyDocumentFile(settings.token_document_file, access.tokens.document).run())
             if publisher is not None:
                 store.index.subscribe(publisher.changed)

@@ -1,9 +1,10 @@
 """Readiness, status and metrics of the Data Service."""
 
+import asyncio
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from diem.links.feed_server import FeedServer
 from diem.process import metrics
@@ -14,9 +15,12 @@ from services.data.store import Store
 if TYPE_CHECKING:
     from services.data.publisher import Publisher
 
+DISK_EVERY_S: Final = 15.0
+"""Seconds between measurements of the disk."""
+
 
 class DataReport:
-    """Readiness, status and metrics of this process."""
+    """Readiness, status and metrics of this process; :meth:`measure_disk` keeps those of the disk up to date."""
 
     def __init__(
         self,
@@ -34,6 +38,13 @@ class DataReport:
         self._sources = sources
         self._publisher = publisher
         self._state_dir = state_dir
+        self._disk = _disk_of(state_dir)
+
+    async def measure_disk(self) -> None:
+        """Measure the file system of the state directory from time to time, in a thread: one of a network may hang."""
+        while True:
+            await asyncio.sleep(DISK_EVERY_S)
+            self._disk = await asyncio.to_thread(_disk_of, self._state_dir)
 
     def why_not_ready(self) -> str | None:
         """Return why no requests should be routed here; None when ready."""
@@ -59,7 +70,7 @@ class DataReport:
         }
 
     def samples(self, feed: FeedServer) -> Iterable[metrics.Sample]:
-        """Return the process's metrics."""
+        """Return the process's metrics; those of the disk are left out while it cannot be measured."""
         store = self._store
         yield metrics.ENDPOINTS.sample(len(store.changes))
         yield from metrics.retained_data(store.changes.budget)
@@ -69,10 +80,18 @@ class DataReport:
         yield metrics.STORE_UNCHANGED.sample(store.writer.counts.unchanged)
         yield metrics.STORE_FAILURES.sample(store.writer.counts.failures)
         yield metrics.STORE_QUEUE.sample(len(store.writer))
-        disk = os.statvfs(self._state_dir)
-        yield metrics.DISK_FREE.sample(disk.f_bavail * disk.f_frsize)
-        yield metrics.DISK_SIZE.sample(disk.f_blocks * disk.f_frsize)
+        if (disk := self._disk) is not None:
+            yield metrics.DISK_FREE.sample(disk.f_bavail * disk.f_frsize)
+            yield metrics.DISK_SIZE.sample(disk.f_blocks * disk.f_frsize)
         yield metrics.FEED_READERS.sample(feed.readers)
         yield metrics.FEED_SENT.sample(feed.sent)
         if self._publisher is not None:
             yield from self._publisher.samples()
+
+
+def _disk_of(directory: Path) -> os.statvfs_result | None:
+    """Return the state of the directory's file system; None if it cannot be read."""
+    try:
+        return os.statvfs(directory)
+    except OSError:
+        return None

@@ -245,8 +245,9 @@ class Up:
 
     async def _supervise(self, life: Lifecycle, probe: HealthProbe) -> None:
         scaling = asyncio.create_task(self._scale_continuously())
+        targets = asyncio.create_task(self._write_targets_continuously(probe))
         page = asyncio.create_task(self._serve_page(life, probe))
-        guard_at = targets_at = 0.0
+        guard_at = 0.0
         try:
             while not life.stopping.is_set():
                 self._poll_logs()
@@ -255,17 +256,16 @@ class Up:
                 if self._clock.monotonic() >= guard_at:
                     self._guard_unused_ports()
                     guard_at = self._clock.monotonic() + GUARD_EVERY_S
-                if self._clock.monotonic() >= targets_at:
-                    await self._write_targets(probe)
-                    targets_at = self._clock.monotonic() + TARGETS_EVERY_S
-                if scaling.done():
-                    scaling.result()
+                for task in (scaling, targets):
+                    if task.done():
+                        task.result()
                 await life.pause(LOG_POLL_S)
         finally:
             # The supervisor stops the processes that were about to stop with the rest.
-            scaling.cancel()
-            page.cancel()
-            await asyncio.wait({scaling, page})
+            tasks = {scaling, targets, page}
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     async def _serve_page(self, life: Lifecycle, probe: HealthProbe) -> None:
         """Serve the operator page; a fault of it must not stop the system that it shows."""
@@ -386,20 +386,30 @@ class Up:
         with suppress(OSError):  # a full disk must not end the running system
             self._state.write_processes(self._describe())
 
+    async def _write_targets_continuously(self, probe: HealthProbe) -> None:
+        while True:
+            await self._write_targets(probe)
+            await asyncio.sleep(TARGETS_EVERY_S)
+
     async def _write_targets(self, probe: HealthProbe) -> None:
+        description = self._describe()
         # Only a composite knows its children, and their addresses.
-        composites = self._topology.mode.edge == "composite"
-        status = await self._status(probe) if composites else self._describe()
+        composites = [each for each in description["processes"] if each["process"] == "composite"]
+        await self._add_reports(composites, probe)
         with suppress(OSError):
-            self._targets.update(status)
+            self._targets.update(description)
 
     async def _status(self, probe: HealthProbe) -> dict[str, Any]:
         description = self._describe()
-        reports = await probe.reports([self._planned[process["name"]] for process in description["processes"]])
-        for process, report in zip(description["processes"], reports, strict=True):
-            process["report"] = report if process["pid"] else None
+        await self._add_reports(description["processes"], probe)
         description["events"] = self._events.recent()
         return description
+
+    async def _add_reports(self, processes: Sequence[dict[str, Any]], probe: HealthProbe) -> None:
+        """Add to each of these entries of a description the report of its process; None without an answer."""
+        reports = await probe.reports([self._planned[process["name"]] for process in processes])
+        for process, report in zip(processes, reports, strict=True):
+            process["report"] = report if process["pid"] else None
 
     async def _scale(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self._up:

@@ -1,16 +1,18 @@
-"""What ``diem up`` shows of its sources."""
+"""What ``diem up`` shows of its sources, and how it keeps the targets of Prometheus."""
 
+import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from deploy.system.state_dir import StateDir
 from deploy.system.up import HealthProbe, Up
 from deploy.terminal import Terminal
-from deploy.topology import Mode, Options, Planned, Programs, assign_ports, compose, sizes, slots
+from deploy.topology import KafkaTopology, Mode, Options, Planned, Programs, assign_ports, compose, sizes_of, slots
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing
+from diem.process.lifecycle import Lifecycle
 
 
 class Probe(HealthProbe):
@@ -30,11 +32,16 @@ def sources(*errors: str | None, known: bool = True) -> dict[str, Any]:
     return {"ready": True, "sources": entries}
 
 
+def of_mode(mode: Mode, directory: Path) -> Up:
+    kafka = KafkaTopology(brokers=1) if mode.uses_kafka else KafkaTopology()
+    options = Options(mode, directory, kafka=kafka)
+    ports = assign_ports(slots(mode, sizes_of(options)), {}, lambda default: default, lambda _port: True)
+    return Up(options, compose(options, ports, Programs(("diem",))), StateDir(directory), Terminal(quiet=True))
+
+
 @pytest.fixture
 def up(tmp_path: Path) -> Up:
-    options, wanted = Options(Mode.SINGLE, tmp_path), slots(Mode.SINGLE, sizes(Mode.SINGLE))
-    ports = assign_ports(wanted, {}, lambda default: default, lambda _port: True)
-    return Up(options, compose(options, ports, Programs(("diem",))), StateDir(tmp_path), Terminal(quiet=True))
+    return of_mode(Mode.SINGLE, tmp_path)
 
 
 async def test_failing_sources_are_shown_once_when_all_were_tried(up: Up, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,3 +69,47 @@ async def test_nothing_is_shown_where_all_work(up: Up, capsys: pytest.CaptureFix
         await up._show_failing_sources(probe)
         await up._show_failing_sources(probe)
     assert capsys.readouterr().err == ""
+
+
+class HangingComposites(HealthProbe):
+    """Composites never answer; nothing else is probed."""
+
+    def __init__(self) -> None:
+        super().__init__(KeyRing.of(SharedKey("k" * 32)))
+        self.probed: list[str] = []
+
+    async def report(self, process: Planned) -> dict[str, Any] | None:
+        self.probed.append(process.process)
+        await asyncio.Event().wait()
+        return None
+
+
+class Passes:
+    """A life of some passes of supervision."""
+
+    def __init__(self, number: int) -> None:
+        self.stopping = asyncio.Event()
+        self.left = number
+
+    async def pause(self, _seconds: float) -> None:
+        self.left -= 1
+        if not self.left:
+            self.stopping.set()
+        await asyncio.sleep(0)
+
+
+async def test_process_that_hangs_does_not_delay_supervision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    up = of_mode(Mode.XZ, tmp_path)
+    monkeypatch.setattr(up, "_guard_unused_ports", lambda: None)
+    monkeypatch.setattr(up, "_scale_continuously", asyncio.Event().wait)
+    async with HangingComposites() as probe, asyncio.timeout(30):
+        await up._supervise(cast("Lifecycle", Passes(5)), probe)
+    assert probe.probed
+    assert {*probe.probed} == {"composite"}
+
+
+async def test_targets_without_composites_need_no_probes(up: Up) -> None:
+    async with HangingComposites() as probe, asyncio.timeout(30):
+        await up._write_targets(probe)
+    assert probe.probed == []
+    assert b"127.0.0.1" in up._state.targets_file.read_bytes()

@@ -120,8 +120,11 @@ def _tool(outcome: Outcome) -> str:
 def _missed(outcome: Outcome) -> str:
     found = outcome.completeness
     if found is None:
-        why = "interrupted" if outcome.interrupted else "no client subscribed"
-        return f"not checked: {outcome.problems[0] if outcome.problems else why}"
+        if outcome.interrupted:
+            return "not checked: interrupted"
+        # Of clients that did subscribe, the catalogue could not be read.
+        why = outcome.problems[0] if outcome.problems and outcome.subscribed else "no client subscribed"
+        return f"not checked: {why}"
     checked = amount(found.checked, "subscription")
     if found.missed:
         offline = f", {found.unconnected:,} of them of clients without a connection" if found.unconnected else ""

@@ -95,9 +95,9 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether all clients subscribed, and none missed anything."""
+        """Whether all clients subscribed, something was compared, and none missed anything."""
         found = self.completeness
-        return found is not None and found.missed == 0 and self.subscribed == len(self.clients)
+        return found is not None and found.checked > 0 and found.missed == 0 and self.subscribed == len(self.clients)
 
 
 class LoadTest:
@@ -142,6 +142,8 @@ class LoadTest:
             if outcome.subscribed and not stopping.is_set():
                 await self._measure(outcome, tasks, stopping)
             outcome.interrupted = stopping.is_set() and outcome.completeness is None
+        if writer is not None and writer.left:
+            outcome.problems.append(writer.left)
         return outcome
 
     async def _catalogue(self) -> tuple[dict[str, int], float]:

@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from typing import Any, Final, Self
 
 import httpx
@@ -22,8 +23,13 @@ REQUESTS_PER_S: Final = 100.0
 """Above it, several updates are one request."""
 AT_ONCE: Final = 8
 """Most pending requests; others wait."""
+DELETE_TRIES: Final = 3
+"""Attempts to delete an endpoint while the Data Service answers 429 or 503."""
+MAX_PAUSE_S: Final = 10.0
+"""Longest wait between them, whatever ``Retry-After`` has."""
 UNIT: Final = "1"
 RESOLUTION: Final = "PT1H"
+_LATER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
 class Writer:
@@ -46,6 +52,8 @@ class Writer:
         """Updates of requests that were not accepted, by reason."""
         self.seconds = 0.0
         """Time for which :meth:`run` wrote."""
+        self.left = ""
+        """The endpoints that could not be deleted at the end, as a message; empty if there are none."""
         self._service = service
         self._headers = {"Authorization": key.header}
         self._batch = min(BATCH, endpoints, math.ceil(rate / REQUESTS_PER_S))
@@ -54,9 +62,12 @@ class Writer:
         self._http = public_client(service.tls)
 
     async def __aenter__(self) -> Self:
-        """Create the endpoints. Raises ``ServiceRefused``, ``DataServiceUnavailable``."""
+        """Create the endpoints, all or none. Raises ``ServiceRefused``, ``DataServiceUnavailable``."""
+        created = 0
         try:
             for first in range(0, len(self.names), BATCH):
+                # Those of a request without an answer may exist.
+                created = first + BATCH
                 answer = await self._service.request(
                     "PUT",
                     "/v1/data",
@@ -64,19 +75,16 @@ class Writer:
                     headers=self._headers,
                 )
                 if not answer.is_success:
+                    created = first
                     raise ServiceRefused("the Data Service", answer.status_code, detail_of(answer))
         except BaseException:
-            await self._http.aclose()
+            await self._close(self.names[:created])
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Delete the endpoints, as far as the Data Service answers."""
-        try:
-            names = iter(self.names)
-            await asyncio.gather(*(self._delete(names) for _ in range(AT_ONCE)))
-        finally:
-            await self._http.aclose()
+        """Delete the endpoints, as far as the Data Service answers; :attr:`left` has the rest."""
+        await self._close(self.names)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Write until ``stopping`` is set; pending requests are completed."""
@@ -106,12 +114,42 @@ class Writer:
         else:
             self.failed[f"HTTP {answer.status_code}: {detail_of(answer)}"[:200]] += len(names)
 
-    async def _delete(self, names: Iterator[str]) -> None:
+    async def _close(self, names: Sequence[str]) -> None:
+        """Delete endpoints and close the connections."""
+        try:
+            pending, faults = iter(names), Counter[str]()
+            deleted = sum(await asyncio.gather(*(self._delete(pending, faults) for _ in range(AT_ONCE))))
+            if deleted < len(names):
+                reason = faults.most_common(1)[0][0]
+                self.left = (
+                    f"{len(names) - deleted:,} of {len(names):,} endpoints of {PREFIX} were not deleted: {reason}"
+                )
+        finally:
+            await self._http.aclose()
+
+    async def _delete(self, names: Iterator[str], faults: Counter[str]) -> int:
+        """Delete until one fails, whose reason is added to ``faults``; return the number of those that are gone."""
+        deleted = 0
         for name in names:
             try:
-                await self._http.delete(f"{self._service.base}/v1/data{name}", headers=self._headers)
-            except httpx.HTTPError:
-                return
+                answer = await self._try_delete(name)
+            except httpx.HTTPError as error:
+                faults[str(error) or type(error).__name__] += 1
+                return deleted
+            if not answer.is_success and answer.status_code != HTTPStatus.NOT_FOUND:
+                faults[f"HTTP {answer.status_code}: {detail_of(answer)}"[:200]] += 1
+                return deleted
+            deleted += 1
+        return deleted
+
+    async def _try_delete(self, name: str) -> httpx.Response:
+        """Return the answer to a request to delete an endpoint; the last one, if it is to be tried again later."""
+        for left in reversed(range(DELETE_TRIES)):
+            answer = await self._http.delete(f"{self._service.base}/v1/data{name}", headers=self._headers)
+            if not left or answer.status_code not in _LATER:
+                break
+            await asyncio.sleep(_pause_s(answer))
+        return answer
 
     def _datasets(self, names: Sequence[str]) -> dict[str, Any]:
         """Return a bulk request in which each dataset differs from the one before: an equal one is no update."""
@@ -127,3 +165,9 @@ class Writer:
                 for name in names
             ]
         }
+
+
+def _pause_s(answer: httpx.Response) -> float:
+    """Return the seconds of ``Retry-After``, at most :data:`MAX_PAUSE_S`; a second without it, or if it is a date."""
+    text = answer.headers.get("Retry-After", "")
+    return min(float(text), MAX_PAUSE_S) if text.isascii() and text.isdigit() else 1.0

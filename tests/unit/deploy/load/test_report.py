@@ -85,6 +85,16 @@ def test_without_a_comparison_nothing_is_claimed(interrupted: bool, problems: li
     assert report.as_json(made)["missed"] is None
 
 
+def test_endpoints_that_remain_are_no_reason_why_nothing_was_checked() -> None:
+    made = replace(outcome(subscribed=0), problems=["2 of 3 endpoints were not deleted"])
+    assert "not checked: no client subscribed" in text(made)
+    assert "problem       2 of 3 endpoints were not deleted" in text(made)
+
+
+def test_nothing_checked_is_no_success() -> None:
+    assert not outcome(completeness=Completeness(removed=2)).passed
+
+
 def test_the_limit_of_clients_of_an_address_is_explained() -> None:
     made = outcome(subscribed=1)
     made.clients[1].apply(Event("closed", message="HTTP 429: too many clients"), 1.0)

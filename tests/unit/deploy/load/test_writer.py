@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from deploy.clients.data_service import DataService, ServiceRefused
-from deploy.load.writer import PREFIX, Writer
+from deploy.load.writer import BATCH, DELETE_TRIES, MAX_PAUSE_S, PREFIX, Writer, _pause_s
 from diem.process.auth import SharedKey
 
 KEY = SharedKey("0123456789abcdef")
@@ -21,6 +21,10 @@ class Store:
         self.values: list[tuple[str, float]] = []
         self.deleted: list[str] = []
         self.failures = 0
+        self.refusals: list[httpx.Response] = []
+        """Answers to the next requests to delete."""
+        self.batches = 1000
+        """Bulk requests that are accepted."""
         self.stopping = asyncio.Event()
         self.until = 1000
         """Datasets after which the test ends."""
@@ -30,11 +34,14 @@ class Store:
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         assert request.headers["Authorization"] == KEY.header
+        if request.method == "DELETE" and self.refusals:
+            return self.refusals.pop(0)
         if request.method == "DELETE":
             self.deleted.append(request.url.path)
             return httpx.Response(200)
         assert (request.method, request.url.path) == ("PUT", "/v1/data")
-        if self.failures:
+        self.batches -= 1
+        if self.failures or self.batches < 0:
             self.failures -= 1
             return httpx.Response(503, json={"detail": "not now"})
         datasets: list[dict[str, Any]] = json.loads(request.content)["datasets"]
@@ -83,3 +90,32 @@ async def test_without_the_right_to_write_there_is_no_test(store: Store) -> None
     with pytest.raises(ServiceRefused, match="not now"):
         async with Writer(DataService("http://h:1"), KEY, 1, 1.0):
             pytest.fail("the endpoints do not exist")
+    assert store.deleted == []
+
+
+async def test_a_batch_that_is_refused_leaves_no_endpoints_of_those_before(store: Store) -> None:
+    store.batches = 1
+    with pytest.raises(ServiceRefused, match="not now"):
+        async with Writer(DataService("http://h:1"), KEY, BATCH + 1, 1.0):
+            pytest.fail("not all of the endpoints exist")
+    assert sorted(store.deleted) == sorted(f"/v1/data{PREFIX}/{number}" for number in range(1, BATCH + 1))
+
+
+async def test_deletions_are_tried_again_when_the_service_says_so(store: Store) -> None:
+    store.refusals = [httpx.Response(status, headers={"Retry-After": "0"}) for status in (429, 503)]
+    async with Writer(DataService("http://h:1"), KEY, 1, 1.0) as writer:
+        pass
+    assert (len(store.deleted), store.refusals, writer.left) == (1, [], "")
+
+
+async def test_endpoints_that_cannot_be_deleted_are_reported(store: Store) -> None:
+    refusal = httpx.Response(503, headers={"Retry-After": "0"}, json={"detail": "no space left"})
+    store.refusals = [refusal] * DELETE_TRIES
+    async with Writer(DataService("http://h:1"), KEY, 1, 1.0) as writer:
+        pass
+    assert writer.left == f"1 of 1 endpoints of {PREFIX} were not deleted: HTTP 503: no space left"
+
+
+@pytest.mark.parametrize(("text", "pause_s"), [("3", 3.0), ("86400", MAX_PAUSE_S), ("", 1.0), ("Wed, 21 Oct", 1.0)])
+def test_retry_after_is_bounded(text: str, pause_s: float) -> None:
+    assert _pause_s(httpx.Response(429, headers={"Retry-After": text})) == pause_s

@@ -148,6 +148,11 @@ def new_identity() -> str:
     return token_hex(16)
 
 
+def printable(text: str) -> str:
+    """Return at most :data:`MAX_REFUSAL_CHARS` of a text of others, without control characters."""
+    return "".join(character for character in text[:MAX_REFUSAL_CHARS] if character.isprintable())
+
+
 def refusal_text(response: Response) -> str:
     """Return why a server refused a handshake, as ``429: this address has 50 clients already``.
 
@@ -161,8 +166,8 @@ def refusal_text(response: Response) -> str:
     elif kind == "application/problem+json":
         with contextlib.suppress(orjson.JSONDecodeError, AttributeError):
             text = orjson.loads(body).get("detail", text)
-    printable = "".join(character for character in str(text)[:MAX_REFUSAL_CHARS] if character.isprintable())
-    return f"{response.status_code}: {printable}" if printable else str(response.status_code)
+    shown = printable(str(text))
+    return f"{response.status_code}: {shown}" if shown else str(response.status_code)
 
 
 class NoServer(DiemError):
@@ -337,6 +342,8 @@ class ClientLink:
             open_s = None if self._opened_at is None else now - self._opened_at
             self._opened_at = None
             code, reason = (close.code, close.reason) if close else (None, problem)
+            # Texts of refusals, which a proxy may have written, contain no window.
+            close_reason = close.reason if close else ""
             if code is not None and not self._reconnects(code):
                 self.ended = code, reason
             self._listener.closed(self, code if status is None else status, reason)
@@ -344,8 +351,10 @@ class ClientLink:
                 return
             if code == codes.Close.RATE:
                 self._buckets.drain(self._server, self._limit, now)
-            may_expedite = code == codes.Close.RESTART or (retry_window_s(reason) is None and not at_least_s)
-            await self._wait(self._backoff.delay_s(now, open_s, code, reason, at_least_s), may_expedite=may_expedite)
+            may_expedite = code == codes.Close.RESTART or (retry_window_s(close_reason) is None and not at_least_s)
+            await self._wait(
+                self._backoff.delay_s(now, open_s, code, close_reason, at_least_s), may_expedite=may_expedite
+            )
 
     def _reconnects(self, code: int) -> bool:
         """Return whether to dial again after a close code; forget the token if it says that it is void."""

@@ -11,6 +11,7 @@ import httpx
 
 from diem.errors import DiemError
 from diem.links.client.backoff import retry_after_s
+from diem.links.client.link import printable
 from diem.links.client.routes import Located
 from diem.links.epochs import EpochGuard
 from diem.process.listeners import is_loopback
@@ -126,4 +127,5 @@ def _refusal(reply: httpx.Response) -> str:
         detail = reply.json().get("detail")
     except (ValueError, AttributeError):
         detail = None
-    return f"HTTP {reply.status_code}: {detail}" if isinstance(detail, str) else f"HTTP {reply.status_code}"
+    shown = printable(detail) if isinstance(detail, str) else ""
+    return f"HTTP {reply.status_code}: {shown}" if shown else f"HTTP {reply.status_code}"

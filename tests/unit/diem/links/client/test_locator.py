@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from diem.links.client.link import MAX_REFUSAL_CHARS
 from diem.links.client.locator import Locator, NotLocated
 
 HOSTS = frozenset({"edge.example"})
@@ -49,6 +50,14 @@ async def test_whatever_is_no_answer_says_how_long_to_wait(reply: httpx.Response
         with pytest.raises(NotLocated, match="the metadata service does not answer: ") as caught:
             await Locator(["http://home.example/v1"], HOSTS, None).locate(http, ["/a"])
     assert caught.value.retry_after_s == after
+
+
+async def test_the_detail_of_a_refusal_is_cut_and_printable() -> None:
+    reply = httpx.Response(403, json={"detail": "\x1b[31m" + "x" * 5000})
+    async with answering(reply) as http:
+        with pytest.raises(NotLocated) as caught:
+            await Locator(["http://home.example/v1"], HOSTS, None).locate(http, ["/a"])
+    assert caught.value.reason == "HTTP 403: [31m" + "x" * (MAX_REFUSAL_CHARS - 5)
 
 
 def of_epoch(epoch: object) -> httpx.Response:

@@ -149,8 +149,9 @@ async def _open_store(settings: Settings, limits: StoreLimits, life: Lifecycle, 
 
 
 def _private_paths(settings: Settings) -> list[Path]:
-    """Return files and directories with secrets; the certificate, because the key may be in the same file."""
-    maybe = (settings.config, settings.tls_key or settings.tls_certificate)
+    """Return files and directories with secrets; certificates, because the key may be in the same file."""
+    kafka = (settings.kafka_sasl_password_file, settings.kafka_key_file or settings.kafka_certificate_file)
+    maybe = (settings.config, settings.tls_key or settings.tls_certificate, *kafka)
     own = (settings.state_dir, settings.internal_key_file, settings.write_key_file, settings.token_key_dir)
     return [*own, *(path for path in maybe if path is not None)]
 

@@ -1,7 +1,7 @@
 """A directory with pages of the operator's own: whether it may be served, and the file at each path.
 
 Symbolic links are followed within the directory only. Files and directories whose names begin with a dot are not
-served.
+served, nor are files that others on this machine may not read, as keys are.
 """
 
 import os
@@ -57,7 +57,8 @@ def find(directory: Path, path: str) -> Path | None:
         root = directory.resolve(strict=True)
         file = root.joinpath(*parts).resolve(strict=True)
         served = file.is_relative_to(root) and not _is_hidden(file, root)
-        readable = served and stat.S_ISREG(file.stat().st_mode) and os.access(file, os.R_OK)
+        mode = file.stat().st_mode if served else 0
+        readable = stat.S_ISREG(mode) and bool(mode & stat.S_IROTH) and os.access(file, os.R_OK)
     except (OSError, RuntimeError, ValueError):  # missing; a loop of links; a null byte
         return None
     return file if readable else None

@@ -104,12 +104,14 @@ class Page:
             return HTMLResponse(_NOT_BUILT, headers={**headers, "Cache-Control": "no-store"})
         if path == "/admin" and self._operator_url is not None and is_loopback(client_address(request.scope)):
             return RedirectResponse(self._operator_url, 307, headers={**headers, "Cache-Control": "no-store"})
+        # Normalised: the path of a URL may have empty segments, which the file system ignores.
+        name = self._files.get_path(request.scope)
         # The operator page is built beside this one, and has a listener of its own, which is no business of others.
-        if path == "/admin" or path.startswith(("/v1/", "/admin/")) or not self._directory.is_dir():
+        if f"{name}/".startswith("admin/") or path.startswith("/v1/") or not self._directory.is_dir():
             raise HTTPException(404)
-        response = await self._files.get_response(self._files.get_path(request.scope), request.scope)
+        response = await self._files.get_response(name, request.scope)
         # Names under assets/ contain a hash of the content: such a file never changes.
-        response.headers["Cache-Control"] = IMMUTABLE if path.startswith("/assets/") else NO_CACHE
+        response.headers["Cache-Control"] = IMMUTABLE if name.startswith("assets/") else NO_CACHE
         response.headers.update(headers)
         return response
 

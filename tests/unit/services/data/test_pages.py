@@ -43,6 +43,15 @@ def test_anything_else_is_not_served(pages: Path, path: str) -> None:
     assert find(pages, path) is None
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_file_that_others_may_not_read_is_not_served(pages: Path, mode: int) -> None:
+    (pages / "tls.key").write_text("key")
+    (pages / "tls.key").chmod(mode)
+    assert find(pages, "/tls.key") is None
+    (pages / "tls.key").chmod(0o644)
+    assert find(pages, "/tls.key") is not None
+
+
 def test_links_are_followed_within_the_directory_alone(pages: Path) -> None:
     for name, target in {
         "inside": "index.html",

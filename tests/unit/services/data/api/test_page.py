@@ -35,6 +35,7 @@ async def test_hashed_assets_are_immutable_and_the_page_is_revalidated(rest: Res
     assert (await rest.reader.get("/icon.svg")).headers["cache-control"] == "no-cache"
     asset = await rest.reader.get("/assets/page-abc123.js")
     assert asset.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert (await rest.reader.get("/assets/..%2ficon.svg")).headers["cache-control"] == "no-cache"
 
 
 async def test_the_operator_page_is_elsewhere_and_only_this_machine_learns_where(rest: Rest, built: Path) -> None:
@@ -45,7 +46,8 @@ async def test_the_operator_page_is_elsewhere_and_only_this_machine_learns_where
     assert (answer.status_code, answer.headers["location"]) == (307, "http://localhost:8090/admin")
     assert (await rest.make(options=options, client="192.0.2.1").get("/admin")).status_code == 404
     assert (await rest.make().get("/admin")).status_code == 404
-    for path in ("/admin/", "/admin/index.html", "/admin/status.json"):
+    hidden = ("/admin/", "/admin/index.html", "/admin/status.json")
+    for path in (*hidden, "/%2fadmin", "/%2fadmin/index.html", "/assets/..%2fadmin/index.html"):
         assert (await rest.make(options=options).get(path)).status_code == 404
 
 

@@ -235,11 +235,15 @@ def up(
     if config is None and "DIEM_DATA_CONFIG" not in os.environ and Path("diem.toml").is_file():
         config = Path("diem.toml")
     _check_config(_config_file(config))
+    cluster = _kafka(brokers or 1, kafka)
     if pages is not None:
-        private = (state_dir, _config_file(config), tls_key or tls_certificate)
+        kafka_key = cluster.key_file or cluster.certificate_file
+        secrets = (tls_key or tls_certificate, cluster.sasl_password_file, kafka_key)
+        private = (state_dir, _config_file(config), *secrets)
         check_pages(pages, (path for path in private if path is not None), "--pages")
     public, port = _public(listen, port, tls_certificate, tls_key, origin or [])
-    public.check(behind_proxy=bool(front_proxy))
+    public = replace(public, behind_proxy=bool(front_proxy))
+    public.check()
     options = plan.Options(
         mode=mode,
         state_dir=state_dir.absolute(),
@@ -260,7 +264,7 @@ def up(
         front_proxies=plan.parse_networks(front_proxy or [], "--front-proxy"),
         access=plan.client_access(os.environ, anonymous, anonymous_plan=plan.has_anonymous_plan(_config_file(config))),
         traffic=traffic,
-        kafka=_kafka(brokers or 1, kafka),
+        kafka=cluster,
         settings=plan.parse_settings(settings or []),
     )
     log.configure("warning", "console")

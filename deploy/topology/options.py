@@ -154,8 +154,11 @@ class Options:
 
     @property
     def limits_loopback(self) -> bool:
-        """Whether clients of this machine have the limits of one address: if these were set, or others may look so."""
-        return self.clients_per_address is not None or not self.trusts_loopback
+        """Whether clients of this machine have the limits of one address: if these were set, or others may look so.
+
+        Others do behind a front proxy, and where a TCP relay on this machine forwards them to a public listener.
+        """
+        return self.clients_per_address is not None or bool(self.front_proxies) or not is_loopback(self.public.listen)
 
 
 _FORM = re.compile(r"([a-z0-9-]+):([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

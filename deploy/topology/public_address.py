@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from diem.errors import ConfigurationError
 from diem.process.environment import HOST
-from diem.process.listeners import canonical_origin, is_loopback, parse_address
+from diem.process.listeners import canonical_origin, is_loopback, is_of_this_machine, parse_address
 from diem.process.settings import parse_collection
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
@@ -32,6 +32,8 @@ class PublicAddress:
     """Origins whose pages may connect and read: the page's own, where they do not follow from the names, and others."""
     names: tuple[str, ...] = ()
     """Names and addresses in the certificate."""
+    behind_proxy: bool = False
+    """Clients connect through a front proxy, which has an origin of its own."""
 
     @property
     def connect(self) -> str:
@@ -44,13 +46,17 @@ class PublicAddress:
     @property
     def other_origins(self) -> tuple[str, ...]:
         """The origins of pages that other servers of the visitor's machine serve, as dev servers do."""
-        return tuple(origin for origin in self.origins if _is_of_this_machine(urlsplit(origin).hostname or ""))
+        own = self.own_origins
+        return tuple(origin for origin in self.origins if origin not in own)
 
     @property
     def own_origins(self) -> tuple[str, ...]:
-        """The origins of this system's page, where they do not follow from the names."""
-        others = self.other_origins
-        return tuple(origin for origin in self.origins if origin not in others)
+        """The origins of this system's page, where they do not follow from the names.
+
+        Behind a front proxy, one of this machine is the proxy's if there is no other.
+        """
+        named = tuple(origin for origin in self.origins if not is_of_this_machine(urlsplit(origin).hostname or ""))
+        return named or (self.origins[:1] if self.behind_proxy else ())
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -67,7 +73,7 @@ class PublicAddress:
         own = [f"{scheme}://{host}:{port}" for host in (*named, *here, self.connect)]
         return tuple(dict.fromkeys(map(canonical_origin, (*self.origins, *own))))
 
-    def check(self, *, behind_proxy: bool) -> None:
+    def check(self) -> None:
         """Check that clients of other machines connect with TLS, here or at a front proxy.
 
         Raises:
@@ -75,15 +81,11 @@ class PublicAddress:
         """
         if self.key is not None and self.certificate is None:
             raise BadTopology("--tls-key needs --tls-certificate")
-        if self.certificate is None and not behind_proxy and not is_loopback(self.listen):
+        if self.certificate is None and not self.behind_proxy and not is_loopback(self.listen):
             raise BadTopology(
                 f"--listen {self.listen} would send everything unencrypted: add --tls-certificate and --tls-key, "
                 "or --front-proxy with the address of what terminates TLS"
             )
-
-
-def _is_of_this_machine(host: str) -> bool:
-    return is_loopback(host) or host.endswith(".localhost")
 
 
 def parse_listen(text: str) -> tuple[str, int | None]:

@@ -88,6 +88,11 @@ def is_loopback(address: str) -> bool:
     return parsed is not None and parsed.is_loopback
 
 
+def is_of_this_machine(host: str) -> bool:
+    """Return whether a host of a URL is this machine: a loopback address, ``localhost`` or a name below it."""
+    return is_loopback(host) or host.endswith(".localhost")
+
+
 def is_in(address: str, networks: Sequence[Network]) -> bool:
     """Return whether an address is in one of ``networks``; False for text that is not an address."""
     parsed = parse_address(address)

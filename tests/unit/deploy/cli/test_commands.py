@@ -58,6 +58,26 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["up", "--mode", "z-composite", "--brokers", "2"], 2, "diem: a local Kafka has 1 or 3 brokers, not 2"),
         (["up", "--pages", "missing"], 2, "diem: --pages missing: no such directory"),
         (["up", "--pages", ".", "--state-dir", "state"], 2, "diem: --pages .: this would publish state: "),
+        *(
+            (
+                [
+                    "up",
+                    "--pages",
+                    ".",
+                    "--state-dir",
+                    "/s",
+                    "--mode",
+                    "x",
+                    "--bootstrap-servers",
+                    "k:1",
+                    option,
+                    "secret",
+                ],
+                2,
+                "diem: --pages .: this would publish /",
+            )
+            for option in ("--sasl-password-file", "--key-file", "--certificate-file")
+        ),
         (["up", "--set", "x"], 2, "diem: --set takes NAME:VARIABLE=VALUE"),
         (["up", "--set", "bridge-1:A=b"], 2, "diem: --set: no process is called 'bridge-1' here"),
         (["scale"], 2, "diem: Missing argument 'N'"),

@@ -141,6 +141,17 @@ def test_pages_behind_a_front_proxy_connect_to_its_name(mode: Mode) -> None:
     assert json.loads(env(composed, "data")["DIEM_DATA_HOSTS"]) == ["app.example"]
 
 
+@pytest.mark.parametrize("mode", [Mode.SINGLE, Mode.X, Mode.Z_PROXY])
+def test_a_front_proxy_of_this_machine_is_tried_by_its_local_name(mode: Mode) -> None:
+    own, dev = "https://localhost:8443", "http://localhost:5173"
+    public = PublicAddress(origins=(own, dev), behind_proxy=True)
+    data = env(topology(mode, public=public, front_proxies=("127.0.0.1/32",)), "data")
+    assert json.loads(data["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"url": "wss://localhost:8443/ws"}]
+    assert json.loads(data["DIEM_DATA_HOSTS"]) == ["localhost"]
+    assert json.loads(data["DIEM_DATA_CORS_ORIGINS"]) == [dev]
+    assert {own, dev} <= set(json.loads(data["DIEM_DATA_CLIENT_ORIGINS"]))
+
+
 @pytest.mark.parametrize("mode", Mode)
 def test_pages_of_other_origins_may_connect_and_read_and_their_refusals_are_explained(mode: Mode) -> None:
     dev = "http://localhost:5173"
@@ -178,7 +189,9 @@ def test_clients_of_this_machine_have_the_limits_of_an_address_only_where_that_w
     assert limited() == "false"
     assert limited(clients_per_address=50) == "true"
     assert limited(front_proxies=("127.0.0.1/32",)) == "true"
-    assert limited(public=SECURE) == ("false" if mode.behind_nginx else "true")
+    assert limited(public=PublicAddress("::1")) == "false"
+    # A TCP relay of this machine would make all clients look like its own.
+    assert limited(public=SECURE) == "true"
 
 
 def test_broadcast_node_is_between_data_service_and_servers() -> None:

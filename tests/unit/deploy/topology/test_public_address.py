@@ -97,6 +97,14 @@ def test_dev_servers_of_this_machine_are_admitted_beside_the_pages_own_names() -
     assert (both.own_origins, both.other_origins) == (("https://app.example",), DEV_SERVERS)
 
 
+def test_behind_a_front_proxy_the_first_origin_of_this_machine_is_the_systems_own_if_there_is_no_other() -> None:
+    here = PublicAddress(origins=DEV_SERVERS, behind_proxy=True)
+    assert (here.own_origins, here.other_origins) == (DEV_SERVERS[:1], DEV_SERVERS[1:])
+    assert here.hosts == ("localhost",)
+    named = PublicAddress(origins=(*DEV_SERVERS, "https://app.example"), behind_proxy=True)
+    assert (named.own_origins, named.other_origins) == (("https://app.example",), DEV_SERVERS)
+
+
 def test_origins_of_the_environment_are_lists_of_either_form() -> None:
     environ = {
         "DIEM_WEBSOCKET_ORIGINS": "http://localhost:5173, https://A.example",
@@ -113,12 +121,12 @@ def test_origins_of_the_environment_are_lists_of_either_form() -> None:
 
 
 def test_without_tls_only_this_machine_or_a_front_proxy_connects() -> None:
-    PublicAddress().check(behind_proxy=False)
-    PublicAddress("::1").check(behind_proxy=False)
-    PublicAddress("0.0.0.0", CERTIFICATE).check(behind_proxy=False)
-    PublicAddress("0.0.0.0").check(behind_proxy=True)
+    PublicAddress().check()
+    PublicAddress("::1").check()
+    PublicAddress("0.0.0.0", CERTIFICATE).check()
+    PublicAddress("0.0.0.0", behind_proxy=True).check()
     for listen in ("0.0.0.0", "192.0.2.1", "::"):
         with pytest.raises(BadTopology, match=f"--listen {listen} would send everything unencrypted"):
-            PublicAddress(listen).check(behind_proxy=False)
+            PublicAddress(listen).check()
     with pytest.raises(BadTopology, match="--tls-key needs"):
-        PublicAddress(key=Path("/k")).check(behind_proxy=False)
+        PublicAddress(key=Path("/k")).check()

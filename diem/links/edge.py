@@ -18,7 +18,7 @@ from diem.links.client_auth import ClientAuth, may_be_anonymous
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.keepalive import TimerWheel
 from diem.links.listener import ServerConnection
-from diem.links.refusals import NO_TOKENS, TWO_ORIGINS, Refusal, by_limit, by_origin
+from diem.links.refusals import NO_TOKENS, TWO_ORIGINS, Refusal, by_limit, by_origin, by_rate_of_requests
 from diem.process import metrics
 from diem.process.clock import SystemClock
 from diem.process.edge_settings import Anonymous, EdgeSettings
@@ -30,10 +30,12 @@ from diem.process.limits import (
     CONNECTIONS_PER_USER,
     READMITTED_WITH,
     AddressLimits,
+    AddressRateLimiter,
     AddressTable,
     AdmissionResult,
     ConnectionQuota,
     MessageAllowance,
+    RateLimit,
     TokenBucket,
     UserTable,
     address_key,
@@ -56,6 +58,8 @@ MAX_VIOLATIONS: Final = 3
 """Rate violations of one address within a minute before a connection is closed with 1008 instead of 4003."""
 VIOLATION_WINDOW_S: Final = 60.0
 MAX_VIOLATORS: Final = 4096
+EXPLANATIONS: Final = RateLimit(5.0, 20.0)
+"""Requests of one address for the reason of a refusal; a page makes one for each refused handshake."""
 FETCHES_PER_S: Final = 4000
 """Fetches of the clients of one server in a second, where all begin to fetch at once: half of what the Data Service
 answers from memory on one core, if nothing between them caches."""
@@ -153,6 +157,7 @@ class Admission:
         addresses = AddressTable(rules.address_limits)
         self._quota = ConnectionQuota(addresses, rules.capacity, rate, limits_loopback=rules.limit_loopback)
         self._violations: dict[str, tuple[int, float]] = {}
+        self._explanations = AddressRateLimiter(EXPLANATIONS, EXPLANATIONS)
         self.users: Final = UserTable(rules.per_user, rules.address_limits)
         """Connections with tokens."""
 
@@ -196,6 +201,18 @@ class Admission:
         outcome = self._quota.refusal(address, now)
         return None if outcome is None else self._beyond(outcome, address, now)
 
+    def beyond_explanations(self, peer: str, headers: Headers, now: float) -> tuple[str, Refusal | None]:
+        """Count a request for the reason of a refusal; return the client's address, and the answer beyond the rate."""
+        address = self._resolve(peer, headers)
+        wait_s = self._explanations.take(address, now)
+        return address, by_rate_of_requests(math.ceil(wait_s)) if wait_s else None
+
+    def _resolve(self, peer: str, headers: Headers) -> str:
+        """Return the client's address, which trusted proxies pass on."""
+        hops = headers.get_all("X-Forwarded-For")
+        relayed = "Forwarded" in headers or "Via" in headers
+        return self._addresses.resolve(peer, ", ".join(hops) if hops else None, relayed=relayed)
+
     def _check(self, peer: str, headers: Headers) -> tuple[str, bool | Refusal]:
         """Return the client's address, and whether it needs no token, or why it may not connect at all."""
         rules = self._rules
@@ -203,9 +220,7 @@ class Admission:
             origin = headers.get("Origin")
         except MultipleValuesError:
             return peer, TWO_ORIGINS
-        hops = headers.get_all("X-Forwarded-For")
-        relayed = "Forwarded" in headers or "Via" in headers
-        address = self._addresses.resolve(peer, ", ".join(hops) if hops else None, relayed=relayed)
+        address = self._resolve(peer, headers)
         if origin is not None and not origin_allowed(
             origin, allowed=rules.origins, page_port=rules.page_port, loopback_bind=rules.loopback_bind
         ):
@@ -221,8 +236,8 @@ class Admission:
         bound = {
             AdmissionResult.ADDRESS_LIMIT: rules.per_address,
             AdmissionResult.ADDRESS_TOO_FAST: rules.address_limits.connect_rate_per_s,
-            AdmissionResult.PROCESS_FULL: rules.capacity,
-            AdmissionResult.TOO_FAST: rules.rate,
+            AdmissionResult.PROCESS_FULL: self._quota.capacity_for(address),
+            AdmissionResult.TOO_FAST: rules.rate * self._quota.share_of(address),
         }.get(result, 0)
         return by_limit(result, bound, max(1, math.ceil(self._quota.retry_after(address, now))))
 

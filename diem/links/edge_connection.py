@@ -185,6 +185,10 @@ class EdgeConnection(ServerConnection):
     def _refuse(
         self, request: Request, address: str, refusal: Refusal, kind: SecurityEvent = SecurityEvent.HANDSHAKE_REFUSED
     ) -> None:
+        self._record_refusal(request, address, refusal, kind)
+        self.reply(refusal.reply())
+
+    def _record_refusal(self, request: Request, address: str, refusal: Refusal, kind: SecurityEvent) -> None:
         self._edge.refused[refusal.status] += 1
         origin = " ".join(request.headers.get_all("Origin"))
         code, detail = refusal.status, refusal.detail
@@ -193,15 +197,19 @@ class EdgeConnection(ServerConnection):
             security_log.record(kind, address=address, origin=origin, code=code, detail=detail)
         else:
             security_log.refuse(kind, refusal.cause, address=address, origin=origin, code=code, detail=detail)
-        self.reply(refusal.reply())
 
     def _explain(self, request: Request) -> None:
-        """Answer a page that asks why its handshake was refused; it is no client, and counts nowhere."""
+        """Answer a page that asks why its handshake was refused; it is no client, and counts only beyond its rate."""
         edge = self._edge
         if not edge.ready or edge.draining:
             self.reply(NOT_READY.problem())
             return
-        refusal = edge.admission.refusal(self.peer, request.headers, asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        address, refusal = edge.admission.beyond_explanations(self.peer, request.headers, now)
+        if refusal is not None:
+            self._record_refusal(request, address, refusal, SecurityEvent.RATE_EXCEEDED)
+        else:
+            refusal = edge.admission.refusal(self.peer, request.headers, now)
         self.reply(no_refusal() if refusal is None else refusal.problem())
 
     # Messages

@@ -10,12 +10,13 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import orjson
 
 from diem.links.listener import Reply
 from diem.process.limits import AdmissionResult
-from diem.process.listeners import canonical_origin
+from diem.process.listeners import canonical_origin, is_of_this_machine
 
 MEDIA_TYPE: Final = "application/problem+json"
 LIMIT_RETRY_AFTER_S: Final = 10
@@ -95,7 +96,8 @@ _PLAIN: Final = re.compile(r"https?://[a-z0-9._:\[\]-]+")
 def foreign_origin(origin: str) -> str:
     """Return why pages of an origin may not connect, and what to do.
 
-    ``origin`` is a header field, which anybody may send, and the text is to be pasted into a shell.
+    ``origin`` is a header field, which anybody may send, and the text may be pasted into a shell: only for pages of
+    this machine is it a complete option.
     """
     try:
         origin = canonical_origin(origin)
@@ -103,12 +105,19 @@ def foreign_origin(origin: str) -> str:
         origin = ""
     if len(origin) > MAX_ORIGIN or not _PLAIN.fullmatch(origin):
         return "a page of a file or a sandboxed frame has no origin that can be allowed: serve it over http"
-    return f"{origin} is not an allowed origin; start with --origin {origin}"
+    if is_of_this_machine(urlsplit(origin).hostname or ""):
+        return f"{origin} is not an allowed origin; start with --origin {origin}"
+    return f"{origin} is not an allowed origin; if this page is yours, add it with --origin"
 
 
 def by_origin(origin: str) -> Refusal:
     """Return the refusal of a page whose origin is not allowed."""
     return Refusal(403, Cause.ORIGIN, foreign_origin(origin))
+
+
+def by_rate_of_requests(retry_after_s: int) -> Refusal:
+    """Return the answer to an address that requests the reasons of its refusals too often."""
+    return Refusal(429, Cause.RATE, "too many requests from this address", retry_after_s)
 
 
 def by_limit(result: AdmissionResult, bound: float, retry_after_s: int) -> Refusal:

@@ -31,6 +31,9 @@ REPLY_DATA_BURST: Final = 4 * 1024 * 1024
 """Bytes of data in the retained updates that follow ``subscribed``: 128 endpoints with the longest datasets at once."""
 READMITTED_WITH: Final = 0.25
 """Share of a burst that an exhausted address must have regained before it may connect."""
+UNLIMITED_SHARE: Final = 0.8
+"""Share of the capacity and the rate of a process that clients without the limits of an address may use: the rest is
+for others."""
 MAX_ERRORS: Final = 20
 ERROR_WINDOW_S: Final = 60.0
 
@@ -71,6 +74,10 @@ class TokenBucket:
     def charge(self, now: float, tokens: float) -> None:
         """Take ``tokens`` even beyond those left; later ones wait until the debt is paid."""
         self._full_at = max(self._full_at, now) + tokens / self._rate
+
+    def share(self, part: float) -> "TokenBucket":
+        """Return a bucket with a part of this one's rate and burst, but room for one token at least."""
+        return TokenBucket(self._rate * part, max(1.0, self._burst * part))
 
     @property
     def full_at(self) -> float:
@@ -349,10 +356,10 @@ class ConnectionQuota:
         cap: most open connections.
         rate: of new ones.
         limits_loopback: whether addresses of this machine have the limits of an address; if not, each of their
-            connections has a message allowance of its own.
+            connections has a message allowance of its own, and together they have :data:`UNLIMITED_SHARE`.
     """
 
-    __slots__ = ("_addresses", "_cap", "_limits_loopback", "_open", "_rate")
+    __slots__ = ("_addresses", "_cap", "_limits_loopback", "_open", "_rate", "_unlimited_open", "_unlimited_rate")
 
     def __init__(self, addresses: AddressTable, cap: int, rate: TokenBucket, *, limits_loopback: bool = True) -> None:
         self._addresses = addresses
@@ -360,6 +367,9 @@ class ConnectionQuota:
         self._rate = rate
         self._limits_loopback = limits_loopback
         self._open = 0
+        self._unlimited_open = 0
+        """Those of addresses without limits."""
+        self._unlimited_rate = rate.share(UNLIMITED_SHARE)
 
     @property
     def open(self) -> int:
@@ -376,32 +386,53 @@ class ConnectionQuota:
         refusal = self._refusal_but_for_rate(address, now)
         if refusal is not None:
             return refusal
-        if not self._rate.take(now):
+        limited = self._is_limited(address)
+        if (not limited and self._unlimited_rate.retry_after(now)) or not self._rate.take(now):
             return AdmissionResult.TOO_FAST
         self._open += 1
-        return self._addresses.admit(address, now) if self._is_limited(address) else self._addresses.new_allowance()
+        if limited:
+            return self._addresses.admit(address, now)
+        self._unlimited_rate.take(now)
+        self._unlimited_open += 1
+        return self._addresses.new_allowance()
 
     def refusal(self, address: str, now: float) -> AdmissionResult | None:
         """Return why :meth:`admit` would refuse a connection of ``address``, None if it would not; counts nothing."""
         refusal = self._refusal_but_for_rate(address, now)
-        return AdmissionResult.TOO_FAST if refusal is None and self._rate.retry_after(now) else refusal
+        return AdmissionResult.TOO_FAST if refusal is None and self._wait_for_rate(address, now) else refusal
+
+    def share_of(self, address: str) -> float:
+        """Return the share of the capacity and the rate of the process that is for clients like ``address``."""
+        return 1.0 if self._is_limited(address) else UNLIMITED_SHARE
+
+    def capacity_for(self, address: str) -> int:
+        """Return the most open connections of clients like ``address``, at least one."""
+        return max(1, int(self._cap * self.share_of(address)))
 
     def _refusal_but_for_rate(self, address: str, now: float) -> AdmissionResult | None:
         if self._open >= self._cap:
             return AdmissionResult.PROCESS_FULL
-        return self._addresses.refusal(address, now) if self._is_limited(address) else None
+        if self._is_limited(address):
+            return self._addresses.refusal(address, now)
+        return AdmissionResult.PROCESS_FULL if self._unlimited_open >= self.capacity_for(address) else None
+
+    def _wait_for_rate(self, address: str, now: float) -> float:
+        wait_s = self._rate.retry_after(now)
+        return wait_s if self._is_limited(address) else max(wait_s, self._unlimited_rate.retry_after(now))
 
     def _is_limited(self, address: str) -> bool:
         return self._limits_loopback or not is_loopback(address)
 
     def retry_after(self, address: str, now: float) -> float:
         """Return the seconds until the rates admit ``address`` again."""
-        return max(self._rate.retry_after(now), self._addresses.retry_after(address, now))
+        return max(self._wait_for_rate(address, now), self._addresses.retry_after(address, now))
 
     def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
         """Release an admitted connection of ``address``."""
         if self._is_limited(address):
             self._addresses.release(address, allowance, now)
+        else:
+            self._unlimited_open -= 1
         self._open -= 1
 
 

@@ -88,6 +88,7 @@ class _Warned:
     """Refusals of one cause since the last warning about it."""
 
     text: str
+    """Of the first refusal since the last summary; empty: there was none."""
     count: int = 0
 
 
@@ -169,7 +170,8 @@ class SecurityLog:
             self._warned[cause] = _Warned(text)
             _logger.warning(text)
         else:
-            warned.text = text
+            # The first text of the minute: others could replace it with theirs before it is read.
+            warned.text = warned.text or text
             warned.count += 1
 
     def audit(self, kind: SecurityEvent, **fields: object) -> None:
@@ -192,7 +194,7 @@ class SecurityLog:
         for cause, warned in list(self._warned.items()):
             if warned.count:
                 _logger.warning(warned.text, count=warned.count)
-                warned.count = 0
+                warned.text, warned.count = "", 0
             else:
                 del self._warned[cause]
 

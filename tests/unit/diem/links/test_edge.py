@@ -179,6 +179,28 @@ def test_clients_of_this_machine_have_no_limit_of_an_address_where_it_is_off(add
     assert isinstance(knock(gate, "192.0.2.1"), Refusal)
 
 
+def test_explanations_are_bounded_for_each_address_behind_the_proxies() -> None:
+    gate = gate_with()
+
+    def answered(address: str, now: float) -> bool:
+        headers = Headers({"X-Forwarded-For": address})
+        found, refusal = gate.beyond_explanations("127.0.0.1", headers, now)
+        assert found == address
+        return refusal is None
+
+    assert [answered("192.0.2.1", 0.0) for _ in range(25)] == [True] * 20 + [False] * 5
+    assert answered("192.0.2.2", 0.0)
+    assert [answered("192.0.2.1", 1.0) for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_refusal_of_this_machine_names_its_share_of_the_process() -> None:
+    gate = gate_with(limit_loopback=False, capacity=5)
+    outcomes = [knock(gate, "127.0.0.1") for _ in range(5)]
+    assert isinstance(outcomes[-1], Refusal)
+    assert outcomes[-1].detail == "this server has 4 clients already (DIEM_*_CAPACITY)"
+    assert isinstance(knock(gate, "192.0.2.1"), MessageAllowance)
+
+
 def test_clients_that_a_proxy_of_this_machine_forwards_are_limited_all_the_same() -> None:
     gate = gate_with(limit_loopback=False, per_address=1, trusted_proxies=())
     outcomes = []

@@ -16,7 +16,7 @@ from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubServi
 from diem.links.edge_connection import EdgeConnection
 from diem.links.keepalive import CLIENT_PING_EVERY_S, TimerWheel
 from diem.links.listener import Listener
-from diem.process.limits import AddressLimits
+from diem.process.limits import AddressLimits, RateLimit
 from diem.process.listeners import bind
 from tests.support.patience import PATIENCE_S
 from tests.support.security_events import recorded_events
@@ -269,6 +269,27 @@ async def test_a_page_may_ask_why_its_handshake_was_refused_and_counts_nowhere(e
     assert (await ask(port))[2]["code"] == "not_ready"
     assert events.all() == []
     assert not served.refused
+
+
+async def test_a_page_that_asks_too_often_is_refused_counted_and_logged(
+    edge: tuple[Edge, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, port = edge
+    monkeypatch.setattr("diem.links.edge.EXPLANATIONS", RateLimit(1e-3, 3.0))
+    served.admission = Admission(AdmissionRules())
+    with recorded_events() as events:
+        answers = [await ask(port) for _ in range(5)]
+    assert [status for status, _, _ in answers] == [426, 426, 426, 429, 429]
+    _, fields, problem = answers[-1]
+    assert (problem["code"], problem["detail"]) == ("rate", "too many requests from this address")
+    assert fields["Access-Control-Allow-Origin"] == "*"
+    assert int(fields["Retry-After"]) > 1
+    assert served.refused == {429: 2}
+    (line,) = events.of("rate_exceeded")
+    assert (line["address"], line["code"]) == ("127.0.0.1", 429)
+    _, writer = await _connect(port)
+    assert len(served.connections) == 1, "clients are not concerned"
+    writer.close()
 
 
 async def test_a_client_beyond_its_rate_is_a_security_event(edge: tuple[Edge, int]) -> None:

@@ -11,7 +11,12 @@ from diem.process.limits import AdmissionResult
     ("origin", "remedy"),
     [
         ("http://localhost:5173", "start with --origin http://localhost:5173"),
-        ("https://App.Example:443", "start with --origin https://app.example"),
+        ("http://shop.localhost:4200", "start with --origin http://shop.localhost:4200"),
+        (
+            "https://App.Example:443",
+            "https://app.example is not an allowed origin; if this page is yours, add it with --origin",
+        ),
+        ("http://127.0.0.1.evil.example", "if this page is yours, add it with --origin"),
         ("null", "serve it over http"),
         ("http://a.example/\x1b[31m path", "serve it over http"),
         ("x" * 10_000, "serve it over http"),

@@ -234,6 +234,40 @@ def test_address_beyond_its_limit_does_not_use_up_the_rate() -> None:
     assert AdmissionResult.ADDRESS_LIMIT.status == 429
 
 
+def test_addresses_without_limits_leave_a_fifth_of_the_capacity_to_others() -> None:
+    gate = ConnectionQuota(AddressTable(AddressLimits()), 10, TokenBucket(100.0, 100.0), limits_loopback=False)
+    held = [admitted(gate.admit("127.0.0.1", 0)) for _ in range(8)]
+    assert gate.refusal("::1", 0) is AdmissionResult.PROCESS_FULL
+    assert gate.admit("::1", 0) is AdmissionResult.PROCESS_FULL
+    others = [admitted(gate.admit("192.0.2.1", 0)) for _ in range(2)]
+    assert gate.admit("192.0.2.1", 0) is AdmissionResult.PROCESS_FULL
+    gate.release("192.0.2.1", others.pop(), 0)
+    assert gate.admit("127.0.0.1", 0) is AdmissionResult.PROCESS_FULL
+    gate.release("127.0.0.1", held.pop(), 0)
+    admitted(gate.admit("127.0.0.1", 0))
+    assert gate.open == 9
+
+
+def test_addresses_without_limits_leave_a_fifth_of_the_rate_to_others() -> None:
+    gate = ConnectionQuota(AddressTable(AddressLimits()), 100, TokenBucket(1.0, 10.0), limits_loopback=False)
+    for _ in range(8):
+        gate.release("127.0.0.1", admitted(gate.admit("127.0.0.1", 0)), 0)
+    assert gate.refusal("127.0.0.1", 0) is AdmissionResult.TOO_FAST
+    assert gate.admit("127.0.0.1", 0) is AdmissionResult.TOO_FAST
+    assert gate.retry_after("127.0.0.1", 0) == pytest.approx(1 / 0.8)
+    assert gate.retry_after("192.0.2.1", 0) == 0
+    for _ in range(2):
+        gate.release("192.0.2.1", admitted(gate.admit("192.0.2.1", 0)), 0)
+    assert gate.admit("192.0.2.1", 0) is AdmissionResult.TOO_FAST
+    admitted(gate.admit("127.0.0.1", 1.25))
+
+
+def test_the_smallest_process_admits_this_machine_all_the_same() -> None:
+    gate = ConnectionQuota(AddressTable(AddressLimits()), 1, TokenBucket(0.2, 1.0), limits_loopback=False)
+    admitted(gate.admit("127.0.0.1", 0))
+    assert gate.admit("127.0.0.1", 100) is AdmissionResult.PROCESS_FULL
+
+
 def test_one_address_that_opens_and_closes_leaves_the_rate_to_others() -> None:
     """With 20 connections at a time, below its 50, it used to get all of the 200 a second of the process."""
     gate = ConnectionQuota(AddressTable(AddressLimits()), 10_000, TokenBucket(200.0, 1000.0))

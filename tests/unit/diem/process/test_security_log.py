@@ -106,12 +106,18 @@ def test_refused_clients_are_one_warning_a_minute_and_cause(lines: list[Any]) ->
     lines.clear()
     log.summarise()
     warnings = [(line["event"], line.get("count")) for line in lines if line["log_level"] == "warning"]
-    assert warnings == [("refused 192.0.2.249: origin 499", 499)]
+    assert warnings == [("refused 192.0.2.0: origin 0", 499)], "later ones do not replace the first"
+    lines.clear()
+    for number in (7, 8):
+        refuse(log, "origin", number)
+    log.summarise()
+    warnings = [(line["event"], line.get("count")) for line in lines if line["log_level"] == "warning"]
+    assert warnings == [("refused 192.0.2.7: origin 7", 2)]
     log.summarise()
     lines.clear()
     refuse(log, "origin")
     assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["refused 192.0.2.0: origin 0"]
-    assert log.refusals == {"origin": 501, "limit": 1}
+    assert log.refusals == {"origin": 503, "limit": 1}
 
 
 def test_every_administrative_change_has_a_line(lines: list[Any]) -> None:

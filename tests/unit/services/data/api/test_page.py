@@ -177,7 +177,7 @@ async def config_for(rest: Rest, origin: str | None, **options: frozenset[str]) 
 async def test_a_page_that_is_not_admitted_may_read_why_and_nothing_else(rest: Rest) -> None:
     with recorded_events() as events:
         answer = await config_for(rest, OTHER)
-    detail = f"{OTHER} is not an allowed origin; start with --origin {OTHER}"
+    detail = f"{OTHER} is not an allowed origin; if this page is yours, add it with --origin"
     assert answer.json() == {"allowed": False, "reason": "origin", "detail": detail}
     assert (answer.headers[ALLOW], answer.headers["vary"]) == ("*", "Origin")
     assert [(line["origin"], line["detail"]) for line in events.of("forbidden")] == [(OTHER, detail)]

@@ -242,7 +242,8 @@ def is_plain_list(annotation: Any) -> bool:  # noqa: ANN401
 
 def parse_collection(text: str, annotation: Any) -> Any:  # noqa: ANN401
     """Return the value of a collection's variable, ``["a","b"]`` or, of plain lists, ``a,b``. Raises ``ValueError``."""
-    if is_plain_list(annotation) and not text.lstrip().startswith(("[", '"', "null")):
+    is_number = int in members(annotation) and text.strip().isdecimal()
+    if is_plain_list(annotation) and not is_number and not text.lstrip().startswith(("[", '"', "null")):
         return [part for each in text.split(",") if (part := each.strip())]
     return json.loads(text)
 

@@ -363,7 +363,7 @@ async def test_a_wrong_password_is_one_line_and_both_go_on_until_it_is_right(
 REFUSED: Final[dict[str, tuple[Callable[[SecureKafka], dict[str, object]], str]]] = {
     "another authority": (
         lambda kafka: {"ca_file": kafka.certificates.other_ca},
-        "the certificate of {servers} is not accepted: unable to get local issuer certificate (who signed it belongs",
+        "the certificate of {servers} is not accepted: unable to get local issuer certificate (put the",
     ),
     "another name": (
         lambda kafka: {"bootstrap_servers": kafka.servers_by_address},

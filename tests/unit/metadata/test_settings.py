@@ -16,11 +16,13 @@ def test_clones_out_of_bounds_are_refused(given: int | list[int]) -> None:
         Settings(clones=given)
 
 
-def test_clones_come_from_the_environment_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clones_come_from_the_environment_as_a_number_or_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIEM_METADATA_CLONES", "2")
     assert Settings.load().clone_numbers == [1, 2]
     monkeypatch.setenv("DIEM_METADATA_CLONES", "[4]")
     assert Settings.load().clone_numbers == [4]
+    monkeypatch.setenv("DIEM_METADATA_CLONES", "4,2")
+    assert Settings.load().clone_numbers == [2, 4]
 
 
 def test_default_ports_are_those_of_the_documentation() -> None:
@@ -30,5 +32,5 @@ def test_default_ports_are_those_of_the_documentation() -> None:
 def test_every_setting_is_in_the_reference() -> None:
     shown = {row.variable: row for row in reference(Settings, shared=False)}
     assert shown["DIEM_METADATA_ALLOWED"].default == '["127.0.0.0/8"]'
-    assert shown["DIEM_METADATA_CLONES"].type == "integer | JSON"
+    assert shown["DIEM_METADATA_CLONES"].type == "integer | list a,b"
     assert all(row.description for row in shown.values())

@@ -11,6 +11,8 @@ PAGE := client/dist/index.html
 # npm writes it when it has installed everything, whoever calls it.
 MODULES := client/node_modules/.package-lock.json
 PYTEST := $(PY) -m pytest --durations=10
+# Where the machine has no Node.js, pip installs it into the environment: after what test-parts installs there meanwhile.
+NODE_AFTER := $(shell deploy/install/node.sh --is-on-machine || echo $(VENV)/$(if $(filter install-test,$(MAKECMDGOALS)),.test,.run))
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
@@ -206,7 +208,7 @@ $(VENV)/audit/.installed: $(VENV)/.run deploy/audit/requirements.txt
 	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r deploy/audit/requirements.txt
 	@touch $@
 
-$(MODULES): client/package-lock.json client/package.json
+$(MODULES): client/package-lock.json client/package.json | $(NODE_AFTER)
 	@echo "Installing web page packages (once) ..."
 	@cd client && ../deploy/install/node.sh npm ci --silent --no-audit --no-fund
 	@touch $@

@@ -34,6 +34,26 @@ def test_node_is_that_of_the_virtual_environment(tmp_path: Path, relative: bool)
     assert ran.stdout.splitlines()[-1] == "the node of the environment"
 
 
+@pytest.mark.parametrize(
+    ("goals", "made_first"), [(["page"], ".run"), (["install-test", "page"], ".test"), (["client-test"], ".run")]
+)
+def test_node_of_the_package_index_is_installed_after_the_environment(
+    tmp_path: Path, goals: list[str], made_first: str
+) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--print-data-base", "--question", f"VENV={tmp_path}", *goals]
+    ran = subprocess.run(
+        command,
+        cwd=INSTALL.parents[1],
+        env={**env, "DIEM_NODE_WHEEL": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (rule,) = [line for line in ran.stdout.splitlines() if line.startswith("client/node_modules/.package-lock.json:")]
+    assert rule.endswith(f"| {tmp_path}/{made_first}")
+
+
 def test_packages_that_npm_has_installed_are_not_installed_again(tmp_path: Path) -> None:
     shutil.copy(INSTALL.parents[1] / "Makefile", tmp_path)
     client = tmp_path / "client"
@@ -46,7 +66,7 @@ def test_packages_that_npm_has_installed_are_not_installed_again(tmp_path: Path)
         os.utime(client / "node_modules" / ".package-lock.json", (installed_at, installed_at))
         # Without the options of the `make` that may run these tests.
         env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-        command = ["make", "-n", "client-test"]
+        command = ["make", "-n", "client-test", "NODE_AFTER="]
         steps = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout
         assert "npm test" in steps
         return "npm ci" not in steps

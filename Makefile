@@ -135,8 +135,9 @@ docs: install
 	@$(VENV)/bin/diem config
 
 # The documentation with its search: open build/site/index.html in a browser, or put the folder on any web server.
+# All pages are read each time: those of an earlier build would not be warned of again.
 site: install-docs
-	@$(PY) -m sphinx --quiet --fail-on-warning --keep-going -c docs/site -d build/site.cache . build/site
+	@$(PY) -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -c docs/site -d build/site.cache . build/site
 
 # What others install: a wheel with the page inside, and the SDK for npm.
 packages: install page

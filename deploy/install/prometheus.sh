@@ -17,7 +17,8 @@ if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then
   if download || { [ "$(id -u)" = 0 ] && apt-get update >/dev/null 2>&1 && download; }; then
     mkdir -p "$home"
     # promtool last: it shows that both are there.
-    mv "$work/unpacked/usr/bin/prometheus" "$home/prometheus" && mv "$work/unpacked/usr/bin/promtool" "$home/promtool"
+    mv "$work/unpacked/usr/bin/prometheus" "$home/prometheus" || exit 1
+    mv "$work/unpacked/usr/bin/promtool" "$home/promtool" || exit 1
     exit 0
   fi
 fi

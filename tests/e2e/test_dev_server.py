@@ -70,7 +70,12 @@ async def dev_server(directory: Path, port: int, config_url: str) -> AsyncIterat
     finally:
         if vite.returncode is None:
             vite.terminate()
-        await vite.wait()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await vite.wait()
+        except TimeoutError:
+            vite.kill()
+            raise
 
 
 def warnings(system: Running, process: str) -> list[str]:

@@ -154,12 +154,14 @@ class _Terminal:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self.process.wait()
+                if self.reading is not None:
+                    await self.reading
         except TimeoutError:
-            self.process.kill()
+            await _kill(self.process)
             raise
         finally:
             if self.reading is not None:
-                await self.reading
+                self.reading.cancel()
 
 
 class Walk:
@@ -206,9 +208,10 @@ class Walk:
                 await self._run(block, shown)
 
     async def close(self) -> None:
-        """Interrupt what runs, the last first."""
-        while self._terminals:
-            await self._terminals.pop().close()
+        """Interrupt what runs, the last first. Raises ``TimeoutError``, after all, if one did not end by itself."""
+        async with contextlib.AsyncExitStack() as closing:
+            while self._terminals:
+                closing.push_async_callback(self._terminals.pop(0).close)
 
     async def _run(self, block: Block, shown: str | None) -> None:
         printed = ""
@@ -218,7 +221,7 @@ class Walk:
                 async with asyncio.timeout(4 * PATIENCE_S):
                     output, _ = await process.communicate()
             except TimeoutError:
-                process.kill()
+                await _kill(process)
                 raise AssertionError(f"{block}: {command} does not end") from None
             printed += _plain(output)
             assert process.returncode == 0, f"{block}: {command} ended with {process.returncode}:\n{printed}"
@@ -273,6 +276,15 @@ class Walk:
 
     def _translated(self, text: str) -> str:
         return re.sub(r"\b(\d{4})\b", lambda found: self._ports.get(found[1], found[1]), text)
+
+
+async def _kill(process: Process) -> None:
+    """Kill a process and its children, and wait for its end; a pipe that others keep open delays that."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_S):
+            await process.wait()
 
 
 def _plain(output: bytes) -> str:

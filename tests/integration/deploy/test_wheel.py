@@ -134,6 +134,7 @@ def test_other_modes_name_the_extra_to_install(installed: Path, tmp_path: Path, 
         capture_output=True,
         text=True,
         check=False,
+        timeout=PATIENCE_S,
     )
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1

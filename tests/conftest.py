@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -48,8 +49,7 @@ _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseS
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run its shared services and its order."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM_OPTIONS)
-    # So that messages name ``diem`` alike on all machines (deploy/invocation.py).
-    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{Path(sys.executable).parent}"
+    _put_diem_first_on_path(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background of a script ignores it, and so would all processes that tests start and interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -57,6 +57,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(services)
     fork_server.install(lambda: str(services.ask("fork server")["address"]))
     config.pluginmanager.register(SchedulingPlugin())
+
+
+def _put_diem_first_on_path(config: pytest.Config) -> None:
+    """Have messages name ``diem`` alike on all machines (deploy/invocation.py), whatever else has this name.
+
+    The other programs of the environment stay as they are found without it. Workers take the PATH of the main process.
+    """
+    script = Path(sys.executable).with_name("diem")
+    if hasattr(config, "workerinput") or not script.is_file():
+        return
+    folder = tempfile.TemporaryDirectory(prefix="diem-path-")
+    config.add_cleanup(folder.cleanup)
+    (Path(folder.name) / script.name).symlink_to(script)
+    os.environ["PATH"] = f"{folder.name}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
 @pytest.hookimpl(wrapper=True)

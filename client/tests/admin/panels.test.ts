@@ -26,7 +26,7 @@ test("each finding has what is wrong, since when, and what to do", () => {
   const finding = { level: "critical", kind: "down", processes: ["data"], title: "data is down", detail: "It died.", action: "Wait.", since: "2026-01-02T03:04:00.000Z" } as const;
   showVerdict(at("#verdict"), overview({ state: "critical", headline: "data is down", findings: [finding] }));
   expect(at("#verdict").dataset.state).toBe("critical");
-  expect(text("#findings li")).toMatch(/^data is downsince \d\d:04:00, 5 sIt died\.Action: Wait\.$/);
+  expect(text("#findings li")).toMatch(/^data is downsince \d\d:\d\d:00, 5 sIt died\.Action: Wait\.$/);
   showVerdict(at("#verdict"), overview());
   expect(at("#findings").children).toHaveLength(0);
 });
@@ -87,7 +87,7 @@ test("rows of processes keep their elements, show lag in their own unit, and ind
   showProcesses(at("#processes"), overview({ processes: [process("websocket-1", killed), process("composite-1/proxy")] }));
   expect(at('[data-key="websocket-1"]')).toBe(row);
   expect([row.dataset.level, cells("websocket-1")[2], cells("websocket-1")[8]]).toEqual(["critical", "5 s", "1"]);
-  expect(cells("websocket-1")[9]).toMatch(/^killed by SIGKILL, \d\d:04:00$/);
+  expect(cells("websocket-1")[9]).toMatch(/^killed by SIGKILL, \d\d:\d\d:00$/);
   expect([cells("composite-1/proxy")[0], at('[data-key="composite-1/proxy"]').dataset.child]).toEqual(["proxy", "true"]);
   expect(document.querySelectorAll("#processes tbody tr")).toHaveLength(2);
 });
@@ -126,7 +126,7 @@ test("events have their time, or a sentence stands in their place", () => {
   expect(at("#no-events").hidden).toBe(false);
   const event = { time: "2026-01-02T03:04:00.000Z", process: "data", text: "died: exit 1" };
   showEvents(at("#events"), at("#no-events"), overview({ events: [event] }));
-  expect(text("#events li")).toMatch(/^\d\d:04:00datadied: exit 1$/);
+  expect(text("#events li")).toMatch(/^\d\d:\d\d:00datadied: exit 1$/);
   expect(at("#no-events").hidden).toBe(true);
 });
 

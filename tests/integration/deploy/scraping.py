@@ -1,5 +1,6 @@
 """What a monitoring system gets from a running `diem up` with the key that it is given, and what it does not get."""
 
+import asyncio
 from typing import Any, Final
 
 import httpx
@@ -20,8 +21,14 @@ OTHERS: Final = sorted({*ROLES, "/v1/keys", "/v1/plans", "/v1/plans/apply", SCAL
 
 
 async def status_of(running: Running) -> dict[str, Any]:
-    """Return the status with the children of composites."""
-    return await control.request(StateDir(running.cwd / ".diem"), "status")
+    """Return the status with the children of composites, once no process with an internal listener lacks a report."""
+    state = StateDir(running.cwd / ".diem")
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            status = await control.request(state, "status")
+            if all(each["report"] for each in status["processes"] if each["urls"].get("internal")):
+                return status
+            await asyncio.sleep(0.25)
 
 
 def scrape_key(running: Running) -> SharedKey:

@@ -13,11 +13,11 @@ from deploy.clients.data_service import data_service
 from deploy.load.writer import PREFIX
 from deploy.system.state_dir import StateDir
 from tests.integration.deploy.running import DIEM, Running, diem, environment, fine, up
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S
 
-CLIENTS = 200
+CLIENTS = 60
 MANY = ("--clients-per-address", "2000")
-LOAD = ("--clients", str(CLIENTS), "--subscriptions", "5", "--endpoints", "20", "--write", "40", "--rate", "100")
+LOAD = ("--clients", str(CLIENTS), "--subscriptions", "5", "--endpoints", "20", "--write", "10", "--rate", "100")
 WAIT = ("--wait", str(PATIENCE_S))
 
 
@@ -39,14 +39,15 @@ async def until_subscribed(running: Running) -> None:
 
 async def load_with_a_killed_server(running: Running) -> dict[str, Any]:
     """Run a load test to its end, of which a server does not see all, and return its result."""
-    loading = await start_load(running, "--seconds", "4", "--json", "result.json", *WAIT)
+    # The server must be killed within this time.
+    loading = await start_load(running, "--seconds", str(10 * FACTOR), "--json", "result.json", *WAIT)
     await until_subscribed(running)
     os.kill(running.pids()["websocket-1"], signal.SIGKILL)
     async with asyncio.timeout(3 * PATIENCE_S):
         out, err = await loading.communicate()
     result: dict[str, Any] = json.loads((running.cwd / "result.json").read_text())
     assert loading.returncode == 0, (out.decode(), err.decode())
-    assert b"nothing: 1,000 subscriptions checked" in out
+    assert f"nothing: {5 * CLIENTS:,} subscriptions checked" in out.decode()
     return result
 
 
@@ -57,8 +58,9 @@ def check(result: dict[str, Any]) -> None:
     assert sum(result["interruptions"].values()) > 0
     assert result["written"]["accepted"] > 0
     assert result["written"]["failed"] == {}
-    # Each update goes to 50 clients of 200, unless a later one took its place.
-    assert result["updates"] == result["delay_ms"]["count"] >= 50
+    # Each update goes to 15 clients on average, unless a later one took its place.
+    assert result["updates"] == result["delay_ms"]["count"] > 0
+    # A message has more than 50 bytes.
     assert result["bytes"] > 50 * result["updates"]
     assert result["delay_ms"]["before_publication"] == 0
 
@@ -71,7 +73,7 @@ async def until_own_endpoints_are_deleted(running: Running) -> None:
             await asyncio.sleep(0.2)
 
 
-@pytest.mark.takes(25)
+@pytest.mark.takes(30)
 async def test_clients_of_a_server_that_is_killed_miss_nothing_and_nothing_is_left_behind(tmp_path: Path) -> None:
     async with up(tmp_path, *MANY) as running:
         await running.until_status(lambda now: fine(now) and now["data"]["report"]["endpoints"] > 0)
@@ -94,7 +96,7 @@ async def test_clients_of_a_server_that_is_killed_miss_nothing_and_nothing_is_le
         await until_own_endpoints_are_deleted(running)
 
 
-@pytest.mark.takes(25)
+@pytest.mark.takes(30)
 async def test_clients_that_find_their_servers_themselves_miss_nothing(
     tmp_path: Path, on_kafka: tuple[str, ...]
 ) -> None:

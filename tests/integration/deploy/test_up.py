@@ -138,12 +138,15 @@ async def test_root_is_warned_and_failing_sources_are_named_once_it_is_up(tmp_pa
         failing = f"1 of 2 sources fails: load: no such directory: {tmp_path / 'later'} (`"
         await eventually(lambda: any(line.startswith(failing) for line in running.output))
         assert ("running as root" in "\n".join(running.output)) is (os.geteuid() == 0)
-        load = report_of(await running.status(), "data")["sources"][1]
+        status = await running.until_status(lambda now: bool(report_of(now, "data").get("sources")))
+        load = report_of(status, "data")["sources"][1]
         assert (load["ok"], load["next_attempt"] is None) == (False, False)
 
         (tmp_path / "later").mkdir()
         (tmp_path / "later" / "gr.csv").write_bytes(CSV)
-        await running.until_status(lambda status: report_of(status, "data")["sources"][1]["endpoints"] == 1)
+        await running.until_status(
+            lambda now: [source["endpoints"] for source in report_of(now, "data").get("sources", ())][1:] == [1]
+        )
         code, out, err = await diem("sources", "check", cwd=tmp_path)
         assert (code, err) == (0, "")
         assert "/later/gr" in out

@@ -16,6 +16,7 @@ from deploy.spark import pipeline
 from diem.process.auth import SharedKey
 from diem.protocol.traffic import Type
 from diem.traffic.salt import DAY_MS, DailySalt
+from tests.support.day_boundary import wait_for_room_in_the_day
 from tests.support.delta import event, ids, write
 from tests.support.traffic import BEGIN, Life
 from tests.support.traffic import write as write_lines
@@ -49,6 +50,8 @@ def salt_of(file: Path, days_ago: int) -> str:
 
 
 def test_the_clients_rows_since_the_day_of_the_salt_are_removed(erase: Erase, tmp_path: Path) -> None:
+    wait_for_room_in_the_day()
+    today = datetime.now(UTC).date()
     sink, salt, backup = pipeline.warehouse(tmp_path).sink("kafka-2"), tmp_path / "traffic.salt", tmp_path / "backup"
     SharedKey.create(salt)
     names = [salt_of(salt, 2)]
@@ -60,14 +63,14 @@ def test_the_clients_rows_since_the_day_of_the_salt_are_removed(erase: Erase, tm
     code, text = erase(CLIENT)
     assert (code, ids(sink)) == (0, ["0", "1"]), text
     assert "removed 1 row of the tables and 0 lines of files" in text
-    assert f"of {datetime.now(UTC).date()} (UTC): earlier pseudonyms cannot be computed" in text
+    assert f"of {today} (UTC): earlier pseudonyms cannot be computed" in text
     assert "run this again" in text, "Kafka may have more"
 
     before = backup.read_bytes()
     code, text = erase(CLIENT, "--salt-file", str(backup), "--json")
     shown = json.loads(text)
     assert (code, ids(sink), shown["rows"], shown["pseudonyms"]) == (0, [], 2, sorted(names))
-    assert shown["days"] == [f"{datetime.now(UTC).date() - timedelta(days=ago)}" for ago in (2, 1, 0)]
+    assert shown["days"] == [f"{today - timedelta(days=ago)}" for ago in (2, 1, 0)]
     assert backup.read_bytes() == before, "it is only read"
 
 

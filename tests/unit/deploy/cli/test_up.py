@@ -22,6 +22,7 @@ from services.data.main import _anonymous_readers
 from services.data.settings import Settings as DataSettings
 from services.websocket.settings import Settings as WebSocketSettings
 from tests.support.certificates import Authority
+from tests.support.ports import free_port
 
 COMPOSED = pytest.mark.parametrize(
     ("mode", "proxy"),
@@ -274,10 +275,10 @@ def test_operator_page_has_a_port_and_the_data_service_leads_there(
 ) -> None:
     assert diem("up", "--free-ports") == 0
     url = load(DataSettings, own_environment(found[0].processes[0])).operator_url or ""
-    port = urlsplit(url).port or 0
-    assert url == f"http://localhost:{port}/admin"
+    assert url == f"http://localhost:{urlsplit(url).port}/admin"
+    port = free_port()
     assert diem("up", "--free-ports", "--admin-port", str(port)) == 0
-    assert data_environment(found[1])["DIEM_DATA_OPERATOR_URL"] == url
+    assert data_environment(found[1])["DIEM_DATA_OPERATOR_URL"] == f"http://localhost:{port}/admin"
     assert diem("up", "--free-ports", "--admin-port", "0") == 0
     assert "DIEM_DATA_OPERATOR_URL" not in data_environment(found[2])
     with PortReservations() as other:

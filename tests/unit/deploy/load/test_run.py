@@ -16,6 +16,7 @@ from deploy.load.run import LoadOptions, LoadTest, Outcome
 from deploy.terminal import Terminal
 from diem.links.client import Event, TokenFunction
 from diem.process.auth import SharedKey
+from tests.support.patience import PATIENCE_S
 from tests.unit.deploy.clients.test_data_service import Server
 
 
@@ -86,18 +87,18 @@ async def finish(
 ) -> Outcome:
     """Run a test of as many clients as versions are sent, of which the catalogue ends with ``latest``."""
     running = asyncio.create_task(test.run(stopping))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while len(Client.made) < len(sent):
             await asyncio.sleep(0.01)
     Service.versions_now = latest
     for client, version in zip(Client.made, sent, strict=True):
         client.update("/a", version)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         return await running
 
 
 def options(clients: int = 2, **more: Any) -> LoadOptions:
-    return LoadOptions(clients=clients, subscriptions=1, seconds=0.5, rate=1000, wait_s=0, **more)
+    return LoadOptions(clients=clients, subscriptions=1, seconds=0.05, rate=1000, wait_s=0, **more)
 
 
 def load_test(wanted: LoadOptions) -> LoadTest:
@@ -109,7 +110,7 @@ async def test_clients_with_the_versions_of_the_catalogue_pass() -> None:
     assert outcome.passed
     assert outcome.completeness is not None
     assert (outcome.completeness.checked, outcome.subscribed) == (2, 2)
-    assert outcome.measured_s >= 0.5
+    assert outcome.measured_s >= 0.05
 
 
 async def test_a_client_with_an_earlier_version_fails() -> None:

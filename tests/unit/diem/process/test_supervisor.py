@@ -1,5 +1,6 @@
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -331,8 +332,10 @@ async def test_child_without_a_log_may_write_where_its_supervisor_does() -> None
 
 
 async def test_signal_reaches_a_running_child(tmp_path: Path) -> None:
-    trap = "trap 'echo reloaded' HUP; echo up; while :; do sleep 0.05; done"
-    async with supervised(script("a", trap, tmp_path)) as (supervisor, _events):
+    # A shell cannot trap what it was started to ignore, as by nohup.
+    handler = "import signal; signal.signal(signal.SIGHUP, lambda *_: print('reloaded', flush=True))"
+    waiting = f'{handler}; print("up", flush=True); signal.pause(); signal.pause()'
+    async with supervised(script("a", f"exec {sys.executable} -c {shlex.quote(waiting)}", tmp_path)) as (supervisor, _):
         log = tmp_path / "a.log"
         await eventually(lambda: log.exists() and "up" in log.read_text())
         await eventually(lambda: supervisor.signal("a", signal.SIGHUP))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from deploy.admin.counters import REFUSED, Counters
-from deploy.admin.findings import IN_PROGRESS, Situation
+from deploy.admin.findings import Situation
 from deploy.admin.overview import Move, counter_values, overview
 from deploy.clients.data_service import ServiceRefused
 from deploy.clients.metadata import MetadataService, MetadataUnavailable, PlanStatus
@@ -51,7 +51,7 @@ class PlanReader:
         service = self._services(urls)
         try:
             plans = await service.plans()
-            busy = next((plan for plan in plans if plan.state in IN_PROGRESS), None)
+            busy = next((plan for plan in plans if plan.is_in_progress), None)
             return plans, None if busy is None else await self._moves_of(service, busy, status)
         except (MetadataUnavailable, ServiceRefused):
             return [], None

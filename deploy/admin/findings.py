@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from deploy.admin import health as of
-from deploy.admin.health import Level, exit_reason, health
+from deploy.admin.health import Level, health
 from deploy.clients.metadata import PlanStatus
 from deploy.system.description import with_children
 from deploy.terminal import amount
+from diem.process.lifecycle import exit_reason
 from diem.protocol.update import iso
 
 BRIDGE_LAG: Final = 10_000
@@ -22,8 +23,6 @@ RECENT_S: Final = 600.0
 """A process that has died ``RESTARTS`` times, the last time within so many seconds, is a finding though it runs."""
 PLAN_WAITS_S: Final = 300.0
 """Seconds in one phase after which a plan that waits is a finding."""
-IN_PROGRESS: Final = frozenset({"preparing", "moving", "retiring", "rolling_back"})
-"""States of a plan that moves endpoints now."""
 
 _UPSTREAM_FIRST: Final = (
     "kafka",
@@ -385,7 +384,7 @@ def _of_sources(rows: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[Finding]
 def _of_plans(now: Situation) -> Iterator[Finding]:
     limit = now.ago(PLAN_WAITS_S) or ""
     for plan in now.plans:
-        if plan.state in IN_PROGRESS and plan.waiting_for and plan.since is not None and plan.since < limit:
+        if plan.is_in_progress and plan.waiting_for and plan.since is not None and plan.since < limit:
             yield Finding(
                 Level.WARNING,
                 "plan_waits",

@@ -1,6 +1,5 @@
 """The health of one process in a status of ``diem up``: a level and a word; pure."""
 
-import signal
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -63,11 +62,3 @@ def health(process: dict[str, Any]) -> Health:
     else:
         return READY
     return STARTING if process["uptime_seconds"] < STARTING_S else found
-
-
-def exit_reason(code: int) -> str:
-    """Return an exit code as people read it: ``killed by SIGKILL``, ``exit 1``."""
-    if code >= 0:
-        return f"exit {code}"
-    known = {number.value for number in signal.Signals}
-    return f"killed by {signal.Signals(-code).name if -code in known else f'signal {-code}'}"

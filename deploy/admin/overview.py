@@ -5,12 +5,13 @@ from typing import Any, Final, NamedTuple
 
 from deploy.admin.counters import REFUSED, Counters, Name
 from deploy.admin.diagram import TITLES, diagram
-from deploy.admin.findings import IN_PROGRESS, Situation, verdict
-from deploy.admin.health import STALE, exit_reason, health
+from deploy.admin.findings import Situation, verdict
+from deploy.admin.health import STALE, health
 from deploy.clients.metadata import PlanStatus
 from deploy.invocation import pasteable
 from deploy.system.description import with_children
 from deploy.topology import Mode
+from diem.process.lifecycle import exit_reason
 from diem.protocol.update import iso
 
 SHOWN_PLANS: Final = 5
@@ -162,13 +163,13 @@ def _impact(rows: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]) -> str
 
 def _plans(plans: Sequence[PlanStatus]) -> list[dict[str, Any]]:
     """Return the last plans, the one in progress first."""
-    last = [plan for plan in plans[-SHOWN_PLANS:] if plan.state not in IN_PROGRESS]
-    busy = [plan for plan in plans if plan.state in IN_PROGRESS]
+    last = [plan for plan in plans[-SHOWN_PLANS:] if not plan.is_in_progress]
+    busy = [plan for plan in plans if plan.is_in_progress]
     return [
         {
             "id": plan.id,
             "state": plan.state,
-            "in_progress": plan.state in IN_PROGRESS,
+            "in_progress": plan.is_in_progress,
             "outdated": plan.is_outdated,
             "moves": plan.moves,
             "waiting_for": plan.waiting_for,

@@ -15,7 +15,13 @@ import typer
 
 from deploy.cli.options import StateDirOption, UnusableFile, run_interactive
 from deploy.clients.data_service import ServiceRefused
-from deploy.clients.metadata import MetadataService, MetadataUnavailable, PlanStatus
+from deploy.clients.metadata import (
+    APPLYING_STATES,
+    ROLLING_BACK_STATES,
+    MetadataService,
+    MetadataUnavailable,
+    PlanStatus,
+)
 from deploy.invocation import diem_command
 from deploy.planning import render
 from deploy.planning.context import KeyOption, MetadataOption, connect, run_step
@@ -39,8 +45,8 @@ class MigrationKind(NamedTuple):
     final: str
 
 
-APPLYING: Final = MigrationKind("apply", frozenset({"preparing", "moving", "retiring"}), "applied")
-ROLLING_BACK: Final = MigrationKind("rollback", frozenset({"rolling_back"}), "rolled_back")
+APPLYING: Final = MigrationKind("apply", APPLYING_STATES, "applied")
+ROLLING_BACK: Final = MigrationKind("rollback", ROLLING_BACK_STATES, "rolled_back")
 
 
 def register(cli: typer.Typer) -> None:

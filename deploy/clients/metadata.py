@@ -29,6 +29,11 @@ class MetadataUnavailable(DiemError):
     reason: str
 
 
+APPLYING_STATES: Final = frozenset({"preparing", "moving", "retiring"})
+"""States of a plan while it is applied."""
+ROLLING_BACK_STATES: Final = frozenset({"rolling_back"})
+
+
 class PlanStatus(NamedTuple):
     """Status of a plan."""
 
@@ -52,6 +57,11 @@ class PlanStatus(NamedTuple):
     def of(cls, body: dict[str, Any]) -> "PlanStatus":
         """Return a status from JSON; unknown fields are ignored."""
         return cls(**{name: value for name, value in body.items() if name in cls._fields})
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether it moves endpoints now."""
+        return self.state in APPLYING_STATES | ROLLING_BACK_STATES
 
     @property
     def is_outdated(self) -> bool:

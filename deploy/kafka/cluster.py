@@ -4,7 +4,6 @@ Apart from ``__main__``, which downloads what it needs without Kafka's client.
 """
 
 import asyncio
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from diem.errors import DiemError
 from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
+from diem.process.lifecycle import exit_reason
 from diem.process.ports import PortReservations, is_accepting
 
 READY_WITHIN_S: Final = 60.0
@@ -168,8 +168,8 @@ def _log(plan: BrokerPlan) -> Path:
 def _reason(process: "subprocess.Popen[bytes]", log: Path) -> str:
     code = process.returncode
     if code < 0:
-        return f"killed by {signal.Signals(-code).name}"
-    return f"exit {code}: {processes.last_line(log)}".removesuffix(": ")
+        return exit_reason(code)
+    return f"{exit_reason(code)}: {processes.last_line(log)}".removesuffix(": ")
 
 
 async def _known_to(port: int) -> int:

@@ -32,7 +32,7 @@ from diem.links.internal_client import fetch_status, internal_client
 from diem.process import security_log
 from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing
-from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle
+from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle, exit_reason
 from diem.process.ports import PortReservations, is_accepting
 from diem.process.security_log import SecurityEvent
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
@@ -316,9 +316,9 @@ class Up:
     def _reason(self, event: ChildEvent) -> str:
         code = event.code or 0
         if code < 0:
-            return f"killed by {_signal_name(-code)}"
+            return exit_reason(code)
         error = self._logs.last_error(event.name)
-        return error if error and code == EXIT_CONFIGURATION else f"exit {code}" + (f": {error}" if error else "")
+        return error if error and code == EXIT_CONFIGURATION else exit_reason(code) + (f": {error}" if error else "")
 
     def _not_started(self, name: str, reason: str, kind: type[ProcessNotStarted]) -> ProcessNotStarted:
         return kind(name, reason, self._state.log_of(name))
@@ -440,8 +440,3 @@ def stage_seconds(options: Options) -> float:
 def _warn_if_root() -> None:
     if os.geteuid() == 0:
         _logger.warning("running as root, which nothing here needs: use another user (deploy/systemd/diem.service)")
-
-
-def _signal_name(number: int) -> str:
-    # Real-time signals have numbers but no names of their own.
-    return signal.Signals(number).name if number in {s.value for s in signal.Signals} else f"signal {number}"

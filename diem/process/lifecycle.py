@@ -62,7 +62,6 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2
 EXIT_UNEXPECTED: Final = 70
-
 ORPHAN_DRAIN_S: Final = 1.0
 """Drain time of a process whose supervisor has died: nobody would start its successor."""
 CANCEL_GRACE_S: Final = 2.0
@@ -70,6 +69,15 @@ CANCEL_GRACE_S: Final = 2.0
 
 _S = TypeVar("_S", bound=ProcessSettings)
 _logger = structlog.get_logger(__name__)
+
+
+def exit_reason(code: int) -> str:
+    """Return an exit code as people read it: ``killed by SIGKILL``, ``exit 1``."""
+    if code >= 0:
+        return f"exit {code}"
+    # Real-time signals have numbers but no names of their own.
+    known = {number.value for number in signal.Signals}
+    return f"killed by {signal.Signals(-code).name if -code in known else f'signal {-code}'}"
 
 
 class Lifecycle:

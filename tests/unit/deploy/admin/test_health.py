@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from deploy.admin import health
-from deploy.admin.health import Level, exit_reason, worst
+from deploy.admin.health import Level, worst
 from tests.unit.deploy.admin.statuses import dead, process, server
 
 
@@ -32,15 +32,6 @@ def test_health_follows_from_state_answer_readiness_and_liveness(
     entry: dict[str, Any], expected: health.Health
 ) -> None:
     assert health.health(entry) is expected
-
-
-def test_exit_codes_are_readable() -> None:
-    assert [exit_reason(code) for code in (0, 1, -9, -1000)] == [
-        "exit 0",
-        "exit 1",
-        "killed by SIGKILL",
-        "killed by signal 1000",
-    ]
 
 
 def test_worst_level_of_several() -> None:

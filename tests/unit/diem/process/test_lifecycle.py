@@ -11,7 +11,7 @@ import structlog
 
 from diem.errors import ConfigurationError, DiemError
 from diem.process import lifecycle, metrics
-from diem.process.lifecycle import Lifecycle, run
+from diem.process.lifecycle import Lifecycle, exit_reason, run
 from diem.process.settings import ProcessSettings
 from tests.support.patience import PATIENCE_S
 
@@ -188,3 +188,12 @@ def test_sighup_calls_everything_that_reloads_and_the_process_goes_on(settings: 
     assert run(settings, main) == 0
     assert called == ["first", "second"] * 2
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_exit_codes_are_readable() -> None:
+    assert [exit_reason(code) for code in (0, 1, -9, -1000)] == [
+        "exit 0",
+        "exit 1",
+        "killed by SIGKILL",
+        "killed by signal 1000",
+    ]

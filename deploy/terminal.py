@@ -26,6 +26,15 @@ def amount(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def data_size(number: float) -> str:
+    """Return a number of bytes in a unit that fits: ``182 KB``."""
+    for unit in ("B", "KB", "MB"):
+        if number < 999.5:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.3g} GB"
+
+
 class _Console(Console):
     """A console that survives the end of its reader (``diem check | head``)."""
 

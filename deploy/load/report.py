@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from deploy.load.completeness import Missed
 from deploy.load.run import BUSY_SHARE, LATE_S, Outcome
-from deploy.terminal import amount
+from deploy.terminal import amount, data_size
 from diem.process.listeners import is_loopback
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -92,7 +92,7 @@ def _measured(outcome: Outcome) -> Iterator[str]:
     yield _row(
         "updates",
         f"{received.updates:,} received in {seconds:.1f} s, {received.updates / seconds:,.1f}/s; "
-        f"{_bytes(outcome.received_bytes)} of messages, {_bytes(outcome.received_bytes / seconds)}/s",
+        f"{data_size(outcome.received_bytes)} of messages, {data_size(outcome.received_bytes / seconds)}/s",
     )
     writer = outcome.writer
     if writer is not None:
@@ -152,14 +152,6 @@ def _row(label: str, text: str) -> str:
 
 def _is_local(base: str) -> bool:
     return is_loopback(urlsplit(base).hostname or "")
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "KB", "MB"):
-        if number < 999.5:
-            return f"{number:,.3g} {unit}"
-        number /= 1000
-    return f"{number:,.3g} GB"
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:

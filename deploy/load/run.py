@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,7 @@ from diem.links.client import TokenFunction
 from diem.process.auth import SharedKey
 from diem.process.backoff import wait
 from diem.process.lifecycle import LoopLag
+from diem.process.tasks import cancelled_at_the_end
 
 CATALOGUE_AGE_S: Final = 1.0
 """Greatest age of the catalogue that a Data Service answers."""
@@ -137,7 +138,7 @@ class LoadTest:
             wanted = assign(names, options.clients, options.subscriptions, options.seed)
             clients = [LoadClient(number, mine, before, received) for number, mine in enumerate(wanted, 1)]
             outcome = Outcome(service.base, options, edges, len(names), received, clients, difference_s, writer=writer)
-            tasks = await stack.enter_async_context(_cancelled_at_the_end())
+            tasks = await stack.enter_async_context(cancelled_at_the_end())
             await self._connect(outcome, tasks, stopping)
             if outcome.subscribed and not stopping.is_set():
                 await self._measure(outcome, tasks, stopping)
@@ -251,18 +252,3 @@ def _connections(edges: Edges, options: LoadOptions) -> int:
 
 def _received_bytes(clients: Sequence[LoadClient]) -> int:
     return sum(client.received_bytes for client in clients)
-
-
-@asynccontextmanager
-async def _cancelled_at_the_end() -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Yield a list for tasks that are cancelled at the end of the block; the error of one that failed is raised."""
-    tasks: list[asyncio.Task[None]] = []
-    try:
-        yield tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    for error in ended:
-        if isinstance(error, Exception):
-            raise error

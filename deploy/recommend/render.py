@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.recommend.advice import Advice, command
-from deploy.terminal import plain_table
+from deploy.terminal import data_size, plain_table
 from metadata.modes import recommend
 from metadata.modes.configuration import Configuration
 from metadata.modes.measured import RUNS
@@ -74,11 +74,11 @@ def resources_table(candidates: Sequence[Candidate], gap: int) -> Table:
             each.configuration,
             str(each.size.partitions) if kafka else "-",
             # What was not measured is more than nothing.
-            f"{'>' if each.memory.unmeasured else ''}{_bytes(each.memory.value)}",
-            _bytes(found.egress_bytes),
+            f"{'>' if each.memory.unmeasured else ''}{data_size(each.memory.value)}",
+            data_size(found.egress_bytes),
             f"{found.connections:,.0f}",
-            _bytes(found.kafka_in_bytes) if kafka else "-",
-            _bytes(found.kafka_out_bytes) if kafka else "-",
+            data_size(found.kafka_in_bytes) if kafka else "-",
+            data_size(found.kafka_out_bytes) if kafka else "-",
         )
     return table
 
@@ -190,11 +190,3 @@ def warnings(advice: Advice) -> Iterator[str]:
         unknown = ", ".join(str(each) for each, run in RUNS.items() if run.p99_s is None)
         yield f"\np99 counts the time to send one write, and the delay of committed runs; there is none for {unknown}"
     yield "95 % ranges: from the errors of the costs, as measured on one machine; `make bench-cost` measures yours"
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "KB", "MB"):
-        if number < 999.5:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:,.3g} GB"

@@ -1,7 +1,8 @@
-"""Tasks that nobody awaits: what becomes of their errors."""
+"""Tasks that nobody awaits: their end, and what becomes of their errors."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 
@@ -13,3 +14,18 @@ def on_failure(report: Callable[[BaseException], None]) -> Callable[["asyncio.Ta
             report(error)
 
     return done
+
+
+@asynccontextmanager
+async def cancelled_at_the_end() -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Yield a list for tasks that are cancelled at the end of the block; the error of one that failed is raised."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    for error in ended:
+        if isinstance(error, Exception):
+            raise error

@@ -18,6 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
+from diem.process.tasks import cancelled_at_the_end
 from diem.protocol.messages import SUBPROTOCOL
 from tests.load.bench import Goal
 from tests.load.credentials import Credentials
@@ -204,16 +205,9 @@ async def watching(system: System, names: Sequence[str], key: str) -> AsyncItera
             Locating("stranger at metadata", system.metadata, rights),
             Locating("limited at metadata", system.metadata, rights, some),
         ]
-    tasks = [asyncio.create_task(each.run(ADDRESS.format(1 + n))) for n, each in enumerate(members)]
-    try:
+    async with cancelled_at_the_end() as tasks:
+        tasks += [asyncio.create_task(each.run(ADDRESS.format(1 + n))) for n, each in enumerate(members)]
         yield Outsiders(members)
-    finally:
-        for task in tasks:
-            task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    for error in ended:
-        if isinstance(error, Exception):
-            raise error
 
 
 def _addresses(system: System) -> Iterator[tuple[str, str]]:

@@ -61,6 +61,11 @@ class Load:
         """Share of the updates that any client is subscribed to, if subscriptions are independent."""
         return -math.expm1(-self.frames_per_update)
 
+    @property
+    def subscribed(self) -> float:
+        """Share of the clients that are sent an update."""
+        return self.frames_per_update / self.clients if self.clients else 0.0
+
     def sends(self, pieces: float = 1.0) -> float:
         """Return the sends to clients a second: frames of updates that arrive together share one.
 
@@ -68,8 +73,7 @@ class Load:
             pieces: parts in which the updates of a write arrive, by partitions of Kafka; at most one for each update.
         """
         parts = min(max(1.0, pieces), max(1.0, self.batch))
-        subscribed = self.frames_per_update / self.clients if self.clients else 0.0
-        return self.writes * parts * self.clients * any_of(subscribed, max(1.0, self.batch) / parts)
+        return self.writes * parts * self.clients * any_of(self.subscribed, max(1.0, self.batch) / parts)
 
     def merged_sends(self, pieces: float, apart: float) -> float:
         """Return the sends of a process that passes on what it is sent in pieces (:meth:`sends`).

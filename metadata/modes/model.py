@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from metadata.costs import DEFAULT, Amounts, RoleCosts, Total
+from metadata.costs import DEFAULT, ROLES, Amounts, RoleCosts, Total
 from metadata.modes import terms
 from metadata.modes.configuration import Configuration, Size
 from metadata.modes.load import Data, Load, any_of, touched
@@ -29,8 +29,6 @@ NGINX_WORKERS: Final = 4
 """Most workers of the generated nginx."""
 NGINX_MERGES_US: Final = 2000.0
 """nginx passes frames for a client on together if they come this much apart, on average (``make bench-modes``)."""
-PIECE_US: Final = 60.0
-"""CPU time of a server for one piece of a write, without what is in it."""
 PROXY_APART: Final = 0.3
 """Share of the pieces of a write that a shared proxy does not find waiting while it sends another one."""
 
@@ -310,10 +308,11 @@ class _Model:
         """
         if self.pieces <= 1 or not self.parts:
             return self.sends
-        load, costs = self.load, DEFAULT
-        subscribed = any_of(min(1.0, load.frames_per_update / load.clients), load.batch / self.pieces)
-        piece_us = self.sends / self.parts / self.size.all_servers * costs.delivery_us + PIECE_US
-        piece_us += load.batch / self.pieces * costs.update_us
+        load = self.load
+        subscribed = any_of(load.subscribed, load.batch / self.pieces)
+        sends = self.sends / self.parts / self.size.all_servers
+        piece_us = ROLES.value({"server_part_us": 1.0, "delivery_us": sends})
+        piece_us += load.batch / self.pieces * DEFAULT.update_us
         between_us = piece_us / subscribed if subscribed else math.inf
         return load.merged_sends(self.pieces, -math.expm1(-between_us / NGINX_MERGES_US))
 

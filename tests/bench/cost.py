@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import random
-import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,7 +22,6 @@ import orjson
 from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
-from metadata.modes.load import touched
 from tests.bench import native
 from tests.bench.bridge_pair import PARTITIONS, bridge_pair, writing
 from tests.bench.cost_roles import MODES, Roles
@@ -31,7 +29,7 @@ from tests.bench.cost_target import Target
 from tests.bench.drain import Drain, draining, pin
 from tests.bench.figures import Goal
 from tests.bench.idle import Idle, writer
-from tests.bench.loads import MIX, Load, Schedule, settle, subscriptions
+from tests.bench.loads import MIX, Load, Schedule, mean_parts, settle, subscriptions
 from tests.bench.proxy import Kind, proxied
 from tests.bench.regression import Estimate
 from tests.bench.report import Report
@@ -48,7 +46,7 @@ WITHIN: Final = 20.0
 REST: Final = Load(0, 0)
 SERVER: Final = [REST, *(Load(0, size) for size in (10, 40, 200)), *(Load(n, 20) for n in (10, 25, 50)), MIX]
 PROXY: Final = [REST, Load(10, 10), Load(10, 20), Load(20, 10), Load(20, 20), MIX]
-PARTS: Final = statistics.fmean(touched(PARTITIONS, load.size) for load in SERVER if load.size > 0)
+PARTS: Final = mean_parts(SERVER, PARTITIONS)
 """Partitions that a write has parts for, on average."""
 CLIENTS: Final = {"server": 1000, "shared": 400, "passthrough": 400}
 

@@ -16,10 +16,9 @@ from time import monotonic
 from typing import Final
 
 from metadata.modes.configuration import Size
-from metadata.modes.load import touched
 from tests.bench.cost_target import Block, Target, cpu_seconds
 from tests.bench.drain import draining
-from tests.bench.loads import MIX, Load, Schedule, settle, subscriptions
+from tests.bench.loads import MIX, Load, Schedule, mean_parts, settle, subscriptions
 from tests.bench.procfs import rss_kib
 from tests.bench.published import Writer
 from tests.bench.regression import Estimate
@@ -37,7 +36,7 @@ BATCH: Final = 50
 """Most datasets of one request."""
 REST: Final = Load(0, 0)
 LOADS: Final = (REST, Load(0, 10), Load(0, 40), Load(10, 10), Load(20, 20), Load(20, 40), MIX)
-PARTS: Final = statistics.fmean(touched(Size().partitions, load.size) for load in LOADS if load.size > 0)
+PARTS: Final = mean_parts(LOADS, Size().partitions)
 """Partitions that a write has parts for, on average."""
 UNWATCHED: Final = (REST, Load(0, 10), Load(0, 40))
 _OPTIONS: Final = ("--servers", "1", "--max-servers", str(READERS[-1]), "--traffic", "off")

@@ -2,10 +2,12 @@
 
 import asyncio
 import random
+import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from metadata.modes.load import touched
 from tests.bench.drain import Drain
 from tests.bench.phases import subscribe
 
@@ -86,3 +88,8 @@ class Schedule:
 def quantities(seconds: float, writes: Sequence[Sequence[str]], frames: int) -> Mapping[str, float]:
     """Return the quantities of a block."""
     return {"seconds": seconds, "writes": len(writes), "updates": sum(map(len, writes)), "frames": frames}
+
+
+def mean_parts(loads: Sequence[Load], partitions: int) -> float:
+    """Return how many partitions a write has updates for, on average over the loads of known composition."""
+    return statistics.fmean(touched(partitions, load.size) for load in loads if load.size > 0)

@@ -4,9 +4,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
-# Packages for tests and Spark are compiled at the first import, because most of them are never imported.
-PIP_LAZY := $(PIP) --no-compile
+PACKAGES := VENV=$(VENV) deploy/install/packages.sh
+LOCKED := --no-deps --require-hashes -r
 PAGE := client/dist/index.html
 # npm writes it when it has installed everything, whoever calls it.
 MODULES := client/node_modules/.package-lock.json
@@ -57,7 +56,7 @@ sbom: install
 check: install-test install-spark
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .
 	@set -o pipefail; $(VENV)/bin/lint-imports --no-logo 2>/dev/null | grep -v '^$$' | tail -4
-	@$(VENV)/bin/mypy
+	@$(VENV)/bin/mypy $(if $(CI),--cache-dir=/dev/null)
 	@$(PY) -m tests.vocabulary
 
 unit contract integration e2e: install-test install-spark
@@ -170,36 +169,36 @@ $(VENV)/.run: requirements/run.txt pyproject.toml
 	  || { echo "DIEM needs Python 3.11 or newer with venv: on Debian, apt install python3 python3-venv" >&2; exit 1; }
 	@echo "Installing Python packages (once) ..."
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@$(PIP) -r requirements/run.txt
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PACKAGES) --compile $(LOCKED) requirements/run.txt
+	@$(PACKAGES) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run requirements/test.txt
 	@echo "Installing test packages (once) ..."
-	@$(PIP_LAZY) -r requirements/test.txt
+	@$(PACKAGES) $(LOCKED) requirements/test.txt
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.run requirements/spark.txt
 	@echo "Installing Spark (once) ..."
-	@DIST_EXTRA_CONFIG=$(CURDIR)/requirements/build.cfg $(PIP_LAZY) -r requirements/spark.txt
+	@DIST_EXTRA_CONFIG=$(CURDIR)/requirements/build.cfg $(PACKAGES) $(LOCKED) requirements/spark.txt
 	@touch $@
 
 # For comparison only: on platforms without it the comparison is left out.
 $(VENV)/.quality: $(VENV)/.run requirements/quality.txt
 	@echo "Installing Mt-KaHyPar (once) ..."
-	@$(PIP) -r requirements/quality.txt || echo "there is none for this platform" >&2
+	@$(PACKAGES) $(LOCKED) requirements/quality.txt || echo "there is none for this platform" >&2
 	@touch $@
 
 # These are also a part of the test packages.
 $(VENV)/.docs: $(VENV)/.run requirements/docs.txt
 	@echo "Installing Sphinx (once) ..."
-	@$(PIP_LAZY) -r requirements/docs.txt
+	@$(PACKAGES) $(LOCKED) requirements/docs.txt
 	@touch $@
 
 # What `diem size figures` draws with.
 $(VENV)/.figures: $(VENV)/.run requirements/figures.txt
 	@echo "Installing matplotlib (once) ..."
-	@$(PIP_LAZY) -r requirements/figures.txt
+	@$(PACKAGES) $(LOCKED) requirements/figures.txt
 	@touch $@
 
 # An environment of its own: the auditor's dependencies are none of DIEM's.
@@ -243,12 +242,14 @@ prometheus:
 	@deploy/install/prometheus.sh
 
 lock:
-	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
+	@command -v uv >/dev/null || { echo "make lock needs uv: make install puts it into $(VENV)/bin" >&2; exit 1; }
 	@for name in "run --extra build --extra kafka --extra postgres" "test --extra build --extra kafka --extra postgres --extra docs --extra test" "spark --extra plan --extra spark" "quality --extra quality" "figures --extra figures" "docs --extra build --extra docs" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
 	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 	@cd tests/conformance/requirements && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 virtualenv.in -o virtualenv.txt
+	@cd deploy/install && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+	  --python-version 3.11 uv.in -o uv.txt
 	@cd deploy/audit && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 requirements.in -o requirements.txt
 

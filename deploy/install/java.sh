@@ -4,10 +4,10 @@
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 # As `make VENV=DIRECTORY` passes it on.
-case ${VENV:=.venv} in /*) venv=$VENV ;; *) venv=$root/$VENV ;; esac
+export VENV="${VENV:-.venv}"
+case $VENV in /*) venv=$VENV ;; *) venv=$root/$VENV ;; esac
 python="$venv/bin/python"
 cd "$root"
 if "$python" -c 'from deploy.kafka import java; java.find()' 2>/dev/null; then exit 0; fi
 echo "Installing Java (once) ..." >&2
-"$python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/java.txt \
-  >/dev/null 2>&1 || true
+deploy/install/packages.sh --no-deps --require-hashes -r requirements/java.txt >/dev/null 2>&1 || true

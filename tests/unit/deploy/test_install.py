@@ -34,6 +34,43 @@ def test_node_is_that_of_the_virtual_environment(tmp_path: Path, relative: bool)
     assert ran.stdout.splitlines()[-1] == "the node of the environment"
 
 
+def _install(venv: Path, configuration: str = "", *, uv: str | None = None) -> list[str]:
+    """Return the commands that ``packages.sh`` runs, with a pip of this configuration that can install ``uv``."""
+    log = venv / "log"
+    install = "" if uv is None else f"printf '%s\\n' '#!/bin/sh' {uv!r} >{venv}/bin/uv; chmod +x {venv}/bin/uv"
+    program(
+        venv / "bin" / "python",
+        f"""case "$*" in
+          "-m pip config list") echo "{configuration}" ;;
+          *uv.txt) {install or "exit 1"} ;;
+          *) echo "pip $*" >>{log} ;;
+        esac""",
+    )
+    command = [INSTALL / "packages.sh", "--no-deps", "-r", "packages.txt"]
+    subprocess.run(command, env={**os.environ, "VENV": str(venv)}, capture_output=True, check=True)
+    return log.read_text().splitlines()
+
+
+def test_packages_are_installed_by_uv(tmp_path: Path) -> None:
+    commands = _install(tmp_path, uv=f'echo "uv $*" >>{tmp_path}/log')
+    assert commands == [f"uv pip install --quiet --python {tmp_path}/bin/python --no-deps -r packages.txt"]
+
+
+@pytest.mark.parametrize("configuration", ["global.index-url='https://packages.example'", ":env:.no-index='1'"])
+def test_packages_are_installed_by_pip_where_it_is_configured_for_another_index(
+    tmp_path: Path, configuration: str
+) -> None:
+    (command,) = _install(tmp_path, configuration, uv=f'echo "uv $*" >>{tmp_path}/log')
+    assert command.startswith("pip -m pip install")
+    assert command.endswith("--no-compile --no-deps -r packages.txt")
+
+
+@pytest.mark.parametrize("uv", [None, "exit 1"], ids=["no uv for the platform", "uv fails"])
+def test_packages_are_installed_by_pip_where_uv_cannot(tmp_path: Path, uv: str | None) -> None:
+    (command,) = _install(tmp_path, uv=uv)
+    assert command.startswith("pip -m pip install")
+
+
 @pytest.mark.parametrize(
     ("goals", "made_first"), [(["page"], ".run"), (["install-test", "page"], ".test"), (["client-test"], ".run")]
 )

@@ -20,11 +20,12 @@ if [ -z "$python2" ]; then
 fi
 echo "Installing the Autobahn test suite (once) ..." >&2
 rm -rf "$home"
+# Its extensions are compiled for one run of 20 s: optimising them would take longer than it gains.
 install() {
   "$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
     --target "$home/tools" -r "$requirements/virtualenv.txt" &&
     PYTHONPATH="$home/tools" "$root/.venv/bin/python" -m virtualenv --quiet --no-download --python "$python2" "$home/env" &&
-    PYTHONWARNINGS=ignore "$home/env/bin/python" -m pip install --quiet --no-deps --require-hashes \
+    PYTHONWARNINGS=ignore CFLAGS="-O0 -g0" "$home/env/bin/python" -m pip install --quiet --no-deps --require-hashes \
       -r "$requirements/autobahn.txt"
 }
 mkdir -p "$root/build"

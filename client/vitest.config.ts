@@ -1,0 +1,22 @@
+import { defineConfig, mergeConfig } from "vitest/config";
+
+import vite from "./vite.config";
+
+const PAGES = ["tests/page/**/*.test.ts", "tests/admin/**/*.test.ts", "tests/examples/**/*.test.{ts,tsx}"];
+
+/**
+ * Pages keep their state in modules and in the document, so each of their files has both to itself. The SDK keeps none: its
+ * files share the modules that a thread has loaded, which takes half of the CPU time.
+ */
+export default mergeConfig(
+  vite,
+  defineConfig({
+    test: {
+      pool: "threads",
+      projects: [
+        { extends: true, test: { name: "pages", include: PAGES } },
+        { extends: true, test: { name: "sdk", include: ["tests/**/*.test.{ts,tsx}"], exclude: PAGES, isolate: false } },
+      ],
+    },
+  }),
+);

@@ -3,7 +3,10 @@
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_COMPILER: Final = " CompilerThre"
+"""In the names of a JVM's compiler threads, which Linux cuts off."""
 
 
 class Cost(NamedTuple):
@@ -37,6 +40,16 @@ def cpu_seconds(pid: int) -> float:
     """Return the CPU seconds of a process so far, also those of threads that have ended, as some of a JVM's do."""
     # The clock of a process on Linux, as clock_getcpuclockid(3) makes its number.
     return time.clock_gettime(~pid << 3 | 2)
+
+
+def serving_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process so far, without those of a JVM's compiler, whose threads come and go."""
+    seconds = 0.0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # ended meanwhile
+            if _COMPILER not in (task / "comm").read_text():
+                seconds += int((task / "schedstat").read_text().split()[0]) / 1e9
+    return seconds
 
 
 def open_files(pid: int, containing: str) -> int:

@@ -1,6 +1,13 @@
+import os
+from pathlib import Path
+from threading import Event, Thread
+from time import process_time, thread_time
+
 import pytest
 
-from tests.load.meter import kind_of, measured
+from tests.bench.procfs import serving_seconds
+from tests.load.meter import kind_of, measured, usage
+from tests.load.processes import Process
 
 BEFORE = {
     "nginx": {"cpu": 1.0, "rss_kib": 10.0},
@@ -28,6 +35,46 @@ def test_processes_of_a_kind_are_added_also_those_in_composites() -> None:
     assert found["connections"] == 11.0
     assert (found["taken"], found["not_subscribed"], found["waste"]) == (40, 10, 0.25)
     assert kind_of("composite-2/websocket-1") == "websocket"
+
+
+def test_what_a_jvm_compiles_is_not_the_cpu_of_its_broker() -> None:
+    before, after = ({"kafka-1": {"cpu": cpu, "compiling": own, "rss_kib": 1.0}} for cpu, own in ((1, 4), (1.1, 4.06)))
+    found = measured(before, after, 2.0)
+    assert (found["cpu_ms"], found["compiling_ms"]) == ({"kafka": 50.0}, 30.0)
+
+
+def test_cpu_of_a_process_is_that_of_its_threads_also_of_those_that_ended() -> None:
+    def spin() -> None:
+        end = thread_time() + 0.05
+        while thread_time() < end:
+            pass
+
+    own = Process("bridge-1", os.getpid(), None, None, 0)
+    before = usage([own])["bridge-1"]["cpu"]
+    ended = Thread(target=spin)
+    ended.start()
+    ended.join()
+    assert usage([own])["bridge-1"]["cpu"] - before >= 0.05
+
+
+def test_compiler_is_told_by_the_names_of_its_threads() -> None:
+    def named() -> None:
+        Path("/proc/thread-self/comm").write_text("C1 CompilerThre")
+        end = thread_time() + 0.05
+        while thread_time() < end:
+            pass
+        spun.set()
+        release.wait()
+
+    spun, release = Event(), Event()
+    before = serving_seconds(os.getpid()), process_time()
+    compiler = Thread(target=named)
+    compiler.start()
+    spun.wait()
+    serving, all_threads = serving_seconds(os.getpid()) - before[0], process_time() - before[1]
+    release.set()
+    compiler.join()
+    assert all_threads - serving >= 0.045
 
 
 def test_process_that_came_or_began_anew_is_an_error() -> None:

@@ -29,8 +29,6 @@ NGINX_WORKERS: Final = 4
 """Most workers of the generated nginx."""
 NGINX_MERGES_US: Final = 2000.0
 """nginx passes frames for a client on together if they come this much apart, on average (``make bench-modes``)."""
-PROXY_APART: Final = 0.3
-"""Share of the pieces of a write that a shared proxy does not find waiting while it sends another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +104,7 @@ def predict(
     workers: int = NGINX_WORKERS,
     brokers: int = 1,
     fan_out: float | None = None,
+    work_us: float = 0.0,
 ) -> Prediction:
     """Return the processes of a mode and their work.
 
@@ -116,8 +115,9 @@ def predict(
         workers: processes of nginx.
         brokers: of Kafka.
         fan_out: mean number of servers of a clone that a client needs; None: of endpoints on random servers.
+        work_us: CPU that a server spends on an update besides what the product does: pieces then come further apart.
     """
-    return _Model(configuration, size, load, workers, brokers, fan_out=fan_out).predict()
+    return _Model(configuration, size, load, workers, brokers, fan_out=fan_out, work_us=work_us).predict()
 
 
 class _Model:
@@ -132,17 +132,19 @@ class _Model:
         brokers: int,
         *,
         fan_out: float | None,
+        work_us: float,
     ) -> None:
         self.configuration = configuration
         self.size = size
         self.load = load
         self.workers = workers
         self.brokers = brokers
+        self.update_us = DEFAULT.update_us + work_us
         self.pieces = touched(size.partitions, load.batch) if configuration.uses_kafka else 1.0
         self.parts = load.writes * self.pieces
         self.frames = load.frames
         self.sends = load.sends(self.pieces)
-        self.proxied = load.merged_sends(self.pieces, PROXY_APART)
+        self.proxied = load.merged_sends(self.pieces, self._apart_at_proxy())
         if configuration is Configuration.ALL_TO_ALL:
             self.frames = load.updates * load.clients
             self.sends = load.writes * load.clients
@@ -312,9 +314,22 @@ class _Model:
         subscribed = any_of(load.subscribed, load.batch / self.pieces)
         sends = self.sends / self.parts / self.size.all_servers
         piece_us = ROLES.value({"server_part_us": 1.0, "delivery_us": sends})
-        piece_us += load.batch / self.pieces * DEFAULT.update_us
+        piece_us += load.batch / self.pieces * self.update_us
         between_us = piece_us / subscribed if subscribed else math.inf
         return load.merged_sends(self.pieces, -math.expm1(-between_us / NGINX_MERGES_US))
+
+    def _apart_at_proxy(self) -> float:
+        """Return the share of the pieces of a write that a shared proxy does not find waiting while it sends another.
+
+        Pieces come as far apart as a bridge and a server need for each; the proxy sends a piece to its clients. Clones
+        do so at the same time, which takes as long where they share cores.
+        """
+        if self.pieces <= 1 or not self.parts:
+            return 1.0
+        piece_us = ROLES.value({"bridge_part_us": 1.0, "server_part_us": 1.0, "link_delivery_us": 1.0})
+        piece_us += self.load.batch / self.pieces * self.update_us
+        sending_us = ROLES.value({"proxy_frame_us_shared": self.sends / self.parts})
+        return -math.expm1(-piece_us / sending_us) if sending_us else 1.0
 
     def _burst(self, roles: list[Role]) -> Amounts:
         """Return the work for one write of the process that serves most clients, and of the nginx before it."""

@@ -1,14 +1,17 @@
 """Other servers on the trace of R1: the CPU that they take for each frame that reaches a client.
 
-Every peer gets the same connections, subscriptions and updates. ``ws``, a server on Node.js, is started here if it is
-installed; nchan and Centrifugo are reached by URL where somebody runs them (``--peer``). What each one speaks is its
-``Dialect``. The CPU of a peer includes that of taking updates by HTTP; servers of DIEM read a feed.
+Every peer gets the same connections, subscriptions and updates. ``ws``, a server on Node.js, and nginx with nchan are
+started here if they are installed; Centrifugo is reached by URL where somebody runs it (``--peer``). What each one
+speaks is its ``Dialect``. The CPU of a peer includes that of taking updates by HTTP; servers of DIEM read a feed.
 """
 
 import asyncio
 import contextlib
+import os
+import shutil
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -26,6 +29,7 @@ from tests.load.processes import children
 from tests.load.regimes import START_MS
 from tests.load.trace import Trace, Visit
 from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_port
 
 CLIENT: Final = Path(__file__).parents[3] / "client"
 SCRIPT: Final = Path(__file__).with_name("peer_ws.mjs")
@@ -33,6 +37,41 @@ AT_ONCE: Final = 16
 """Most clients that connect, and requests that publish, at a time."""
 REST_S: Final = 1.0
 """Before and after the trace: for subscriptions to take effect, and for the last frames."""
+POLL_S: Final = 0.02
+NCHAN: Final = Path("ngx_nchan_module.so")
+NCHAN_FOLDERS: Final = tuple(
+    Path(root) / "usr/lib/nginx/modules" for root in ("/", Path(__file__).parents[3] / "build/bench/nchan")
+)
+"""Where the package has its module, installed or unpacked beside (``dpkg -x``)."""
+_NCHAN_CONFIG: Final = """load_module {module};
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  server {{
+    listen 127.0.0.1:{port};
+    location = /sub {{
+      nchan_subscriber websocket;
+      nchan_channel_id $arg_id;
+      nchan_channel_id_split_delimiter ",";
+      nchan_subscriber_first_message newest;
+    }}
+    location = /pub {{
+      nchan_publisher http;
+      nchan_channel_id $arg_id;
+      nchan_message_buffer_length 1;
+    }}
+  }}
+}}
+"""
+"""One worker, as of DIEM's server; the newest update of each channel is kept, as there."""
 
 
 class NoPeer(Exception):
@@ -300,6 +339,47 @@ async def ws_peer() -> AsyncIterator[Peer]:
         await node.wait()
 
 
+@contextlib.asynccontextmanager
+async def nchan_peer() -> AsyncIterator[Peer]:
+    """Run an nginx with nchan. Raises ``NoPeer``: it is not installed."""
+    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    module = next((folder / NCHAN for folder in NCHAN_FOLDERS if (folder / NCHAN).exists()), None)
+    if program is None or module is None:
+        raise NoPeer("nchan: not installed (libnginx-mod-nchan)")
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="diem-nchan-") as folder:
+        config = Path(folder) / "nginx.conf"
+        config.write_text(_NCHAN_CONFIG.format(module=module.absolute(), folder=folder, port=port), encoding="utf-8")
+        command = (program, "-p", folder, "-e", f"{folder}/error.log", "-c", str(config))
+        nginx = await asyncio.create_subprocess_exec(*command)
+        try:
+            await _answering(port, nginx)
+            yield Peer("nchan", f"ws://127.0.0.1:{port}/sub", f"http://127.0.0.1:{port}/pub", nginx.pid)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                nginx.terminate()
+            await nginx.wait()
+
+
+async def _answering(port: int, process: asyncio.subprocess.Process) -> None:
+    """Wait until a server accepts connections. Raises ``NoPeer``: it has ended, or does not in time."""
+    limit = monotonic() + PATIENCE_S
+    while monotonic() < limit and process.returncode is None:
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return
+        await asyncio.sleep(POLL_S)
+    raise NoPeer("nchan: nginx does not start")
+
+
+STARTED: Final[Mapping[str, Callable[[], contextlib.AbstractAsyncContextManager[Peer]]]] = {
+    "ws": ws_peer,
+    "nchan": nchan_peer,
+}
+"""Peers that are started here, unless one of the kind is named."""
+
+
 def parse_peer(words: Sequence[str]) -> Peer:
     """Return the peer that ``--peer`` names. Raises ``ValueError``."""
     name, websocket_url, publish_url, pid = words
@@ -311,15 +391,20 @@ def parse_peer(words: Sequence[str]) -> Peer:
 
 
 async def measure_all(named: Sequence[Peer], trace: Trace) -> tuple[list[Measured], dict[str, str]]:
-    """Measure ``ws`` and the named peers one after the other; return those that were not measured with the reason."""
+    """Measure peers one after the other: those that can be started here, and the named ones.
+
+    Return those that were not measured with the reason.
+    """
     found: list[Measured] = []
-    absent = {name: "not named (--peer)" for name in DIALECTS if name != "ws"}
-    if not any(peer.name == "ws" for peer in named):
+    absent = {name: "not named (--peer)" for name in DIALECTS if name not in STARTED}
+    for name, start in STARTED.items():
+        if any(peer.name == name for peer in named):
+            continue
         try:
-            async with ws_peer() as peer:
+            async with start() as peer:
                 found.append(await measure(peer, trace))
         except NoPeer as error:
-            absent["ws"] = str(error)
+            absent[name] = str(error)
     for peer in named:
         absent.pop(peer.name, None)
         try:

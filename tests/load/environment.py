@@ -13,6 +13,7 @@ from tests.load.clients import Plan
 from tests.load.injection import CUTS, UPSTREAM_CUTS, Scene, attack, groups, traffic_plan
 from tests.load.injection.repartition import quiet_of, settings_of, variables_of
 from tests.load.outsiders import watching
+from tests.load.plans import apply_file
 from tests.load.relay import Relay
 from tests.load.scenario import Scenario
 from tests.load.system import NotUp, System
@@ -46,6 +47,9 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
             [f"/load-test/{number:03}" for number in range(scenario.endpoints)] if trace is None else trace.endpoints
         )
         more = [*_relay_settings(scenario, relay, upstream), *settings_of(scenario.faults, names)]
+        if scenario.plan is not None:
+            # Nobody has to move.
+            more += ["--set", "metadata:DIEM_METADATA_MOVE_SECONDS=0.5"]
         more += traffic_plan.settings_of(scenario.faults) + groups.settings_of(scenario.mode, scenario.faults)
         variables = variables_of(scenario.faults) | attack.variables_of(scenario.faults)
         if scenario.tokens:
@@ -60,6 +64,10 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
             brokers = Brokers(system, scenario.kafka)
             writer = _writer(scenario, system, brokers, names, trace)
             writer.quiet = quiet_of(scenario.faults, names)
+            if scenario.plan is not None:
+                # A plan does not move endpoints that nobody has published.
+                await writer.put_all()
+                await apply_file(system, brokers.options, Path(scenario.plan))
             async with ClientProcess(_plan(scenario, system, names, key)) as clients:
                 seed, quick = scenario.seed, scenario.quick
                 yield Scene(system, writer, brokers, clients, relay, upstream, seed, trace, quick, goals=goals)

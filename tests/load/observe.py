@@ -4,6 +4,7 @@ import asyncio
 import gc
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic, process_time
@@ -17,6 +18,7 @@ from tests.load.goals import controls, goals_of
 from tests.load.injection import ATTACK, EXPIRY, FAULTS, LEARNED, Scene
 from tests.load.logs import SAID, tracebacks
 from tests.load.meter import counters, joined, measured, running, usage
+from tests.load.processes import Process
 from tests.load.progress import Display
 from tests.load.scenario import Outcome, Scenario
 from tests.load.system import NotUp, System
@@ -153,6 +155,7 @@ async def _repeat(scene: Scene, trace: Trace, scenario: Scenario) -> dict[str, A
     if await _converge(scene.clients, scene.writer.newest(), scenario.bounds.t_heal) is None:
         raise TimeoutError("the clients do not have the versions from before the trace")
     frames, processes = scene.clients.figures["raw"], await running(scene.system)
+    rest = await _at_rest(processes, scenario.rest)
     # Counters are read outside of the time in which CPU is measured.
     counted = await counters(scene.system, processes)
     before, start = joined(usage(processes), counted), monotonic()
@@ -164,7 +167,17 @@ async def _repeat(scene: Scene, trace: Trace, scenario: Scenario) -> dict[str, A
     gc.unfreeze()
     used, seconds = usage(processes), monotonic() - start
     after = joined(used, await counters(scene.system, processes))
-    return {**measured(before, after, seconds), "frames_before": frames}
+    return {**measured(before, after, seconds), "rest_cpu_ms": rest, "frames_before": frames}
+
+
+async def _at_rest(processes: Sequence[Process], seconds: float) -> dict[str, float]:
+    """Return the CPU by kind of process in ms/s while nothing is written; nothing if it is not to be measured."""
+    if not seconds:
+        return {}
+    before, start = usage(processes), monotonic()
+    await asyncio.sleep(seconds)
+    found: dict[str, float] = measured(before, usage(processes), monotonic() - start)["cpu_ms"]
+    return found
 
 
 async def _inject(scenario: Scenario, scene: Scene, clients: ClientProcess, now: list[str]) -> list[Fault]:

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Any
@@ -16,7 +18,9 @@ from diem.kafka.map_reader import read_map
 from diem.protocol.assignment import decode
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from metadata.plans.plan import Plan, encode
+from metadata.plans.plan import decode as decode_plan
 from tests.load.system import NotUp, System
+from tests.support.patience import PATIENCE_S
 
 SHARE = 1 / 3
 """Of the endpoints, that a plan moves."""
@@ -52,6 +56,22 @@ def draw_plan(
     created = datetime.now(UTC).isoformat(timespec="seconds")
     targets = {name: homes[name] for name in moved}
     return Plan(epoch=map_.head.epoch, partitions=len(partitions), homes=targets, created=created)
+
+
+async def apply_file(system: System, options: KafkaOptions, path: Path) -> None:
+    """Apply a plan, for the map as it is; return when it is applied.
+
+    Raises ``NotUp`` if it is not in time, or endpoints are not where it has them.
+    """
+    plans = Plans(system, options)
+    plan = replace(decode_plan(path.read_bytes()), epoch=(await plans.map()).head.epoch)
+    await plans.submit(plan)
+    await plans.apply(plan)
+    await plans.until_state(plan, "applied", PATIENCE_S)
+    map_ = await plans.map()
+    elsewhere = sum(map_.home(name.encode()) != home for name, home in plan.homes.items())
+    if elsewhere:
+        raise NotUp(f"{elsewhere} of {len(plan.homes)} endpoints are not where the plan has them")
 
 
 class Plans:

@@ -34,6 +34,8 @@ class Regime:
     """Written straight to the topic of updates: more than a Data Service accepts."""
     work_us: int = 0
     """CPU that a server spends on each update, besides what it does with it."""
+    communities: int = 0
+    """Groups of clients with common interests; 0: any interests."""
     swaps: float = 1.0
     """Swaps of an endpoint a second, of all clients."""
     visits: float = 0.2
@@ -77,7 +79,12 @@ R4: Final = tuple(
     replace(R1, name=f"R4-{us}us", meaning=f"an update costs a server {us:,} us more", updates=150, work_us=us)
     for us in (100, 1000)
 )
-REGIMES: Final[tuple[Regime, ...]] = (R1, R2, R3, *R4)
+# As R2, but as many updates as a Data Service accepts: for modes without Kafka, too.
+R2_STORED: Final = Regime(
+    "R2s", "few watch much, as much as is stored", clients=125, subscriptions=10, endpoints=5_000, updates=1_000
+)
+R5: Final = replace(R1, name="R5", meaning="as R1, in groups of clients with common interests", communities=8)
+REGIMES: Final[tuple[Regime, ...]] = (R1, R2, R2_STORED, R3, *R4, R5)
 
 
 def endpoints_of(regime: Regime) -> list[str]:
@@ -94,7 +101,7 @@ def generate(regime: Regime, seconds: float, seed: int) -> Iterator[TrafficEvent
     if not 0 < seconds <= MAX_SECONDS:
         raise ValueError(f"a generated trace has up to {MAX_SECONDS:.0f} s, not {seconds:g}")
     names, random = endpoints_of(regime), Random(seed)
-    interests = Interests(names, 0, seed)
+    interests = Interests(names, regime.communities, seed)
     ids, numbers = count(1), count(regime.clients)
     incarnation = f"{random.getrandbits(48):012x}"
     wants: dict[int, list[str]] = {}

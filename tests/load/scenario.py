@@ -68,6 +68,10 @@ class Scenario:
     """With a trace: most updates of a write."""
     to_topic: bool = False
     """With a trace: updates are written straight to the topic."""
+    plan: str | None = None
+    """File of a plan that is applied before the clients come, for the map as it is then; None: none."""
+    rest: float = 0.0
+    """With a trace: seconds for which the system is measured before, with all clients, at rest."""
     program: str = "deploy"
     """The module that is run as ``diem``."""
     variables: Mapping[str, str] = field(default_factory=dict)

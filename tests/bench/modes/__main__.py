@@ -28,6 +28,8 @@ from tests.bench.modes.capacity import Knee, find_knee
 from tests.bench.modes.compare import (
     Observation,
     against_x,
+    at_rest,
+    beyond,
     cpu_errors,
     differences,
     error,
@@ -38,11 +40,12 @@ from tests.bench.modes.compare import (
     with_work,
 )
 from tests.bench.modes.peers import DIALECTS, Peer, beside_single, measure_all, parse_peer
-from tests.bench.modes.plan import CONTROL, Run, runs
-from tests.bench.modes.runs import FOLDER, expected, kept, load_of, measure, now, trace_of, write_prediction
+from tests.bench.modes.plan import CONTROL, REST_S, SECONDS, SERVERS, Run, runs
+from tests.bench.modes.runs import FOLDER, expected, kept, learnt_of, load_of, measure, now, trace_of, write_prediction
 from tests.bench.report import Report
 from tests.load import bench
 from tests.load.bench import Goal
+from tests.load.meter import BROKER
 from tests.load.regimes import R1, Regime
 from tests.load.run import end_in_order
 from tests.load.trace import BadTrace, read_trace
@@ -50,7 +53,7 @@ from tests.load.writes import BATCH
 from tests.support.commandline import parser
 
 QUICK: Final = bool(os.environ.get("QUICK"))
-OTHER_S: Final = 20.0
+OTHER_S: Final = 21.5
 """Of a run, about: the start and the end of the system, and the oracle."""
 WRITTEN: Final = Path("build/bench/modes.json")
 PAGE: Final = Path("build/bench/modes.html")
@@ -71,7 +74,7 @@ class Comparison:
 
     def run(self, planned: Sequence[Run]) -> None:
         """Make all runs, those first that the constants are fitted to."""
-        self._left_s = sum(_about_s(run) for run in planned)
+        self._left_s = sum(about_s(run) for run in planned)
         for run in (each for each in planned if each.fitted):
             self._one(run, self.costs)
         self.fitted = fit(self._observations(), self.costs)
@@ -81,7 +84,7 @@ class Comparison:
     def _one(self, run: Run, costs: RoleCosts) -> None:
         found = kept(run)
         self._report.step(f"{run.name}, {'kept' if found else f'about {self._left_s / 60:.0f} min left'}")
-        self._left_s -= _about_s(run)
+        self._left_s -= about_s(run)
         if found is None:
             prediction = write_prediction(run, costs)
             try:
@@ -99,6 +102,11 @@ class Comparison:
             run, measured = self.groups[group], means(results)
             work = expect(run, load_of(run), with_work(self.costs, run.regime.work_us)).work
             found += [Observation(work[name], ms * 1000) for name, ms in measured.items() if name in work]
+            # What processes take for being there is told from what they do by this alone: all do the same in R1. Not of
+            # brokers, which are slower at first.
+            rest = expect(run, at_rest(load_of(run)), self.costs).work
+            idle = means(results, "rest_cpu_ms")
+            found += [Observation(rest[name], ms * 1000) for name, ms in idle.items() if name in rest.keys() - {BROKER}]
         return found
 
     def rows(self) -> list[dict[str, Any]]:
@@ -111,7 +119,8 @@ class Comparison:
         connections = statistics.fmean(each["connections"] for each in measured)
         frames = statistics.fmean(each["frames_per_s"] for each in measured)
         fitted = expected(run, self.fitted).cpu_ms
-        return {
+        learnt = learnt_of(run.regime, run.seconds, run.size.servers) if run.planned else None
+        row = {
             "group": run.group,
             "regime": run.regime.name,
             "configuration": str(run.configuration),
@@ -120,8 +129,12 @@ class Comparison:
             "rounds": len(results),
             "fitted": run.fitted,
             "control": run.control,
+            "planned": run.planned,
+            "fan_out": learnt and {"hashed": round(learnt.hashed, 3), "planned": round(learnt.planned, 3)},
             "cpu_ms": {name: round(ms, 1) for name, ms in cpu.items()},
+            "compiling_ms": round(statistics.fmean(each["compiling_ms"] for each in measured), 1),
             "predicted_cpu_ms": predicted["cpu_ms"],
+            "predicted_cpu_error_ms": predicted["cpu_error_ms"],
             "fitted_cpu_ms": {name: round(ms, 1) for name, ms in fitted.items()},
             "cpu_errors": {name: round(off, 1) for name, off in cpu_errors(predicted["cpu_ms"], cpu).items()},
             "connections": connections,
@@ -139,11 +152,12 @@ class Comparison:
             },
             "unclean": [_why(each) for each in results if not each["clean"] or each["missed"]],
         }
+        return {**row, "beyond": [] if run.fitted else beyond(row)}
 
 
-def _about_s(run: Run) -> float:
+def about_s(run: Run) -> float:
     """Return about how long a run takes."""
-    return run.seconds + OTHER_S
+    return run.seconds + OTHER_S + (REST_S if run.fitted else 0.0)
 
 
 def _why(result: Mapping[str, Any]) -> str:
@@ -178,6 +192,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     }
 
 
+def _plan_in_r1() -> dict[str, float]:
+    """Return the servers that a client of R1 needs by hash and by a plan: its interests have no structure."""
+    found = learnt_of(R1, SECONDS, SERVERS)
+    return {"hashed": round(found.hashed, 3), "planned": round(found.planned, 3)}
+
+
 def _knee(costs: RoleCosts, report: Report) -> Knee | None:
     report.step("the knee of one server")
     try:
@@ -203,7 +223,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser(__spec__, __doc__, report=f"{WRITTEN}, {PAGE}, {FOLDER}/predictions.jsonl", quick=quick)
     options.add_argument("--fresh", action="store_true", help="begin anew, whatever is there of an interrupted one")
     options.add_argument("--costs", type=Path, help="of make bench-cost; default: the built-in constants")
-    options.add_argument("--trace", type=Path, help="recorded traffic events in JSON Lines, instead of R2 to R4")
+    options.add_argument(
+        "--trace", type=Path, help="recorded traffic events in JSON Lines, instead of the regimes after R1"
+    )
     options.add_argument("--batch", type=int, default=BATCH, help=f"with --trace: most updates of a write; {BATCH}")
     options.add_argument(
         "--peer",
@@ -248,6 +270,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "constants_source": comparison.fitted.source,
         "control": {"configuration": str(CONTROL), "differences": control(rows)},
         "against_x": against_x(rows),
+        "plan_in_r1": _plan_in_r1(),
         "knee": knee and knee.as_json(),
         "peers": peers,
         "failures": comparison.failures,

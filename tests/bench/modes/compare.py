@@ -42,6 +42,8 @@ class Expected(NamedTuple):
 
     cpu_ms: Mapping[str, float]
     """By kind of process, a second."""
+    cpu_error_ms: Mapping[str, float]
+    """Its standard errors."""
     work: Mapping[str, Amounts]
     connections: float
     frames: float
@@ -49,14 +51,16 @@ class Expected(NamedTuple):
     memory_mib: float
 
 
-def expect(run: Run, load: Load, costs: RoleCosts) -> Expected:
-    """Return the prediction of a run."""
-    found = predict(run.configuration, run.size, load)
+def expect(run: Run, load: Load, costs: RoleCosts, fan_out: float | None = None) -> Expected:
+    """Return the prediction of a run; ``fan_out`` as of :func:`predict`."""
+    found = predict(run.configuration, run.size, load, fan_out=fan_out, work_us=run.regime.work_us)
     work = work_of(run, found)
-    cpu = {name: costs.value(amounts) / 1000 for name, amounts in work.items()}
+    totals = {name: costs.total(amounts) for name, amounts in work.items()}
+    cpu = {name: total.value / 1000 for name, total in totals.items()}
+    errors = {name: total.error / 1000 for name, total in totals.items()}
     everything = run.configuration is Configuration.ALL_TO_ALL
     frames = load.updates * load.clients if everything else load.frames
-    return Expected(cpu, work, found.connections, frames, found.memory(costs).value / 2**20)
+    return Expected(cpu, errors, work, found.connections, frames, found.memory(costs).value / 2**20)
 
 
 def work_of(run: Run, prediction: Prediction) -> dict[str, Amounts]:
@@ -66,6 +70,11 @@ def work_of(run: Run, prediction: Prediction) -> dict[str, Amounts]:
         # The Data Service is there, and has nothing to do.
         work["data"] = terms.added([terms.data_service(0, 0, 0), terms.publisher(0, 0)])
     return work
+
+
+def at_rest(load: Load) -> Load:
+    """Return the load while nothing is written."""
+    return replace(load, updates=0.0)
 
 
 def with_work(costs: RoleCosts, work_us: float) -> RoleCosts:
@@ -104,9 +113,12 @@ def fit(observations: Sequence[Observation], costs: RoleCosts) -> RoleCosts:
     return RoleCosts({**costs.constants, **found}, source, costs.built_in, costs.memory)
 
 
-def means(results: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the CPU time by kind of process, in ms/s: means of the rounds of one configuration."""
-    rounds = [result["measured"]["cpu_ms"] for result in results]
+def means(results: Iterable[Mapping[str, Any]], key: str = "cpu_ms") -> dict[str, float]:
+    """Return the CPU time by kind of process, in ms/s: means of the rounds of one configuration.
+
+    ``key`` is ``cpu_ms``, or ``rest_cpu_ms`` for that before the trace, which only some runs have.
+    """
+    rounds = [result["measured"][key] for result in results]
     return {name: statistics.fmean(each[name] for each in rounds) for name in rounds[0]}
 
 
@@ -125,6 +137,31 @@ def differences(first: Mapping[str, float], second: Mapping[str, float]) -> dict
     """Return by how much two measurements of the same differ, in percent of their mean, by kind of process."""
     least = JUDGED_SHARE * sum(first.values())
     return {name: 100 * abs(second[name] - ms) / ((second[name] + ms) / 2) for name, ms in first.items() if ms >= least}
+
+
+def beyond(row: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of processes whose error is above the goal and not explained by standard errors.
+
+    The difference of predicted and measured is then more than twice the standard error of the prediction and the noise
+    of the measurement together.
+    """
+    found = []
+    for name, off in row["cpu_errors"].items():
+        measured, predicted = row["cpu_ms"][name], row["predicted_cpu_ms"].get(name, 0.0)
+        error_ms = row["predicted_cpu_error_ms"].get(name, 0.0) + NOISE * measured + LEAST_MS
+        if abs(off) > CPU_WORST and abs(predicted - measured) > 2 * error_ms:
+            found.append(name)
+    return found
+
+
+def by_plan(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return the rows by hash and by plan of each configuration that has both."""
+    hashed = {(row["regime"], row["configuration"], row["servers"]): row for row in rows if not row["planned"]}
+    return [
+        (hashed[key], row)
+        for row in rows
+        if row["planned"] and (key := (row["regime"], row["configuration"], row["servers"])) in hashed
+    ]
 
 
 def against_x(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

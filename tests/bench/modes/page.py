@@ -9,6 +9,7 @@ from html import escape
 from importlib.metadata import version
 from typing import Any, Final
 
+from tests.bench.modes.compare import CPU_WORST, by_plan, error
 from tests.bench.modes.plan import SEED
 from tests.bench.picture import Bar, Group, Row, draw
 
@@ -18,6 +19,10 @@ _STYLE: Final = (
     "table{border-collapse:collapse;margin:1em 0;font-size:13px}td,th{border:1px solid #ccd0d6;padding:3px 8px}"
     "td{text-align:right}td:first-child,th{text-align:left}.missed{color:#c0262d;font-weight:600}"
     "pre{background:#f4f5f7;padding:.8em;overflow:auto;font-size:12px}svg{max-width:100%;height:auto}"
+)
+_ERRORS: Final = (
+    "Predicted against measured, where a kind has a twentieth of the run's CPU or more; in parentheses the standard "
+    "error of the prediction."
 )
 
 
@@ -71,11 +76,14 @@ def page(result: Mapping[str, Any], predictions: str) -> str:
                 for each in result["against_x"]
             ],
         ),
+        "<h2>By hash and by plan</h2>",
+        *_plans(rows, result["plan_in_r1"]),
         "<h2>Every configuration</h2>",
         _table(*_every(rows)),
         "<h2>Errors of each kind of process, %</h2>",
-        "<p>Predicted against measured, where a kind has a twentieth of the run's CPU or more.</p>",
+        f"<p>{_ERRORS}</p>",
         _table(*_errors(rows)),
+        f"<p>{escape(_beyond(rows))}</p>",
         f"<h2>The same twice</h2><p>{escape(_control(result['control']))}</p>",
         "<h2>The knee of one server</h2>",
         *_knee(result["knee"]),
@@ -98,7 +106,8 @@ def _goal(value: float | None, *, reached: bool) -> str:
 
 
 def _label(row: Mapping[str, Any]) -> str:
-    return f"{_sized(row)}{', again' if row['control'] else ', fit' if row['fitted'] else ''}"
+    marks = (("control", ", again"), ("planned", ", planned"), ("fitted", ", fit"))
+    return f"{_sized(row)}{next((text for name, text in marks if row[name]), '')}"
 
 
 def _sized(row: Mapping[str, Any]) -> str:
@@ -115,13 +124,14 @@ def _groups(rows: Iterable[Mapping[str, Any]]) -> list[Group]:
 
 
 def _every(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    head = ["", "CPU, ms/s", "predicted", "connections", "predicted", "frames/s", "predicted"]
+    head = ["", "CPU, ms/s", "predicted", "JVM compiler", "connections", "predicted", "frames/s", "predicted"]
     head += ["taken, unwatched", "memory, MiB", "predicted", "p50, ms", "p99, ms", "not clean"]
     return head, [
         [
             f"{row['regime']}: {_label(row)}",
             f"{sum(row['cpu_ms'].values()):,.0f}",
             f"{sum(row['predicted_cpu_ms'].values()):,.0f}",
+            f"{row['compiling_ms']:,.0f}",
             f"{row['connections']:,.0f}",
             f"{row['predicted_connections']:,.0f}",
             f"{row['frames_per_s']:,.0f}",
@@ -142,10 +152,55 @@ def _errors(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str
     return ["", *kinds], [
         [
             f"{row['regime']}: {_label(row)}",
-            *(f"{row['cpu_errors'][kind]:+.0f}" if kind in row["cpu_errors"] else "" for kind in kinds),
+            *(_error(row, kind) if kind in row["cpu_errors"] else "" for kind in kinds),
         ]
         for row in rows
     ]
+
+
+def _error(row: Mapping[str, Any], kind: str) -> str:
+    known = 100 * row["predicted_cpu_error_ms"].get(kind, 0.0) / row["cpu_ms"][kind]
+    return f"{row['cpu_errors'][kind]:+.0f} ({known:.0f})"
+
+
+def _beyond(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return how many errors are above the goal, and which of them standard errors do not explain."""
+    ahead = [row for row in rows if not row["fitted"]]
+    offs = [off for row in ahead for off in row["cpu_errors"].values()]
+    far = sum(abs(off) > CPU_WORST for off in offs)
+    names = [f"{row['regime']}: {_label(row)}: {kind}" for row in ahead for kind in row["beyond"]]
+    return (
+        f"{far} of {len(offs)} predictions are more than {CPU_WORST:.0f} % off; by more than twice the standard "
+        f"errors of prediction and measurement: {'; '.join(names) or 'none'}."
+    )
+
+
+def _plans(rows: Sequence[Mapping[str, Any]], in_r1: Mapping[str, float]) -> list[str]:
+    """Return what a plan changes where clients have common interests."""
+    found = [
+        [
+            f"{planned['regime']}: {_sized(planned)}",
+            f"{planned['fan_out']['hashed']:.2f}",
+            f"{planned['fan_out']['planned']:.2f}",
+            f"{hashed['connections']:,.0f}",
+            f"{planned['connections']:,.0f}",
+            f"{_more(hashed, planned, 'cpu_ms'):+.1f}",
+            f"{_more(hashed, planned, 'predicted_cpu_ms'):+.1f}",
+        ]
+        for hashed, planned in by_plan(rows)
+    ]
+    head = ["", "servers a client needs, by hash", "by plan", "connections, by hash", "by plan"]
+    head += ["CPU of all processes by plan, more, %", "predicted"]
+    text = (
+        "The plan is learnt from the subscriptions of the trace and applied before the clients come. In R1, where "
+        f"interests have no structure, a client needs {in_r1['hashed']:.2f} servers by hash and would need "
+        f"{in_r1['planned']:.2f} by a plan for these clients."
+    )
+    return [f"<p>{text}</p>", _table(head, found)] if found else [f"<p>{text}</p><p>Not measured.</p>"]
+
+
+def _more(hashed: Mapping[str, Any], planned: Mapping[str, Any], key: str) -> float:
+    return error(sum(planned[key].values()), sum(hashed[key].values()))
 
 
 def _control(control: Mapping[str, Any]) -> str:

@@ -16,7 +16,8 @@ from metadata.costs import RoleCosts
 from metadata.modes.configuration import Configuration
 from metadata.modes.load import Load
 from tests.bench.modes.compare import Expected, expect, with_work
-from tests.bench.modes.plan import SEED, Run
+from tests.bench.modes.learnt import Learnt, learn, write_plan
+from tests.bench.modes.plan import REST_S, SEED, Run
 from tests.load.observe import run as observe
 from tests.load.regimes import Regime, generate, write_trace
 from tests.load.scenario import Scenario
@@ -48,15 +49,35 @@ def load_of(run: Run) -> Load:
     return trace_of(run.regime, run.seconds)[1].load()
 
 
+@cache
+def learnt_of(regime: Regime, seconds: float, servers: int) -> Learnt:
+    """Return the plan that is learnt from the trace of a regime."""
+    return learn(trace_of(regime, seconds)[0].read_bytes().splitlines(), seconds, servers)
+
+
+def fan_out_of(run: Run) -> float | None:
+    """Return the servers that a client needs by plan; None: endpoints are where their hash puts them."""
+    return learnt_of(run.regime, run.seconds, run.size.servers).planned if run.planned else None
+
+
+def _plan_of(run: Run) -> str | None:
+    """Return the file of the plan of a run."""
+    if not run.planned:
+        return None
+    path = FOLDER / f"{run.group}-plan.json"
+    write_plan(path, learnt_of(run.regime, run.seconds, run.size.servers))
+    return str(path)
+
+
 def write_prediction(run: Run, costs: RoleCosts) -> dict[str, Any]:
     """Predict a run, append the prediction to the file of predictions with the time, and return it."""
-    load = load_of(run)
-    found = expect(run, load, with_work(costs, run.regime.work_us))
+    load, found = load_of(run), expected(run, costs)
     line = {
         "run": run.name,
         "written": now(),
         "constants": costs.source,
         "cpu_ms": {name: round(ms, 3) for name, ms in found.cpu_ms.items()},
+        "cpu_error_ms": {name: round(ms, 3) for name, ms in found.cpu_error_ms.items()},
         "connections": round(found.connections, 1),
         "frames_per_s": round(found.frames, 1),
         "memory_mib": round(found.memory_mib, 1),
@@ -70,7 +91,7 @@ def write_prediction(run: Run, costs: RoleCosts) -> dict[str, Any]:
 
 def expected(run: Run, costs: RoleCosts) -> Expected:
     """Return the prediction of a run by some constants, unwritten."""
-    return expect(run, load_of(run), with_work(costs, run.regime.work_us))
+    return expect(run, load_of(run), with_work(costs, run.regime.work_us), fan_out_of(run))
 
 
 def scenario_of(run: Run) -> Scenario:
@@ -98,6 +119,8 @@ def scenario_of(run: Run) -> Scenario:
         trace=str(path),
         batch=run.regime.batch,
         to_topic=run.regime.to_topic,
+        plan=_plan_of(run),
+        rest=REST_S if run.fitted else 0.0,
         program=_EXPENSIVE if expensive else "deploy",
         variables={"UPDATE_WORK_US": str(run.regime.work_us)} if expensive else {},
     )

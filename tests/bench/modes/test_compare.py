@@ -14,6 +14,8 @@ from metadata.modes.model import predict
 from tests.bench.modes.compare import (
     Observation,
     against_x,
+    at_rest,
+    beyond,
     cpu_errors,
     differences,
     error,
@@ -107,6 +109,24 @@ def test_errors_are_of_the_kinds_of_processes_that_matter() -> None:
     assert differences({"a": 100.0, "b": 1.0}, {"a": 110.0, "b": 9.0}) == {"a": pytest.approx(100 * 10 / 105)}
 
 
+def test_error_is_explained_where_prediction_or_measurement_are_as_uncertain() -> None:
+    far = {"cpu_errors": {"a": 50.0, "b": 50.0, "c": 15.0}, "cpu_ms": {"a": 20.0, "b": 20.0, "c": 20.0}}
+    known = {"predicted_cpu_ms": {"a": 30.0, "b": 30.0, "c": 23.0}, "predicted_cpu_error_ms": {"a": 1.0, "b": 4.0}}
+    assert beyond({**far, **known}) == ["a"]
+
+
+def test_what_processes_take_at_rest_tells_their_being_there_from_their_work() -> None:
+    truth = scaled(ROLES, 1.0, server_idle_us_per_s=2.0, server_part_us=0.5)
+    one = run(Configuration.Z_SHARED)
+    work = expect(one, at_rest(LOAD), ROLES).work
+    rest = [Observation(amounts, truth.value(amounts)) for amounts in work.values()]
+    before, after = fit(observed(truth), ROLES), fit(observed(truth) + rest, ROLES)
+    wanted = known(truth)["server_idle_us_per_s"].value
+    assert abs(known(after)["server_idle_us_per_s"].value - wanted) < abs(
+        known(before)["server_idle_us_per_s"].value - wanted
+    )
+
+
 def test_cpu_of_several_rounds_is_their_mean() -> None:
     rounds = [{"measured": {"cpu_ms": {"websocket": ms}}} for ms in (10.0, 14.0)]
     assert means(rounds) == {"websocket": 12.0}
@@ -131,7 +151,7 @@ def test_goal_without_a_figure_is_missed() -> None:
 
 def measured_row(configuration: str, servers: int, clones: int, cpu: float, predicted: float) -> dict[str, Any]:
     found = {"group": "", "regime": "R1", "configuration": configuration, "servers": servers, "clones": clones}
-    return {**found, "control": False, "cpu_ms": {"a": cpu}, "predicted_cpu_ms": {"a": predicted}}
+    return {**found, "control": False, "planned": False, "cpu_ms": {"a": cpu}, "predicted_cpu_ms": {"a": predicted}}
 
 
 def test_configurations_are_compared_with_x_of_as_many_servers() -> None:
@@ -149,6 +169,10 @@ def test_configurations_are_compared_with_x_of_as_many_servers() -> None:
 REPORT = Path(__file__).parents[3] / "docs" / "benchmarks" / "2026-11-24" / "modes.json"
 
 
+NO_LONGER = {"R4-100us-z-proxy-shared-4"}
+"""Groups of the report that are not measured any more."""
+
+
 def load_in(regime: Regime) -> Load:
     of = regime
     return Load(of.clients, of.endpoints, of.updates, of.subscriptions, of.batch, data=Data.NONE)
@@ -156,8 +180,8 @@ def load_in(regime: Regime) -> Load:
 
 def test_the_model_fitted_to_one_server_predicts_the_committed_comparison() -> None:
     rows = {row["group"]: row["cpu_ms"] for row in json.loads(REPORT.read_bytes())["runs"]}
-    planned = {run.group: run for run in runs(quick=False)}
-    assert planned.keys() == rows.keys()
+    planned = {run.group: run for run in runs(quick=False) if run.group in rows}
+    assert planned.keys() == rows.keys() - NO_LONGER
     observations = []
     for group, one in planned.items():
         work = expect(one, load_in(one.regime), ROLES).work
@@ -168,7 +192,7 @@ def test_the_model_fitted_to_one_server_predicts_the_committed_comparison() -> N
             found = expect(one, load_in(one.regime), with_work(fitted, one.regime.work_us)).cpu_ms
             offs += [abs(off) for off in cpu_errors(found, rows[group]).values()]
             totals.append(abs(error(sum(found.values()), sum(rows[group].values()))))
-    # docs/modes.md names those that are further off.
+    # docs/modes.md names those that are further off. Seven are of brokers, whose CPU was not measured rightly then.
     assert median(offs) < 10
-    assert sum(off > 20 for off in offs) <= 12
+    assert sum(off > 20 for off in offs) <= 8
     assert max(totals) < 21

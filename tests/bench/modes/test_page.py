@@ -11,7 +11,12 @@ ROW: dict[str, Any] = {
     "rounds": 1,
     "fitted": False,
     "control": False,
+    "planned": False,
+    "fan_out": None,
     "cpu_ms": {"websocket": 40.0},
+    "compiling_ms": 7.0,
+    "predicted_cpu_error_ms": {"websocket": 6.0},
+    "beyond": ["websocket"],
     "predicted_cpu_ms": {"websocket": 50.0},
     "cpu_errors": {"websocket": 25.0},
     "connections": 300.0,
@@ -34,8 +39,22 @@ RESULT: dict[str, Any] = {
     "runs": [ROW],
     "control": {"configuration": "x"},
     "against_x": [],
+    "plan_in_r1": {"hashed": 3.8, "planned": 3.3},
     "goals": [{"name": "CPU", "goal": 20, "unit": "%", "measured": 25.0, "reached": False}],
 }
+
+
+def test_plan_is_beside_the_hash_that_it_replaces() -> None:
+    hashed = {**ROW, "connections": 1100.0}
+    planned = {**ROW, "planned": True, "fan_out": {"hashed": 3.7, "planned": 1.9}, "cpu_ms": {"websocket": 30.0}}
+    found = page(
+        {**RESULT, **about([]), "runs": [hashed, planned], "control": {"configuration": "x", "differences": {}}}
+        | {"knee": None, "peers": {"measured": [], "absent": {}, "single": None}},
+        "",
+    )
+    for cell in ("3.70", "1.90", "1,100", "-25.0", "+0.0"):
+        assert f"<td>{cell}</td>" in found
+    assert "x, 2, planned" in found
 
 
 def test_report_is_one_file_that_says_what_it_is_worth() -> None:
@@ -58,5 +77,9 @@ def test_report_is_one_file_that_says_what_it_is_worth() -> None:
     assert "&lt;Behind&gt;" in found
     assert "<Behind>" not in found
     assert "{&quot;run&quot;:&quot;R1-x-2-1&quot;}" in found
+    assert "+25 (15)" in found
+    assert "1 of 1 predictions are more than 20 % off" in found
+    assert "measurement: R1: x, 2: websocket." in found
+    assert "3.80 servers by hash and would need 3.30" in found
     assert "<script" not in found
     assert "http:" not in found.replace('xmlns="http://www.w3.org/2000/svg"', "")

@@ -28,16 +28,14 @@ from tests.bench.modes.capacity import Knee, find_knee
 from tests.bench.modes.compare import (
     Observation,
     against_x,
-    at_rest,
     beyond,
     cpu_errors,
     differences,
     error,
-    expect,
     fit,
     goals,
     means,
-    with_work,
+    observed,
 )
 from tests.bench.modes.peers import DIALECTS, Peer, beside_single, measure_all, parse_peer
 from tests.bench.modes.plan import CONTROL, REST_S, SECONDS, SERVERS, Run, runs
@@ -45,7 +43,6 @@ from tests.bench.modes.runs import FOLDER, expected, kept, learnt_of, load_of, m
 from tests.bench.report import Report
 from tests.load import bench
 from tests.load.bench import Goal
-from tests.load.meter import BROKER
 from tests.load.regimes import R1, Regime
 from tests.load.run import end_in_order
 from tests.load.trace import BadTrace, read_trace
@@ -97,16 +94,10 @@ class Comparison:
         self.results[run.group].append(found)
 
     def _observations(self) -> list[Observation]:
-        found = []
+        found: list[Observation] = []
         for group, results in self.results.items():
-            run, measured = self.groups[group], means(results)
-            work = expect(run, load_of(run), with_work(self.costs, run.regime.work_us)).work
-            found += [Observation(work[name], ms * 1000) for name, ms in measured.items() if name in work]
-            # What processes take for being there is told from what they do by this alone: all do the same in R1. Not of
-            # brokers, which are slower at first.
-            rest = expect(run, at_rest(load_of(run)), self.costs).work
-            idle = means(results, "rest_cpu_ms")
-            found += [Observation(rest[name], ms * 1000) for name, ms in idle.items() if name in rest.keys() - {BROKER}]
+            run = self.groups[group]
+            found += observed(run, load_of(run), self.costs, means(results), means(results, "rest_cpu_ms"))
         return found
 
     def rows(self) -> list[dict[str, Any]]:
@@ -132,6 +123,7 @@ class Comparison:
             "planned": run.planned,
             "fan_out": learnt and {"hashed": round(learnt.hashed, 3), "planned": round(learnt.planned, 3)},
             "cpu_ms": {name: round(ms, 1) for name, ms in cpu.items()},
+            "rest_cpu_ms": {name: round(ms, 1) for name, ms in means(results, "rest_cpu_ms").items()},
             "compiling_ms": round(statistics.fmean(each["compiling_ms"] for each in measured), 1),
             "predicted_cpu_ms": predicted["cpu_ms"],
             "predicted_cpu_error_ms": predicted["cpu_error_ms"],

@@ -15,6 +15,7 @@ from metadata.modes.load import Load
 from metadata.modes.model import Prediction, predict
 from tests.bench.modes.plan import Run
 from tests.load.bench import Goal
+from tests.load.meter import BROKER
 
 NOISE: Final = 0.05
 """Relative error of a measured CPU time."""
@@ -81,6 +82,21 @@ def with_work(costs: RoleCosts, work_us: float) -> RoleCosts:
     """Return the costs where each update takes a server ``work_us`` more."""
     update = costs.constants.get("server_update_us") or Constant(0.0, 0.0)
     return replace(costs, constants={**costs.constants, "server_update_us": Constant(update[0] + work_us, update[1])})
+
+
+def observed(
+    run: Run, load: Load, costs: RoleCosts, cpu_ms: Mapping[str, float], rest_cpu_ms: Mapping[str, float]
+) -> list[Observation]:
+    """Return what the constants are fitted to of a run: its CPU by kind of process, with the trace and at rest before.
+
+    What processes take for being there is told from what they do by their rest alone: all do the same in R1. Not of
+    brokers, which are slower at first.
+    """
+    found = []
+    for what, measured, without in ((load, cpu_ms, set[str]()), (at_rest(load), rest_cpu_ms, {BROKER})):
+        work = expect(run, what, costs).work
+        found += [Observation(work[name], 1000 * ms) for name, ms in measured.items() if name in work.keys() - without]
+    return found
 
 
 def fit(observations: Sequence[Observation], costs: RoleCosts) -> RoleCosts:

@@ -104,6 +104,7 @@ def predict(
     workers: int = NGINX_WORKERS,
     brokers: int = 1,
     fan_out: float | None = None,
+    met: float | None = None,
     work_us: float = 0.0,
 ) -> Prediction:
     """Return the processes of a mode and their work.
@@ -115,9 +116,10 @@ def predict(
         workers: processes of nginx.
         brokers: of Kafka.
         fan_out: mean number of servers of a clone that a client needs; None: of endpoints on random servers.
+        met: mean number of partitions that the endpoints of a client are in; None: of endpoints in random partitions.
         work_us: CPU that a server spends on an update besides what the product does: pieces then come further apart.
     """
-    return _Model(configuration, size, load, workers, brokers, fan_out=fan_out, work_us=work_us).predict()
+    return _Model(configuration, size, load, workers, brokers, fan_out=fan_out, met=met, work_us=work_us).predict()
 
 
 class _Model:
@@ -132,6 +134,7 @@ class _Model:
         brokers: int,
         *,
         fan_out: float | None,
+        met: float | None,
         work_us: float,
     ) -> None:
         self.configuration = configuration
@@ -143,7 +146,7 @@ class _Model:
         self.pieces = touched(size.partitions, load.batch) if configuration.uses_kafka else 1.0
         self.parts = load.writes * self.pieces
         self.frames = load.frames
-        self.sends = load.sends(self.pieces)
+        self.sends = load.sends(self.pieces) if met is None else load.sends_of(met)
         self.proxied = load.merged_sends(self.pieces, self._apart_at_proxy())
         if configuration is Configuration.ALL_TO_ALL:
             self.frames = load.updates * load.clients

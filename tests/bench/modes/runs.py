@@ -55,11 +55,6 @@ def learnt_of(regime: Regime, seconds: float, servers: int) -> Learnt:
     return learn(trace_of(regime, seconds)[0].read_bytes().splitlines(), seconds, servers)
 
 
-def fan_out_of(run: Run) -> float | None:
-    """Return the servers that a client needs by plan; None: endpoints are where their hash puts them."""
-    return learnt_of(run.regime, run.seconds, run.size.servers).planned if run.planned else None
-
-
 def _plan_of(run: Run) -> str | None:
     """Return the file of the plan of a run."""
     if not run.planned:
@@ -91,7 +86,11 @@ def write_prediction(run: Run, costs: RoleCosts) -> dict[str, Any]:
 
 def expected(run: Run, costs: RoleCosts) -> Expected:
     """Return the prediction of a run by some constants, unwritten."""
-    return expect(run, load_of(run), with_work(costs, run.regime.work_us), fan_out_of(run))
+    load, own = load_of(run), with_work(costs, run.regime.work_us)
+    if not run.planned:
+        return expect(run, load, own)
+    learnt = learnt_of(run.regime, run.seconds, run.size.servers)
+    return expect(run, load, own, learnt.planned, learnt.met)
 
 
 def scenario_of(run: Run) -> Scenario:

@@ -46,7 +46,7 @@ def _install(venv: Path, configuration: str = "", *, uv: str | None = None) -> l
           *) echo "pip $*" >>{log} ;;
         esac""",
     )
-    command = [INSTALL / "packages.sh", "--no-deps", "-r", "packages.txt"]
+    command = [str(INSTALL / "packages.sh"), "--no-deps", "-r", "packages.txt"]
     subprocess.run(command, env={**os.environ, "VENV": str(venv)}, capture_output=True, check=True)
     return log.read_text().splitlines()
 

@@ -16,7 +16,7 @@ import structlog
 from pydantic import Field, field_validator, model_validator
 
 from diem.errors import ConfigurationError
-from diem.process.auth import foreign_owner
+from diem.process.auth import BadKeyFile, read_secret
 from diem.process.listeners import is_loopback
 from diem.process.settings import ProcessSettings
 
@@ -281,15 +281,6 @@ def _password(file: Path | None) -> str | None:
     if file is None:
         return None
     try:
-        status = file.stat()
-        if owner := foreign_owner(status):
-            raise ConfigurationError(f"{file} belongs to user {owner}: remove it, or chown it")
-        if status.st_mode & 0o077:
-            raise ConfigurationError(f"{file} is open to others: chmod 600 it")
-        password = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigurationError(f"the password file {file} cannot be read: {reason}") from None
-    if not password:
-        raise ConfigurationError(f"the password file {file} is empty")
-    return password
+        return read_secret(file)
+    except BadKeyFile as error:
+        raise ConfigurationError(f"the password file {file} cannot be used: {error.reason}") from None

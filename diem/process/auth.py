@@ -43,11 +43,26 @@ def foreign_owner(status: os.stat_result) -> str | None:
         return str(status.st_uid)
 
 
+def is_private(status: os.stat_result) -> bool:
+    """Return whether a file is readable by this user, root and groups of this process only, and writable by no group.
+
+    This admits the secrets that service managers mount: those of Kubernetes belong to root and a group of the process
+    (``fsGroup``), those of systemd (``LoadCredential=``) to root and its group, with an access list for this user,
+    whose mask is what the mode shows for the group.
+    """
+    if status.st_mode & 0o037:
+        return False
+    if not status.st_mode & 0o040:
+        return True
+    groups_of_root = {0} if status.st_uid == 0 else set[int]()
+    return status.st_gid in {os.getegid(), *os.getgroups()} | groups_of_root
+
+
 def read_private(path: Path, max_bytes: int) -> bytes:
     """Return the first ``max_bytes`` of a file that holds a secret.
 
     Raises:
-        BadKeyFile: it is unreadable, another user's, readable by others, or not a regular file.
+        BadKeyFile: it is unreadable, another user's, readable by others (:func:`is_private`), or not a regular file.
     """
     try:
         with open(path, "rb", opener=open_unblocked) as file:
@@ -57,11 +72,29 @@ def read_private(path: Path, max_bytes: int) -> bytes:
                 raise BadKeyFile(path, "not a regular file")
             if owner := foreign_owner(status):
                 raise BadKeyFile(path, f"it belongs to user {owner}, who may know the key: remove it, or chown it")
-            if status.st_mode & 0o077:
-                raise BadKeyFile(path, f"others may read it: run chmod 600 {path}")
+            if not is_private(status):
+                reason = f"others may read it: run chmod 600 {path}, or mount the secret with mode 0440 and our group"
+                raise BadKeyFile(path, reason)
             return file.read(max_bytes)
     except OSError as error:
         raise BadKeyFile(path, error.strerror or str(error)) from error
+
+
+def read_secret(path: Path) -> str:
+    """Return the text in a file that holds a secret other than a key, such as a password; blanks around it are dropped.
+
+    Raises:
+        BadKeyFile: as :func:`read_private`, or it is empty, longer than a key may be, or not UTF-8 text.
+    """
+    try:
+        text = read_private(path, MAX_CHARACTERS + 2).decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise BadKeyFile(path, "it is not UTF-8 text") from error
+    if not text:
+        raise BadKeyFile(path, "it is empty")
+    if len(text) > MAX_CHARACTERS:
+        raise BadKeyFile(path, f"it has more than {MAX_CHARACTERS} characters")
+    return text
 
 
 class SharedKey:

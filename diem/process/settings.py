@@ -62,7 +62,8 @@ class ProcessSettings(BaseModel):
     internal_key_file: Path = Field(
         default_factory=lambda earlier: earlier["state_dir"] / "internal.key",
         validation_alias="DIEM_INTERNAL_KEY_FILE",
-        description="File of the internal key (mode 0600); keys of roles are in files beside it.",
+        description="File of the internal key (mode 0600, or 0440 and a group of the process); keys of roles are in "
+        "files beside it.",
         json_schema_extra={"shown_default": "<state dir>/internal.key"},
     )
     internal_sockets: Path | None = Field(

@@ -13,7 +13,7 @@ import structlog
 
 from diem.errors import ConfigurationError, DiemError
 from diem.process import metrics
-from diem.process.auth import foreign_owner
+from diem.process.auth import foreign_owner, is_private
 from diem.process.backoff import Backoff
 from diem.process.clock import Clock, SystemClock
 from diem.process.listeners import is_loopback
@@ -61,7 +61,7 @@ class Location(Protocol):
 
 
 class KeyFile:
-    """A JWK Set in a file. It may contain secrets if it is private to this user or root (mode 0600)."""
+    """A JWK Set in a file. It may contain secrets if it is private (``is_private``)."""
 
     poll_s = POLL_FILE_S
 
@@ -94,7 +94,7 @@ class KeyFile:
             raise KeysMissing(error.strerror or str(error)) from error
         except OSError as error:
             raise KeysUnavailable(error.strerror or str(error)) from error
-        found = parse_key_set(content, secrets=not status.st_mode & 0o077)
+        found = parse_key_set(content, secrets=is_private(status))
         self._seen = seen
         return found
 

@@ -25,7 +25,7 @@ def test_secrets_are_private_distinct_and_kept(tmp_path: Path) -> None:
 
 def test_password_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     Credentials.prepare(tmp_path)
-    KafkaUser.BRIDGE.password_file(tmp_path).chmod(0o640)
+    KafkaUser.BRIDGE.password_file(tmp_path).chmod(0o644)
     with pytest.raises(BadKeyFile, match="others may read it"):
         Credentials.prepare(tmp_path)
 

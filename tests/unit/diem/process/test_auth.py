@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from diem.process.auth import BadKeyFile, SharedKey
+from diem.process.auth import BadKeyFile, SharedKey, is_private, read_secret
 from tests.support.file_owners import OTHER, give_away, needs_root
 
 
@@ -35,11 +35,65 @@ def test_create_takes_the_key_of_a_quicker_process(tmp_path: Path, monkeypatch: 
     assert SharedKey.create(path).header == quicker.header
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+@pytest.mark.parametrize("mode", [0o604, 0o644, 0o444, 0o660, 0o620, 0o650])
 def test_key_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
     path = written(tmp_path / "k", b"x" * 43, mode)
     with pytest.raises(BadKeyFile, match="chmod 600"):
         SharedKey.load(path)
+
+
+def test_key_file_that_our_own_group_may_read_is_accepted(tmp_path: Path) -> None:
+    """As Secret volumes of Kubernetes with ``fsGroup``, for a process that is in this group."""
+    for mode in (0o440, 0o640):
+        os.chown(path := written(tmp_path / f"{mode:o}", b"x" * 43, mode), -1, os.getegid())
+        SharedKey.load(path)
+
+
+@pytest.mark.parametrize("mode", [0o440, 0o640])
+def test_key_file_that_another_group_may_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    path = written(tmp_path / "k", b"x" * 43, mode)
+    real = os.fstat
+
+    def of_group(group: int) -> None:
+        def fstat(descriptor: int) -> os.stat_result:
+            fields = list(real(descriptor))
+            fields[4:6] = [OTHER, group]
+            return os.stat_result(fields)
+
+        monkeypatch.setattr(os, "fstat", fstat)
+
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER)
+    of_group(OTHER)
+    with pytest.raises(BadKeyFile, match="mode 0440 and our group"):
+        SharedKey.load(path)
+    monkeypatch.setattr(os, "getgroups", lambda: [OTHER])
+    SharedKey.load(path)
+
+
+def test_only_of_files_of_root_the_group_of_root_may_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd's credentials are such files: the mode shows the mask of their access list for the service's user."""
+    monkeypatch.setattr(os, "getegid", lambda: OTHER)
+    monkeypatch.setattr(os, "getgroups", list)
+
+    def status(mode: int, user: int, group: int) -> os.stat_result:
+        return os.stat_result((mode, 0, 0, 0, user, group, 0, 0, 0, 0))
+
+    assert is_private(status(0o100440, 0, 0))
+    assert not is_private(status(0o100440, OTHER, 0))
+    assert not is_private(status(0o100440, 0, OTHER + 1))
+    assert is_private(status(0o100440, 0, OTHER))
+    assert not is_private(status(0o100444, 0, 0))
+
+
+def test_other_secrets_are_text_of_files_with_the_same_rules(tmp_path: Path) -> None:
+    assert read_secret(written(tmp_path / "s", " pässword\n".encode())) == "pässword"
+    for content, why in ((b"\xff", "UTF-8"), (b" \n", "empty"), (b"x" * 4097, "4096 characters")):
+        with pytest.raises(BadKeyFile, match=why):
+            read_secret(written(tmp_path / "s", content))
+    with pytest.raises(BadKeyFile, match="others may read it"):
+        read_secret(written(tmp_path / "s", b"secret", 0o644))
 
 
 @needs_root

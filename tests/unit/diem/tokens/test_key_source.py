@@ -41,7 +41,7 @@ def test_a_file_is_read_again_only_after_a_change(tmp_path: Path) -> None:
 
 def test_secrets_are_read_from_private_files_only(tmp_path: Path) -> None:
     issuer = Issuer(algorithm="HS256")
-    path = written(tmp_path / "keys", key_set(issuer), 0o640)
+    path = written(tmp_path / "keys", key_set(issuer), 0o644)
     file = KeyFile(path)
     with pytest.raises(BadKeySet, match="mode 0600"):
         file.read()

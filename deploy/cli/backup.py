@@ -1,5 +1,6 @@
 """The commands ``diem backup`` and ``diem restore``: the store of the Data Service as a whole."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -10,7 +11,7 @@ from deploy.cli.options import StateDirOption, run_change
 from deploy.invocation import diem_command
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, amount, plain_console, plain_table
-from diem.process.auth import SharedKey
+from diem.process.auth import SharedKey, read_secret
 from diem.process.clock import SystemClock
 from diem.protocol.update import iso
 
@@ -23,7 +24,8 @@ DatabaseOption = Annotated[
     typer.Option(
         envvar="DIEM_DATA_DATABASE_URL",
         show_envvar=True,
-        help="URL of the store. Default: the state directory's. Put passwords in the environment variable.",
+        help="URL of the store. Default: that in the file DIEM_DATA_DATABASE_URL_FILE, or the state directory's. Put "
+        "passwords in this file, or in the environment variable.",
     ),
 ]
 KeyFileOption = Annotated[
@@ -147,4 +149,8 @@ def _show(keys: "Sequence[Key]") -> None:
 
 
 def _url(state: StateDir, given: str | None) -> str:
-    return given or f"sqlite:///{state.path / 'data.db'}"
+    if given:
+        return given
+    if file := os.environ.get("DIEM_DATA_DATABASE_URL_FILE"):
+        return read_secret(Path(file))
+    return f"sqlite:///{state.path / 'data.db'}"

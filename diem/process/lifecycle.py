@@ -13,7 +13,8 @@ import structlog
 from diem.errors import ConfigurationError, DiemError
 from diem.process import log, metrics
 from diem.process.backoff import wait
-from diem.process.settings import ProcessSettings
+from diem.process.service_links import service_links
+from diem.process.settings import SHARED_PREFIX, ProcessSettings
 
 PERIOD_S: Final = 0.25
 
@@ -124,6 +125,8 @@ def run(settings: _S, main: Callable[[_S, Lifecycle], Awaitable[None]]) -> int:
     ``main`` is cancelled ``drain_seconds`` after the request to stop. Only the owner can access files that it creates.
     """
     log.configure(settings.log_level, settings.log_format, settings.process_name)
+    if links := service_links(os.environ, SHARED_PREFIX):
+        _logger.debug("service links of Kubernetes are ignored", variables=links)
     life = Lifecycle(settings.drain_seconds * settings.time_factor)
     with private_files():
         return serve(life, lambda: main(settings, life), supervised=settings.supervised)

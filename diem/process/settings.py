@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 from pydantic.fields import FieldInfo
 
 from diem.errors import ConfigurationError, did_you_mean
+from diem.process.auth import BadKeyFile, read_secret
+from diem.process.service_links import is_service_link
 
 SHARED_PREFIX = "DIEM_"
 PROCESSES = ("data", "broadcast", "bridge", "websocket", "metadata", "proxy", "composite")
@@ -37,7 +39,8 @@ class ProcessSettings(BaseModel):
     """Base of every process's settings; read them with :meth:`load`.
 
     Subclasses set ``process = "<process>"``. Their own fields are read from ``DIEM_<PROCESS>_<FIELD>``, the fields
-    below from ``DIEM_<FIELD>``; mappings are JSON, lists JSON or plain texts with commas between them.
+    below from ``DIEM_<FIELD>``; mappings are JSON, lists JSON or plain texts with commas between them. A secret may be
+    in a file, which the variable with ``_FILE`` at its end names.
     """
 
     model_config = ConfigDict(
@@ -145,14 +148,16 @@ class ProcessSettings(BaseModel):
 def load(model: type[_S]) -> _S:
     """Read ``model`` from the environment, whose ``DIEM_`` variables must all be known.
 
-    Variables of other processes are not checked.
+    Variables of other processes are not checked, and service links of Kubernetes are ignored.
 
     Raises:
         BadSettings: has one line for every fault.
     """
     lines = _unknown(model, os.environ)
     values: dict[str, Any] = {}
-    for name, text in from_environment(model).items():
+    given = from_environment(model)
+    given |= _secrets(model, given, lines)
+    for name, text in given.items():
         try:
             annotation = model.model_fields[name].annotation
             values[name] = parse_collection(text, annotation) if is_collection(annotation) else text
@@ -168,9 +173,38 @@ def load(model: type[_S]) -> _S:
 
 
 def from_environment(model: type[ProcessSettings]) -> dict[str, str]:
-    """Return the texts of the variables that are set, by field; an empty variable counts as absent."""
-    given = {name.upper(): value for name, value in os.environ.items() if value}
+    """Return the texts of the variables that are set, by field; empty ones and service links count as absent."""
+    given = _variables()
     return {name: given[where] for name in model.model_fields if (where := variable(model, name)) in given}
+
+
+def _variables() -> dict[str, str]:
+    """Return the variables that are set, in upper case."""
+    given = {name.upper(): value for name, value in os.environ.items() if value}
+    return {name: value for name, value in given.items() if not is_service_link(name, value)}
+
+
+def secret_file_variable(model: type[ProcessSettings], name: str) -> str | None:
+    """Return the environment variable of the file that may hold the field ``name``; None if it is not a secret."""
+    return f"{variable(model, name)}_FILE" if _holds_secret(model.model_fields[name].annotation) else None
+
+
+def _secrets(model: type[ProcessSettings], texts: Mapping[str, str], lines: list[str]) -> dict[str, str]:
+    """Return the secrets that files hold, by field; add a line for each fault to ``lines``."""
+    given, found = _variables(), dict[str, str]()
+    for name in model.model_fields:
+        where = secret_file_variable(model, name)
+        if where is None or where not in given:
+            continue
+        if name in texts:
+            lines.append(f"{where}: {variable(model, name)} is set, too: only one of them may be")
+            continue
+        path = Path(given[where])
+        try:
+            found[name] = read_secret(path)
+        except BadKeyFile as error:
+            lines.append(f"{where}: {path}: {error.reason}")
+    return found
 
 
 def variable(model: type[ProcessSettings], name: str) -> str:
@@ -185,6 +219,7 @@ def _prefix(model: type[ProcessSettings]) -> str:
 
 def _unknown(model: type[ProcessSettings], environ: Mapping[str, str]) -> list[str]:
     known = {variable(model, name) for name in model.model_fields}
+    known |= {where for name in model.model_fields if (where := secret_file_variable(model, name))}
     prefixes = (f"{SHARED_PREFIX}{name.upper()}_" for name in (*PROCESSES, *GROUPS))
     # A group belongs to the model if any setting of it does.
     foreign = tuple(p for p in prefixes if p != _prefix(model) and not any(name.startswith(p) for name in known))
@@ -192,6 +227,8 @@ def _unknown(model: type[ProcessSettings], environ: Mapping[str, str]) -> list[s
     for name in sorted(environ):
         upper = name.upper()
         if not upper.startswith(SHARED_PREFIX) or upper in known or upper.startswith(foreign):
+            continue
+        if is_service_link(upper, environ[name]):
             continue
         lines.append(f"{name}: no such setting{did_you_mean(upper, known)}")
     return lines
@@ -295,11 +332,14 @@ class Setting(NamedTuple):
 
 def reference(model: type[ProcessSettings], *, shared: bool = True) -> list[Setting]:
     """List the settings of ``model`` in the order of declaration, with or without the shared ones."""
-    return [
-        Setting(variable(model, name), _type_name(field), _default(field), field.description or "")
-        for name, field in model.model_fields.items()
-        if shared or name not in ProcessSettings.model_fields
-    ]
+    rows = []
+    for name, field in model.model_fields.items():
+        if shared or name not in ProcessSettings.model_fields:
+            rows.append(Setting(variable(model, name), _type_name(field), _default(field), field.description or ""))
+            if where := secret_file_variable(model, name):
+                what = f"File of {variable(model, name)}, in its place (mode 0600, or 0440 and a group of the process)."
+                rows.append(Setting(where, "path", "unset", what))
+    return rows
 
 
 def _type_name(field: FieldInfo) -> str:

@@ -54,6 +54,17 @@ def test_the_store_of_the_state_directory_is_backed_up_and_restored(
     assert restored.id != store.id
 
 
+def test_the_url_of_the_store_may_be_in_a_file(
+    diem: Diem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = write(f"sqlite:///{tmp_path / 'named.db'}", 1)
+    (tmp_path / "url").write_text(f"sqlite:///{tmp_path / 'named.db'}\n")
+    (tmp_path / "url").chmod(0o600)
+    monkeypatch.setenv("DIEM_DATA_DATABASE_URL_FILE", "url")
+    assert diem("backup", "file") == 0
+    assert store.id in capsys.readouterr().out
+
+
 def test_api_keys_are_shown_and_become_valid_with_yes(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
     key = new_key("The page", "free", 0)[0]
 

@@ -49,6 +49,19 @@ def test_main_gets_settings_and_scaled_drain(settings: ProcessSettings) -> None:
     assert run(slow, main) == 0
 
 
+def test_service_links_are_a_line_for_debugging(
+    settings: ProcessSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main(_settings: ProcessSettings, _life: Lifecycle) -> None:
+        pass
+
+    monkeypatch.setenv("DIEM_DATA_SERVICE_HOST", "10.96.0.7")
+    assert run(settings, main) == 0
+    assert "DIEM_DATA_SERVICE_HOST" not in capsys.readouterr().err
+    assert run(settings.model_copy(update={"log_level": "debug"}), main) == 0
+    assert "DIEM_DATA_SERVICE_HOST" in capsys.readouterr().err
+
+
 def test_files_of_a_process_are_its_owners_alone(settings: ProcessSettings, tmp_path: Path) -> None:
     async def main(_settings: ProcessSettings, _life: Lifecycle) -> None:
         (tmp_path / "file").touch(0o666)

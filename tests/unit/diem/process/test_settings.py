@@ -150,6 +150,56 @@ def test_secret_is_never_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "abc" not in line
 
 
+def test_service_links_of_kubernetes_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_PORT", "tcp://10.96.0.7:8080")
+    monkeypatch.setenv("DIEM_DATA_SERVICE_HOST", "10.96.0.7")
+    monkeypatch.setenv("DIEM_PORT_80_TCP_PROTO", "tcp")
+    assert load(Settings).port == 8080
+
+
+def test_a_misspelt_setting_is_an_error_beside_service_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_SERVICE_HOST", "10.96.0.7")
+    monkeypatch.setenv("DIEM_DATA_SERVICE_HOSTS", "10.96.0.7")
+    assert [line.partition(":")[0] for line in failure()] == ["DIEM_DATA_SERVICE_HOSTS"]
+
+
+def secret_file(path: Path, content: str, mode: int = 0o600) -> Path:
+    path.write_text(content)
+    path.chmod(mode)
+    return path
+
+
+def test_a_secret_may_be_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DIEM_DATA_PASSWORD_FILE", str(secret_file(tmp_path / "p", "secret\n", 0o440)))
+    given = load(Settings).password
+    assert given is not None
+    assert given.get_secret_value() == "secret"
+
+
+def test_a_secret_in_a_variable_and_a_file_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DIEM_DATA_PASSWORD", "secret")
+    monkeypatch.setenv("DIEM_DATA_PASSWORD_FILE", str(tmp_path / "p"))
+    assert failure() == ("DIEM_DATA_PASSWORD_FILE: DIEM_DATA_PASSWORD is set, too: only one of them may be",)
+
+
+def test_faults_of_a_secret_file_are_one_line_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DIEM_DATA_PASSWORD_FILE", str(tmp_path / "p"))
+    assert failure() == (f"DIEM_DATA_PASSWORD_FILE: {tmp_path / 'p'}: No such file or directory",)
+    secret_file(tmp_path / "p", "secret", 0o644)
+    (line,) = failure()
+    assert line.startswith(f"DIEM_DATA_PASSWORD_FILE: {tmp_path / 'p'}: others may read it: run chmod 600")
+    secret_file(tmp_path / "p", "abc")
+    (line,) = failure()
+    assert line.startswith("DIEM_DATA_PASSWORD: ")
+    assert "abc" not in line
+
+
+def test_only_secrets_have_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_DATA_PORT_FILE", "/p")
+    (line,) = failure()
+    assert line.startswith("DIEM_DATA_PORT_FILE: no such setting")
+
+
 def test_reference_lists_variable_type_default_and_description() -> None:
     rows = {row.variable: row for row in reference(Settings)}
     assert rows["DIEM_DATA_PORT"] == ("DIEM_DATA_PORT", "integer", "8080", "Public port.")
@@ -168,5 +218,6 @@ def test_reference_can_leave_the_shared_settings_out() -> None:
         "DIEM_DATA_PORT",
         "DIEM_DATA_ORIGINS",
         "DIEM_DATA_PASSWORD",
+        "DIEM_DATA_PASSWORD_FILE",
         "DIEM_DATA_LIMIT",
     ]

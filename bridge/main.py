@@ -12,6 +12,7 @@ from bridge.status import BridgeStatus
 from bridge.topic_watcher import TopicWatcher
 from diem.kafka.client import silence_library_log
 from diem.kafka.map_reader import MapReader
+from diem.links.health import health_service
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
@@ -32,14 +33,17 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             group.membership.stop()
         endpoint.stop()
 
-    async with internal_service(
-        settings,
-        key,
-        on_reload=life.on_reload,
-        ready=status.why_not_ready,
-        status=status.status,
-        samples=status.samples,
-        channels={"/feed": endpoint},
+    async with (
+        internal_service(
+            settings,
+            key,
+            on_reload=life.on_reload,
+            ready=status.why_not_ready,
+            status=status.status,
+            samples=status.samples,
+            channels={"/feed": endpoint},
+        ),
+        health_service(settings, status.why_not_ready),
     ):
         freeze_heap()
         async with asyncio.TaskGroup() as tasks:

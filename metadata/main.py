@@ -12,6 +12,7 @@ from diem.kafka.map_reader import MapReader
 from diem.links.client_auth import ClientAuth
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.handshakes import HandshakeLimits
+from diem.links.health import health_service
 from diem.links.http_server import AsgiFallback, HttpServer, make_server
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.clock import SystemClock
@@ -88,6 +89,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 pages={"/v1/partitions": snapshots.page},
                 fallback=plans,
             ),
+            health_service(settings, report.why_not_ready),
             asyncio.TaskGroup() as tasks,
         ):
             structlog.get_logger("metadata").info("serving", host=settings.host, port=listener.getsockname()[1])

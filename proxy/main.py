@@ -6,6 +6,7 @@ from diem.fanout.data_budget import DataBudget
 from diem.fanout.fanout import Fanout
 from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, Edge, EdgeRules, admission_rules
+from diem.links.health import health_service
 from diem.links.listener import Listener
 from diem.links.read_reports import reporting
 from diem.links.service import freeze_heap, internal_service, run_until
@@ -66,13 +67,16 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         public.stop()
         await edge.drain(life.drain_seconds)
 
-    async with internal_service(
-        settings,
-        key,
-        on_reload=life.on_reload,
-        ready=proxy.why_not_ready,
-        status=lambda: {"mode": settings.mode, "metadata": snapshots.connected, **proxy.status()},
-        samples=lambda: samples(proxy),
+    async with (
+        internal_service(
+            settings,
+            key,
+            on_reload=life.on_reload,
+            ready=proxy.why_not_ready,
+            status=lambda: {"mode": settings.mode, "metadata": snapshots.connected, **proxy.status()},
+            samples=lambda: samples(proxy),
+        ),
+        health_service(settings, proxy.why_not_ready),
     ):
         await public.start()
         freeze_heap()

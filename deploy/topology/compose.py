@@ -159,6 +159,8 @@ def shared(options: Options) -> dict[str, str]:
         "DIEM_DRAIN_SECONDS": str(options.drain_seconds),
         "DIEM_TIME_FACTOR": str(options.time_factor),
         "DIEM_SUPERVISED": "1",
+        # One port for all of them would be taken by the first.
+        "DIEM_HEALTH_PORT": "",
     }
 
 

@@ -11,9 +11,10 @@ import structlog
 from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
-from diem.links import mutual_auth, unix_sockets
+from diem.links import health, mutual_auth, unix_sockets
 from diem.links.connection_limits import GRACE_S, Pool
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
+from diem.links.health import health_reply
 from diem.links.listener import MAX_HEAD_BYTES, Listener, Reply, ServerConnection
 from diem.links.mutual_auth import HEAD_END, ChallengeRefused, ListenerAuth, address_of
 from diem.process import metrics, security_log
@@ -317,7 +318,7 @@ class InternalListener:
 
     def is_public(self, path: str) -> bool:
         """Return whether a path needs no key."""
-        return path in {"/livez", "/readyz"}
+        return path in health.PATHS
 
     def challenge(self, authorization: str, own: str) -> ListenerAuth:
         """Return the answer to a challenge on a connection to the address ``own``.
@@ -360,11 +361,8 @@ class InternalListener:
 
     def answer(self, path: str) -> Reply:
         """Return the reply to a GET that is authorised, or needs no key."""
-        if path == "/livez":
-            return Reply(200, b"ok\n")
-        if path == "/readyz":
-            why_not = self._ready()
-            return Reply(200, b"ok\n") if why_not is None else Reply(503, why_not.encode() + b"\n")
+        if self.is_public(path):
+            return health_reply(path, self._ready)
         page = self._pages.get(path)
         return page() if page is not None else Reply(404, b"not found\n")
 

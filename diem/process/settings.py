@@ -102,6 +102,19 @@ class ProcessSettings(BaseModel):
         validation_alias="DIEM_INTERNAL_TLS_KEY",
         description="Private key of that certificate (PEM, without a password); default: in its file.",
     )
+    health_host: str = Field(
+        default="127.0.0.1",
+        validation_alias="DIEM_HEALTH_HOST",
+        description="Address of the health listener, which serves /livez and /readyz without a key, and nothing else.",
+    )
+    health_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        validation_alias="DIEM_HEALTH_PORT",
+        description="Port of the health listener; 0 = a free one. Default: there is none. The internal listener serves "
+        "the same, with all else.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", validation_alias="DIEM_LOG_LEVEL", description="Least severe level that is logged."
     )

@@ -6,6 +6,7 @@ from typing import Any
 from diem.fanout.data_budget import DataBudget
 from diem.links.feed_reader import FeedReader
 from diem.links.feed_server import FeedServer
+from diem.links.health import health_service
 from diem.links.service import internal_service, run_until
 from diem.process import metrics
 from diem.process.key_ring import KeyRing
@@ -54,13 +55,16 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     async def drain() -> None:
         server.stop()
 
-    async with internal_service(
-        settings,
-        key,
-        on_reload=life.on_reload,
-        ready=why_not_ready,
-        status=status,
-        samples=samples,
-        channels={"/feed": server},
+    async with (
+        internal_service(
+            settings,
+            key,
+            on_reload=life.on_reload,
+            ready=why_not_ready,
+            status=status,
+            samples=samples,
+            channels={"/feed": server},
+        ),
+        health_service(settings, why_not_ready),
     ):
         await run_until(life.stopping, (reader.run(), server.run()), drain)

@@ -10,6 +10,7 @@ import orjson
 
 from diem import __version__
 from diem.links import unix_sockets
+from diem.links.health import health_service
 from diem.links.internal import InternalListener
 from diem.process import metrics, security_log
 from diem.process.key_ring import KeyRing
@@ -64,21 +65,22 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     )
     await internal.start()
     forget = metrics.register(lambda: [*_samples(composite), *security_log.samples()])
-    try:
-        async with security_log.summaries(), asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(composite.run())
-            if settings.tls_certificate is not None:
-                life.on_reload(composite.reload)
-            await life.stopping.wait()
-            running.cancel()
-    finally:
-        forget()
-        # All stages share the drain time. When it is over, this is cancelled and the remaining children are killed.
+    async with health_service(settings, composite.why_not_ready):
         try:
-            await composite.stop(life.drain_seconds / 2 + 0.5)
+            async with security_log.summaries(), asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(composite.run())
+                if settings.tls_certificate is not None:
+                    life.on_reload(composite.reload)
+                await life.stopping.wait()
+                running.cancel()
         finally:
-            internal.stop()
-            await composite.stop(0)
+            forget()
+            # All stages share the drain time. When it is over, this is cancelled and the remaining children are killed.
+            try:
+                await composite.stop(life.drain_seconds / 2 + 0.5)
+            finally:
+                internal.stop()
+                await composite.stop(0)
 
 
 def _plan(settings: Settings, port: int) -> CompositePlan:

@@ -67,6 +67,7 @@ def children(plan: CompositePlan, pairs: int, ports: Callable[[str], Ports]) -> 
         own = own._replace(public={"bridge": None, "proxy": plan.port}.get(process, own.public))
         env = {
             "DIEM_SUPERVISED": "1",
+            "DIEM_HEALTH_PORT": "",  # the composite's own
             "DIEM_DRAIN_SECONDS": str(_drain_seconds(plan, process)),
             # With the number, as other composites have children of the same names.
             "DIEM_TRAFFIC_EDGE": f"composite-{plan.number}.{name}",

@@ -2,8 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,7 @@ import structlog
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.feed_server import FeedServer
 from diem.links.handshakes import HandshakeLimits
+from diem.links.health import health_service
 from diem.links.http_server import AsgiFallback, make_server
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.auth import SharedKey
@@ -19,7 +20,7 @@ from diem.process.clock import Clock, SystemClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.limits import RateLimit
-from diem.process.listeners import bind, check_bind, is_loopback
+from diem.process.listeners import PortInUse, bind, check_bind, is_loopback
 from diem.process.tls import server_tls
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
@@ -66,7 +67,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     check_bind(settings.host, authenticated=True, what="public listener")
     tls = server_tls(settings, life.on_reload)
     public = bind(settings.host, settings.port)
-    store = await _open_store(settings, _store_limits(settings, configured), life, clock)
+    store = await _open_store(settings, _store_limits(settings, configured), life, clock, internal_key)
     if store is None:
         return
     signing = SigningKeys(settings.token_key_dir, clock)
@@ -110,6 +111,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             )
         )
         closing.callback(feed.stop)
+        await closing.enter_async_context(health_service(settings, report.why_not_ready))
         _logger.info("serving", host=settings.host, port=public.getsockname()[1], internal_port=internal.port)
         freeze_heap()
         async with asyncio.TaskGroup() as tasks:
@@ -129,23 +131,49 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             await run_until(life.stopping, works, drain)
 
 
-async def _open_store(settings: Settings, limits: StoreLimits, life: Lifecycle, clock: Clock) -> Store | None:
+async def _open_store(
+    settings: Settings, limits: StoreLimits, life: Lifecycle, clock: Clock, key: KeyRing
+) -> Store | None:
     """Open the store; a stand-by waits while another process has it. None when asked to stop meanwhile."""
-    waiting = False
-    while not life.stopping.is_set():
-        try:
-            url = settings.database_url.get_secret_value()
-            mark = settings.state_dir / MARK_FILE
-            return await Store.open(url, clock=clock, limits=limits, mark=mark)
-        except (StoreInUse, StoreUnavailable) as error:
-            # A stand-by that is already waiting also waits for an unreachable database.
-            if not settings.standby or (isinstance(error, StoreUnavailable) and not waiting):
-                raise
-            if not waiting:
-                _logger.info("standing by: another process has the store")
-                waiting = True
+    url, mark = settings.database_url.get_secret_value(), settings.state_dir / MARK_FILE
+    try:
+        return await Store.open(url, clock=clock, limits=limits, mark=mark)
+    except StoreInUse:
+        if not settings.standby:
+            raise
+    async with _standing_by(settings, life, key):
+        _logger.info("standing by: another process has the store")
         await life.pause(STANDBY_RETRY_S)
+        while not life.stopping.is_set():
+            # A stand-by that is already waiting also waits for an unreachable database.
+            with suppress(StoreInUse, StoreUnavailable):
+                return await Store.open(url, clock=clock, limits=limits, mark=mark)
+            await life.pause(STANDBY_RETRY_S)
     return None
+
+
+@asynccontextmanager
+async def _standing_by(settings: Settings, life: Lifecycle, key: KeyRing) -> AsyncIterator[None]:
+    """Serve health, and a status without a store, while the block runs."""
+
+    def why_not_ready() -> str:
+        return "draining" if life.stopping.is_set() else "standing by: another process has the store"
+
+    async with health_service(settings, why_not_ready), AsyncExitStack() as closing:
+        service = internal_service(
+            settings,
+            key,
+            on_reload=life.on_reload,
+            ready=why_not_ready,
+            status=lambda: {"mode": settings.mode, "ready": False, "live": False, "standby": True},
+            samples=tuple,
+        )
+        try:
+            await closing.enter_async_context(service)
+        except PortInUse as error:
+            # That of the other process on this machine, for whose readers of the feed this one will take over the port.
+            _logger.info("no internal listener while standing by", reason=str(error))
+        yield
 
 
 def _private_paths(settings: Settings) -> list[Path]:

@@ -11,6 +11,7 @@ from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, Edge, EdgeRules, HubService, admission_rules
 from diem.links.edge_connection import EdgeConnection
 from diem.links.feed_reader import FeedReader
+from diem.links.health import health_service
 from diem.links.listener import Listener
 from diem.links.proxy_port import PATH as PROXY_PATH
 from diem.links.proxy_port import ProxyPort
@@ -69,14 +70,17 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         proxies.close(Close.RESTART, "retry=0")
         await edge.drain(life.drain_seconds)
 
-    async with internal_service(
-        settings,
-        key,
-        on_reload=life.on_reload,
-        ready=server.why_not_ready,
-        status=lambda: {"mode": settings.mode, "proxies": len(proxies), **server.status()},
-        samples=lambda: _samples(server, reader, proxies),
-        channels={PROXY_PATH: proxies},
+    async with (
+        internal_service(
+            settings,
+            key,
+            on_reload=life.on_reload,
+            ready=server.why_not_ready,
+            status=lambda: {"mode": settings.mode, "proxies": len(proxies), **server.status()},
+            samples=lambda: _samples(server, reader, proxies),
+            channels={PROXY_PATH: proxies},
+        ),
+        health_service(settings, server.why_not_ready),
     ):
         await public.start()
         freeze_heap()

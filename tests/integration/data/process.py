@@ -40,6 +40,12 @@ class DataProcess:
                 if event["event"] == "serving" and not self.serving.done():
                     self.serving.set_result(event)
 
+    async def logged(self, text: str) -> None:
+        """Wait until a line of the log has a text."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not any(text in line for line in self.log):  # the log has no event
+                await asyncio.sleep(0.02)
+
     async def ready(self) -> None:
         """Wait until the process serves."""
         # Its log ends with it, so a process that ends early is not waited for.

@@ -16,8 +16,9 @@ from diem.links.connection_limits import ConnectionLimits
 from diem.links.http_server import make_server
 from diem.protocol import feed
 from tests.integration.data.process import DataProcess, bulk, serving, start
-from tests.support.internal import InternalConnect
+from tests.support.internal import InternalConnect, http_client
 from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.usefixtures("any_database")
 
@@ -170,23 +171,31 @@ async def test_a_standby_takes_over_when_the_owner_of_the_store_is_killed(tmp_pa
     async with serving(tmp_path) as first:
         async with httpx.AsyncClient(base_url=first.url, headers=first.write, timeout=PATIENCE_S) as http:
             assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
-        second = await start(tmp_path, STANDBY="true")
+        ports = free_ports(2)
+        health, internal = (f"http://127.0.0.1:{port}" for port in ports)
+        second = await start(tmp_path, STANDBY="true", DIEM_HEALTH_PORT=str(ports[0]), INTERNAL_PORT=str(ports[1]))
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not any("standing by" in line for line in second.log):
-                    await asyncio.sleep(0.02)
+            await second.logged("standing by")
+            async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
+                for url in (health, internal):
+                    assert (await http.get(f"{url}/livez")).status_code == 200
+                    ready = await http.get(f"{url}/readyz")
+                    assert (ready.status_code, ready.text) == (503, "standing by: another process has the store\n")
+                assert (await http.get(f"{internal}/status")).status_code == 401
+                assert (await http.get(f"{health}/status")).status_code == 404
+            async with http_client(second.key) as http:
+                assert (await http.get(f"{internal}/status")).json()["standby"]
             await first.end(signal.SIGKILL)
             await second.ready()
             async with httpx.AsyncClient(base_url=second.url, timeout=PATIENCE_S) as http:
                 assert (await http.get("/v1/data/a")).status_code == 200
+                assert (await http.get(f"{health}/readyz")).status_code == 200
         finally:
             await second.end(signal.SIGKILL)
 
 
-async def test_a_standby_that_never_got_the_store_stops_on_request(tmp_path: Path) -> None:
-    async with serving(tmp_path):
-        second = await start(tmp_path, STANDBY="true")
-        async with asyncio.timeout(PATIENCE_S):
-            while not any("standing by" in line for line in second.log):
-                await asyncio.sleep(0.02)
+async def test_a_standby_beside_the_owner_waits_without_its_port_and_stops_on_request(tmp_path: Path) -> None:
+    async with serving(tmp_path) as first:
+        second = await start(tmp_path, STANDBY="true", INTERNAL_PORT=first.internal.rpartition(":")[2])
+        await second.logged("no internal listener while standing by")
         assert await second.end() == 0

@@ -293,6 +293,7 @@ def test_every_process_of_ours_is_supervised_and_keeps_its_keys_in_files() -> No
     for each in topology(Mode.X_BROADCAST, 2).processes:
         if each.process != "nginx":
             assert each.env["DIEM_SUPERVISED"] == "1"
+            assert each.env["DIEM_HEALTH_PORT"] == "", "one port of the environment for all of them"
             assert each.env["DIEM_STATE_DIR"] == "/state"
             assert each.env["DIEM_INTERNAL_KEY_FILE"] == "/state/internal.key"
             assert each.env["DIEM_INTERNAL_SOCKETS"] == "/state/sockets"

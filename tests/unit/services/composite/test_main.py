@@ -116,8 +116,10 @@ def alive(pid: int) -> bool:
 
 
 async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp_path: Path) -> None:
-    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1") as composite:
+    health = free_port()
+    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1", DIEM_HEALTH_PORT=str(health)) as composite:
         await until_ready(composite)
+        assert (await composite.http.get(f"http://127.0.0.1:{health}/readyz")).text == "ok\n"
         url = f"ws://{composite.address}{PATH}"
         async with InternalConnect(url, composite.key, subprotocols=[Subprotocol(SUBPROTOCOL)]) as control:
             await control.send('{"pairs": 2}')

@@ -36,6 +36,10 @@ def test_children_are_pairs_a_metadata_service_and_a_proxy() -> None:
     assert all(child.env["DIEM_SUPERVISED"] == "1" for child in planned(3).values())
 
 
+def test_the_health_listener_is_that_of_the_composite_alone() -> None:
+    assert all(child.env["DIEM_HEALTH_PORT"] == "" for child in planned(3).values())
+
+
 def test_children_get_the_directory_of_sockets_only_where_there_is_one() -> None:
     assert all("DIEM_INTERNAL_SOCKETS" not in child.env for child in planned(1).values())
     plan = replace(PLAN, sockets=Path("/state/sockets"))

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from diem.kafka.config import KafkaSettings
 from diem.process.address_rules import check_rules
 from diem.process.edge_settings import PublicSettings
+from diem.process.numbers import FORMS, parse_number
 
 
 class Settings(PublicSettings, KafkaSettings):
@@ -15,6 +16,9 @@ class Settings(PublicSettings, KafkaSettings):
 
     process: ClassVar[str] = "metadata"
 
+    number: int | None = Field(
+        default=None, ge=1, description=f"Which of several metadata services this is; part of its name: {FORMS}."
+    )
     port: int = Field(default=8400, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
     internal_port: int = Field(default=9400, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
     clones: int | list[int] = Field(
@@ -44,6 +48,16 @@ class Settings(PublicSettings, KafkaSettings):
     def clone_numbers(self) -> list[int]:
         """The numbers of all clones."""
         return list(range(1, self.clones + 1)) if isinstance(self.clones, int) else sorted(set(self.clones))
+
+    @field_validator("number", mode="before")
+    @classmethod
+    def _of_the_pod(cls, value: object) -> object:
+        return parse_number(value)
+
+    @property
+    def process_name(self) -> str:
+        """Name of this metadata service in logs, with its number if it has one."""
+        return self.process if self.number is None else f"{self.process}-{self.number}"
 
     @field_validator("allowed")
     @classmethod

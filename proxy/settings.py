@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from diem.process.address_rules import check_rules, parse_rule
 from diem.process.edge_settings import EdgeSettings
+from diem.process.numbers import FORMS, parse_number
 from diem.process.settings import LinkUrl
 from diem.traffic.settings import TrafficSettings
 
@@ -36,7 +37,7 @@ class Settings(EdgeSettings, TrafficSettings):
 
     process: ClassVar[str] = "proxy"
 
-    number: int = Field(default=1, ge=1, description="Which of the proxies this is; part of its name.")
+    number: int = Field(default=1, ge=1, description=f"Which of the proxies this is; part of its name: {FORMS}.")
     mode: Literal["shared", "passthrough"] = Field(
         default="shared", description="shared: one link to each server for all clients; passthrough: one per client."
     )
@@ -61,6 +62,11 @@ class Settings(EdgeSettings, TrafficSettings):
     def process_name(self) -> str:
         """Name of this proxy in logs, with its number."""
         return f"proxy-{self.number}"
+
+    @field_validator("number", mode="before")
+    @classmethod
+    def _of_the_pod(cls, value: object) -> object:
+        return parse_number(value)
 
     @field_validator("allowed")
     @classmethod

@@ -2,10 +2,11 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from diem.kafka.config import KafkaSettings
 from diem.process.edge_settings import EdgeSettings
+from diem.process.numbers import FORMS, parse_number
 from services.composite.plan import MAX_PAIRS
 
 
@@ -19,7 +20,10 @@ class Settings(EdgeSettings, KafkaSettings):
     process: ClassVar[str] = "composite"
 
     number: int = Field(
-        default=1, ge=1, le=999, description="Which composite this is: each has a consumer group, with every endpoint."
+        default=1,
+        ge=1,
+        le=999,
+        description=f"Which composite this is; each has a consumer group, with every endpoint: {FORMS}.",
     )
     pairs: int = Field(
         default=2, ge=1, le=MAX_PAIRS, description="Pairs of bridge and server at the start; they share the partitions."
@@ -34,6 +38,11 @@ class Settings(EdgeSettings, KafkaSettings):
     )
     port: int = Field(default=8601, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
     internal_port: int = Field(default=9601, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
+
+    @field_validator("number", mode="before")
+    @classmethod
+    def _of_the_pod(cls, value: object) -> object:
+        return parse_number(value)
 
     @property
     def most_pairs(self) -> int:

@@ -2,9 +2,10 @@
 
 from typing import ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from diem.process.edge_settings import EdgeSettings
+from diem.process.numbers import FORMS, parse_number
 from diem.process.settings import LinkUrl
 from diem.traffic.settings import TrafficSettings
 
@@ -21,13 +22,18 @@ class Settings(EdgeSettings, TrafficSettings):
 
     process: ClassVar[str] = "websocket"
 
-    number: int = Field(default=1, ge=1, description="Which of the servers this is; part of its name.")
+    number: int = Field(default=1, ge=1, description=f"Which of the servers this is; part of its name: {FORMS}.")
     mode: Literal["single", "x-broadcast", "x", "all-to-all", "z-client", "z-proxy", "z-composite", "xz"] = Field(
         default="single",
         description="Scaling mode: all-to-all sends every update to every client; in z-* and xz, servers share out "
         "the endpoints.",
     )
     feed_url: LinkUrl = Field(default="ws://127.0.0.1:9080/feed", description="The feed that this server reads.")
+
+    @field_validator("number", mode="before")
+    @classmethod
+    def _of_the_pod(cls, value: object) -> object:
+        return parse_number(value)
 
     @property
     def partitioned(self) -> bool:

@@ -34,3 +34,9 @@ def test_every_setting_is_in_the_reference() -> None:
     assert shown["DIEM_METADATA_ALLOWED"].default == '["127.0.0.0/8"]'
     assert shown["DIEM_METADATA_CLONES"].type == "integer | list a,b"
     assert all(row.description for row in shown.values())
+
+
+def test_several_are_named_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings.load().process_name == "metadata"
+    monkeypatch.setenv("DIEM_METADATA_NUMBER", "metadata-1")
+    assert Settings.load().process_name == "metadata-2"

@@ -4,9 +4,7 @@ Separate from ``main``, its only importer, as the only part of this service that
 """
 
 import asyncio
-import socket
 from collections.abc import Iterable, Sequence
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,7 +12,7 @@ import httpx
 import structlog
 
 from diem.links.internal_client import fetch_status, internal_client
-from diem.process.address_rules import parse_rule
+from diem.process.allow_list import AllowList
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
@@ -39,7 +37,7 @@ class ServerLoads:
         self._directory = directory
         self._tls = tls
         self._key = key
-        self._allowed = [parse_rule(rule) for rule in allowed]
+        self._allowed = AllowList(allowed)
         self._clients: dict[str, int] = {}
         self._refused: set[str] = set()
 
@@ -89,12 +87,9 @@ class ServerLoads:
     async def _address(self, url: str) -> str | None:
         """Return address and port of an internal URL; None if not allowed. The connection uses the checked address."""
         parts = urlsplit(url)
-        resolved = await asyncio.get_running_loop().getaddrinfo(
-            parts.hostname, parts.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
-        )
-        address = ip_address(resolved[0][4][0])
         port = parts.port or (443 if parts.scheme == "wss" else 80)
-        if any(rule.admits(address, port) for rule in self._allowed):
+        address = await self._allowed.address(parts.hostname or "", port)
+        if address is not None:
             return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}"
         if url not in self._refused and len(self._refused) < CONCURRENT_POLLS:
             self._refused.add(url)

@@ -26,7 +26,8 @@ class Settings(PublicSettings, KafkaSettings):
     )
     allowed: list[str] = Field(
         default=["127.0.0.0/8"],
-        description="Servers that are polled for their load: CIDR, CIDR:port or CIDR:low-high.",
+        description="Servers that are polled for their load: networks (CIDR) or names of hosts, alone or with :port or "
+        ":low-high. Names are resolved.",
     )
     subscriptions: int = Field(default=1000, ge=1, le=1000, description="Names in one request.")
     connections: int = Field(default=1000, ge=1, description="Open connections with requests; beyond, 503.")

@@ -10,6 +10,7 @@ from diem.links.health import health_service
 from diem.links.listener import Listener
 from diem.links.read_reports import reporting
 from diem.links.service import freeze_heap, internal_service, run_until
+from diem.process.allow_list import AllowList
 from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
@@ -19,7 +20,7 @@ from diem.traffic.recording import recording
 from proxy.passthrough import PassthroughProxy
 from proxy.proxy import Proxy, ProxyClientConnection, samples
 from proxy.routing import Router
-from proxy.settings import AllowList, Settings
+from proxy.settings import Settings
 from proxy.shared import SharedProxy
 from proxy.snapshot_client import SnapshotClient
 from proxy.upstream_pool import UpstreamDialer, UpstreamPool
@@ -34,8 +35,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     fanout = Fanout(framed=True)
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
     link_tls = LinkTls(settings.internal_ca_file)
-    dialer = UpstreamDialer(key, settings.internal_sockets, link_tls)
-    router = Router(settings.clone, AllowList(settings.allowed))
+    allowed = AllowList(settings.allowed)
+    dialer = UpstreamDialer(key, settings.internal_sockets, link_tls, allowed)
+    router = Router(settings.clone, allowed)
     service: SharedProxy | PassthroughProxy
     if settings.mode == "shared":
         budget = DataBudget(settings.retained_data_bytes) if settings.retained_data_bytes else None

@@ -72,7 +72,9 @@ class Proxy:
         first = self._router.snapshot is None
         self._router.apply(snapshot)
         if self._router.refused:
-            self._log.warning("servers outside of the allow-list are ignored", servers=self._router.refused)
+            self._log.warning(
+                "servers outside of the allow-list are ignored (DIEM_PROXY_ALLOWED)", servers=self._router.refused
+            )
         self._keep_links()
         self.service.rerouted()
         if first:

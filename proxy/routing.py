@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
+from diem.process.allow_list import AllowList
 from diem.protocol.assignment import UNKNOWN, Clone, Owner, Snapshot
 from diem.protocol.partition_map import HOT
-from proxy.settings import AllowList
 
 MAX_CACHED: Final = 100_000
 """Endpoints with a cached partition, because the hash is slow in Python; a full cache is cleared."""
@@ -17,7 +17,7 @@ class Router:
 
     Args:
         clone: the group of servers to route to.
-        allowed: the servers that may be dialled; all others are ignored.
+        allowed: the servers that may be dialled; all others are ignored. Of names it is known once they are dialled.
     """
 
     def __init__(self, clone: int, allowed: AllowList) -> None:
@@ -45,7 +45,9 @@ class Router:
             self._apply_group(group)
 
     def _apply_group(self, group: Clone) -> None:
-        urls = {name: owner.internal for name, owner in group.members.items() if self._allowed.admits(owner.internal)}
+        urls = {
+            name: owner.internal for name, owner in group.members.items() if self._allowed.may_admit(owner.internal)
+        }
         self.refused = len(group.members) - len(urls)
         self.members = {url: group.members[name] for name, url in urls.items()}
         self._owners = {number: urls[name] for number, name in group.owners.items() if name in urls}

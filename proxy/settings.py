@@ -1,35 +1,14 @@
-"""Settings of a proxy, with its allow-list of servers (docs/reliability.md 3.6)."""
+"""Settings of a proxy."""
 
-from collections.abc import Iterable
-from ipaddress import ip_address
 from typing import ClassVar, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from diem.process.address_rules import check_rules, parse_rule
+from diem.process.address_rules import check_rules
 from diem.process.edge_settings import EdgeSettings
 from diem.process.numbers import FORMS, parse_number
 from diem.process.settings import LinkUrl
 from diem.traffic.settings import TrafficSettings
-
-
-class AllowList:
-    """The allow-list of servers. A URL passes if its host is an IP literal within a rule: names are never resolved."""
-
-    def __init__(self, rules: Iterable[str]) -> None:
-        self._rules = [parse_rule(rule) for rule in rules]
-
-    def admits(self, url: str) -> bool:
-        """Return whether ``url`` may be dialled: it must have the form ``ws(s)://address:port/path``."""
-        try:
-            parts = urlsplit(url)
-            address, port = ip_address(parts.hostname or ""), parts.port
-        except ValueError:
-            return False
-        if parts.scheme not in {"ws", "wss"} or port is None or "@" in parts.netloc or parts.query or parts.fragment:
-            return False
-        return any(rule.admits(address, port) for rule in self._rules)
 
 
 class Settings(EdgeSettings, TrafficSettings):
@@ -54,7 +33,8 @@ class Settings(EdgeSettings, TrafficSettings):
     clone: int = Field(default=1, ge=1, description="Number of the clone whose servers are used.")
     allowed: list[str] = Field(
         default=["127.0.0.0/8"],
-        description="Servers that may be dialled: CIDR, CIDR:port or CIDR:low-high; all others are ignored.",
+        description="Servers that may be dialled: networks (CIDR) or names of hosts, alone or with :port or :low-high; "
+        "all others are ignored. Names are resolved.",
     )
     upstreams: int = Field(default=20_000, ge=1, description="Links to servers for clients in mode passthrough.")
 

@@ -3,16 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 import structlog
 
+from diem.errors import DiemError
 from diem.fanout.session import DeliveryStats, Session
-from diem.links.dialer import DIAL_ERRORS, RETRY_BASE_S, RETRY_CAP_S, STABLE_AFTER_S, dial
+from diem.links.dialer import CONNECT_TIMEOUT_S, DIAL_ERRORS, RETRY_BASE_S, RETRY_CAP_S, STABLE_AFTER_S, dial
 from diem.links.keepalive import LinkMonitor
 from diem.links.mutual_auth import PeerNotAuthenticated
+from diem.process.allow_list import AllowList
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff
 from diem.process.key_ring import KeyRing, KeyRole
@@ -23,12 +27,29 @@ MAX_DIALLING: Final = 64
 """Concurrent handshakes with one server: one that hangs takes 3 s for each, and delays no dial to another."""
 
 
+@dataclass(eq=False)
+class NotAllowed(DiemError):
+    """No address of a server may be dialled."""
+
+    template = "no address of {url} is admitted by DIEM_PROXY_ALLOWED"
+    retriable = True
+
+    url: str
+
+
 class UpstreamDialer:
     """Makes links and dials them, at most :data:`MAX_DIALLING` at once for each server."""
 
-    def __init__(self, keys: KeyRing | SharedKey, sockets: Path | None = None, tls: LinkTls | None = None) -> None:
+    def __init__(
+        self,
+        keys: KeyRing | SharedKey,
+        sockets: Path | None = None,
+        tls: LinkTls | None = None,
+        allowed: AllowList | None = None,
+    ) -> None:
         self._keys = KeyRing.of(keys)
         self._tls = tls or LinkTls()
+        self._allowed = allowed
         self._sockets = sockets
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self.links: dict[UpstreamLink, None] = {}
@@ -48,7 +69,8 @@ class UpstreamDialer:
         """Dial once.
 
         Raises:
-            OSError: no connection within 3 s.
+            OSError: no address within 3 s, or no connection.
+            NotAllowed: no address of the server is on the allow-list.
             PeerNotAuthenticated: what answers there does not have the key.
             InvalidHandshake: the server refused, or does not speak the protocol.
         """
@@ -56,8 +78,20 @@ class UpstreamDialer:
         if slots is None:
             slots = self._slots[link.url] = asyncio.Semaphore(MAX_DIALLING)
         async with slots:
+            address = await self._address(link.url)
             key = self._keys.key(KeyRole.FEED)
-            await dial(link.url, key, link.connection, sockets=self._sockets, tls=self._tls)
+            await dial(link.url, key, link.connection, sockets=self._sockets, tls=self._tls, address=address)
+
+    async def _address(self, url: str) -> str | None:
+        """Return the address to dial, in place of the host of the URL; None: that of the URL."""
+        if self._allowed is None:
+            return None
+        parts = urlsplit(url)
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            address = await self._allowed.address(parts.hostname or "", parts.port or 0)
+        if address is None:
+            raise NotAllowed(url)
+        return str(address)
 
     def stop(self) -> None:
         """Close every link."""
@@ -170,12 +204,12 @@ class UpstreamLink:
                 return
             try:
                 await self._dialer.dial(self)
-            except DIAL_ERRORS as error:
+            except (*DIAL_ERRORS, NotAllowed) as error:
                 if not logged:
                     logged = True
                     fault = f"{type(error).__name__}: {error}"
                     # Something else answers than a server that is starting or gone.
-                    level = logging.WARNING if isinstance(error, PeerNotAuthenticated) else logging.DEBUG
+                    level = logging.WARNING if isinstance(error, (PeerNotAuthenticated, NotAllowed)) else logging.DEBUG
                     structlog.get_logger("proxy").log(level, "server unreachable, retrying", url=self.url, error=fault)
             else:
                 return

@@ -160,6 +160,7 @@ async def dial(
     *,
     sockets: Path | None = None,
     tls: LinkTls | None = None,
+    address: str | None = None,
 ) -> C:
     """Connect to ``ws(s)://host:port/path`` and finish the opening handshake; redirects and proxies are not followed.
 
@@ -171,6 +172,7 @@ async def dial(
         connection: makes the connection from the value of its ``Authorization`` header.
         sockets: directory of Unix sockets.
         tls: of ``wss`` URLs; None: the system's authorities decide.
+        address: IP address to connect to, in place of that of the URL's host, whose name a certificate must have.
 
     Raises:
         OSError: the connection failed or was lost.
@@ -182,7 +184,7 @@ async def dial(
     challenge: Challenge | None = None
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            challenge = await _connect(url, key, sockets, tls or LinkTls())
+            challenge = await _connect(url, key, sockets, tls or LinkTls(), address)
             made = connection(await challenge.authorization)
             transport = challenge.transport
             if transport.is_closing():
@@ -199,10 +201,12 @@ async def dial(
     return made
 
 
-async def _connect(url: str, key: SharedKey, sockets: Path | None, tls: LinkTls) -> Challenge:
+async def _connect(
+    url: str, key: SharedKey, sockets: Path | None, tls: LinkTls, address: str | None = None
+) -> Challenge:
     parts = urlsplit(url)
     secure = parts.scheme == "wss"
-    host, port = parts.hostname or "", parts.port or (443 if secure else 80)
+    host, port = address or parts.hostname or "", parts.port or (443 if secure else 80)
     loop = asyncio.get_running_loop()
     path = unix_sockets.find_socket(sockets, host, port)
     challenge = partial(Challenge, key, url)
@@ -210,7 +214,9 @@ async def _connect(url: str, key: SharedKey, sockets: Path | None, tls: LinkTls)
         # The socket of a process that was killed still exists, and refuses.
         with contextlib.suppress(OSError):
             return (await loop.create_unix_connection(challenge, os.fspath(path)))[1]
-    return (await loop.create_connection(challenge, host, port, ssl=tls.context if secure else None))[1]
+    if not secure:
+        return (await loop.create_connection(challenge, host, port))[1]
+    return (await loop.create_connection(challenge, host, port, ssl=tls.context, server_hostname=parts.hostname))[1]
 
 
 RETRY_BASE_S: Final = 0.1

@@ -20,6 +20,7 @@ from diem.links.edge import Admission, Edge, EdgeRules, HubService
 from diem.links.internal import InternalConnection
 from diem.links.keepalive import LinkMonitor
 from diem.links.proxy_port import ProxyPort
+from diem.process.allow_list import AllowList
 from diem.process.clock import ManualClock
 from diem.protocol import feed, messages
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
@@ -28,7 +29,6 @@ from diem.protocol.partition_map import HEAD_KEY, HOT, Entry, Head, PartitionMap
 from diem.protocol.update import UPDATE, Change, encode
 from proxy.passthrough import PassthroughProxy
 from proxy.routing import Router
-from proxy.settings import AllowList
 from proxy.shared import SharedProxy
 from proxy.upstream import UpstreamListener
 from services.websocket.server import WebSocketServer

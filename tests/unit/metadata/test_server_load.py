@@ -114,6 +114,14 @@ async def test_addresses_and_ports_that_are_not_allowed_are_not_dialled(rule: st
         assert not polls
 
 
+@pytest.mark.parametrize("rule", ["127.0.0.0/8", "localhost"])
+async def test_names_of_servers_and_in_rules_are_resolved(rule: str) -> None:
+    async with server({"clients": 1}) as (url, _):
+        made = ServerLoads(directory(a=url.replace("127.0.0.1", "localhost")), KEY, [rule])
+        async with running(made):
+            await until_known(made, "ws://a/ws", 1)
+
+
 async def test_a_redirected_client_counts_until_the_next_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     async with server({"clients": 1}) as (url, _):
         made = ServerLoads(directory(a=url), KEY, HERE)

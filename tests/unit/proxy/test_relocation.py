@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from diem.process.allow_list import AllowList
 from diem.process.clock import ManualClock
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.messages import StatusMessage, SubscribedReply
@@ -20,7 +21,6 @@ from proxy.relocation import (
     SendUnsubscribe,
 )
 from proxy.routing import Router
-from proxy.settings import AllowList
 from tests.unit.proxy.world import name_of
 
 FIRST, SECOND = (Owner(f"b00{n}", f"ws://127.0.0.1:910{n}/ws", f"ws://127.0.0.1:810{n}/ws") for n in (1, 2))

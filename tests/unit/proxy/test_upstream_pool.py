@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from diem.links.dialer import ClientConnection
 from diem.process import backoff
+from diem.process.allow_list import Address, AllowList
 from diem.process.auth import SharedKey
 from proxy import upstream_pool as pool_module
 from proxy.upstream import Upstream
@@ -77,3 +80,30 @@ async def test_link_that_opens_in_the_turn_of_its_time_out_is_not_dialled_again(
     for _ in range(20):
         await asyncio.sleep(0)
     assert dials == 2
+
+
+async def test_the_address_that_was_checked_is_dialled_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialled: list[tuple[str, object]] = []
+
+    async def dial(url: str, *_: object, address: object = None, **__: object) -> None:
+        dialled.append((url, address))
+        await asyncio.Event().wait()
+
+    async def resolve(name: str) -> list[Address]:
+        return [ip_address("10.0.0.7" if name == "pair-0.pairs" else "192.0.2.1")]
+
+    monkeypatch.setattr(pool_module, "dial", dial)
+    monkeypatch.setattr(backoff, "full_jitter", lambda *_: 3600.0)
+    dialer = UpstreamDialer(KEY, allowed=AllowList(["10.0.0.0/24", "127.0.0.0/8"], resolve))
+    urls = ["ws://pair-0.pairs:9101/ws", HEALTHY, "ws://elsewhere:9101/ws"]
+    with capture_logs() as logged:
+        for url in urls:
+            UpstreamLink(url, dialer, RecordingListener()).start()
+        async with asyncio.timeout(PATIENCE_S):
+            while len(dialled) < 2 or not logged:
+                await asyncio.sleep(0)
+    dialer.stop()
+    assert sorted(dialled) == [(HEALTHY, "127.0.0.1"), ("ws://pair-0.pairs:9101/ws", "10.0.0.7")]
+    (line,) = logged
+    assert (line["log_level"], line["url"]) == ("warning", "ws://elsewhere:9101/ws")
+    assert line["error"] == "NotAllowed: no address of ws://elsewhere:9101/ws is admitted by DIEM_PROXY_ALLOWED"

@@ -10,6 +10,7 @@ from diem.fanout.data_budget import DataBudget
 from diem.fanout.fanout import Fanout
 from diem.fanout.session import Session
 from diem.links.edge_connection import EdgeConnection
+from diem.process.allow_list import AllowList
 from diem.process.clock import ManualClock
 from diem.protocol import messages
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
@@ -20,7 +21,6 @@ from diem.protocol.partition_map import Head, PartitionMap, partition_of
 from diem.protocol.update import encode
 from proxy.passthrough import PassthroughProxy
 from proxy.routing import Router
-from proxy.settings import AllowList
 from proxy.shared import SharedProxy
 from proxy.upstream import Upstream, UpstreamListener
 from proxy.upstream_pool import UpstreamDialer

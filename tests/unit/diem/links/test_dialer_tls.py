@@ -49,8 +49,8 @@ async def listening(tls: ServerTls | None) -> AsyncIterator[int]:
         listener.stop()
 
 
-async def opened(url: str, tls: LinkTls) -> bool:
-    link = await dial(url, KEY, lambda authorization: LinkConnection(url, authorization), tls=tls)
+async def opened(url: str, tls: LinkTls, address: str | None = None) -> bool:
+    link = await dial(url, KEY, lambda authorization: LinkConnection(url, authorization), tls=tls, address=address)
     is_open = link.is_open
     link.abort()
     return is_open
@@ -60,6 +60,14 @@ async def test_link_is_opened_over_tls_by_name_and_by_address(authority: Authori
     async with listening(ServerTls(*authority.issue(("localhost", "127.0.0.1"))[:2])) as port:
         for host in ("localhost", "127.0.0.1"):
             assert await opened(f"wss://{host}:{port}/feed", LinkTls(authority.file))
+
+
+async def test_at_an_address_that_was_checked_the_certificate_needs_the_name_of_the_url(authority: Authority) -> None:
+    async with listening(ServerTls(*authority.issue(("pair-0.pairs",))[:2])) as port:
+        tls = LinkTls(authority.file)
+        assert await opened(f"wss://pair-0.pairs:{port}/feed", tls, "127.0.0.1")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await opened(f"wss://pair-1.pairs:{port}/feed", tls, "127.0.0.1")
 
 
 async def test_feed_is_read_over_tls(authority: Authority) -> None:

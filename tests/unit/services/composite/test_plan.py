@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from diem.process.allow_list import AllowList
 from diem.process.environment import Ports, StopStage
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.traffic import is_edge
 from proxy.routing import Router
-from proxy.settings import AllowList
 from services.composite import main as composite
 from services.composite.plan import Child, CompositePlan, child_names, children
 from services.composite.settings import Settings
@@ -98,8 +98,8 @@ def test_metadata_service_and_proxy_dial_the_servers_that_there_may_ever_be_and_
     servers = [f"127.0.0.1/32:{PORTS[f'websocket-{number}'].internal}" for number in (1, 2, 3)]
     assert json.loads(made["metadata"]["ALLOWED"]) == json.loads(made["proxy"]["ALLOWED"]) == servers
     rules = AllowList(servers)
-    assert rules.admits(made["bridge-1"]["SERVER_INTERNAL_URL"])
-    assert not rules.admits(f"ws://127.0.0.1:{PORTS['bridge-1'].internal}/ws")
+    assert rules.may_admit(made["bridge-1"]["SERVER_INTERNAL_URL"])
+    assert not rules.may_admit(f"ws://127.0.0.1:{PORTS['bridge-1'].internal}/ws")
 
 
 def test_ports_are_reserved_for_the_pairs_at_the_start_if_they_are_more() -> None:

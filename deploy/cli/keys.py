@@ -1,8 +1,8 @@
-"""The commands ``diem keys`` (API keys and write keys) and ``diem tokens`` (the keys that sign client tokens)."""
+"""The commands ``diem keys`` (API keys, write keys, files of internal keys) and ``diem tokens`` (signing keys)."""
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -26,10 +26,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="Create, list and revoke API keys and write keys.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Create, list and revoke API keys and write keys; make the keys of a new system."
+    )
     group.command("create")(create_command)
     group.command("list")(list_command)
     group.command("revoke")(revoke_command)
+    group.command("internal")(internal_command)
     cli.add_typer(group, name="keys")
     tokens = typer.Typer(no_args_is_help=True, help="List and rotate the keys that sign client tokens.")
     tokens.command("keys")(signing_keys_command)
@@ -150,6 +153,33 @@ def revoke_command(
         typer.echo(json.dumps(revoked) if as_json else text)
 
     return run_change(revoke)
+
+
+PURPOSES: Final = {
+    "internal.key": "for every process; keep it from everybody else",
+    "metrics.key": "for every process, and for monitoring",
+    "write.key": "for the Data Service, and for programs that may write everything",
+    "traffic.salt": "for every process that records traffic",
+}
+"""Who needs the files of ``StateDir.shared_key_files``."""
+
+
+def internal_command(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="Where they are made, such as a state directory.")
+    ] = DEFAULT_STATE_DIR,
+) -> None:
+    """Make the keys that the processes of a system share, each in a file of mode 0600, where they are missing.
+
+    `diem up` makes them itself. For processes that you start with `diem run` make them once, and copy them to every
+    machine. What is there is checked and kept.
+    """
+    state = StateDir(directory)
+    made = state.create_keys()
+    width = max(map(len, PURPOSES))
+    for file in state.shared_key_files:
+        verb = "made" if file in made else "kept"
+        typer.echo(f"{verb}  {file.name:{width}}  {PURPOSES[file.name]}")
 
 
 def signing_keys_command(

@@ -109,17 +109,37 @@ class StateDir:
             self.remove_processes()  # those of a ``diem up`` that was killed
             for stale in (self.path / "sockets").glob("*.sock"):
                 stale.unlink(missing_ok=True)
-            for file in (self.internal_key_file, self.metrics_key_file):
-                # While a key is replaced, its file has two.
-                if not file.exists():
-                    SharedKey.create(file)
-            KeyRing.load(self.internal_key_file)
-            SharedKey.create(self.write_key_file)
+            self.create_keys()
             SharedKey.create(self.operator_key_file)
-            SharedKey.create(self.traffic_salt_file)
             yield
         finally:
             os.close(descriptor)
+
+    @property
+    def shared_key_files(self) -> tuple[Path, ...]:
+        """The files of secrets that processes share, on one machine or on several."""
+        return self.internal_key_file, self.metrics_key_file, self.write_key_file, self.traffic_salt_file
+
+    def create_keys(self) -> list[Path]:
+        """Create those of :attr:`shared_key_files` that are missing, and return them; check the others.
+
+        Raises:
+            BadStateDir: the directory cannot be created or written, or another user owns or may write it.
+            BadKeyFile: a file in it is invalid.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.check()
+            # While a key is replaced, its file has two.
+            made = [file for file in self.shared_key_files if not file.exists()]
+            for file in made:
+                SharedKey.create(file)
+        except OSError as error:
+            raise BadStateDir(self.path, error.strerror or str(error)) from error
+        KeyRing.load(self.internal_key_file)
+        for file in (self.write_key_file, self.traffic_salt_file):
+            SharedKey.load(file)
+        return made
 
     def log_of(self, name: str) -> Path:
         """Return the log file of a process."""

@@ -237,7 +237,8 @@ class KafkaSettings(ProcessSettings):
         """
         if self.kafka_bootstrap_servers is None:
             raise ConfigurationError(
-                "DIEM_KAFKA_BOOTSTRAP_SERVERS: Kafka is needed here, set the addresses of its brokers"
+                "DIEM_KAFKA_BOOTSTRAP_SERVERS: Kafka is needed here, set the addresses of its brokers, as for the Data "
+                "Service, with the same DIEM_KAFKA_TOPIC_PREFIX"
             )
         if not self.kafka_security_protocol.endswith("SSL"):
             _warn_of_plain_brokers(self.kafka_bootstrap_servers)

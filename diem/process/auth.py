@@ -58,8 +58,16 @@ def is_private(status: os.stat_result) -> bool:
     return status.st_gid in {os.getegid(), *os.getgroups()} | groups_of_root
 
 
-def read_private(path: Path, max_bytes: int) -> bytes:
-    """Return the first ``max_bytes`` of a file that holds a secret.
+def shared_key_remedy(path: Path) -> str:
+    """Return where a missing file comes from that all machines of a system have in common."""
+    return (
+        "copy it from the state directory of the machine with the Data Service; a new system gets its keys from "
+        f"`diem up`, or from `diem keys internal {path.parent}`"
+    )
+
+
+def read_private(path: Path, max_bytes: int, *, missing: str = "") -> bytes:
+    """Return the first ``max_bytes`` of a file that holds a secret; ``missing`` says where to get it, if it is missing.
 
     Raises:
         BadKeyFile: it is unreadable, another user's, readable by others (:func:`is_private`), or not a regular file.
@@ -76,6 +84,11 @@ def read_private(path: Path, max_bytes: int) -> bytes:
                 reason = f"others may read it: run chmod 600 {path}, or mount the secret with mode 0440 and our group"
                 raise BadKeyFile(path, reason)
             return file.read(max_bytes)
+    except FileNotFoundError as error:
+        raise BadKeyFile(path, f"{error.strerror}: {missing}" if missing else str(error.strerror)) from error
+    except PermissionError as error:
+        reason = f"{error.strerror} for user {os.geteuid()}: chown it, or mount the secret with mode 0440 and our group"
+        raise BadKeyFile(path, reason) from error
     except OSError as error:
         raise BadKeyFile(path, error.strerror or str(error)) from error
 
@@ -113,13 +126,13 @@ class SharedKey:
         """Public name of the key, from which it cannot be derived."""
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read a key from its file.
+    def load(cls, path: Path, *, missing: str = "") -> Self:
+        """Read a key from its file; ``missing`` says where to get it, if it is missing.
 
         Raises:
             BadKeyFile: it is unreadable, another user's, readable by others, or not a key.
         """
-        return cls(check_key(path, read_private(path, MAX_CHARACTERS + 2)))
+        return cls(check_key(path, read_private(path, MAX_CHARACTERS + 2, missing=missing)))
 
     @classmethod
     def create(cls, path: Path) -> Self:

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 import structlog
 
-from diem.process.auth import MAX_CHARACTERS, BadKeyFile, SharedKey, check_key, read_private
+from diem.process.auth import MAX_CHARACTERS, BadKeyFile, SharedKey, check_key, read_private, shared_key_remedy
 
 MAX_KEYS: Final = 2
 """Keys in one file: the one that this process proves, and the one before or after it."""
@@ -129,7 +129,8 @@ class KeyRing:
 
     def _read(self, path: Path) -> tuple[SharedKey, ...]:
         self._stamps[path] = _stamp(path)
-        lines = read_private(path, MAX_KEYS * (MAX_CHARACTERS + 2)).splitlines()
+        missing = shared_key_remedy(path)
+        lines = read_private(path, MAX_KEYS * (MAX_CHARACTERS + 2), missing=missing).splitlines()
         keys = tuple(SharedKey(check_key(path, line)) for line in lines if line.strip())
         if not 1 <= len(keys) <= MAX_KEYS:
             raise BadKeyFile(path, f"it has {len(keys)} keys; one or two, each on a line, are needed")

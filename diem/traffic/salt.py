@@ -8,7 +8,7 @@ from typing import Final, Self
 
 import structlog
 
-from diem.process.auth import MAX_CHARACTERS, BadKeyFile, SharedKey, read_private
+from diem.process.auth import MAX_CHARACTERS, BadKeyFile, SharedKey, read_private, shared_key_remedy
 from diem.process.private_files import replace_private
 
 DAY_MS: Final = 86_400_000
@@ -131,7 +131,7 @@ def known_pseudonyms(path: Path, identity: bytes, today: date, days: int) -> dic
 
 def _read_dated(path: Path) -> tuple[bytes, int] | None:
     """Return the secret and day of a file ``<date>.<salt>``; None if it has any other content."""
-    match = _DATED.fullmatch(read_private(path, MAX_CHARACTERS).strip())
+    match = _DATED.fullmatch(read_private(path, MAX_CHARACTERS, missing=shared_key_remedy(path)).strip())
     if match is None:
         return None
     try:

@@ -60,7 +60,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     clock = SystemClock()
     if settings.own_pages is not None:
         check_pages(settings.own_pages, _private_paths(settings), "DIEM_DATA_OWN_PAGES")
-    write_key = SharedKey.load(settings.write_key_file)
+    write_key = SharedKey.load(settings.write_key_file, missing=_write_key_remedy(settings.write_key_file))
     internal_key = KeyRing.load(settings.internal_key_file)
     configured = config.load(settings.config or config.DEFAULT_CONFIG)
     sources = SourceRunner.configured(configured, clock)
@@ -129,6 +129,13 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 store.index.subscribe(publisher.changed)
                 works.append(publisher.run())
             await run_until(life.stopping, works, drain)
+
+
+def _write_key_remedy(path: Path) -> str:
+    return (
+        "copy it from where the Data Service ran before; a new system gets its keys from `diem up`, or from "
+        f"`diem keys internal {path.parent}`"
+    )
 
 
 async def _open_store(

@@ -125,6 +125,19 @@ def test_missing_key_file_and_directory_are_refused(tmp_path: Path) -> None:
         SharedKey.load(tmp_path)
 
 
+def test_missing_or_unreadable_key_file_comes_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadKeyFile, match=r"No such file or directory: ask Alice$"):
+        SharedKey.load(tmp_path / "k", missing="ask Alice")
+
+    def refuse(*_arguments: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER)
+    with pytest.raises(BadKeyFile, match=r"Permission denied for user 12345: .* mode 0440 and our group"):
+        SharedKey.load(tmp_path / "k", missing="ask Alice")
+
+
 def test_named_pipe_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "k", 0o600)
     with pytest.raises(BadKeyFile, match="not a regular file"):

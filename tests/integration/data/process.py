@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +86,11 @@ class DataProcess:
         return code
 
 
-async def start(state_dir: Path, *, config: str = "", **settings: str) -> DataProcess:
+async def start(state_dir: Path, *, config: str = "", launcher: Sequence[str] = (), **settings: str) -> DataProcess:
     """Start a Data Service without waiting for it.
 
-    ``config`` is its diem.toml, ``settings`` are ``DIEM_DATA_*``, or have their whole name.
+    ``config`` is its diem.toml, ``launcher`` begins its command line, ``settings`` are ``DIEM_DATA_*``, or have their
+    whole name.
     """
     state_dir.mkdir(exist_ok=True)
     for name in ("internal.key", "write.key"):
@@ -102,7 +103,7 @@ async def start(state_dir: Path, *, config: str = "", **settings: str) -> DataPr
         name if name.startswith("DIEM_") else f"DIEM_DATA_{name}": value for name, value in own.items()
     }
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy", "run", "data"),
+        *(*launcher, sys.executable, "-m", "deploy", "run", "data"),
         cwd=ROOT,
         env=environment,
         stdin=asyncio.subprocess.DEVNULL,
@@ -112,9 +113,11 @@ async def start(state_dir: Path, *, config: str = "", **settings: str) -> DataPr
 
 
 @contextlib.asynccontextmanager
-async def serving(state_dir: Path, *, config: str = "", **settings: str) -> AsyncIterator[DataProcess]:
+async def serving(
+    state_dir: Path, *, config: str = "", launcher: Sequence[str] = (), **settings: str
+) -> AsyncIterator[DataProcess]:
     """Start a Data Service and wait until it serves; kill it at the end if it still runs."""
-    process = await start(state_dir, config=config, **settings)
+    process = await start(state_dir, config=config, launcher=launcher, **settings)
     try:
         await process.ready()
         yield process

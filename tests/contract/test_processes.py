@@ -1,8 +1,10 @@
-"""Health of every process at the listener of its own: all mean the same by alive and ready."""
+"""What all processes have in common for who runs them: alive and ready mean the same, and files are in one place."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,33 @@ WITHOUT_KAFKA = ("data", "broadcast", "websocket")
 NOT_READY = ("broadcast", "bridge", "websocket", "metadata", "proxy")
 """Processes that need another one, which does not run here."""
 
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+written: list[str] | None = None
+"""Paths that this process has written, while it is recorded."""
+
+
+def _record(event: str, arguments: tuple[Any, ...]) -> None:
+    if written is None or not arguments or not isinstance(arguments[0], str | bytes | os.PathLike):
+        return
+    if (event == "open" and arguments[2] & WRITES) or event in {"os.mkdir", "os.rename", "os.link", "sqlite3.connect"}:
+        written.append(os.fsdecode(arguments[0]))
+
+
+sys.addaudithook(_record)  # for good: there is no way to remove it
+
+
+@contextlib.contextmanager
+def recorded_writes() -> Iterator[list[str]]:
+    """Record paths that are opened to write, but for those of compiled modules."""
+    global written  # noqa: PLW0603 - the hook cannot be removed
+    found: list[str] = []
+    written = found
+    try:
+        yield found
+    finally:
+        written = None
+        found[:] = [path for path in found if "__pycache__" not in path and path != os.devnull]
+
 
 @contextlib.asynccontextmanager
 async def running(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
@@ -34,7 +63,12 @@ async def running(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "allow_connections", lambda *_: None, raising=False)
     if name == "data":
         monkeypatch.setattr(module.sys, "setswitchinterval", lambda _seconds: None)
-    given: dict[str, Any] = {"internal_port": 0, "state_dir": directory, "health_port": free_port()}
+    given: dict[str, Any] = {
+        "internal_port": 0,
+        "state_dir": directory,
+        "health_port": free_port(),
+        "drain_seconds": 0.1,
+    }
     if "port" in settings.model_fields:
         given["port"] = 0
     if name == "data":
@@ -55,9 +89,16 @@ async def running(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("name", [name for name in PROCESSES if name != "composite"])
-async def test_a_process_is_alive_before_it_is_ready(
+async def test_a_process_is_alive_before_it_is_ready_and_writes_to_its_state_directory_alone(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with recorded_writes() as paths:
+        await alive_before_ready(name, tmp_path, monkeypatch)
+    assert [path for path in paths if not path.removeprefix("file:").startswith(str(tmp_path))] == []
+    assert paths, "the keys, which the test makes"
+
+
+async def alive_before_ready(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(name, tmp_path, monkeypatch) as url, httpx.AsyncClient(timeout=PATIENCE_S) as http:
         async with asyncio.timeout(PATIENCE_S):
             while True:

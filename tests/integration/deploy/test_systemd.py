@@ -67,7 +67,7 @@ async def test_without_java_diem_starts_where_no_memory_is_written_and_executed(
 async def test_the_modes_with_nginx_and_the_local_kafka_start_under_the_unit(
     tmp_path: Path, kafka_program: object
 ) -> None:
-    async with up(tmp_path, "--mode", "x", launcher=launcher(UNIT)) as running:
+    async with up(tmp_path, "--mode", "x", "--servers", "1", launcher=launcher(UNIT)) as running:
         assert running.described()["up"]
 
 

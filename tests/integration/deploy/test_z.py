@@ -69,9 +69,9 @@ async def test_clients_that_ask_for_the_owner_are_served_by_every_clone(
         await stop(running)
 
 
-async def test_unmodified_clients_are_served_through_the_proxy(tmp_path: Path, kafka_program: KafkaProgram) -> None:
-    async with up(tmp_path, *LOCAL, "--mode", "z-proxy", "--servers", "2", "--proxy", "passthrough") as running:
-        names = ["kafka-1", "data", "metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2", "proxy-1"]
+async def test_unmodified_clients_are_served_through_the_proxy(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
+    async with up(tmp_path, *on_kafka, "--mode", "z-proxy", "--servers", "2", "--proxy", "passthrough") as running:
+        names = ["data", "metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2", "proxy-1"]
         assert list(running.pids()) == names
         await running.until_status(fine)
         await check_scrapes(running)

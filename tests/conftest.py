@@ -17,11 +17,21 @@ from diem.process.imports import skip_sniffio
 from tests.support import fork_server
 from tests.support.databases import databases, postgres
 from tests.support.fork_server import executed_processes
-from tests.support.kafka import kafka, kafka_options, kafka_program, on_kafka
+from tests.support.kafka import kafka, kafka_options, kafka_program, on_kafka, own_broker, own_broker_options
 from tests.support.scheduling import SchedulingPlugin
 from tests.support.shared import SharedServicesPlugin
 
-__all__ = ["databases", "executed_processes", "kafka", "kafka_options", "kafka_program", "on_kafka", "postgres"]
+__all__ = [
+    "databases",
+    "executed_processes",
+    "kafka",
+    "kafka_options",
+    "kafka_program",
+    "on_kafka",
+    "own_broker",
+    "own_broker_options",
+    "postgres",
+]
 
 _SERVICES = pytest.StashKey[SharedServicesPlugin]()
 

@@ -1,16 +1,21 @@
 """A real Kafka for tests: one broker for a whole run, with separate topics for each test."""
 
+import contextlib
+import os
 import secrets
+import signal
+from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
 import pytest
 
 from deploy.jars import JarsUnavailable
+from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.java import NoJava
 from deploy.kafka.program import KafkaProgram, prepare
 from diem.kafka.config import KafkaOptions
 from tests.support.required import unavailable
-from tests.support.shared import SharedServicesPlugin, Unavailable
+from tests.support.shared import SharedServicesPlugin, Unavailable, on_own_loop
 
 
 class SharedBroker(NamedTuple):
@@ -35,6 +40,43 @@ def kafka(shared_services: SharedServicesPlugin) -> SharedBroker:
         return SharedBroker(**shared_services.ask("kafka"))
     except Unavailable as error:
         unavailable("Kafka", error)
+
+
+@pytest.fixture(scope="session")
+def own_broker(kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A broker of the one worker that runs all tests that kill or stop it; each leaves it running."""
+    cluster = LocalCluster(tmp_path_factory.mktemp("kafka"), prepare=lambda: kafka_program)
+    on_own_loop(cluster.start())
+    yield cluster
+    on_own_loop(cluster.stop())
+
+
+@contextlib.asynccontextmanager
+async def killed(broker: LocalCluster) -> AsyncIterator[None]:
+    """Kill it; it is running again afterwards."""
+    broker.kill(1)
+    try:
+        yield
+    finally:
+        await broker.restart(1)
+
+
+@contextlib.contextmanager
+def stopped(broker: LocalCluster) -> Iterator[None]:
+    """Stop it (SIGSTOP) for a time."""
+    pid = broker.pid(1)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def own_broker_options(own_broker: LocalCluster) -> KafkaOptions:
+    """Options of that broker, with a new prefix for all topics and groups of the test."""
+    prefix = f"o{secrets.token_hex(3)}."
+    return KafkaOptions(own_broker.bootstrap_servers, topic_prefix=prefix, partitions=4, replication=1)
 
 
 @pytest.fixture

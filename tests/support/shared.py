@@ -82,8 +82,8 @@ def _start_fork_server(running: ExitStack, _directory: Path) -> dict[str, Any]:
 
 def _start_kafka(running: ExitStack, directory: Path) -> dict[str, Any]:
     cluster = LocalCluster(directory, prepare=prepare)
-    _run(cluster.start())
-    running.callback(lambda: _run(cluster.stop()))
+    on_own_loop(cluster.start())
+    running.callback(lambda: on_own_loop(cluster.stop()))
     return {"bootstrap_servers": cluster.bootstrap_servers}
 
 
@@ -92,7 +92,7 @@ def _start_postgres(running: ExitStack, _directory: Path) -> dict[str, Any]:
     return {"directory": str(server.directory), "port": server.port}
 
 
-def _run(work: Coroutine[object, object, None]) -> None:
+def on_own_loop(work: Coroutine[object, object, None]) -> None:
     """Run on a separate loop: the tests' loops live only for a test."""
     loop = asyncio.new_event_loop()
     try:

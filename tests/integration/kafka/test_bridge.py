@@ -30,6 +30,7 @@ from diem.protocol import feed, update
 from diem.protocol.update import encode
 from tests.support.bridge import FeedRecorder, RunningBridge, UpdatesTopic, running_bridge, until, updates_topic
 from tests.support.internal import InternalConnect
+from tests.support.kafka import killed, stopped
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
 
@@ -361,39 +362,33 @@ async def test_a_consumer_abandoned_while_it_opens_leaves_no_connection(
         gc.enable()
 
 
-@pytest.mark.takes(28)
 async def test_a_bridge_without_kafka_reports_why_it_is_not_ready_and_serves_once_the_topic_exists(
-    kafka_program: Any, kafka_options: KafkaOptions, tmp_path: Path
+    own_broker: LocalCluster, own_broker_options: KafkaOptions, tmp_path: Path
 ) -> None:
-    cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
-    await cluster.start()
-    options = KafkaOptions(cluster.bootstrap_servers, topic_prefix="x.", partitions=2, replication=1)
-    cluster.kill(1)
-    try:
-        async with running_bridge(tmp_path, options) as running:
+    options = own_broker_options
+    async with contextlib.AsyncExitStack() as stack:
+        async with killed(own_broker):
+            running = await stack.enter_async_context(running_bridge(tmp_path, options))
             await _says(running, "Kafka at")
             with pytest.raises(InvalidStatus):
                 async with InternalConnect(running.url, running.key, subprotocols=[Subprotocol(feed.SUBPROTOCOL)]):
                     pass
-            await cluster.restart(1)
-            await _says(running, "topic x.updates does not exist")
-            async with updates_topic(options) as topic:
-                recorder = FeedRecorder()
-                async with running.reading(recorder) as reader:
-                    await until(lambda: recorder.heartbeats)
-                    await topic.put("/a")
-                    await until(lambda: recorder.names == {"/a"})
-                    await _through_an_outage(cluster, topic, recorder)
-                    assert reader.connects == 1
-                    # The process ends in time although its brokers do not answer.
-                    os.kill(cluster.pid(1), signal.SIGSTOP)
-                    await asyncio.sleep(0.5)
-                    await topic.close_hard()
-        # Leaving the bridge is the end of its process: consumers that cannot stop are abandoned.
-    finally:
-        with contextlib.suppress(KeyError, ProcessLookupError):
-            os.kill(cluster.pid(1), signal.SIGCONT)
-        await cluster.stop()
+        await _says(running, f"topic {options.names.updates} does not exist")
+        async with contextlib.AsyncExitStack() as inner:
+            topic = await inner.enter_async_context(updates_topic(options))
+            recorder = FeedRecorder()
+            async with running.reading(recorder) as reader:
+                await until(lambda: recorder.heartbeats)
+                await topic.put("/a")
+                await until(lambda: recorder.names == {"/a"})
+                await _through_an_outage(own_broker, topic, recorder)
+                assert reader.connects == 1
+                # The process ends in time although its brokers do not answer.
+                inner.enter_context(stopped(own_broker))
+                inner.push_async_callback(stack.aclose)
+                await asyncio.sleep(0.5)
+                await topic.close_hard()
+            # Leaving the bridge is the end of its process: consumers that cannot stop are abandoned.
 
 
 async def _says(running: RunningBridge, why_not: str) -> None:

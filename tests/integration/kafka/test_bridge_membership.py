@@ -2,11 +2,8 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +14,12 @@ from aiokafka.structs import OffsetAndMetadata
 
 from bridge.group_member import Membership
 from deploy.kafka.cluster import LocalCluster
-from deploy.kafka.program import KafkaProgram
 from diem.kafka.assignment import read_assignment
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.protocol.assignment import STABLE, Owner
 from tests.support.bridge import until, updates_topic
+from tests.support.kafka import killed, stopped
 from tests.support.patience import FACTOR
 from tests.support.stalls import stalls
 
@@ -144,36 +141,30 @@ async def test_two_members_of_one_name_report_it_and_back_off(options: KafkaOpti
 
 
 async def test_a_member_keeps_its_assignment_during_an_outage_and_leaves_in_time(
-    kafka_program: KafkaProgram, tmp_path: Path
+    own_broker: LocalCluster, own_broker_options: KafkaOptions
 ) -> None:
-    cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
-    await cluster.start()
-    options = KafkaOptions(cluster.bootstrap_servers, topic_prefix="x.", partitions=4, replication=1)
-    try:
-        async with updates_topic(options), member(options, 1) as only:
-            seen: list[frozenset[int] | None] = []
-            only.acquire(lambda _names: seen.append(only.assigned))
-            await until(lambda: only.assigned == ALL)
-            cluster.kill(1)
+    options = own_broker_options
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(updates_topic(options))
+        only = await stack.enter_async_context(member(options, 1))
+        seen: list[frozenset[int] | None] = []
+        only.acquire(lambda _names: seen.append(only.assigned))
+        await until(lambda: only.assigned == ALL)
+        async with killed(own_broker):
             await asyncio.sleep(2.0)
             assert only.assigned == ALL
-            await cluster.restart(1)
-            async with member(options, 2) as other:
-                await until(lambda: (only.assigned, other.assigned) == (LOW, HIGH))
-            await until(lambda: only.assigned == ALL)
-            assert None not in seen
-            os.kill(cluster.pid(1), signal.SIGSTOP)
+        async with member(options, 2) as other:
+            await until(lambda: (only.assigned, other.assigned) == (LOW, HIGH))
+        await until(lambda: only.assigned == ALL)
+        assert None not in seen
+        with stopped(own_broker):
             await asyncio.sleep(0.5)
             began = time.monotonic()
             async with stalls() as stalled:
                 only.stop()
                 await until(lambda: only.assigned is None)
             assert time.monotonic() - began < 6.0 * FACTOR + stalled.seconds
-        os.kill(cluster.pid(1), signal.SIGCONT)
-    finally:
-        with contextlib.suppress(KeyError, ProcessLookupError):
-            os.kill(cluster.pid(1), signal.SIGCONT)
-        await cluster.stop()
+            await stack.aclose()
 
 
 async def test_a_member_that_joins_while_no_broker_answers_stops_at_once() -> None:

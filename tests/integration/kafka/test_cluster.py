@@ -74,20 +74,6 @@ async def features(servers: str) -> bytes:
     return answer
 
 
-async def test_records_outlive_a_stop_and_a_start(kafka_program: KafkaProgram, tmp_path: Path) -> None:
-    async with LocalCluster(tmp_path, prepare=lambda: kafka_program) as cluster:
-        assert b"transaction.version" in await features(cluster.bootstrap_servers)
-        await create(cluster.bootstrap_servers, replication=1)
-        await produce(cluster.bootstrap_servers, b"before")
-        before = cluster.bootstrap_servers
-    async with LocalCluster(tmp_path, prepare=lambda: kafka_program) as cluster:
-        assert cluster.bootstrap_servers != before
-        await produce(cluster.bootstrap_servers, b"after")
-        assert await consume(cluster.bootstrap_servers, 2) == [b"before", b"after"]
-        last = cluster.pid(1)
-    assert not psutil.pid_exists(last)
-
-
 async def test_tests_have_names_of_their_own_in_one_broker(kafka_options: KafkaOptions) -> None:
     assert kafka_options.names.updates == f"{kafka_options.topic_prefix}updates"
     async with connected_client(kafka_options) as client:
@@ -107,12 +93,25 @@ def command(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
     )
 
 
-def broker_of(process: "subprocess.Popen[str]") -> psutil.Process:
-    """Return the command's child, once the command has printed its address."""
+def broker_of(process: "subprocess.Popen[str]") -> tuple[str, psutil.Process]:
+    """Return the command's address, once it has printed it, and its child."""
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("127.0.0.1:")
+    servers = process.stdout.readline().strip()
+    assert servers.startswith("127.0.0.1:")
     (child,) = psutil.Process(process.pid).children()
-    return child
+    return servers, child
+
+
+def starting_broker_of(process: "subprocess.Popen[str]") -> psutil.Process:
+    """Return the command's child, once it has become Java."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        for child in psutil.Process(process.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "kafka.Kafka" in child.cmdline() and child.name().startswith("java"):
+                    return child
+        time.sleep(0.05)
+    raise TimeoutError
 
 
 def ends(broker: psutil.Process) -> bool:
@@ -127,26 +126,40 @@ def ends(broker: psutil.Process) -> bool:
     return False
 
 
-def test_command_runs_until_it_is_interrupted(kafka_program: KafkaProgram, tmp_path: Path) -> None:
+async def test_records_outlive_a_stop_and_a_start_as_a_command_which_runs_until_it_is_interrupted(
+    kafka_program: KafkaProgram, tmp_path: Path
+) -> None:
+    async with LocalCluster(tmp_path, prepare=lambda: kafka_program) as cluster:
+        assert b"transaction.version" in await features(cluster.bootstrap_servers)
+        await create(cluster.bootstrap_servers, replication=1)
+        await produce(cluster.bootstrap_servers, b"before")
+        before = cluster.bootstrap_servers
+        last = cluster.pid(1)
+    assert not psutil.pid_exists(last)
     with command("--directory", str(tmp_path)) as process:
-        broker = broker_of(process)
+        servers, broker = await asyncio.to_thread(broker_of, process)
+        assert servers != before
+        await produce(servers, b"after")
+        assert await consume(servers, 2) == [b"before", b"after"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
+        assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
         assert ends(broker)
 
 
-def test_no_broker_outlives_a_killed_parent(kafka_program: KafkaProgram, tmp_path: Path) -> None:
+def test_no_broker_outlives_a_killed_parent_even_one_that_is_starting(
+    kafka_program: KafkaProgram, tmp_path: Path
+) -> None:
     with command("--directory", str(tmp_path)) as process:
-        broker = broker_of(process)
+        broker = starting_broker_of(process)
         process.kill()
         assert ends(broker)
 
 
 def test_command_fails_when_its_broker_dies(kafka_program: KafkaProgram, tmp_path: Path) -> None:
     with command("--directory", str(tmp_path)) as process:
-        broker_of(process).kill()
+        broker_of(process)[1].kill()
         assert process.wait(PATIENCE_S) == 1
         assert process.stderr is not None
         assert process.stderr.read().startswith("diem: kafka-1 does not run: killed by SIGKILL (see ")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from deploy.kafka.cluster import LocalCluster
-from deploy.kafka.program import KafkaProgram
 from diem.kafka.assignment import list_clones, read_assignment, read_group
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
@@ -24,6 +24,7 @@ from diem.protocol import assignment
 from diem.protocol.partition_map import Entry, Head, encode_entry, partition_of
 from metadata.directory import CloneGroup
 from tests.support.internal import InternalConnect
+from tests.support.kafka import killed
 from tests.support.membership import ORIGIN, Member, Running, members, server, serving
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
@@ -137,26 +138,22 @@ async def test_during_a_rebalance_the_last_assignment_is_served(options: KafkaOp
         await third.leave()
 
 
-async def test_without_kafka_answers_continue_and_are_not_live(kafka_program: KafkaProgram, tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
-    await cluster.start()
-    options = KafkaOptions(cluster.bootstrap_servers, topic_prefix="down.", partitions=PARTITIONS, replication=1)
-    try:
-        await ensure_map(options, PARTITIONS)
-        async with members(options, 1, 2), serving(tmp_path, options) as running:
-            await running.until_stable(2)
-            before = await running.owners(*NAMES)
-            cluster.kill(1)
+async def test_without_kafka_answers_continue_and_are_not_live(
+    own_broker: LocalCluster, own_broker_options: KafkaOptions, tmp_path: Path
+) -> None:
+    options = replace(own_broker_options, partitions=PARTITIONS)
+    await ensure_map(options, PARTITIONS)
+    async with members(options, 1, 2), serving(tmp_path, options) as running:
+        await running.until_stable(2)
+        before = await running.owners(*NAMES)
+        async with killed(own_broker):
             await running.until_status(lambda status: not status["live"])
             status = await running.status()
             assert status["ready"]
             assert status["failure"]
             assert status["kafka_silence_seconds"] >= 10
             assert await running.owners(*NAMES) == before
-            await cluster.restart(1)
-            await running.until_status(lambda status: status["live"] and status["failure"] is None)
-    finally:
-        await cluster.stop()
+        await running.until_status(lambda status: status["live"] and status["failure"] is None)
 
 
 async def test_a_clone_is_chosen_once_and_kept(options: KafkaOptions, tmp_path: Path) -> None:
@@ -267,17 +264,10 @@ async def test_a_group_without_members_is_unknown(options: KafkaOptions) -> None
     assert found == CloneGroup().clone
 
 
-async def test_a_cluster_that_is_away_is_one_error(kafka_program: KafkaProgram, tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program)
-    await cluster.start()
-    options = KafkaOptions(cluster.bootstrap_servers)
-    try:
-        async with admin_client(options, 60) as admin:
-            cluster.kill(1)
-            with pytest.raises(KafkaUnavailable, match="group g"):
-                await read_group(admin, "g", "t")
-    finally:
-        await cluster.stop()
+async def test_a_cluster_that_is_away_is_one_error(own_broker: LocalCluster, own_broker_options: KafkaOptions) -> None:
+    async with admin_client(own_broker_options, 60) as admin, killed(own_broker):
+        with pytest.raises(KafkaUnavailable, match="group g"):
+            await read_group(admin, "g", "t")
 
 
 async def test_kafka_keeps_the_first_client_id_of_a_static_member(options: KafkaOptions) -> None:

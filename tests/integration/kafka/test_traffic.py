@@ -9,7 +9,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from deploy.kafka.cluster import LocalCluster
-from deploy.kafka.program import KafkaProgram
 from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
@@ -20,6 +19,7 @@ from diem.protocol.traffic import MAX_EVENT_BYTES, Type, decode
 from diem.traffic.kafka_sink import KafkaSink
 from diem.traffic.sinks import SinkUnavailable
 from tests.integration.proxy.test_proxy import subscribe, unsubscribe
+from tests.support.kafka import killed
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.small import small_system
@@ -140,27 +140,25 @@ async def test_an_outage_of_kafka_does_not_affect_clients(tmp_path: Path, monkey
 
 
 async def test_events_recorded_while_the_broker_is_dead_arrive_when_it_returns(
-    kafka_program: KafkaProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_broker: LocalCluster, own_broker_options: KafkaOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "kafka").mkdir()
-    async with LocalCluster(tmp_path / "kafka", prepare=lambda: kafka_program) as cluster:
-        options = KafkaOptions(cluster.bootstrap_servers, replication=1)
-        SharedKey.create(tmp_path / "traffic.salt")
-        monkeypatch.setenv("DIEM_TRAFFIC_SINK", "kafka")
-        monkeypatch.setenv("DIEM_TRAFFIC_SALT_FILE", str(tmp_path / "traffic.salt"))
-        monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
-        monkeypatch.setenv("DIEM_KAFKA_REPLICATION", "1")
-        async with small_system(tmp_path) as system, system.client() as client:
-            await client.ask(subscribe("/before"))
-            await in_topic(options, 2)
-            cluster.kill(1)
+    options = own_broker_options
+    SharedKey.create(tmp_path / "traffic.salt")
+    monkeypatch.setenv("DIEM_TRAFFIC_SINK", "kafka")
+    monkeypatch.setenv("DIEM_TRAFFIC_SALT_FILE", str(tmp_path / "traffic.salt"))
+    monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", options.bootstrap_servers)
+    monkeypatch.setenv("DIEM_KAFKA_TOPIC_PREFIX", options.topic_prefix)
+    monkeypatch.setenv("DIEM_KAFKA_REPLICATION", "1")
+    async with small_system(tmp_path) as system, system.client() as client:
+        await client.ask(subscribe("/before"))
+        await in_topic(options, 2)
+        async with killed(own_broker):
             await client.ask(subscribe("/meanwhile"))
             version = system.feed.put("/meanwhile")
             assert (await client.receive())["version"] == version
-            await cluster.restart(1)
-            await client.ask(subscribe("/after"))
-            found: set[tuple[str, ...]] = set()
-            async with asyncio.timeout(PATIENCE_S):
-                while ("/after",) not in found:
-                    found = {decode(value).endpoints for value in await in_topic(options, 2)}
+        await client.ask(subscribe("/after"))
+        found: set[tuple[str, ...]] = set()
+        async with asyncio.timeout(PATIENCE_S):
+            while ("/after",) not in found:
+                found = {decode(value).endpoints for value in await in_topic(options, 2)}
     assert found >= {("/before",), ("/meanwhile",), ("/after",)}

@@ -5,7 +5,7 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final
 
 import pytest
 import pytest_asyncio
@@ -14,8 +14,9 @@ from playwright.async_api import Browser, Page, expect
 from deploy.clients.metadata import MetadataService, metadata_service
 from diem.process.key_ring import KeyRing
 from metadata.plans.plan import Plan, encode
+from tests.e2e.axe import RULES, SCHEMES, violations
 from tests.support.kafka import SharedBroker, options_on
-from tests.support.running import ROOT, Running, running
+from tests.support.running import Running, running
 
 # One system for all of these.
 pytestmark = [
@@ -25,7 +26,6 @@ pytestmark = [
     pytest.mark.takes(50),
 ]
 
-AXE: Final = ROOT / "client/node_modules/axe-core/axe.min.js"
 SCREENSHOTS: Final = os.environ.get("OPERATOR_SCREENSHOTS")
 """Directory for pictures of the page, for people."""
 MOVE_S: Final = 10
@@ -54,11 +54,9 @@ async def sign_in(page: Page, system: Running) -> None:
     await expect(page.get_by_test_id("mode")).to_have_text("z-client")
 
 
-async def opened(
-    browser: Browser, system: Running, scheme: Literal["light", "dark"] = "light", width: int = 1280
-) -> Page:
+async def opened(browser: Browser, system: Running) -> Page:
     """Open the page in a browser of its own, signed in."""
-    context = await browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+    context = await browser.new_context(color_scheme="light", viewport={"width": 1280, "height": 900})
     page = await context.new_page()
     await sign_in(page, system)
     return page
@@ -89,16 +87,6 @@ async def picture(page: Page, name: str) -> None:
         await page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=True)
 
 
-async def violations(page: Page) -> list[str]:
-    """Return what axe finds."""
-    if not AXE.is_file():
-        pytest.skip("axe-core is not installed: npm ci in client/")
-    await page.evaluate(AXE.read_text())
-    found: dict[str, Any] = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    assert found["passes"], "axe looked at something"
-    return [f"{each['id']}: {node['target']}" for each in found["violations"] for node in each["nodes"]]
-
-
 async def test_sign_in_takes_the_key_and_ends_with_sign_out(browser: Browser, system: Running) -> None:
     page = await (await browser.new_context()).new_page()
     # The address that people know leads there.
@@ -120,20 +108,16 @@ async def test_sign_in_takes_the_key_and_ends_with_sign_out(browser: Browser, sy
 
 
 async def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Browser, system: Running) -> None:
-    views: tuple[tuple[Literal["light", "dark"], int], ...] = (
-        ("light", 1280),
-        ("dark", 1280),
-        ("light", 360),
-        ("dark", 360),
-    )
-    for scheme, width in views:
-        page = await opened(browser, system, scheme, width)
-        await is_well(page)
-        await expect(page.locator("[data-node='websocket-2']")).to_be_visible()
-        assert await violations(page) == [], (scheme, width)
-        await picture(page, f"well-{scheme}-{width}")
-        assert not await page.evaluate("document.documentElement.scrollWidth > innerWidth"), (scheme, width)
-        await page.context.close()
+    page = await opened(browser, system)
+    await is_well(page)
+    for width in (1280, 360):
+        await page.set_viewport_size({"width": width, "height": 900})
+        for scheme in SCHEMES:
+            await page.emulate_media(color_scheme=scheme)
+            await expect(page.locator("[data-node='websocket-2']")).to_be_visible()
+            assert await violations(page, RULES[scheme]) == [], (scheme, width)
+            await picture(page, f"well-{scheme}-{width}")
+            assert not await page.evaluate("document.documentElement.scrollWidth > innerWidth"), (scheme, width)
 
 
 async def test_killed_server_is_down_and_then_back(browser: Browser, system: Running) -> None:

@@ -2,12 +2,13 @@
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from playwright.async_api import Browser, Page, ViewportSize, expect
 
 from tests.e2e import small_market
+from tests.e2e.axe import RULES, SCHEMES, violations
 from tests.e2e.page import DASH, connected
 from tests.e2e.small_market import write
 from tests.support.running import ROOT, Running, running
@@ -20,20 +21,7 @@ pytestmark = [
     pytest.mark.takes(30),
 ]
 
-AXE = ROOT / "client/node_modules/axe-core/axe.min.js"
 SIZES: dict[str, ViewportSize] = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 360, "height": 740}}
-
-
-async def violations(page: Page) -> list[str]:
-    """What axe finds, in one line each. The script is run as the developer's console would: past the page's policy."""
-    await page.evaluate(AXE.read_text())
-    found: dict[str, Any] = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    assert found["passes"], "axe looked at something"
-    return [
-        f"{violation['id']}: {node['target']} {node['failureSummary']}"
-        for violation in found["violations"]
-        for node in violation["nodes"]
-    ]
 
 
 async def open_page(
@@ -60,42 +48,49 @@ async def see_everything(page: Page) -> None:
 
 
 async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(browser: Browser, market: Running) -> None:
-    if not AXE.is_file():
-        pytest.skip("axe-core is not installed: npm ci in client/")
-    for size, scheme in (("desktop", "light"), ("desktop", "dark"), ("phone", "light"), ("phone", "dark")):
-        page = await open_page(browser, market, size, "dark" if scheme == "dark" else "light", "reduce")
+    for size in SIZES:
+        page = await open_page(browser, market, size, "light", "reduce")
         await see_everything(page)
-        assert await violations(page) == [], (size, scheme)
-        wide = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
-        assert not wide, "nothing but the matrix scrolls sideways"
+        for scheme in SCHEMES:
+            await page.emulate_media(color_scheme=scheme)
+            assert await violations(page, RULES[scheme]) == [], (size, scheme)
+            wide = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
+            assert not wide, "nothing but the matrix scrolls sideways"
         await page.close()
+
+
+async def test_a_scheme_changes_colours_alone() -> None:
+    """Else all rules would have to be checked in each (``tests.e2e.axe``)."""
+    styles = [file.read_text() for file in (ROOT / "client/src").rglob("*.css")]
+    assert any("light-dark(" in style for style in styles)
+    assert not any("prefers-color-scheme" in style for style in styles)
+
+
+async def nothing_is_found_in_light_and_dark(page: Page) -> None:
+    for scheme in SCHEMES:
+        await page.emulate_media(color_scheme=scheme)
+        assert await violations(page, RULES[scheme]) == [], scheme
 
 
 async def test_axe_finds_nothing_while_the_data_is_in_doubt(tmp_path: Path, browser: Browser) -> None:
     """What is stale is dimmed, and still has its contrast."""
-    if not AXE.is_file():
-        pytest.skip("axe-core is not installed: npm ci in client/")
     async with running(tmp_path) as system:
         await write(system, *small_market.market())
-        for scheme in ("light", "dark"):
-            page = await open_page(browser, system, "desktop", "dark" if scheme == "dark" else "light", "reduce")
-            await see_everything(page)
-            async with system.held_down("websocket-1"):
-                for view in ("price", "load", "mix"):
-                    section = page.get_by_test_id(f"{view}-view")
-                    # What has been out of sight for some seconds follows nothing, and says nothing of its age.
-                    await section.scroll_into_view_if_needed()
-                    await expect(section).to_have_attribute("data-stale", "true")
-                assert await violations(page) == [], scheme
-                await page.context.set_offline(True)
-                await expect(page.get_by_test_id("offline")).to_have_text(re.compile("^Offline: "))
-                assert await violations(page) == [], scheme
-            await page.close()
+        page = await open_page(browser, system, "desktop", "light", "reduce")
+        await see_everything(page)
+        async with system.held_down("websocket-1"):
+            for view in ("price", "load", "mix"):
+                section = page.get_by_test_id(f"{view}-view")
+                # What has been out of sight for some seconds follows nothing, and says nothing of its age.
+                await section.scroll_into_view_if_needed()
+                await expect(section).to_have_attribute("data-stale", "true")
+            await nothing_is_found_in_light_and_dark(page)
+            await page.context.set_offline(True)
+            await expect(page.get_by_test_id("offline")).to_have_text(re.compile("^Offline: "))
+            await nothing_is_found_in_light_and_dark(page)
 
 
 async def test_an_unlabelled_button_would_be_found(browser: Browser, market: Running) -> None:
-    if not AXE.is_file():
-        pytest.skip("axe-core is not installed: npm ci in client/")
     page = await open_page(browser, market, "desktop", "light")
     await page.evaluate("document.querySelector('main').append(document.createElement('button'))")
     assert any(found.startswith("button-name") for found in await violations(page))
@@ -166,8 +161,9 @@ async def test_what_has_the_focus_is_not_behind_what_stays_in_its_place(browser:
         for key, presses in (("Tab", 45), ("Shift+Tab", 45)):
             for _ in range(presses):
                 await page.keyboard.press(key)
-                assert await page.evaluate(HIDDEN) is None, (size, key)
-                scrolled = max(scrolled, await page.evaluate("scrollY"))
+                hidden, at = await page.evaluate(f"[({HIDDEN})(), scrollY]")
+                assert hidden is None, (size, key)
+                scrolled = max(scrolled, at)
         assert scrolled > 500, "it went through the page"
         await page.locator("[data-from][tabindex='0']").focus()
         for key in ("Control+End", *["ArrowLeft"] * 4, "Control+End", *["ArrowUp"] * 4, "Home"):

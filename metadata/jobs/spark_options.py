@@ -193,6 +193,9 @@ def _defaults(options: SparkOptions, master: str) -> dict[str, str]:
         "spark.driver.memory": default_memory(master),
         "spark.driver.extraJavaOptions": " ".join(java),
         "spark.jars": ",".join(str(jar) for jar in options.jars),
+        # For each column of a query, PySpark would send the JVM the line of ours that made it: half of all its calls.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
         # Tables are read by their files: Spark would list 10,000 of them in as many tasks.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(_LISTING_TASKS),
         "spark.sql.warehouse.dir": spark_path(options.scratch / "warehouse"),

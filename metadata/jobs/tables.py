@@ -183,7 +183,8 @@ def quarantine(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
 def _table(spark: SparkSession, warehouse: Warehouse, table: str) -> DataFrame:
     sinks = [warehouse.sink(source) for source in warehouse.sources()]
     frames = [_read(spark, sink, files) for sink in sinks if (files := data_files(sink, table))]
-    return reduce(DataFrame.unionByName, frames, spark.createDataFrame([], SCHEMA))
+    # A frame of rows from here, even of none, would take a Python worker in each job.
+    return reduce(DataFrame.unionByName, frames) if frames else spark.createDataFrame([], SCHEMA)
 
 
 def _read(spark: SparkSession, sink: Folder, files: Iterable[Folder]) -> DataFrame:

@@ -42,7 +42,7 @@ walks: install-test install-spark $(MODULES)
 conformance: install-test autobahn $(MODULES)
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 
-# In `make test` only the refusal of a disk that is not shared, and a bucket in local mode.
+# In `make test` only an executor that does not have the warehouse, and a bucket in local mode.
 cluster: install-test install-spark
 	@CI=1 DIEM_SPARK_CLUSTER=1 $(PYTEST) tests/integration/pipeline/test_cluster.py tests/integration/pipeline/test_bucket.py
 

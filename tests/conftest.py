@@ -20,6 +20,7 @@ from tests.support.fork_server import executed_processes
 from tests.support.kafka import kafka, kafka_options, kafka_program, on_kafka, own_broker, own_broker_options
 from tests.support.scheduling import SchedulingPlugin
 from tests.support.shared import SharedServicesPlugin
+from tests.support.spark_session import JVM_OPTIONS
 
 __all__ = [
     "databases",
@@ -53,7 +54,7 @@ skip_sniffio()
 
 # What Spark's JVM adds to its command line. Sessions of tests are short: what a better compiler would gain them is less
 # than what it takes. The usual room for code is what that one needs: with this one it is 48 MiB, too few for Spark.
-_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+_JVM_OPTIONS = f"{JVM_OPTIONS} -XX:ReservedCodeCacheSize=240m"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -19,13 +19,26 @@ import psutil
 from metadata.jobs.spark_options import SparkSettings
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_ports
+from tests.support.spark_session import JVM_OPTIONS
 
 HEAP: Final = "512m"
 """Of an executor: the least that Spark accepts."""
-FRUGAL: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that end before an optimising compiler would pay."""
 _HERE: Final = ("--host", "127.0.0.1")
 _EXECUTOR: Final = "CoarseGrainedExecutorBackend"
+
+
+def settings_for(master: str, cores: int) -> SparkSettings:
+    """Return the settings to run on a cluster of this machine."""
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
+        "spark.executor.extraJavaOptions": JVM_OPTIONS,
+        "spark.sql.shuffle.partitions": "2",
+        # All executors are examined, however slowly they start.
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{PATIENCE_S:.0f}s",
+    }
+    return SparkSettings(master, tuple(conf.items()), memory=HEAP, cores=cores)
 
 
 class Cluster:
@@ -41,7 +54,7 @@ class Cluster:
         self._folder, self._java, self._home = folder, java, home
         port, page, *pages = free_ports(4)
         self.master = f"spark://127.0.0.1:{port}"
-        self.is_private = _may_unshare()
+        self.is_private = may_unshare()
         """Whether ``private`` is."""
         name = "org.apache.spark.deploy.master.Master"
         self._processes = [self._start("master", name, *_HERE, "--port", f"{port}", "--webui-port", f"{page}")]
@@ -50,16 +63,7 @@ class Cluster:
 
     def settings(self) -> SparkSettings:
         """Return the settings to run on the cluster."""
-        conf = {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": FRUGAL,
-            "spark.executor.extraJavaOptions": FRUGAL,
-            "spark.sql.shuffle.partitions": "2",
-            # Both executors are examined, however slowly they start.
-            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{PATIENCE_S:.0f}s",
-        }
-        return SparkSettings(self.master, tuple(conf.items()), memory=HEAP, cores=2)
+        return settings_for(self.master, cores=2)
 
     def submit(self) -> list[str]:
         """Return ``spark-submit`` with the same settings."""
@@ -102,10 +106,10 @@ class Cluster:
         return self._start(name, *words, prefix=prefix)
 
     def _unshared(self) -> list[str]:
-        return [*_UNSHARE, 'mount -t tmpfs -o size=16m none "$0" && exec "$@"', str(self.private)]
+        return [*UNSHARED, str(self.private)]
 
     def _start(self, name: str, *words: str, prefix: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
-        java = [str(self._java), "-Xmx128m", *FRUGAL.split(), "-cp", f"{self._home}/jars/*", *words]
+        java = [str(self._java), "-Xmx128m", *JVM_OPTIONS.split(), "-cp", f"{self._home}/jars/*", *words]
         local = self._folder / f"{name}-local"
         local.mkdir()
         environment = os.environ | {
@@ -121,10 +125,13 @@ class Cluster:
             return subprocess.Popen([*prefix, *java], env=environment, stdout=log, stderr=log, start_new_session=True)
 
 
-_UNSHARE: Final = ["unshare", "--mount", "sh", "-c"]
+_UNSHARE: Final = ("unshare", "--mount", "sh", "-c")
+UNSHARED: Final = (*_UNSHARE, 'mount -t tmpfs -o size=16m none "$0" && exec "$@"')
+"""Before a folder and a command: runs the command with another folder at that path, empty."""
 
 
-def _may_unshare() -> bool:
+def may_unshare() -> bool:
+    """Return whether the system permits a mount namespace."""
     if shutil.which("unshare") is None:
         return False
     tried = subprocess.run([*_UNSHARE, "mount -t tmpfs none /mnt"], check=False, capture_output=True)

@@ -15,6 +15,7 @@ from metadata.jobs.spark_options import SparkOptions, SparkSettings
 from metadata.jobs.spark_session import NoSpark, open_spark
 from tests.support.required import unavailable
 from tests.support.s3_server import NoServer, S3Server, s3_server
+from tests.support.spark_session import INTERPRETED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,10 +47,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     try:
         options = SparkOptions(
             tmp_path_factory.mktemp("spark"),
-            SparkSettings(memory="768m", cores=2),
+            SparkSettings(memory="768m", cores=1, conf=tuple(INTERPRETED.items())),
             JARS.prepare() + S3_JARS.prepare(),
             java.find(),
-            shuffle_partitions=2,
+            shuffle_partitions=1,
         )
         with open_spark(options) as session:
             yield session

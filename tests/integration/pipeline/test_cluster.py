@@ -115,6 +115,7 @@ def _jvms(process: "subprocess.Popen[bytes]") -> list[psutil.Process]:
     return [each for each in psutil.Process(process.pid).children(recursive=True) if each.name() == "java"]
 
 
+@pytest.mark.skipif("DIEM_SPARK_CLUSTER" not in os.environ, reason="in `make test` with one executor: test_not_shared")
 def test_a_warehouse_that_is_not_shared_is_refused_and_nothing_is_lost(cluster: Cluster) -> None:
     run = Run(cluster, cluster.private)
     file = write(run.source.folder, "0.jsonl", [event for event, _ in generated(1, clients=5)])

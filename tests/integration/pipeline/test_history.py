@@ -98,11 +98,10 @@ def test_a_window_after_a_history_reads_what_came_since_until_the_history_is_not
     events = [event for event in events if event.id != late.id]
     # The border of the tables is not that of the histories.
     border = FIRST.end + 3 * MINUTE
-    recorded.read("first", [event for event in events if event.time < border])
-    assert recorded.has_statistics_of_all(FIRST)
-    (first,) = histories(recorded.warehouse)
-    at = FIRST.end - LATENESS_MS
-    assert first.name == str(at)
+    events_now = recorded.read("first", [event for event in events if event.time < border])
+    first, at = save(events_now, recorded.warehouse, distinct(events_now), FIRST), FIRST.end - LATENESS_MS
+    assert first is not None
+    assert (first.name, histories(recorded.warehouse)) == (str(at), [first])
 
     # Once more, with repeats on both sides of the border.
     repeats = [event for event in events if at <= event.time < border][::7]

@@ -1,14 +1,18 @@
 """Spark's own functions parse canonical lines to the rows that Python does, and leave others to it."""
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
+
+import pytest
 
 from diem.protocol.traffic import MAX_COUNTED, MAX_EVENT_BYTES, MAX_NAMES, Accessed, TrafficEvent, Type, encode
 from metadata.jobs import tables
 from metadata.statistics.constants import DAY_MS, EARLIEST_MS
 from tests.support.python_parser import no_canonical_lines
+from tests.support.spark_session import as_users_run
 from tests.support.traffic import BEGIN, MINUTE, Life, generated
 
 if TYPE_CHECKING:
@@ -127,9 +131,16 @@ def rows_of(lines: "DataFrame") -> list[Any]:
     return [tuple(row) for row in tables.parse_rows(lines.coalesce(1)).collect()]
 
 
-def test_rows_are_those_of_python(spark: "SparkSession") -> None:
+@pytest.fixture
+def compiled(spark: "SparkSession") -> "Iterator[SparkSession]":
+    """The session as users have it: compiled and interpreted expressions are two implementations."""
+    with as_users_run(spark):
+        yield spark
+
+
+def test_rows_are_those_of_python(compiled: "SparkSession") -> None:
     recorded = [encode(event) for event, _ in generated(3, clients=20)]
-    lines = frame(spark, *BY_SPARK, *BY_PYTHON, *recorded).persist()
+    lines = frame(compiled, *BY_SPARK, *BY_PYTHON, *recorded).persist()
     read = tables.read_canonical(lines).where("json IS NOT NULL").select("source").collect()
     own = len(BY_SPARK), len(BY_SPARK) + len(BY_PYTHON)
     assert {int(row["source"]) for row in read} == {*range(own[0]), *range(own[1], own[1] + len(recorded))}

@@ -1,24 +1,33 @@
 """The statistics computed by Spark equal those of the reference, to the last bit."""
 
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
+import pytest
 
-from diem.protocol.traffic import Accessed, TrafficEvent, Type
+from diem.protocol.traffic import Accessed, TrafficEvent, Type, encode
+from metadata.costs import Costs
 from metadata.jobs import tables
 from metadata.jobs.statistics import CachedFrames, statistics, write
 from metadata.jobs.warehouse import Warehouse, all_statistics, read_window
+from metadata.placement.instance import from_events, read_statistics
+from metadata.placement.options import PlanOptions
+from metadata.placement.planner import plan
 from metadata.statistics import reference
 from metadata.statistics.model import window_json
 from metadata.statistics.parsing import sequence_number
 from metadata.statistics.reference import Arrival
 from metadata.statistics.window import Window
+from tests.support.spark_session import as_users_run
 from tests.support.traffic import BEGIN, MINUTE, Life, generated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+WINDOWS = (Window(BEGIN + 30 * MINUTE + 17, BEGIN + 50 * MINUTE), Window(BEGIN - MINUTE, BEGIN))
+COSTS = Costs(update_us=1.0, delivery_us=1.0, connection_us_per_s=1000.0)
 
 
 def moment(ms: int) -> datetime:
@@ -69,31 +78,55 @@ def twin(minutes: int) -> list[TrafficEvent]:
     return [*(two.counts(end - MINUTE, end, e1=(7, 0)) for end in ends), *said]
 
 
-def test_statistics_in_spark_equal_the_reference(spark: "SparkSession", tmp_path: Path) -> None:
-    arrivals = [*generated(1), *(Arrival(event, event.time) for event in (*accesses(20), *twin(60)))]
-    events, warehouse = table(spark, arrivals).persist(), Warehouse(tmp_path)
-    windows = (Window(BEGIN + 30 * MINUTE + 17, BEGIN + 50 * MINUTE), Window(BEGIN - MINUTE, BEGIN))
-    for window in windows:
-        expected = reference.statistics(arrivals, window)
-        cache = CachedFrames()
-        computed = statistics(events, window, cache, pairs=True)
-        folder = write(computed, window, warehouse.statistics / window.name)
-        cache.free()
+@pytest.fixture(scope="module")
+def arrivals() -> list[Arrival]:
+    return [*generated(1), *(Arrival(event, event.time) for event in (*accesses(20), *twin(60)))]
+
+
+@pytest.fixture(scope="module")
+def warehouse(spark: "SparkSession", arrivals: list[Arrival], tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """The statistics of all windows, of which the first are computed as users do."""
+    events, warehouse = table(spark, arrivals).persist(), Warehouse(tmp_path_factory.mktemp("warehouse"))
+    ways: tuple[AbstractContextManager[None], ...] = (as_users_run(spark), nullcontext())
+    for window, way in zip(WINDOWS, ways, strict=True):
+        with way:
+            cache = CachedFrames()
+            computed = statistics(events, window, cache, pairs=True)
+            write(computed, window, warehouse.statistics / window.name)
+            cache.free()
+    events.unpersist()
+    return warehouse
+
+
+def test_statistics_in_spark_equal_the_reference(warehouse: Warehouse, arrivals: list[Arrival]) -> None:
+    for window in WINDOWS:
+        expected, folder = reference.statistics(arrivals, window), warehouse.statistics / window.name
         for name in ("endpoints", "sets", "pairs", "waste"):
             read = [tuple(row.values()) for row in pq.read_table(folder / f"{name}.parquet").to_pylist()]
             if name == "sets":
                 read = [(tuple(endpoints), *others) for endpoints, *others in read]
             assert read == [tuple(row) for row in getattr(expected, name)], (name, window)
         assert read_window(folder) == window_json(window, expected.summary)
-    events.unpersist()
     # The input covers all irregular cases.
-    summary = reference.statistics(arrivals, windows[0]).summary
+    expected = reference.statistics(arrivals, WINDOWS[0])
+    summary = expected.summary
     assert min(summary.duplicates, summary.late, summary.unended, summary.sets) > 5
     named = {name for event, _ in arrivals for name in event.endpoints}
-    expected = reference.statistics(arrivals, windows[0])
     assert named - {row.endpoint for row in expected.endpoints}
     assert sum(row.clients for row in expected.sets) < summary.clients
     assert summary.twins == 1
     assert all_statistics(warehouse) == [
-        warehouse.statistics / window.name for window in sorted(windows, key=lambda w: w.end)
+        warehouse.statistics / window.name for window in sorted(WINDOWS, key=lambda w: w.end)
     ]
+
+
+def test_a_plan_from_statistics_of_spark_equals_that_from_events(warehouse: Warehouse, arrivals: list[Arrival]) -> None:
+    window = WINDOWS[0]
+    options = PlanOptions(servers=(2,), current_partitions=2, epsilon=0.3, hot_budget=0.0, reference=True)
+    from_all = from_events((encode(event) for event, _ in arrivals), window)
+    instance = read_statistics(warehouse.statistics / window.name)
+    expected, found = plan(from_all, options, COSTS), plan(instance, options, COSTS)
+    assert instance.endpoints == from_all.endpoints
+    assert found.placement.tobytes() == expected.placement.tobytes()
+    assert (found.partitions, found.pays, found.why) == (expected.partitions, expected.pays, expected.why)
+    assert len(set(found.placement.tolist())) > 1

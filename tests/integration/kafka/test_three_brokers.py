@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import pytest_asyncio
+from aiokafka.admin import NewTopic
 
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
@@ -20,7 +21,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.map_writer import ensure_map
 from diem.kafka.metadata import describe
 from services.data.publisher import Publisher
-from tests.integration.kafka.test_cluster import consume, create, eventually, produce, where
+from tests.integration.kafka.test_cluster import TOPIC, consume, eventually, produce, where
 from tests.support.bridge import FeedRecorder, running_bridge, until
 from tests.support.membership import Member, members, serving
 from tests.support.published import MemoryStore, publishing
@@ -39,29 +40,7 @@ async def three_brokers(
         yield cluster
 
 
-async def test_two_of_three_brokers_continue_without_a_killed_one(three_brokers: LocalCluster) -> None:
-    servers = three_brokers.bootstrap_servers
-    await create(servers, replication=3)
-    await produce(servers, b"before")
-    victim = (await where(servers)).leader
-    killed = three_brokers.kill(victim)
-    assert not psutil.pid_exists(killed)
-
-    async def has_another_leader() -> bool:
-        return (await where(servers)).leader not in {victim, -1}
-
-    await eventually(has_another_leader)
-    await produce(servers, b"meanwhile")
-    await three_brokers.restart(victim)
-
-    async def is_complete() -> bool:
-        return len((await where(servers)).isr) == 3
-
-    await eventually(is_complete)
-    assert await consume(servers, 2) == [b"before", b"meanwhile"]
-
-
-async def test_a_coordinator_that_dies_is_found_again_on_another_broker(
+async def test_two_of_three_brokers_continue_without_a_killed_coordinator(
     three_brokers: LocalCluster, tmp_path: Path
 ) -> None:
     servers = three_brokers.bootstrap_servers
@@ -75,8 +54,20 @@ async def test_a_coordinator_that_dies_is_found_again_on_another_broker(
         await running.until_stable(2)
         async with admin_client(options) as admin:
             coordinator = await admin.find_coordinator(options.names.z_group(1))
-        three_brokers.kill(coordinator)
+            # It leads the topic's partition, too.
+            replicas = [coordinator, *({1, 2, 3} - {coordinator})]
+            await admin.create_topics([NewTopic(TOPIC, -1, -1, replica_assignments={0: replicas})])
+        await eventually(lambda: leads(servers, coordinator))
+        await produce(servers, b"before")
+        killed = three_brokers.kill(coordinator)
         try:
+            assert not psutil.pid_exists(killed)
+
+            async def has_another_leader() -> bool:
+                return (await where(servers)).leader not in {coordinator, -1}
+
+            await eventually(has_another_leader)
+            await produce(servers, b"meanwhile")
             # Its stop may end with what it has cancelled itself: a fetch from the broker that is gone.
             await close_all(second.leave)
             await running.until_stable(1)
@@ -84,6 +75,16 @@ async def test_a_coordinator_that_dies_is_found_again_on_another_broker(
             assert set((await running.owners(*NAMES)).values()) == {stays.server.public}
         finally:
             await three_brokers.restart(coordinator)
+
+    async def is_complete() -> bool:
+        return len((await where(servers)).isr) == 3
+
+    await eventually(is_complete)
+    assert await consume(servers, 2) == [b"before", b"meanwhile"]
+
+
+async def leads(servers: str, broker: int) -> bool:
+    return (await where(servers)).leader == broker
 
 
 async def leader_of_most(options: KafkaOptions) -> int:
@@ -94,15 +95,15 @@ async def leader_of_most(options: KafkaOptions) -> int:
 
 
 async def test_updates_continue_while_a_broker_hangs(three_brokers: LocalCluster, tmp_path: Path) -> None:
-    where = KafkaOptions(three_brokers.bootstrap_servers, topic_prefix="h.", partitions=6, replication=3)
+    options = KafkaOptions(three_brokers.bootstrap_servers, topic_prefix="h.", partitions=6, replication=3)
     names = [f"/e/{n}" for n in range(60)]
     store = MemoryStore()
     store.put(*names)
-    async with publishing(store, where) as publisher, running_bridge(tmp_path, where, watermarks=True) as bridge:
+    async with publishing(store, options) as publisher, running_bridge(tmp_path, options, watermarks=True) as bridge:
         server = FeedRecorder()
         async with bridge.reading(server):
             await until(lambda: server.state.caught_up and _all_told(server, store))
-            pid = three_brokers.pid(await leader_of_most(where))
+            pid = three_brokers.pid(await leader_of_most(options))
             os.kill(pid, signal.SIGSTOP)
             try:
                 await _everything_passes(publisher, server, store, names)

@@ -1,4 +1,4 @@
-"""A page of one's own on Vite's dev server: it connects and reads where its origin is allowed, and is told why not."""
+"""The React page of the guide on Vite's dev server: live where its origin is allowed; elsewhere it is told why not."""
 
 import asyncio
 import contextlib
@@ -6,36 +6,38 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from string import Template
+from typing import Final
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from tests.support.guides import blocks
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.running import ROOT, Running, running
 
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
-INDEX = """<!doctype html>
+GUIDE: Final = ROOT / "docs" / "guide" / "front-end.md"
+DOCUMENTED_CONFIG: Final = "http://localhost:8080/config.json"
+INDEX: Final = """<!doctype html>
 <title>Mine</title>
-<p id="load">-</p>
-<p id="state">-</p>
-<script type="module" src="/main.js"></script>
+<div id="root"></div>
+<script type="module" src="/src/main.jsx"></script>
 """
-# Data is fetched, not sent with updates, so that the page needs both: the WebSocket server, and to read across origins.
-MAIN = Template("""
-import { createDiem } from "diem-client";
-const show = (id, text) => { document.getElementById(id).textContent = text; };
-const diem = createDiem({ configUrl: "$config", data: false });
-diem.watch("/load/GR", ({ points, unit }) => show("load", `$${points.at(-1).value} $${unit}`));
-diem.updates.connection.observe(({ state, reason }) => show("state", `$${state} $${reason}`.trim()));
-""")
+MAIN: Final = """
+import { createElement, StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import App from "./App";
+createRoot(document.getElementById("root")).render(createElement(StrictMode, null, createElement(App)));
+"""
+"""As Vite's template has it."""
 VITE = Template("""
 export default {
   clearScreen: false,
   cacheDir: "$directory/cache",
-  optimizeDeps: { noDiscovery: true },
-  resolve: { alias: { "diem-client": "$client/src/sdk/index.ts" } },
+  optimizeDeps: { noDiscovery: true, include: ["react", "react-dom/client", "react/jsx-dev-runtime"] },
+  resolve: { alias: { "diem-client": "$client/src/sdk/index.ts" }, preserveSymlinks: true },
   server: { fs: { strict: false } },
 };
 """)
@@ -45,9 +47,16 @@ export default {
 async def dev_server(directory: Path, port: int, config_url: str) -> AsyncIterator[None]:
     """Serve the page on a port of this machine."""
     client = ROOT / "client"
-    directory.mkdir()
+    (directory / "src").mkdir(parents=True)
+    (directory / "node_modules").symlink_to(client / "node_modules")
     (directory / "index.html").write_text(INDEX)
-    (directory / "main.js").write_text(MAIN.substitute(config=config_url))
+    (directory / "src" / "main.jsx").write_text(MAIN)
+    for block in blocks(GUIDE):
+        if block.names_file and block.words[1].startswith("src/"):
+            # Data is fetched, not sent with updates, so that the page needs both: the WebSocket server, and to read
+            # across origins.
+            text = block.text.replace(f'"{DOCUMENTED_CONFIG}"', f'"{config_url}", data: false')
+            (directory / block.words[1]).write_text(text)
     config = directory / "vite.config.mjs"
     config.write_text(VITE.substitute(directory=directory, client=client))
     vite = await asyncio.create_subprocess_exec(
@@ -117,9 +126,10 @@ async def test_a_page_on_a_dev_server_is_live_where_its_origin_is_allowed_and_is
 
         # A dev server's other name is another origin.
         remedy = f"{foreign} is not an allowed origin; start with --origin {foreign}"
+        (documented,) = (block.text for block in blocks(GUIDE) if block.text.startswith("DIEM: not connected"))
         other, shown = await opened(browser, foreign)
         await expect(other.locator("#state")).to_have_text(f"reconnecting origin: {remedy}")
-        assert shown == [f"DIEM: not connected: origin: {remedy}"]
+        assert shown == [documented.replace("5173", str(port))]
         assert f"refused 127.0.0.1: {remedy}" in warnings(system, "data")
         assert (await system.status("data"))["refused"]["origin"] >= 1
 

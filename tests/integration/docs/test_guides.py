@@ -17,12 +17,14 @@ import pytest
 import typer.main
 
 from deploy.cli.commands import command_line
+from tests.support.certificates import Authority
 from tests.support.guides import ROOT, Block, Walk, blocks
+from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 GUIDES: Final = ROOT / "docs" / "guide"
-FIRST_WALK: Final = [ROOT / "README.md", *(GUIDES / f"{name}.md" for name in ("get-started", "data"))]
+FIRST_WALK: Final = [ROOT / "README.md", *(GUIDES / f"{name}.md" for name in ("get-started", "data", "front-end"))]
 """Guides about one system, each of which goes on where the one before ended."""
 ALL: Final = [ROOT / "README.md", ROOT / "docs" / "going-public.md", *sorted(GUIDES.glob("*.md"))]
 PORTS: Final = ("8080", "8101", "8123")
@@ -30,16 +32,21 @@ INSTEAD: Final = {
     # Installed before the tests run.
     "make run": "diem up",
     ". .venv/bin/activate": "true",
+    "make spark": "true",
+    # What servers have recorded by then depends on the clock.
+    "sleep 60": "python3 -m tests.support.recorded_visitors .diem/traffic/in",
 }
 ELSEWHERE: Final[Mapping[str, set[str]]] = {
     "get-started.md": {"pipx run"},
+    "front-end.md": {"make packages", "npm create", "cd my-page", "npm install", "npm run"},
+    "placement.md": {"diem pipeline"},
     "modes.md": {"diem up", "diem scale"},
     "several-machines.md": {"diem run", "diem up", "diem watch", "export", "scp -p", "ssh other"},
     "going-public.md": {
         *("apt install", "git clone", "useradd --system", "install -d", "install -o", "systemd-analyze security"),
         *("echo net.ipv4.ip_unprivileged_port_start=443", "systemctl reload", "systemctl daemon-reload"),
-        *("journalctl -u", "UP_OPTIONS=--mode x-broadcast", "UP_OPTIONS=... --front-proxy", "nft add", "nft insert"),
-        *("alias d='sudo", "d keys", "d backup", "curl https://NAME/v1/tokens"),
+        *("UP_OPTIONS=--mode x-broadcast", "UP_OPTIONS=... --front-proxy", "nft add", "nft insert"),
+        *("alias d='sudo", "curl https://NAME/v1/tokens"),
     },
 }
 """The first words of the commands that are not run."""
@@ -54,6 +61,7 @@ def walking(tmp_path: Path) -> Walking:
     programs.mkdir()
     for name, command in {
         "diem": f'"{sys.executable}" -m deploy',
+        "d": f'"{sys.executable}" -m deploy',
         "python3": f'"{sys.executable}"',
     }.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
@@ -64,18 +72,23 @@ def walking(tmp_path: Path) -> Walking:
     environment |= {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
     @asynccontextmanager
-    async def walking(ports: Mapping[str, str], *options: str) -> AsyncIterator[Walk]:
-        up = ("--free-ports", "--port", ports["8080"], "--websocket-port", ports["8101"], *options)
+    async def walking(
+        ports: Mapping[str, str], *options: str, instead: Mapping[str, str] = INSTEAD, has_sources: bool = True
+    ) -> AsyncIterator[Walk]:
+        websocket = ("--websocket-port", ports["8101"]) if "8101" in ports else ()
+        up = ("--free-ports", "--port", ports["8080"], *websocket, *options)
         directory = tmp_path / "walk"
         directory.mkdir()
 
         async def is_up() -> None:
+            if not has_sources:
+                return
             async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http, asyncio.timeout(PATIENCE_S):
                 url = f"http://127.0.0.1:{ports['8080']}/v1/sources"
                 while not all(source["ok"] for source in (await http.get(url)).json()["sources"]):
                     await asyncio.sleep(0.1)
 
-        walk = Walk(directory, ports=ports, instead=INSTEAD, environment=environment, up_options=up, is_up=is_up)
+        walk = Walk(directory, ports=ports, instead=instead, environment=environment, up_options=up, is_up=is_up)
         try:
             yield walk
         finally:
@@ -95,6 +108,40 @@ async def test_guides_about_one_system_go_as_they_say(walking: Walking) -> None:
 async def test_choosing_a_mode_goes_as_it_says(walking: Walking) -> None:
     async with walking({port: str(free_port()) for port in PORTS}) as walk:
         await walk.follow(GUIDES / "modes.md")
+
+
+@pytest.mark.takes(40)
+async def test_learning_a_placement_goes_as_it_says(walking: Walking, on_kafka: tuple[str, ...]) -> None:
+    quick = ("--partitions", "12", "--set", "metadata:DIEM_METADATA_MOVE_SECONDS=1")
+    async with walking({"8080": str(free_port())}, *on_kafka, *quick) as walk:
+        await walk.follow(GUIDES / "placement.md")
+
+
+@needs_nginx
+async def test_going_public_starts_with_its_options_and_makes_keys_and_a_backup(
+    walking: Walking, tmp_path: Path
+) -> None:
+    guide = ROOT / "docs" / "going-public.md"
+    issued = Authority(tmp_path).issue()
+    options = next(
+        command.removeprefix("UP_OPTIONS=")
+        for block in elsewhere(guide)
+        for command in block.commands
+        if command.startswith("UP_OPTIONS=--mode")
+    )
+    for written, here in {
+        "0.0.0.0:443": "127.0.0.1",
+        "/etc/diem/fullchain.pem": str(issued.certificate),
+        "/etc/diem/privkey.pem": str(issued.key),
+    }.items():
+        assert written in options
+        options = options.replace(written, here)
+    instead = {
+        "journalctl -u diem --follow": f"diem up {options}",
+        "d backup /var/lib/diem/store.diem --encrypt": "d backup store.diem --encrypt",
+    }
+    async with walking({"8080": str(free_port())}, instead=instead, has_sources=False) as walk:
+        await walk.follow(guide)
 
 
 @pytest.mark.parametrize("guide", ALL, ids=lambda guide: guide.stem)

@@ -26,6 +26,21 @@ pytestmark = [
 
 DESKTOP: ViewportSize = {"width": 1280, "height": 900}
 CSV = "time,value\n2026-01-01T00:00:00Z,42\n2026-01-01T01:00:00Z,{last}\n"
+GAP_CSV = "time,value\n2026-01-01T00:00:00Z,{last}\n2026-01-01T01:00:00Z,\n2026-01-01T02:00:00Z,{last}\n"
+
+# The share of the columns of a chart that the line is in.
+LINE_SHARE = """(canvas) => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const coloured = canvas.parentElement.appendChild(document.createElement('i'));
+  coloured.style.color = 'var(--accent)';
+  const accent = getComputedStyle(coloured).color.match(/\\d+/g).slice(0, 3).map(Number);
+  coloured.remove();
+  const columns = new Set();
+  for (let at = 0; at < data.length; at += 4)
+    if (data[at + 3] > 200 && accent.every((part, index) => Math.abs(part - data[at + index]) < 24))
+      columns.add((at / 4) % canvas.width);
+  return columns.size / canvas.width;
+}"""
 
 # The charts of visible views in which something is drawn.
 DRAWN = """() => [...document.querySelectorAll('.view')]
@@ -66,10 +81,10 @@ async def diem(*argv: str, stdin: str) -> tuple[str, str]:
     return out.decode(), err.decode()
 
 
-async def put(system: Running, endpoint: str, last: float) -> str:
+async def put(system: Running, endpoint: str, last: float, csv: str = CSV) -> str:
     """Store a series with ``diem put``; returns the link that it prints."""
     options = ("--unit", "MW", "--resolution", "PT1H", "--state-dir", str(system.state_dir))
-    _, err = await diem("put", endpoint, "-", *options, stdin=CSV.format(last=last))
+    _, err = await diem("put", endpoint, "-", *options, stdin=csv.format(last=last))
     return err.split()[-1]
 
 
@@ -114,8 +129,13 @@ async def test_a_page_without_a_market_shows_what_was_put_at_the_printed_link_an
         await expect(page.get_by_test_id("to-market")).to_be_hidden()
         await page.goto(f"{system.page}?view=data&endpoint=/not/yet")
         await expect(view.locator(".empty")).to_have_text(re.compile("^Not in the catalogue yet"))
-        await put(system, "/not/yet", 1)
+        await put(system, "/not/yet", 1, GAP_CSV)
         await expect(now).to_have_text("1")
+
+        # A value before a gap is drawn for its whole interval: the line is in two thirds of the plot.
+        canvas = page.get_by_test_id("data-chart").locator("canvas")
+        await becomes(page, f"({LINE_SHARE})(document.querySelector('[data-testid=data-chart] canvas')) > 0.45")
+        assert await canvas.evaluate(LINE_SHARE) < 0.7, "the gap is none"
         assert errors == []
 
 

@@ -1,7 +1,6 @@
 /** The price curve of a day: a step line, with a dot at the current price. */
 
-import uPlot from "uplot";
-import { Plot } from "./plot.ts";
+import { Plot, stepped } from "./plot.ts";
 import type { Step } from "./series.ts";
 import { columns, priceRange, stepAt } from "./series.ts";
 import { axisNumber, drawDot, wash } from "./strokes.ts";
@@ -22,7 +21,7 @@ export class PriceChart {
         series: [
           {
             stroke: colour("--accent"), width: 2, fill: (plot) => wash(plot, colour), points: { show: false },
-            paths: uPlot.paths.stepped?.({ align: 1 }) ?? (() => null),
+            paths: stepped,
           },
         ],
         draw: (plot) => {

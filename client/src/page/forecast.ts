@@ -5,7 +5,7 @@ import type { Moment } from "./deviation.ts";
 import { columnsOf, deviationBound, loadRange, meanError, moments } from "./deviation.ts";
 import { find, setData, setNumber, setText } from "./dom.ts";
 import { dayInterval, interval, percent, power, unit as written } from "./format.ts";
-import { Plot } from "./plot.ts";
+import { Plot, stepped } from "./plot.ts";
 import { Unfolded } from "./rows.ts";
 import type { Step } from "./series.ts";
 import { steps } from "./series.ts";
@@ -36,7 +36,6 @@ export class ForecastView extends View {
 
   constructor(desk: Desk, root: HTMLElement) {
     super(desk, root);
-    const stepped = uPlot.paths.stepped?.({ align: 1 }) ?? (() => null);
     const bars = uPlot.paths.bars?.({ size: [0.8, 40], align: 1 }) ?? (() => null);
     this.#plot = new Plot(find(root, ".chart"), {
       pointed: (span) => {

@@ -1,9 +1,9 @@
 /** The generation view: the selected zone's power by type of plant, hour by hour, as layers and as a table. */
 
-import uPlot from "uplot";
+import type uPlot from "uplot";
 import { find, make, setNumber, setText } from "./dom.ts";
 import { dayInterval, interval, power, unit as written } from "./format.ts";
-import { Plot } from "./plot.ts";
+import { Plot, stepped } from "./plot.ts";
 import { Unfolded, writeNumber } from "./rows.ts";
 import type { Step } from "./series.ts";
 import { steps } from "./series.ts";
@@ -52,7 +52,7 @@ export class MixView extends View {
         axes: [{ size: 54, values: (_plot, splits) => splits.map(axisNumber) }],
         series: [...this.#drawn].reverse().map((kind) => ({
           stroke: colour("--panel"), width: 1, fill: colour(colourOf(kind)), points: { show: false },
-          paths: uPlot.paths.stepped?.({ align: 1 }) ?? (() => null),
+          paths: stepped,
         })),
       }),
     });

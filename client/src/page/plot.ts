@@ -37,6 +37,9 @@ export interface Scene {
 /** Room beside the chart for half the text of the last tick, such as "Wed 30" or "Nov 2026". */
 const LAST_TICK_PX = 30;
 
+/** Each value from its time to the next one's: a gap begins at the time of the missing value, not at the one before it. */
+export const stepped = uPlot.paths.stepped?.({ align: 1, alignGaps: 1 }) ?? (() => null);
+
 const EMPTY: Scene = { data: [[]], spans: [], from: 0, to: 1, time: marketTime(null) };
 
 export interface PlotOptions {

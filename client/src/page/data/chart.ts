@@ -1,7 +1,7 @@
 /** The chart of any series: a step line, and behind it an older version to compare with. */
 
 import uPlot from "uplot";
-import { Plot } from "../plot.ts";
+import { Plot, stepped } from "../plot.ts";
 import type { Step } from "../series.ts";
 import { columns, stepAt } from "../series.ts";
 import { axisNumber, drawDot, wash } from "../strokes.ts";
@@ -19,7 +19,6 @@ export class SeriesChart {
 
   /** `onCursor` is called with the step under the cursor, null without one; `describe` puts it, or the series, into words. */
   constructor(root: HTMLElement, onCursor: (step: Step | null) => void, describe: (step: Step | null) => string) {
-    const stepped = uPlot.paths.stepped?.({ align: 1 }) ?? (() => null);
     this.#plot = new Plot(root, {
       pointed: (span) => onCursor(span as Step | null),
       describe: (span) => describe(span as Step | null),

@@ -72,6 +72,7 @@ RESTART_WITHIN_S: Final = 10.0
 TRIAL_S: Final = 30.0
 """Time that a source of another package has for its first outcome when it is tried."""
 TRIAL_POLL_S: Final = 0.05
+NO_OUTCOME: Final = "it has called neither `health.succeeded()` nor `health.failed()`"
 TRIALS_AT_ONCE: Final = 16
 MAX_TITLE: Final = 200
 MAX_AREA: Final = 64
@@ -260,7 +261,7 @@ async def _supervise(source: Source, sink: Sink) -> None:
 async def _try(source: Source, sink: Sink) -> None:
     """Try a source once; one that can only be run is stopped after its first outcome.
 
-    Without any within :data:`TRIAL_S`, that is its error.
+    Without any within :data:`TRIAL_S`, or when it ends before, that is its error.
     """
     if isinstance(source, TrialSource):
         await source.try_once(sink)
@@ -273,10 +274,12 @@ async def _try(source: Source, sink: Sink) -> None:
                 await asyncio.wait({running}, timeout=TRIAL_POLL_S)
     except TimeoutError:
         if health.error is None and health.last_success_ms is None:
-            health.failed(f"no outcome within {TRIAL_S:g} s")
+            health.failed(f"no outcome within {TRIAL_S:g} s: {NO_OUTCOME}")
     finally:
         if not running.done():
             running.cancel()
         outcome, *_ = await asyncio.gather(running, return_exceptions=True)
     if isinstance(outcome, Exception):
         raise outcome
+    if health.error is None and health.last_success_ms is None:
+        health.failed(f"it ended without an outcome: {NO_OUTCOME}")

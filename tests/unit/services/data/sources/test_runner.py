@@ -133,8 +133,19 @@ async def test_a_trial_of_a_source_without_an_outcome_ends_with_an_error(monkeyp
     silent.health = Health("other", ManualClock())
     kept = SourceRunner([silent])
     await asyncio.wait_for(kept.try_once(unused), PATIENCE_S)
-    assert silent.health.error == "no outcome within 0 s"
+    assert silent.health.error == f"no outcome within 0 s: {runner.NO_OUTCOME}"
     assert metrics.SOURCE_OK.sample(0, "other") in kept.samples()
+
+
+async def test_a_trial_of_a_source_that_ends_without_an_outcome_is_an_error() -> None:
+    class Ending(Other):
+        async def run(self, sink: Sink) -> None:
+            pass
+
+    ending = Ending()
+    ending.health = Health("other", ManualClock())
+    await asyncio.wait_for(SourceRunner([ending]).try_once(unused), PATIENCE_S)
+    assert ending.health.error == f"it ended without an outcome: {runner.NO_OUTCOME}"
 
 
 async def test_a_source_that_raises_when_it_is_tried_fails_alone() -> None:

@@ -10,6 +10,7 @@ from deploy.admin.health import STALE, Health, Level, health, worst
 from deploy.system.description import with_children
 from deploy.terminal import amount
 from deploy.topology import Mode
+from diem.protocol.partition_map import HOT
 
 STAGES: Final = ("sources", "data", "log", "bridges", "servers", "edge", "nginx", "clients")
 TITLES: Final[Mapping[str, str]] = {
@@ -210,7 +211,7 @@ def _detail(each: _Process) -> str:
         case "bridge":
             return "" if report.get("lag") is None else f"lag {report['lag']:,}"
         case "websocket" if report.get("proxies"):
-            return amount(len(report.get("partitions") or ()), "partition")
+            return amount(sum(each != HOT for each in report.get("partitions") or ()), "partition")
         case "websocket" | "proxy":
             return amount(report["clients"], "client") if "clients" in report else ""
         case "metadata" if report.get("epoch") is not None:

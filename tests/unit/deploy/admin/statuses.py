@@ -5,6 +5,7 @@ from typing import Any
 
 from deploy.admin.findings import Situation
 from deploy.clients.metadata import PlanStatus
+from diem.protocol.partition_map import HOT
 
 NOW_MS = 1_767_323_045_000  # 2026-01-02T03:04:05Z
 LOGS = Path("/state/logs")
@@ -87,7 +88,7 @@ def _children(pairs: int) -> list[dict[str, Any]]:
     return [
         process("metadata", {"live": True, "epoch": 3, "phase": "stable"}),
         *(process(f"bridge-{n}", {"live": True, "lag": 0}) for n in numbers),
-        *(server(f"websocket-{n}", 0, proxies=1, partitions=[1, 2]) for n in numbers),
+        *(server(f"websocket-{n}", 0, proxies=1, partitions=[1, 2, HOT]) for n in numbers),
         process("proxy", {"clients": 5, "subscriptions": 9, "metadata": True, "deliveries": 0}),
     ]
 

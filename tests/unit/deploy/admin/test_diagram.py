@@ -111,6 +111,8 @@ def test_composites_are_frames_and_those_beyond_the_bound_are_nodes() -> None:
     assert {"composite-1/websocket-1>composite-1/proxy", "composite-2/proxy>nginx", "nginx>clients"} <= ways(found)
     assert "composite-1/websocket-1>composite-2/proxy" not in ways(found)
     assert ways(found, control=True) >= {"composite-1/metadata>composite-1/proxy"}
+    # The topic of hot endpoints, which every server has, is none of its share.
+    assert {node.detail for node in found.nodes if "websocket" in node.id} == {"2 partitions"}
 
     many = replace(composites(7), dead("composite-6"))
     found = drawn(many)

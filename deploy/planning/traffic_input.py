@@ -117,7 +117,10 @@ def _from_statistics(folder: Path) -> PlanningInput:
     window = read_window(folder)
     try:
         if not window["sets"]:
-            raise NoTrafficToPlan(folder, "in its window no client was subscribed to anything")
+            raise NoTrafficToPlan(
+                folder,
+                "in its window no client was subscribed to anything (`diem pipeline run` reads what came since)",
+            )
         instance = read_statistics(folder)
         consumed, discarded = read_waste(folder)
     except (OSError, ValueError, LookupError) as error:  # pyarrow's errors derive from these

@@ -202,17 +202,21 @@ def secret_file_variable(model: type[ProcessSettings], name: str) -> str | None:
     return f"{variable(model, name)}_FILE" if _holds_secret(model.model_fields[name].annotation) else None
 
 
+def secret_files(model: type[ProcessSettings]) -> dict[str, Path]:
+    """Return the files of secrets that the environment names, by field."""
+    given = _variables()
+    named = ((name, secret_file_variable(model, name)) for name in model.model_fields)
+    return {name: Path(given[where]) for name, where in named if where is not None and where in given}
+
+
 def _secrets(model: type[ProcessSettings], texts: Mapping[str, str], lines: list[str]) -> dict[str, str]:
     """Return the secrets that files hold, by field; add a line for each fault to ``lines``."""
-    given, found = _variables(), dict[str, str]()
-    for name in model.model_fields:
+    found: dict[str, str] = {}
+    for name, path in secret_files(model).items():
         where = secret_file_variable(model, name)
-        if where is None or where not in given:
-            continue
         if name in texts:
             lines.append(f"{where}: {variable(model, name)} is set, too: only one of them may be")
             continue
-        path = Path(given[where])
         try:
             found[name] = read_secret(path)
         except BadKeyFile as error:

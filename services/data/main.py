@@ -21,6 +21,7 @@ from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.limits import RateLimit
 from diem.process.listeners import PortInUse, bind, check_bind, is_loopback
+from diem.process.settings import secret_files
 from diem.process.tls import server_tls
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
@@ -188,7 +189,7 @@ def _private_paths(settings: Settings) -> list[Path]:
     kafka = (settings.kafka_sasl_password_file, settings.kafka_key_file or settings.kafka_certificate_file)
     maybe = (settings.config, settings.tls_key or settings.tls_certificate, *kafka)
     own = (settings.state_dir, settings.internal_key_file, settings.write_key_file, settings.token_key_dir)
-    return [*own, *(path for path in maybe if path is not None)]
+    return [*own, *secret_files(Settings).values(), *(path for path in maybe if path is not None)]
 
 
 def _publisher(settings: Settings, store: Store) -> "Publisher | None":

@@ -218,7 +218,8 @@ def _compare_costs(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> Pu
 
 
 def _cpu(us_per_s: float) -> str:
-    return f"{us_per_s / 1000:,.3f} ms of CPU a second"
+    # Added to, a zero that was rounded from below has no sign.
+    return f"{round(us_per_s / 1000, 3) + 0.0:,.3f} ms of CPU a second"
 
 
 def choose_candidate(

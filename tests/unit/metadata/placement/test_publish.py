@@ -70,6 +70,10 @@ def test_savings_are_in_ms_of_cpu_a_second() -> None:
     assert ", which may be due to chance (+- 0.0" in unsure.why
 
 
+def test_a_saving_that_rounds_to_zero_has_no_sign() -> None:
+    assert choose_candidate(NOW, [replace(BETTER, cost=NOW.cost + 0.1)], 0.05).why.startswith("saves 0.000 ms")
+
+
 def test_of_paying_candidates_the_cheapest_including_its_moves_is_chosen() -> None:
     far = replace(BETTER, name="far", cost=80.0, move_cost=13.0)
     assert choose_candidate(NOW, [BETTER, far], 0.05).candidate.name == "new"

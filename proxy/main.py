@@ -101,7 +101,6 @@ def _edge_rules(settings: Settings) -> EdgeRules:
         server=settings.process_name,
         mode=settings.scaling,
         subscriptions=settings.subscriptions,
-        drain_seconds=settings.drain_seconds,
         data=settings.retained_data_bytes > 0,
         # A passthrough proxy hands on the frames of servers as they are.
         compression=settings.compression and settings.retained_data_bytes > 0 and settings.mode == "shared",

@@ -67,6 +67,13 @@ MIN_FETCH_WINDOW_MS: Final = 100
 """Clients whose fetches are over in less than that need not spread them."""
 CLOSED_AT_ONCE: Final = 100
 """Connections closed in one turn of the loop when their tokens expire together, which takes some milliseconds."""
+DRAIN_RETRY_MS: Final = 500
+"""Window in which a client of a stopping server reconnects: it has no server meanwhile."""
+DRAIN_RATE_SHARE: Final = 0.5
+"""Of the rate at which one other server admits clients: one may have to take all of them, and others arrive as well."""
+DRAIN_STEP_S: Final = 0.1
+BURST_S: Final = 5.0
+"""Seconds' worth of new connections, over all addresses, that may come at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +160,18 @@ class Admission:
     def __init__(self, rules: AdmissionRules) -> None:
         self._rules = rules
         self._addresses = ClientAddresses(rules.trusted_proxies)
-        rate = TokenBucket(rules.rate, rules.rate * 5)
+        rate = TokenBucket(rules.rate, rules.rate * BURST_S)
         addresses = AddressTable(rules.address_limits)
         self._quota = ConnectionQuota(addresses, rules.capacity, rate, limits_loopback=rules.limit_loopback)
         self._violations: dict[str, tuple[int, float]] = {}
         self._explanations = AddressRateLimiter(EXPLANATIONS, EXPLANATIONS)
         self.users: Final = UserTable(rules.per_user, rules.address_limits)
         """Connections with tokens."""
+
+    @property
+    def rate(self) -> float:
+        """Return the rate at which connections are admitted, per second in the long run."""
+        return self._rules.rate
 
     @property
     def open(self) -> int:
@@ -270,14 +282,33 @@ def fetch_window_ms(clients: int) -> int:
     return min(window_ms, MAX_FETCH_WINDOW_MS) if window_ms >= MIN_FETCH_WINDOW_MS else 0
 
 
+class DrainPace(NamedTuple):
+    """How a stopping process sends its clients away."""
+
+    spread_s: float
+    """From the first close to the last."""
+    retry_ms: int
+    """Window of each client's reconnect."""
+
+
+def drain_pace(clients: int, rate: float, seconds: float) -> DrainPace:
+    """Return how to close ``clients`` connections within ``seconds``, where another server admits ``rate`` a second.
+
+    A client is without a server for its own reconnect only, as long as there is time to close one after the other. What
+    the others cannot take by then, in addition to their burst, is spread by the window instead.
+    """
+    spread_s = min(clients / (DRAIN_RATE_SHARE * rate), 0.8 * seconds)
+    excess = clients - rate * (BURST_S + spread_s)
+    return DrainPace(spread_s, max(DRAIN_RETRY_MS, int(1000 * excess / rate)))
+
+
 @dataclass(frozen=True, slots=True)
 class EdgeRules:
-    """Contents of a server's ``welcome``, and the drain window of its clients."""
+    """Contents of a server's ``welcome``."""
 
     server: str
     mode: str
     subscriptions: int = 128
-    drain_seconds: float = 30.0
     data: bool = False
     """Clients may ask for the data of updates."""
     compression: bool = False
@@ -415,18 +446,23 @@ class Edge:
                 await asyncio.sleep(0)
 
     async def drain(self, seconds: float) -> None:
-        """Close every client within ``seconds``, in batches, with 1012 and a window for its reconnect."""
+        """Close every client with 1012, one after the other, and return when all have left, within ``seconds``.
+
+        Those that are still there are served meanwhile. The caller has closed the public listener: whoever connects
+        from now on, and clients that come back, reach another server.
+        """
         self.draining = True
-        reason = f"retry={int(self.rules.drain_seconds * 1000)}"
-        waiting = list(self.connections)
-        steps = max(1, min(20, len(waiting) // 50))
+        loop = asyncio.get_running_loop()
+        began, waiting = loop.time(), list(self.connections)
+        # Clients of the only server have nowhere to go: the sooner they are closed, the sooner its successor starts.
+        pace = drain_pace(len(waiting), self.admission.rate, 0.0 if self.rules.mode == "single" else seconds)
+        steps = min(len(waiting), 1 + int(pace.spread_s / DRAIN_STEP_S))
         for step in range(steps):
+            # By the clock, because closing takes time as well.
+            await asyncio.sleep(max(0.0, began + step * pace.spread_s / steps - loop.time()))
             for connection in waiting[step::steps]:
-                connection.close(Close.RESTART, reason)
-            if step + 1 < steps:
-                await asyncio.sleep(0.5 * seconds / steps)
-        deadline = asyncio.get_running_loop().time() + 0.4 * seconds
-        while self.admission.open and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - once in a life
+                connection.close(Close.RESTART, f"retry={pace.retry_ms}")
+        while self.admission.open and loop.time() < began + 0.95 * seconds:  # noqa: ASYNC110 - once in a life
             await asyncio.sleep(0.05)
 
     def status(self) -> dict[str, Any]:

@@ -101,7 +101,6 @@ def _edge_rules(settings: Settings, name: str) -> EdgeRules:
         server=name,
         mode=settings.mode,
         subscriptions=settings.connection_subscriptions,
-        drain_seconds=settings.drain_seconds,
         data=settings.retained_data_bytes > 0,
         compression=settings.compression and settings.retained_data_bytes > 0,
     )

@@ -420,14 +420,14 @@ async def test_after_all_clients_left_no_state_of_them_remains(system: System) -
     assert (await _status(system))["subscriptions"] == 0
 
 
-async def test_a_stopping_server_closes_with_1012_and_a_window(tmp_path: Path) -> None:
+async def test_a_stopping_server_closes_with_1012_and_a_short_window(tmp_path: Path) -> None:
     async with small_system(tmp_path) as system, system.client() as client:
         system.life.stop("test")
         with pytest.raises(ConnectionClosed) as caught:
             while True:
                 await client.connection.recv()
         assert caught.value.rcvd is not None
-        assert (caught.value.rcvd.code, caught.value.rcvd.reason) == (1012, "retry=2000")
+        assert (caught.value.rcvd.code, caught.value.rcvd.reason) == (1012, "retry=500")
 
 
 async def test_all_to_all_sends_every_update_to_every_client(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """``python -m tests.load.faults --mode MODE``: Load L with every fault that the mode can have.
 
 Modes with Kafka have them in sequence, in one start with one broker and one with three; the other modes have one run
-for each fault. ``z`` stands for all modes in which servers share out the endpoints. ``repartition`` has endpoints move
-to other partitions meanwhile, where clients or proxies follow them, and then to where a plan has them that is learnt
-from the recorded traffic.
+for each fault. ``z`` stands for all modes in which servers share out the endpoints. ``drain`` restarts a server with
+2,000 clients by SIGTERM, none of which may be without a server for more than 2 s. ``repartition`` has endpoints move to
+other partitions meanwhile, where clients or proxies follow them, and then to where a plan has them that is learnt from
+the recorded traffic.
 """
 
 import os
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.load.injection import LEARNED, MODES, ONE_BROKER, PARTITIONED, THREE_BROKERS, faults_of
+from tests.load.injection import DRAIN, LEARNED, MODES, ONE_BROKER, PARTITIONED, THREE_BROKERS, faults_of
 from tests.load.injection.repartition import repartitions
 from tests.load.scenario import BENCH_FILE, QUICK_RUN, Scenario
 from tests.load.suite import run_all
@@ -31,6 +32,18 @@ RUNS_REPARTITION = (
     replace(LOAD_Z, mode="z-client"),
     replace(LOAD_Z, mode="z-proxy", proxy="shared", servers=4),
     replace(LOAD_Z, mode="z-proxy", proxy="passthrough", servers=2),
+)
+
+LOAD_DRAIN = Scenario(
+    "x-broadcast",
+    seconds=5.0,
+    clients=2000,
+    rate=20,
+    servers=1,
+    max_servers=2,
+    drain_seconds=30.0,
+    faults=(DRAIN,),
+    label="drain-2000",
 )
 
 LOAD_LEARNED = Scenario(
@@ -53,6 +66,8 @@ RUNS_LEARNED = (
 
 def scenarios(mode: str, seed: int) -> list[Scenario]:
     """Return the runs of a mode."""
+    if mode == "drain":
+        return [replace(LOAD_DRAIN, seed=seed)]
     if mode == "repartition":
         brief = bool(os.environ.get("QUICK"))
         moves = [
@@ -82,7 +97,9 @@ def scenarios(mode: str, seed: int) -> list[Scenario]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the scenarios of the arguments."""
     options = parser(__spec__, __doc__, report=BENCH_FILE.format("faults-MODE"), quick=QUICK_RUN)
-    options.add_argument("--mode", choices=(*MODES, "z", "repartition"), default="single", help="default: single")
+    options.add_argument(
+        "--mode", choices=(*MODES, "z", "drain", "repartition"), default="single", help="default: single"
+    )
     options.add_argument("--seed", type=int, default=1, help="of everything that is random; default: 1")
     arguments = options.parse_args(argv)
     return run_all(f"faults-{arguments.mode}", scenarios(arguments.mode, arguments.seed))

@@ -50,6 +50,8 @@ class Scenario:
     """Number of WebSocket servers; None = the default of ``diem up``."""
     max_servers: int | None = None
     clones: int | None = None
+    drain_seconds: float | None = None
+    """Time that a stopping server gives its clients; None = the default of ``diem up``."""
     traffic: str | None = None
     """Where traffic is recorded: files, kafka or off; None = the default of ``diem up``."""
     brokers: int = 1
@@ -121,6 +123,7 @@ class Scenario:
             "--servers": self.servers,
             "--max-servers": self.max_servers,
             "--clones": self.clones,
+            "--drain-seconds": self.drain_seconds,
             "--proxy": self.proxy,
             "--traffic": self.traffic,
         }

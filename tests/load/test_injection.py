@@ -7,6 +7,7 @@ import pytest
 from diem.protocol.update import version_of
 from tests.load.injection import (
     ATTACK,
+    DRAIN,
     EXPIRY,
     FAULTS,
     LEARNED,
@@ -27,7 +28,7 @@ SINCE = 100.0
 
 def test_every_fault_of_every_mode_exists() -> None:
     named = {fault for mode in MODES for fault in faults_of(mode)} | {*ONE_BROKER, *THREE_BROKERS}
-    named |= {*REPARTITIONS, LEARNED, ATTACK, EXPIRY}
+    named |= {*REPARTITIONS, LEARNED, ATTACK, EXPIRY, DRAIN}
     assert named | {fault for faults in PARTITIONED.values() for fault in faults} == FAULTS.keys()
 
 

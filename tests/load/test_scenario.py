@@ -1,10 +1,14 @@
+import math
 from dataclasses import replace
 
 from diem.kafka.config import KafkaOptions
 from tests.load.bench import Goal
 from tests.load.faults import scenarios
+from tests.load.injection.drain import DRAIN, absences, clients_moved, longest_absence
 from tests.load.observe import run
 from tests.load.scenario import Scenario
+from tests.oracle.history import Event, History, Kind
+from tests.support.nginx import needs_nginx
 
 
 async def test_small_run_with_a_killed_data_service_and_little_room_for_data_is_clean() -> None:
@@ -15,6 +19,30 @@ async def test_small_run_with_a_killed_data_service_and_little_room_for_data_is_
     assert [goal.name for goal in outcome.goals if not goal.reached] == []
     assert len(outcome.report.lags.faults) == 1
     assert outcome.report.counts["events update"] > 100
+
+
+@needs_nginx
+async def test_clients_of_a_server_that_is_stopped_are_elsewhere_within_two_seconds_and_miss_nothing() -> None:
+    small = Scenario("x-broadcast", seconds=2, clients=200, endpoints=40, rate=50, churn_seconds=0, points=8)
+    outcome = await run(replace(small, servers=1, max_servers=2, faults=(DRAIN,), data=0, label="drain-200"))
+    assert outcome.report.violations == []
+    assert [goal.name for goal in outcome.goals if not goal.reached] == []
+
+
+def test_absence_is_the_longest_time_from_a_close_until_subscribed_again() -> None:
+    closed, subscribed = Kind.CLOSE, Kind.SUBSCRIBED
+    moved = [Event(1, closed, code=1012), Event(1.2, closed, code=1006), Event(1.5, subscribed), Event(9, subscribed)]
+    twice = [*moved, Event(10, closed, code=1012), Event(12, subscribed), Event(13, closed, code=1006)]
+    lost = [Event(1, closed, code=1012)]
+    found = absences({"moved": moved, "twice": twice, "lost": lost, "other": [Event(1, closed, code=1006)]})
+    assert found == {"moved": 0.5, "twice": 2, "lost": math.inf}
+    clients = {"moved": moved, "twice": twice}
+    assert not longest_absence(
+        History([], {"twice": [Event(1, closed, code=1012), Event(99, subscribed)]}, 100)
+    ).reached
+    assert not longest_absence(History([], {}, 100)).reached
+    assert longest_absence(History([], clients, 100)).reached
+    assert not clients_moved(History([], {**clients, "a": [], "b": []}, 100)).reached
 
 
 def test_goal_that_could_not_be_measured_is_not_reached() -> None:

@@ -5,6 +5,7 @@ from typing import Final
 
 from tests.load.injection import groups, kafka, links
 from tests.load.injection.attack import ATTACK, attacked
+from tests.load.injection.drain import DRAIN, drained
 from tests.load.injection.expiry import EXPIRY, expiring
 from tests.load.injection.links import FEED, UPSTREAM
 from tests.load.injection.poison import poison
@@ -17,6 +18,7 @@ from tests.oracle.accounting import WIPE
 __all__ = [
     "ATTACK",
     "CUTS",
+    "DRAIN",
     "EXPIRY",
     "FAULTS",
     "LEARNED",
@@ -65,6 +67,7 @@ FAULTS: Final[Mapping[str, Inject]] = {
     LEARNED: learned_plan,
     ATTACK: attacked,
     EXPIRY: expiring,
+    DRAIN: drained,
 }
 """Every fault by name; each returns when the affected part is back in service."""
 

@@ -15,6 +15,9 @@ MAX_NAME_BYTES = 256
 MAX_COVERAGES = 1024
 """Most remembered sets of prefixes; the least recently used is evicted."""
 
+CANARY = "/canary/"
+"""Names below it are those of ``diem canary``: the catalogue and recorded traffic leave them out."""
+
 PATTERN = r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+"
 """Regular expression of names; those that match can still be too long, or have a ``.`` or ``..`` segment."""
 

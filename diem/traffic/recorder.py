@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import islice
 from secrets import token_bytes, token_hex
@@ -12,6 +12,7 @@ from diem.fanout.fanout import UpdateCounter
 from diem.fanout.session import Session
 from diem.process.limits import address_key
 from diem.process.listeners import is_loopback
+from diem.protocol.endpoints import CANARY
 from diem.protocol.traffic import MAX_ACCESSED, MAX_COUNTED, MAX_NAMES, Accessed, Counted, TrafficEvent, Type, encode
 from diem.traffic.salt import DailySalt, client_identity
 
@@ -29,6 +30,14 @@ RENEWED_AT_ONCE: Final = 25
 """Connections that get the pseudonyms of a new day in one turn of the loop, about 1 ms; 10,000 take 7 minutes."""
 FULL: Final = "queue"
 """Drop reason while the sink works: events are recorded faster than they are written."""
+
+
+_CANARY: Final = CANARY.encode()
+
+
+def _without_canaries(endpoints: Iterable[bytes]) -> list[bytes]:
+    """Return the endpoints that users can have: plans are made for these."""
+    return [name for name in endpoints if not name.startswith(_CANARY)]
 
 
 class _Item(NamedTuple):
@@ -74,13 +83,17 @@ class RecordedConnection:
 
     def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
         """Record new subscriptions; this server has no version of the ``unknown`` ones."""
+        recorded = _without_canaries(endpoints)
+        if not recorded:
+            return
         if not self.client:
             self._recorder.begin(self)
-        self._recorder.put(Type.SUBSCRIBE, self, endpoints, unknown)
+        self._recorder.put(Type.SUBSCRIBE, self, recorded, _without_canaries(unknown))
 
     def unsubscribed(self, endpoints: Sequence[bytes]) -> None:
         """Record removed subscriptions."""
-        self._recorder.put(Type.UNSUBSCRIBE, self, endpoints)
+        if self.client and (recorded := _without_canaries(endpoints)):
+            self._recorder.put(Type.UNSUBSCRIBE, self, recorded)
 
     def renewed(self) -> "RecordedConnection":
         """Return the same connection under another name, not recorded yet."""
@@ -208,7 +221,7 @@ class Recorder(_EventSource):
             self.end(before)
             after = before.session.trace = before.renewed()
             self.begin(after)
-            if endpoints := tuple(before.session.endpoints):
+            if endpoints := tuple(_without_canaries(before.session.endpoints)):
                 # Whether they exist was recorded when the client subscribed: here it is only its own claim.
                 self.put(Type.SUBSCRIBE, after, endpoints, endpoints)
 
@@ -310,7 +323,11 @@ class Recorder(_EventSource):
         elif item.counter is not None:
             counts = iter(item.counter)
             for _ in range(item.events):
-                part = {name.decode(): Counted(received, sent) for name, received, sent in islice(counts, MAX_COUNTED)}
+                part = {
+                    name.decode(): Counted(received, sent)
+                    for name, received, sent in islice(counts, MAX_COUNTED)
+                    if not name.startswith(_CANARY)
+                }
                 yield TrafficEvent(
                     item.type, self._id(), item.time, self.edge, since=item.since, until=item.time, updates=part
                 )

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from diem.process.clock import Clock
+from diem.protocol.endpoints import CANARY
 from diem.protocol.update import iso
 from services.data.access.rights import ReadRights
 from services.data.store import EndpointHead, Store
@@ -157,7 +158,8 @@ class Catalogue:
         return Part(revision, made_at, body, entries)
 
     def _listed(self, names: Sequence[str], *, gone: bool) -> list[EndpointHead]:
-        heads = [head for name in names if (head := self._store.index.heads.get(name)) is not None]
+        heads_of = self._store.index.heads
+        heads = [head for name in names if not name.startswith(CANARY) and (head := heads_of.get(name)) is not None]
         return heads if gone else [head for head in heads if not head.gone]
 
 

@@ -78,6 +78,15 @@ def test_only_what_changes_subscriptions_is_recorded(world: World) -> None:
     ]
 
 
+def test_endpoints_of_canaries_are_not_recorded(world: World) -> None:
+    canary, user = world.session(), world.session()
+    world.hub.subscribe(canary, {"/canary/p0": 0})
+    world.hub.fanout.unsubscribe(canary, ["/canary/p0"])
+    world.hub.subscribe(user, {"/canary/p0": 0, "/a": 0})
+    world.hub.fanout.unsubscribe(user, ["/canary/p0", "/a"])
+    assert world.types_and_names() == [("connect", ()), ("subscribe", ("/a",)), ("unsubscribe", ("/a",))]
+
+
 def test_sessions_of_proxies_are_not_recorded(world: World) -> None:
     proxy = Session(lambda _: None, lambda _: None, world.hub.fanout.stats, exempt=True)
     world.hub.fanout.join(proxy)
@@ -237,7 +246,7 @@ def test_updates_are_counted_with_who_got_them_and_not_in_a_catch_up(world: Worl
     world.hub.subscribe(session, {"/a": 0})
     world.update("/a", "/b")
     world.hub.caught_up("store")
-    world.update("/a", "/b", version=START + 1)
+    world.update("/a", "/b", "/canary/p0", version=START + 1)
     world.update("/a", version=START + 2)
     world.update("/a", version=START + 2)
     world.clock.advance(60)

@@ -55,6 +55,18 @@ async def test_the_catalogue_lists_what_can_be_read(rest: Rest) -> None:
     assert_problem(await client.get("/v1/endpoints?gone=maybe"), 400, "bad_query")
 
 
+async def test_the_catalogue_leaves_out_the_endpoints_of_canaries(rest: Rest) -> None:
+    names = ["/a", "/canary/p0", "/canary/p1", "/canaryish", "/z"]
+    for name in names:
+        await rest.writer.put(f"/v1/data{name}", json=BODY)
+    await rest.writer.delete("/v1/data/canary/p1")
+    listed = [entry["endpoint"] for entry in (await rest.writer.get("/v1/endpoints?gone=true")).json()["endpoints"]]
+    assert listed == ["/a", "/canaryish", "/z"]
+    part = (await rest.writer.get("/v1/endpoints?limit=1&after=/a")).json()
+    assert ([entry["endpoint"] for entry in part["endpoints"]], part["next"]) == (["/canaryish"], "/canaryish")
+    assert (await rest.writer.get("/v1/data/canary/p0")).status_code == 200
+
+
 async def test_the_catalogue_comes_in_parts(rest: Rest) -> None:
     names = [f"/{letter}" for letter in "edcba"]
     for name in names:

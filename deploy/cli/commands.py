@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "sources": ("sources",),
     "metrics": ("metrics",),
     "load": ("load",),
+    "canary": ("canary",),
     "check": ("check", "topics"),
     "size": ("size",),
     "recommend": ("recommend",),
@@ -42,7 +43,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Run a system": ("up", "status", "scale", "run", "config"),
     "Read and write data": ("watch", "get", "put", "delete", "sources"),
-    "Operate it": ("keys", "tokens", "backup", "restore", "metrics", "load"),
+    "Operate it": ("keys", "tokens", "backup", "restore", "metrics", "load", "canary"),
     "Choose its size, and check Kafka": ("recommend", "size", "check", "topics"),
     "Learn a placement from traffic": ("pipeline", "plan", "apply", "rollback", "plans", "autoplan"),
 }

@@ -96,6 +96,23 @@ STALE_ENDPOINTS: Final = _gauge(
     "stale_endpoints", "Endpoints of clients that may be out of date: their server is not reached, or not live."
 )
 
+# A canary (`diem canary`), which is no part of the system.
+CANARY_DELAY: Final = _gauge(
+    "canary_delay_seconds",
+    "Longest time from the commit of a canary's endpoint until an edge has delivered it: of the last update of each "
+    "partition, or of one that is due.",
+    "edge",
+)
+CANARY_LATE: Final = _gauge(
+    "canary_late",
+    "1 for each partition of an edge that is late; 0, without a partition, for one that is not.",
+    "edge",
+    "partition",
+)
+CANARY_WRITTEN: Final = _gauge(
+    "canary_written_timestamp_seconds", "Unix time at which the last write of a canary was accepted; 0: none was yet."
+)
+
 # The way of a record through a bridge: received = sent to the reader + conflated + bad + tombstones + marks (I14).
 UPDATES_CONFLATED: Final = _counter("updates_conflated", "Updates replaced by a greater version of the same poll.")
 UPDATES_BAD: Final = _counter("updates_bad", "Records of Kafka that were no updates.")

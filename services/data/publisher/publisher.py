@@ -236,6 +236,7 @@ class Publisher:
             "topic": self._options.names.updates,
             "source": state.source if state else None,
             "epoch": state.backlog.map.head.epoch if state else None,
+            "partitions": state.backlog.map.head.partitions if state else None,
             "lag": self.lag,
             "published": state.published if state else 0,
             "foreign": state.foreign if state else 0,

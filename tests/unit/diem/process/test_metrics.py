@@ -65,14 +65,14 @@ def test_the_document_lists_every_metric_as_it_is_defined() -> None:
     for each in metrics.ALL:
         row = listed[each.exposed_name]
         assert (row.kind, row.labels, row.meaning) == (each.kind, each.labels, each.help)
-        assert row.processes.keys() <= {*PROCESSES, "every", "pipeline"}
+        assert row.processes.keys() <= {*PROCESSES, "every", "pipeline", "canary"}
         assert ("seconds" in each.name) == (row.unit.partition(",")[0] == "s")
         assert each.name.endswith("_bytes") == (row.unit == "bytes")
 
 
 def test_every_metric_is_sampled_somewhere() -> None:
     """Those that are exposed at times only are in no test of a running system."""
-    rooms = ("bridge", "diem", "metadata", "proxy", "services")
+    rooms = ("bridge", "deploy", "diem", "metadata", "proxy", "services")
     source = "".join(file.read_text() for room in rooms for file in (ROOT / room).rglob("*.py"))
     names = {name: each for name, each in vars(metrics).items() if isinstance(each, metrics.Definition)}
     assert len(names) == len(metrics.ALL)

@@ -19,6 +19,9 @@ LIVE_WITHIN_S: Final = 3.0
 """A bridge reports itself as live for this long after a heartbeat."""
 
 
+_LEAVE: Final = feed.encode(feed.Leave())
+
+
 class FeedEndpoint:
     """Channel handler of ``/feed``: a new reader replaces the one before; a session serves it from its ``resume``."""
 
@@ -89,12 +92,15 @@ class FeedEndpoint:
         self.link = BridgeLink(connection)
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
-        """Start a session with the reader's ``resume``; any other message closes the link."""
+        """Start a session with the reader's ``resume``; then only a ``leave`` may follow. Others close the link."""
         link, source = self.link, self._bridge.watcher.source
         if link is None or link.connection is not connection or self._tasks is None:
             return
         if source is None:
             connection.close(Close.RESTART, "topic deleted")
+            return
+        if self.session is not None and data == _LEAVE:
+            self.session.leave()
             return
         message = read_resume(connection, data, first=link.task is None)
         if message is None:

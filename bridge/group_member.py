@@ -272,6 +272,11 @@ class Membership:
             self._until = time.monotonic() + GRACE_S
             self._wake.set()
 
+    def leave(self) -> None:
+        """Leave at once, until there is another reader; what was assigned is still read for the one that is there."""
+        self._until = -math.inf
+        self._wake.set()
+
     def rejoin(self) -> None:
         """Leave and join again: the topic was replaced, or the group has old URLs of this server."""
         self._rejoining = True

@@ -147,6 +147,12 @@ class FeedSession:
         if self._owners is not None:
             self._owners.on_assignment()
 
+    def leave(self) -> None:
+        """Leave the group, and serve the reader as before; it is sent the owners once others have its partitions."""
+        if self._bridge.group is not None and self._owners is not None:
+            self._owners.on_leave()
+            self._bridge.group.membership.leave()
+
     async def run(self) -> None:
         """Serve until cancelled."""
         bridge = self._bridge

@@ -93,6 +93,8 @@ POLL_S: Final = 10.0
 """A restarted server may return with a different URL without triggering a rebalance."""
 UNSTABLE_POLL_S: Final = 2.0
 """While the group rebalances, a partition has no owner, or Kafka does not answer."""
+LEAVING_POLL_S: Final = 0.25
+"""While others take the partitions of a server that is about to stop: its clients are sent away then."""
 DESCRIBE_TIMEOUT_S: Final = 5.0
 CANCEL_TIMEOUT_S: Final = 1.0
 
@@ -108,7 +110,14 @@ class OwnersFeed:
         self._options = options
         self._membership = membership
         self._sent: dict[str, str] | None = None
+        self._left: frozenset[int] | None = None
+        """Partitions that others are to take, once the reader is about to stop."""
         self._wake = asyncio.Event()
+
+    def on_leave(self) -> None:
+        """Send the owners when others own all partitions that were assigned until now, or there are no others."""
+        self._left = self._membership.assigned or frozenset()
+        self._wake.set()
 
     def on_assignment(self) -> None:
         """Read and send all owners again: the server drops those of the partitions that it gains and loses."""
@@ -121,13 +130,16 @@ class OwnersFeed:
             self._wake.clear()
             group = await self._read_group()
             is_stable = False
-            if group is not None and group.state == STABLE:
+            if self._left is not None:
+                is_stable = group is not None and self._send_left(group, self._left)
+            elif group is not None and group.state == STABLE:
                 if self._has_stale_urls(group):
                     self._membership.rejoin()
                 else:
                     self._send(group)
                     is_stable = self._owns_assigned(group)
-            await wait(self._wake, POLL_S if is_stable else UNSTABLE_POLL_S)
+            unstable_s = UNSTABLE_POLL_S if self._left is None else LEAVING_POLL_S
+            await wait(self._wake, POLL_S if is_stable else unstable_s)
 
     async def _read_group(self) -> Clone | None:
         request = asyncio.create_task(self._describe())
@@ -160,9 +172,20 @@ class OwnersFeed:
         server = self._membership.owner.server
         return all(group.owners.get(number) == server for number in self._membership.assigned or ())
 
-    def _send(self, group: Clone) -> None:
+    def _send_left(self, group: Clone, left: frozenset[int]) -> bool:
+        """Send the owners if others own all partitions that this server had, or nobody is left; return whether so."""
+        server = self._membership.owner.server
+        if group.members and any(group.owners.get(number, server) == server for number in left):
+            return False
+        self._link.send(feed.Owners(self._urls(group), left=True))
+        return True
+
+    def _urls(self, group: Clone) -> dict[str, str]:
         topic = self._options.names.updates
-        owners = {f"{topic}/{number}": group.members[server].public for number, server in group.owners.items()}
+        return {f"{topic}/{number}": group.members[server].public for number, server in group.owners.items()}
+
+    def _send(self, group: Clone) -> None:
+        owners = self._urls(group)
         if owners and owners != self._sent:
             self._sent = owners
             self._link.send(feed.Owners(owners))

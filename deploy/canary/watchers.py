@@ -134,6 +134,9 @@ class ServerWatcher(Reconnector[ServerLink]):
                 for name in moved:
                     self._missing[name] = None
                     self._observer.refused(self._edge, name, "moved")
+                if self._link is not None:
+                    # A server that is about to stop waits until nobody is subscribed to what it has given away.
+                    self._link.send_text(messages.unsubscribe(next(self._ids), moved))
 
     def _connection(self, url: str, authorization: str) -> ServerLink:
         return ServerLink(url, authorization, self)

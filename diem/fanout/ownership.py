@@ -11,7 +11,7 @@ from diem.fanout.session import ClientTrace, DeliveryStats, Session
 from diem.protocol import messages
 from diem.protocol.feed import partition_of_stream
 from diem.protocol.frames import text_frame
-from diem.protocol.partition_map import PartitionMap, Role
+from diem.protocol.partition_map import HOT, PartitionMap, Role
 
 MAX_CACHED: Final = 100_000
 """Limit of the cache of endpoints' partitions, whose hash is slow in Python; a full cache is cleared."""
@@ -24,6 +24,8 @@ class Ownership:
         self.map: PartitionMap | None = None
         """None until the first map was read; nothing is served before."""
         self.owned: frozenset[int] = frozenset()
+        self.leaving = False
+        """Others own the partitions of this server, which is about to stop and delivers until its clients are there."""
         self._names: dict[int, str] = {}
         self._urls: dict[int, str] = {}
         self._places: dict[bytes, tuple[int, ...]] = {}
@@ -52,6 +54,14 @@ class Ownership:
         numbers = {partition_of_stream(name): url for name, url in owners.items()}
         self._urls = {number: url for number, url in numbers.items() if number is not None}
 
+    def leave(self, owners: Mapping[str, str]) -> None:
+        """Give up all partitions to these owners, and deliver what is subscribed until it is left.
+
+        Hot endpoints stay: every server has them, so clients move with their other endpoints, or at the end.
+        """
+        self.set_owners(owners)
+        self.leaving = True
+
     def role(self, endpoint: bytes) -> Role:
         """Return the role of this server for ``endpoint``."""
         if self.map is None:
@@ -61,7 +71,8 @@ class Ownership:
             if len(self._places) >= MAX_CACHED:
                 self._places.clear()
             places = self._places[endpoint] = self.map.written_to(endpoint)
-        return self.map.role(places, self.owned)
+        role = self.map.role(places, self.owned)
+        return Role.DRAINING if self.leaving and role is Role.SERVING and HOT not in places else role
 
     def stream_of(self, endpoint: bytes) -> str | None:
         """Return the stream of the feed that has the updates of ``endpoint``; None if none has."""
@@ -73,7 +84,7 @@ class Ownership:
         if self.map is None:
             return None
         home = self.map.home(endpoint)
-        return None if home in self.owned else self._urls.get(home)
+        return None if home in self.owned and not self.leaving else self._urls.get(home)
 
 
 class Reconciler:

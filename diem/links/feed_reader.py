@@ -78,8 +78,8 @@ class FeedLink(LinkConnection):
                     self._sink.resync(message)
                 case feed.Owners() as message:
                     self._sink.owners(message)
-                case feed.Resume():
-                    self.close(Close.BAD_REQUEST, "resume is the reader's")
+                case feed.Resume() | feed.Leave():
+                    self.close(Close.BAD_REQUEST, "that is the reader's")
         except DiemError as error:
             self.close(Close.BAD_REQUEST, str(error)[:100])
 
@@ -108,13 +108,23 @@ class FeedReader(Reconnector[FeedLink]):
     ) -> None:
         super().__init__("feed", [url], key, KeyRole.FEED, logger="feed", sockets=sockets, tls=tls)
         self._sink = sink
+        self._link: FeedLink | None = None
+
+    def leave(self) -> bool:
+        """Have the bridge leave its group, and serve this link as before; return whether there is a link."""
+        if self._link is None:
+            return False
+        self._link.send_text(feed.encode(feed.Leave()))
+        return True
 
     def _connection(self, url: str, authorization: str) -> FeedLink:
         return FeedLink(url, authorization, self._sink)
 
     def _on_open(self, link: FeedLink, url: str) -> None:  # noqa: ARG002 - there is only one
+        self._link = link
         link.send_text(feed.encode(self._sink.resume()))
 
     def _on_lost(self, link: FeedLink, url: str) -> float:
+        self._link = None
         self._log.warning("feed link lost", url=url, code=link.close_code)
         return REPLACED_DELAY_S if link.superseded else 0.0

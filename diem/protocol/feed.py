@@ -97,6 +97,14 @@ class Owners:
     """Feed to reader: stream -> URL for clients of the server that owns it; always for all streams of the group."""
 
     owners: Mapping[str, str]
+    left: bool = False
+    """The answer to a :class:`Leave`: the bridge has left its group, and others own all partitions that it had; without
+    owners, there are no others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Reader to feed of a group: it is about to stop. The bridge leaves its group, and serves the link as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +121,11 @@ class Batch(NamedTuple):
     records: Iterator[Change]
 
 
-Control = Resume | Hello | CaughtUp | Resync | Owners | Heartbeat
+Control = Resume | Hello | CaughtUp | Resync | Owners | Leave | Heartbeat
 HEARTBEAT: Final = b'{"type":"beat"}'
 
 
-def encode(message: Control) -> bytes:
+def encode(message: Control) -> bytes:  # noqa: PLR0911 - one for each message
     """Encode a control message as JSON."""
     match message:
         case Resume(source, positions, data):
@@ -129,13 +137,16 @@ def encode(message: Control) -> bytes:
             return orjson.dumps({"type": "caught_up", "name": name})
         case Resync(endpoints):
             return orjson.dumps({"type": "resync", "endpoints": list(endpoints)})
-        case Owners(owners):
-            return orjson.dumps({"type": "owners", "owners": dict(owners)})
+        case Owners(owners, left):
+            known = {"type": "owners", "owners": dict(owners)}
+            return orjson.dumps({**known, "left": True} if left else known)
+        case Leave():
+            return b'{"type":"leave"}'
         case Heartbeat():
             return HEARTBEAT
 
 
-def decode(data: bytes) -> Control:
+def decode(data: bytes) -> Control:  # noqa: PLR0911 - one for each message
     """Decode a control message.
 
     Raises:
@@ -151,7 +162,10 @@ def decode(data: bytes) -> Control:
             case "resync":
                 return Resync(tuple(_text(name) for name in message["endpoints"]))
             case "owners":
-                return Owners({_text(name): _text(url) for name, url in message["owners"].items()})
+                urls = {_text(name): _text(url) for name, url in message["owners"].items()}
+                return Owners(urls, message.get("left") is True)
+            case "leave":
+                return Leave()
             case "hello":
                 return Hello(_text(message["source"]), tuple(_text(name) for name in message["names"]))
             case "resume":

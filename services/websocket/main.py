@@ -1,6 +1,7 @@
 """Entry point of a WebSocket server: wires listeners, feed reader and liveness check, and shuts down in order."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from typing import Final
 
@@ -31,6 +32,9 @@ from services.websocket.settings import Settings
 
 CHECK_EVERY_S: Final = 0.5
 """Seconds between two checks of the feed's heartbeats."""
+HAND_OVER_SHARE: Final = 0.6
+"""Share of the drain time in which others take the partitions of a server of a group, before clients are closed."""
+HAND_OVER_CHECK_S: Final = 0.25
 SEND_BUFFER_BYTES: Final = 64 * 1024
 
 
@@ -67,8 +71,12 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
     async def drain() -> None:
         public.stop()
+        edge.draining = True
+        began = asyncio.get_running_loop().time()
+        if ownership is not None and hub.fanout.registry.entries and reader.leave():
+            await _hand_over(server, HAND_OVER_SHARE * life.drain_seconds)
         proxies.close(Close.RESTART, "retry=0")
-        await edge.drain(life.drain_seconds)
+        await edge.drain(life.drain_seconds - (asyncio.get_running_loop().time() - began))
 
     async with (
         internal_service(
@@ -87,6 +95,15 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         async with recording(settings, edge), reporting(settings, edge, key, link_tls):
             works = (reader.run(), edge.run(), auth.run(), proxies.run(), _check_liveness(server))
             await run_until(life.stopping, works, drain)
+
+
+async def _hand_over(server: WebSocketServer, seconds: float) -> None:
+    """Wait until others own the partitions of this server, and its clients and proxies are subscribed there."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await server.handed_over.wait()
+            while not server.is_left():  # noqa: ASYNC110 - once in a life
+                await asyncio.sleep(HAND_OVER_CHECK_S)
 
 
 async def _check_liveness(server: WebSocketServer) -> None:

@@ -1,5 +1,6 @@
 """One WebSocket server without its sockets: applies the feed, and keeps track of readiness and liveness."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from diem.links.edge import Edge
 from diem.process.clock import Clock
 from diem.protocol import feed
 from diem.protocol.feed import is_map
-from diem.protocol.partition_map import MapBuilder
+from diem.protocol.partition_map import MapBuilder, Role
 from diem.protocol.update import Change, iso
 
 
@@ -30,6 +31,8 @@ class WebSocketServer:
         self._since = ""
         """Time of the last change of :attr:`liveness`."""
         self.ownership = ownership
+        self.handed_over = asyncio.Event()
+        """Others own the partitions of this server, and its clients were sent there; or there are no others."""
         self._builder = MapBuilder()
         self._clock = clock
         self._apply_batch = hub.batch if ownership is None else self._partitioned_batch
@@ -87,9 +90,24 @@ class WebSocketServer:
         self.hub.resync([endpoint.encode() for endpoint in message.endpoints])
 
     def owners(self, message: feed.Owners) -> None:
-        """Set the URLs of the servers that clients are redirected to."""
-        if self.ownership is not None:
+        """Set the URLs of the servers that clients are redirected to; with ``left``, send all of them there."""
+        if self.ownership is None:
+            return
+        if not message.left:
             self.ownership.set_owners(message.owners)
+            return
+        if message.owners:
+            self._log.info("others own the partitions: clients are sent there")
+            self.ownership.leave(message.owners)
+            self.hub.reconcile()
+        self.handed_over.set()
+
+    def is_left(self) -> bool:
+        """Return whether all clients have left the endpoints that others serve now."""
+        ownership = self.ownership
+        return ownership is None or not any(
+            ownership.role(endpoint) is Role.DRAINING for endpoint in self.hub.fanout.registry
+        )
 
     def heartbeat(self) -> None:
         """Note that the source is alive; ignored until this server has caught up."""

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,6 +78,11 @@ class Server(FeedRecorder):
     @property
     def owned(self) -> set[int]:
         return set(self.offsets) - {HOT}
+
+    @property
+    def left(self) -> list[Mapping[str, str]]:
+        """The owners sent after it was about to stop."""
+        return [each.owners for each in self.control if isinstance(each, feed.Owners) and each.left]
 
     @property
     def urls(self) -> dict[str, str]:
@@ -247,6 +252,24 @@ async def test_a_bridge_stays_in_its_group_for_a_short_loss_of_its_reader_and_le
             await share((first, {0, 1, 2}), (Pair(bridge, server, reader), {3, 4, 5}))
             await writer.all_arrives(first.server)
             await until(lambda: server.offsets[4][-1:] == [writer.written[4] - 1])
+
+
+@pytest.mark.takes(15)
+async def test_a_bridge_whose_reader_is_about_to_stop_delivers_until_another_one_has_its_partitions(
+    topic: UpdatesTopic, writer: Writer, tmp_path: Path
+) -> None:
+    async with pair(tmp_path, topic, 1) as first, pair(tmp_path, topic, 2) as second:
+        await share((first, {0, 1, 2}), (second, {3, 4, 5}))
+        await until(lambda: second.server.state.caught_up)
+        assert second.reader.leave()
+        await until(lambda: bool(second.server.left))
+        # Others have its partitions, and it reads them as before.
+        assert {name: url for name, url in second.server.left[0].items() if "public-1" not in url} == {}
+        await share((first, ALL), (second, {3, 4, 5}))
+        assert not (await second.bridge.status())["joined"]
+        written = dict(writer.written)
+        await until(lambda: all(len(second.server.offsets[number]) > written[number] for number in (3, 4, 5)))
+        await writer.all_arrives(first.server)
 
 
 @pytest.mark.takes(50)

@@ -248,6 +248,39 @@ async def test_owners_are_sent_once_and_again_after_every_assignment(group: Grou
     assert (wire.said, group.reads) == ([feed.Owners(urls)] * 2, 2)
 
 
+async def test_reader_that_is_about_to_stop_is_sent_the_owners_once_others_have_all_its_partitions(
+    group: Group, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEAVING_POLL_S", 0.0)
+    await settled()
+    group.feed.on_leave()
+    group.membership.assigned = None
+    incomplete: list[dict[int, str]] = [group.owners, {}, {0: "b002", 2: "b002"}]
+    async with asyncio.timeout(PATIENCE_S):
+        for group.owners in incomplete:
+            reads = group.reads
+            while group.reads < reads + 3:
+                await asyncio.sleep(0)
+            assert len(wire.said) == 1, "not all of its partitions have another owner"
+        group.owners = dict.fromkeys((0, 1, 2), "b002")
+        while len(wire.said) == 1:
+            await asyncio.sleep(0)
+    urls = dict.fromkeys(("x.updates/0", "x.updates/1", "x.updates/2"), "ws://out-2")
+    assert wire.said[1:] == [feed.Owners(urls, left=True)]
+    assert group.rejoins == 0
+
+
+async def test_last_reader_of_a_group_is_not_kept_waiting_for_others(
+    group: Group, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEAVING_POLL_S", 0.0)
+    await settled()
+    group.members, group.owners = {}, {}
+    group.feed.on_leave()
+    await settled()
+    assert wire.said[-1] == feed.Owners({}, left=True)
+
+
 async def test_member_rejoins_when_the_group_has_old_urls_of_its_server(group: Group, wire: Wire) -> None:
     group.members["b001"] = Owner("b001", "ws://old-in-1", "ws://old-out-1")
     await settled()

@@ -10,6 +10,9 @@ def test_feed_control_messages_survive_the_wire() -> None:
         feed.Hello("s", ("store",)),
         feed.CaughtUp("store"),
         feed.Resync(("/a", "/b")),
+        feed.Owners({"updates/0": "ws://a/ws"}),
+        feed.Owners({}, left=True),
+        feed.Leave(),
         feed.Heartbeat(),
     ]
     assert [feed.decode(feed.encode(message)) for message in sent] == sent

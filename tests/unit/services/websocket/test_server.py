@@ -121,6 +121,39 @@ def test_endpoint_of_another_server_is_refused_with_the_url_of_its_owner() -> No
     assert set(client.session.endpoints) == {b"/a", b"/h"}
 
 
+LEFT = feed.Owners({"diem.updates/0": "ws://other/ws", "diem.updates/1": "ws://third/ws"}, left=True)
+
+
+def test_server_that_others_have_replaced_sends_clients_there_and_delivers_until_they_are() -> None:
+    group = running(0, 1)
+    client, late = Client(group.hub), Client(group.hub)
+    client.subscribe("/a", "/b", "/h")
+    group.server.owners(LEFT)
+    assert group.server.handed_over.is_set()
+    moved = {str(message["owner"]): message["endpoints"] for message in client.of_type("moved")}
+    assert moved == {"ws://other/ws": ["/a"], "ws://third/ws": ["/b"]}
+    group.update(0, "/a", V1)
+    assert [message["endpoint"] for message in client.of_type("update")] == ["/a"]
+    assert late.subscribe("/a", "/h") == {"/a": ("not_owner", "ws://other/ws")}
+    assert not group.server.is_left()
+    group.hub.fanout.unsubscribe(client.session, ["/a"])
+    assert not group.server.is_left()
+    group.hub.fanout.unsubscribe(client.session, ["/b"])
+    assert group.server.is_left(), "hot endpoints are at every server"
+    group.server.owners(LEFT)
+    assert len(client.of_type("moved")) == 2
+
+
+def test_server_without_others_has_nowhere_to_send_clients() -> None:
+    group = running(0, 1)
+    client = Client(group.hub)
+    client.subscribe("/a")
+    group.server.owners(feed.Owners({}, left=True))
+    assert group.server.handed_over.is_set()
+    assert group.server.is_left()
+    assert client.of_type("moved") == []
+
+
 def test_refusal_has_no_url_while_the_owner_is_unknown() -> None:
     assert Client(running(0).hub).subscribe("/b") == {"/b": ("not_owner", None)}
 

@@ -277,8 +277,8 @@ def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("proxy_pass", "http://servers"),
         ("proxy_set_header", [*_ADDRESS, "Upgrade $http_upgrade", "Connection $connection_upgrade"]),
         ("proxy_buffering", "off"),
-        # Servers ping every 25 s and wait 10 s. Also bounds the wait of a handshake for a server that hangs.
-        ("proxy_read_timeout", "40s"),
+        # Servers send a frame every 4 s, and clients wait 8.5 s for it (ADR 23). Also bounds the wait of a handshake.
+        ("proxy_read_timeout", "9s"),
         ("proxy_next_upstream", "error timeout http_503"),
         # As many tries as there are slots: an unused one has no connections, so least_conn prefers it.
         ("proxy_next_upstream_tries", "0"),

@@ -152,5 +152,6 @@ class ClientUpstream(Upstream):
             # Two steps: called in one, the slot would be looked up as a method, without a fast path.
             send = self._session.send
             send(data)
+            self._session.recently_sent = True
         else:
             super().data_received(data)

@@ -341,6 +341,7 @@ class Fanout:
             if not session.blocked:
                 self.stats.offered += 1
                 session.send(frame)
+                session.recently_sent = True
 
     def publish(self, fresh: Mapping[bytes, bytes], counter: UpdateCounter | None = None) -> None:
         """Deliver endpoint -> update; an update without subscribers costs one lookup."""
@@ -411,6 +412,7 @@ class Fanout:
                         # Two steps: in one, the interpreter looks the slot up as a method, without its fast path.
                         send = session.send
                         send(frame)
+                        session.recently_sent = True
                 return
             outboxes: dict[Session, list[bytes]] = {}
             find = outboxes.get
@@ -424,6 +426,7 @@ class Fanout:
                         outbox.append(frame)
             for session, outbox in outboxes.items():
                 session.send_many(outbox)
+                session.recently_sent = True
 
     def _deliver_to_all(self, frames: Mapping[bytes, bytes], updates: Mapping[bytes, bytes]) -> None:
         """Send endpoint -> frame to every session, and the data of ``updates`` where it is subscribed to it so."""

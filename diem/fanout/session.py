@@ -67,6 +67,7 @@ class Session:
         "endpoints",
         "exempt",
         "meter",
+        "recently_sent",
         "send",
         "send_many",
         "trace",
@@ -93,6 +94,8 @@ class Session:
         """Counts the data that it is sent; changed by :meth:`~diem.fanout.fanout.Fanout.set_meter` only."""
         self.admit_data: Callable[[int], bool] | None = None
         """Return whether a reply to the client may have so many more bytes of data; None: without a bound."""
+        self.recently_sent = False
+        """A frame was sent since a heartbeat last cleared this; not every path sets it."""
         self.trace: ClientTrace | None = None
         """None unless traffic is recorded, and for proxies, which record their clients themselves."""
 

@@ -16,7 +16,7 @@ from diem.fanout.read_meter import UNMETERED, ReadMeter, ReadMeters
 from diem.fanout.session import ClientTrace, Session
 from diem.links.client_auth import ClientAuth, may_be_anonymous
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
-from diem.links.keepalive import TimerWheel
+from diem.links.keepalive import HEARTBEAT_CHECK_S, TimerWheel
 from diem.links.listener import ServerConnection
 from diem.links.refusals import NO_TOKENS, TWO_ORIGINS, Refusal, by_limit, by_origin, by_rate_of_requests
 from diem.process import metrics
@@ -395,6 +395,8 @@ class Edge:
         self.connections: set[EdgeConnection] = set()
         self.status_frame = b""
         """The current ``status``, as one frame for all clients."""
+        self.heartbeat_frame = b""
+        """A ``status`` of no endpoint, which changes nothing: browsers see no pings (ADR 23)."""
         self.pending_handshakes: dict[ServerConnection, None] = {}
         """Connections without a request yet, oldest first."""
         self.ready = False
@@ -412,6 +414,7 @@ class Edge:
     def publish_status(self, *, live: bool, since: str) -> None:
         """Send a changed ``status`` to every client; later ones get it after their ``welcome``."""
         self.status_frame = text_frame(messages.status(live=live, since=since))
+        self.heartbeat_frame = text_frame(messages.status(live=live, since=since, endpoints=()))
         self.fanout.broadcast(self.status_frame)
 
     def meter_of(self, claims: Claims) -> ReadMeter:
@@ -434,7 +437,15 @@ class Edge:
         while True:
             await asyncio.sleep(1.0)
             self.wheel.tick()
+            await self.send_heartbeats()
             await self.close_due()
+
+    async def send_heartbeats(self) -> None:
+        """Send a frame to the clients that were sent none for a while; between slots of the wheel, others run."""
+        for members in self.wheel.due_every(HEARTBEAT_CHECK_S):
+            for connection in members:
+                connection.on_heartbeat_check()
+            await asyncio.sleep(0)
 
     async def close_due(self) -> None:
         """Close clients that have not authenticated in time, or whose token has expired or was revoked."""

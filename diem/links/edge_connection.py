@@ -19,6 +19,7 @@ from diem.links import compression
 from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, OriginRefused, bearer_tokens
 from diem.links.compression import SHARED_DEFLATE, SharedDeflate
 from diem.links.edge import Edge, fetch_window_ms
+from diem.links.keepalive import HEARTBEAT_S
 from diem.links.listener import ServerConnection
 from diem.links.refusals import NOT_READY, WRONG_PATH, Cause, Refusal, no_refusal
 from diem.process import security_log
@@ -178,8 +179,10 @@ class EdgeConnection(ServerConnection):
             traffic=edge.trace_sink is not None,
             data=rules.data,
             fetch_window_ms=fetch_window_ms(len(edge.connections)),
+            heartbeat_ms=1000 * HEARTBEAT_S,
         )
         transport.writelines([text_frame(hello), edge.status_frame])
+        self.session.recently_sent = True
         edge.service.joined(self)
 
     def _refuse(
@@ -365,6 +368,7 @@ class EdgeConnection(ServerConnection):
         """Send the reply to a request and the frames that follow from it, unless the connection is closing."""
         if not self.is_open:
             return
+        self.session.recently_sent = True
         if self.session.blocked:
             # The other requests of the same packet are still answered; updates are conflated.
             self.transport.write(text_frame(reply))
@@ -423,8 +427,17 @@ class EdgeConnection(ServerConnection):
         if not self.session.blocked:
             self.alive = False
             self.ping()
-            if self._edge.status_frame:
-                self.transport.write(self._edge.status_frame)
+            self.transport.write(self._edge.status_frame)
+            self.session.recently_sent = True
+
+    def on_heartbeat_check(self) -> None:
+        """Send a heartbeat if nothing was sent since the last check; a blocked client has frames still to come."""
+        session = self.session
+        if session.recently_sent:
+            session.recently_sent = False
+        elif not session.blocked and self in self._edge.connections:
+            self.transport.write(self._edge.heartbeat_frame)
+            session.recently_sent = True
 
     def on_pong_deadline(self) -> None:
         """Close with 1011 if nothing has arrived since the ping 10 s ago; a blocked client's pong is not read."""

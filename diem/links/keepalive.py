@@ -6,7 +6,7 @@ clients, for which a timer each, or a scan of all of them every second, would co
 
 import asyncio
 import random
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -69,7 +69,11 @@ class LinkMonitor:
 
 
 CLIENT_PING_EVERY_S: Final = 25
-"""Seconds between two pings to one client (docs/reliability.md S14); also between two status frames."""
+"""Seconds between two pings to one client (docs/reliability.md S14)."""
+HEARTBEAT_S: Final = 4
+"""Seconds within which a client is sent a frame, which it can see, unlike a ping (ADR 23)."""
+HEARTBEAT_CHECK_S: Final = HEARTBEAT_S // 2
+"""Seconds between two checks of one client: one that was sent nothing since the last gets a frame."""
 PONG_TIMEOUT_S: Final = 10
 """Seconds after a ping within which data must arrive from the client."""
 
@@ -105,6 +109,14 @@ class TimerWheel(Generic[T]):
     def discard(self, member: T, slot: int) -> None:
         """Remove a member."""
         self._slots[slot].discard(member)
+
+    def due_every(self, seconds: int) -> Iterator[tuple[T, ...]]:
+        """Return the members, slot by slot, for which something is due that is due every so many seconds.
+
+        Call it once after each :meth:`tick`. A round is no multiple of ``seconds``: it may come one second early.
+        """
+        for age in range(0, CLIENT_PING_EVERY_S, seconds):
+            yield tuple(self._slots[self._now - age])
 
     def tick(self) -> None:
         """Advance by one second."""

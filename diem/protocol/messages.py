@@ -187,11 +187,12 @@ def welcome(
     traffic: bool = False,
     data: bool = False,
     fetch_window_ms: int = 0,
+    heartbeat_ms: int = 0,
 ) -> bytes:
     """Encode ``welcome``, the first message of every connection.
 
     ``traffic``: clients may send their id; ``data``: they may ask for the data of updates; ``fetch_window_ms``: the
-    time over which they spread their fetches.
+    time over which they spread their fetches; ``heartbeat_ms``: the time within which they are sent a frame.
     """
     message: dict[str, Any] = {
         "type": "welcome",
@@ -207,6 +208,8 @@ def welcome(
         message["data"] = True
     if fetch_window_ms:
         message["fetch_window_ms"] = fetch_window_ms
+    if heartbeat_ms:
+        message["heartbeat_ms"] = heartbeat_ms
     return orjson.dumps(message)
 
 

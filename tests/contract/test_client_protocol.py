@@ -50,7 +50,9 @@ async def closed(client: Client) -> int:
 async def test_the_first_frame_is_a_welcome_and_then_the_status(system: System) -> None:
     async with system.client(welcome=False) as client:
         welcome = await client.receive(status=True)
-        assert list(welcome) == ["type", "session", "server", "mode", "authenticated", "limits", "data"]
+        assert list(welcome) == [
+            *("type", "session", "server", "mode", "authenticated", "limits", "data", "heartbeat_ms")
+        ]
         assert welcome["limits"] == {"subscriptions": 128, "message_bytes": 32768}
         assert (await client.receive(status=True))["type"] == "status"
 

@@ -69,7 +69,7 @@ class Node:
         self.places: tuple[int, ...] = ()
         self.read: dict[int, int] = {}
         self.stalled = False
-        self.tasks = [asyncio.create_task(self.edge.wheel.run()), asyncio.create_task(self._beat())]
+        self.tasks = [asyncio.create_task(self.edge.run()), asyncio.create_task(self._beat())]
         world.loop.listening[self.port] = lambda: EdgeConnection(self.edge)
         self.assign(())
         self.take_map()

@@ -38,13 +38,24 @@ const WELCOME_MS = 10_000;
 const STABLE_MS = 60_000;
 /** An open connection of this age has ended the outage before it. */
 const HELD_MS = 10_000;
+/** A shorter interval that a server announces is taken for this one: networks are late by more. */
+const MIN_HEARTBEAT_MS = 1_000;
+/** Frames that wait behind a late timer are delivered within this. */
+const LATE_MS = 500;
+
+/** Without a frame for so long a server counts as hung: two of the intervals that it announces; `usualMs` without, and at most. */
+export function silenceLimitMs(heartbeatMs: number, usualMs: number): number {
+  return heartbeatMs > 0 ? Math.min(2 * Math.max(heartbeatMs, MIN_HEARTBEAT_MS), usualMs) : usualMs;
+}
 
 export class Connection {
   readonly #env: Environment;
   readonly #select: (failures: number) => Promise<() => Socket>;
   readonly #handlers: ConnectionHandlers;
   readonly #backoff: Backoff;
-  readonly #silenceMs: number;
+  /** Where the server does not announce that it sends frames more often. */
+  readonly #usualSilenceMs: number;
+  #silenceMs = 0;
   readonly status = new Subject<ConnectionStatus>({
     state: "closed", code: null, reason: "", retryAt: null, server: "", mode: "",
   });
@@ -64,7 +75,7 @@ export class Connection {
     handlers: ConnectionHandlers,
     silenceMs: number,
   ) {
-    this.#silenceMs = silenceMs;
+    this.#usualSilenceMs = silenceMs;
     this.#env = env;
     this.#select = select;
     this.#handlers = handlers;
@@ -85,7 +96,7 @@ export class Connection {
       this.#set({ state: "connecting", code: null, reason: "" });
     } else if (retryAt === null) {
       // While a machine is asleep its monotonic clock may stand still, and its timers with it.
-      if (this.isOpen && this.#env.wall() - this.#receivedOn >= this.#silenceMs) this.redial("silence");
+      if (this.isOpen && this.#env.wall() - this.#receivedOn >= this.#usualSilenceMs) this.redial("silence");
       return;
     }
     void this.#connect();
@@ -151,6 +162,7 @@ export class Connection {
     this.#receivedOn = this.#env.wall();
     if (frame?.type === "welcome" && !this.isOpen) {
       this.#openedAt = this.#receivedAt;
+      this.#silenceMs = silenceLimitMs(frame.heartbeatMs, this.#usualSilenceMs);
       this.#watch(this.#silenceMs);
       this.#set({ state: "open", code: null, reason: "", server: frame.server, mode: frame.mode });
       this.#handlers.opened(frame);
@@ -158,12 +170,21 @@ export class Connection {
     this.#handlers.frame(frame);
   }
 
-  /** A browser cannot see WebSocket pings: silence for a minute is the only sign of a dead line. */
+  /** A browser cannot see WebSocket pings: silence is the only sign of a dead line. */
   #watch(ms: number): void {
     this.#timer.set(ms, () => {
       const left = this.#receivedAt + this.#silenceMs - this.#env.now();
-      if (left <= 0) this.#lost(null, "silence");
-      else this.#watch(left);
+      if (left > 0) this.#watch(left);
+      else this.#confirm();
+    });
+  }
+
+  /** A page that was busy, hidden or asleep has late timers: frames may wait behind them. */
+  #confirm(): void {
+    const before = this.#receivedOn;
+    this.#timer.set(LATE_MS, () => {
+      if (this.#receivedOn === before) this.#lost(null, "silence");
+      else this.#watch(this.#silenceMs);
     });
   }
 

@@ -41,6 +41,8 @@ export interface WelcomeFrame {
   readonly data: boolean;
   /** Milliseconds over which clients spread the fetches of what this server announces. */
   readonly fetchWindowMs: number;
+  /** Milliseconds within which the server sends a frame; 0 = it does not say. */
+  readonly heartbeatMs: number;
 }
 
 export type ServerFrame =
@@ -74,7 +76,8 @@ export function parseFrame(data: unknown): ServerFrame | null {
       const subscriptions = Number(fields(frame.limits).subscriptions) || 0;
       const fetchWindowMs = Math.min(Number(frame.fetch_window_ms) || 0, MAX_FETCH_WINDOW_MS);
       const [server, mode] = [text(frame.server), text(frame.mode)];
-      return { type, server, mode, subscriptions, traffic: !!frame.traffic, data: !!frame.data, fetchWindowMs };
+      const heartbeatMs = Number(frame.heartbeat_ms) || 0;
+      return { type, server, mode, subscriptions, traffic: !!frame.traffic, data: !!frame.data, fetchWindowMs, heartbeatMs };
     }
     case "authenticated":
       return { type, expires: Number(frame.expires) };

@@ -65,7 +65,7 @@ export interface RoutingEvents {
   moved(endpoints: readonly string[], owner: string | null): void;
 }
 
-/** A server that sends nothing for so long is not there; it sends its status every 25 s. */
+/** A server that sends nothing for so long is not there, even if it announces nothing; it sends its status every 25 s. */
 const SILENCE_MS = 60_000;
 /** Versions contain the time: one that is further ahead of this clock is not believed. */
 const FUTURE_MS = 86_400_000;

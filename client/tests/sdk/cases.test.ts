@@ -4,7 +4,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import { expect, test } from "vitest";
 import { TokenBucket, windowMs } from "../../src/sdk/backoff.ts";
 import { CLOSE_CODES, reconnects, retryWindow } from "../../src/sdk/codes.ts";
-import { Connection } from "../../src/sdk/connection.ts";
+import { Connection, silenceLimitMs } from "../../src/sdk/connection.ts";
 import type { Socket } from "../../src/sdk/environment.ts";
 import { DataError, retryAfter } from "../../src/sdk/http.ts";
 import { EpochGuard, trustedUrl } from "../../src/sdk/locator.ts";
@@ -28,7 +28,7 @@ test("every file has a runner", () => {
   const files = readdirSync(FOLDER).filter((name) => name.endsWith(".json")).map((name) => name.replace(".json", ""));
   expect(files.sort()).toEqual([
     "close", "endpoint_names", "epochs", "message_rate", "owner_urls", "reconnect", "retry_after", "routes",
-    "server_messages", "subscription_set", "tokens",
+    "server_messages", "silence", "subscription_set", "tokens",
   ]);
 });
 
@@ -329,3 +329,8 @@ test.each(TOKENS.closes)("tokens: close $code", async ({ code, first, again }) =
   }
   diem.close();
 });
+
+test.each(load<{ cases: { heartbeat_ms: number; usual_ms: number; limit_ms: number }[] }>("silence").cases)(
+  "silence.json: $heartbeat_ms of $usual_ms",
+  ({ heartbeat_ms, usual_ms, limit_ms }) => expect(silenceLimitMs(heartbeat_ms, usual_ms)).toBe(limit_ms),
+);

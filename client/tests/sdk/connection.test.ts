@@ -101,7 +101,7 @@ test("a minute without a frame is a dead line", async () => {
   await world.advance(59_000);
   expect(state()).toBe("open");
   const first = world.last;
-  await world.advance(1_000);
+  await world.advance(1_500);
   expect(state()).toBe("reconnecting");
   expect(first.closed).toBe(true);
   first.end(1006);
@@ -179,4 +179,56 @@ test("a machine that was asleep, whose own clock stood still: the dead connectio
   slept = -3_600_000; // the clock is set back: nothing to be done
   connection.open();
   expect([state(), world.sockets.length]).toEqual(["open", 2]);
+});
+
+const HEARTBEAT = { type: "status", live: true, since: "t", endpoints: [] };
+
+test("a server that announces heartbeats is given up after two of them, and live as long as they come", async () => {
+  connection.open();
+  await world.advance();
+  world.last.welcome({ heartbeat_ms: 4_000 });
+  for (let beats = 0; beats < 5; beats += 1) {
+    await world.advance(7_900);
+    world.last.frame(HEARTBEAT);
+  }
+  await world.advance(8_499);
+  expect([state(), events]).toEqual(["open", ["opened"]]);
+  await world.advance(1);
+  expect(connection.status.value).toMatchObject({ state: "reconnecting", reason: "silence" });
+  expect([events, world.sockets[0]?.closed]).toEqual([["opened", "lost"], true]);
+  expect(delay()).toBeLessThanOrEqual(500);
+});
+
+test("the next server, which announces nothing, has the usual minute", async () => {
+  connection.open();
+  await world.advance();
+  world.last.welcome({ heartbeat_ms: 4_000 });
+  world.last.end(1006);
+  await world.advance(500);
+  world.last.welcome();
+  await world.advance(60_499);
+  expect([state(), world.sockets.length]).toEqual(["open", 2]);
+  await world.advance(1);
+  expect(state()).toBe("reconnecting");
+});
+
+test("a late timer is no silence: frames that wait behind it are handled first", async () => {
+  connection.open();
+  await world.advance();
+  world.last.welcome({ heartbeat_ms: 4_000 });
+  for (let hours = 0; hours < 3; hours += 1) {
+    // A hidden page: its timer is a minute late, and runs before the frames that have arrived meanwhile.
+    world.time += 60_000;
+    await world.advance();
+    expect(state()).toBe("open");
+    world.last.frame(HEARTBEAT);
+    await world.advance(7_999);
+  }
+  expect([state(), world.sockets.length]).toEqual(["open", 1]);
+  world.time += 50_000;
+  connection.open(); // the page is visible again
+  await world.advance(499);
+  world.last.frame(HEARTBEAT);
+  await world.advance(8_000);
+  expect([state(), world.sockets.length]).toEqual(["open", 1]);
 });

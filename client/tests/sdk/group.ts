@@ -63,6 +63,8 @@ export class Group {
   /** Answers in parts, and says everything twice, as proxies may. */
   repeats = false;
   limit = Number.POSITIVE_INFINITY;
+  /** The interval of heartbeats that servers announce; 0 = they announce and send none. */
+  heartbeatMs = 0;
   /** Whether servers offer data with updates. */
   data = false;
   /** Endpoints whose retained data servers have dropped, until the next update. */
@@ -85,6 +87,11 @@ export class Group {
   readonly #free = new Map<string, Allowance[]>();
   readonly #down = new Set<Name>();
   readonly #stalled = new Set<Name>();
+  /** Servers that nothing reaches and nothing leaves, and since when. */
+  readonly #frozen = new Map<Name, number>();
+  /** What waits to leave them. */
+  #held: [Name, () => void][] = [];
+  #heartbeat = 0;
   #epoch = 0;
 
   constructor(mode: Mode, names: readonly string[]) {
@@ -119,6 +126,7 @@ export class Group {
 
   /** A server answers what it was sent since. */
   answer(server: Name): void {
+    if (this.#frozen.has(server)) return;
     for (const client of this.#of(server)) this.#serve(server, client);
   }
 
@@ -191,6 +199,44 @@ export class Group {
     for (const { socket, welcomed } of this.#of(server)) if (welcomed) socket.frame({ type: "status", live, since: "t" });
   }
 
+  /** A server is cut off, without a close; or reachable again, and what it has sent meanwhile arrives. */
+  freeze(server: Name): void {
+    if (!this.#frozen.delete(server)) {
+      this.#frozen.set(server, this.world.now());
+      return;
+    }
+    const late = this.#held.filter(([from]) => from === server);
+    this.#held = this.#held.filter(([from]) => from !== server);
+    for (const [, arrive] of late) arrive();
+  }
+
+  /** Begins to send heartbeats, if servers announce them; `stop` ends them. */
+  start(): void {
+    if (this.heartbeatMs === 0) return;
+    this.#heartbeat = this.world.later(this.heartbeatMs, () => {
+      for (const server of SERVERS) {
+        for (const { socket, welcomed } of this.#of(server)) {
+          if (welcomed) socket.frame({ type: "status", live: !this.#stalled.has(server), since: "t", endpoints: [] });
+        }
+      }
+      this.start();
+    });
+  }
+
+  stop(): void {
+    this.world.cancel(this.#heartbeat);
+  }
+
+  /** Whether a server is cut off: the page cannot know what it does. */
+  get isCut(): boolean {
+    return this.#frozen.size > 0;
+  }
+
+  /** Servers that have been cut off for `ms`, and that the client is still connected to. */
+  trusted(ms: number): Name[] {
+    return [...this.#frozen].filter(([server, since]) => this.world.now() - since >= ms && this.#of(server).some(({ welcomed }) => welcomed)).map(([server]) => server);
+  }
+
   /** All servers name it in a `resync`, and have its data no longer. */
   resync(name: string): void {
     this.dropped.add(name);
@@ -206,6 +252,7 @@ export class Group {
     this.#older = new Map(this.#homes);
     for (const server of [...this.#down]) this.toggle(server);
     for (const server of [...this.#stalled]) this.stall(server);
+    for (const server of [...this.#frozen.keys()]) this.freeze(server);
     this.retire();
     for (let passed = 0; passed < ms; passed += 500) {
       await this.world.advance(500);
@@ -226,6 +273,11 @@ export class Group {
       const { endpoints } = socket.sent.at(-1) as { endpoints: object };
       visits.push((Array.isArray(endpoints) ? (endpoints as string[]) : Object.keys(endpoints)).map((name) => this.visits(name)));
     };
+    const server = SERVERS.find((name) => url(name) === socket.url) as Name;
+    const arrive = { frame: socket.frame.bind(socket), end: socket.end.bind(socket) };
+    const later = (run: () => void): void => void (this.#frozen.has(server) ? this.#held.push([server, run]) : run());
+    socket.frame = (frame) => later(() => arrive.frame(frame));
+    socket.end = (code, reason) => later(() => arrive.end(code, reason));
     this.#clients.set(socket, { socket, subscribed: new Map(), announced: new Set(), allowance, welcomed: false, read: 0, visits });
     return socket;
   }
@@ -299,7 +351,7 @@ export class Group {
     if (this.#down.has(server) || isUsedUp) return this.#end(client, 1006, "");
     if (!client.welcomed) {
       client.welcomed = true;
-      socket.frame({ type: "welcome", session: "s", server, mode: this.#mode, authenticated: true, limits: {}, ...(this.data && { data: true }) });
+      socket.frame({ type: "welcome", session: "s", server, mode: this.#mode, authenticated: true, limits: {}, ...(this.data && { data: true }), heartbeat_ms: this.heartbeatMs });
       socket.frame({ type: "status", live: !this.#stalled.has(server), since: "t" });
     }
     while (client.read < socket.sent.length && !socket.closed) {

@@ -207,7 +207,7 @@ test("an owner that dies: its endpoints alone are stale, and go where they are l
 test("an owner that is silent for 32 s is given up, and its endpoints are located anew", async () => {
   await settled("/a");
   cluster.owners.set("/a", "b");
-  await world.advance(31_999);
+  await world.advance(32_499);
   expect([status(), cluster.asked.length]).toEqual(["open", 1]);
   await world.advance(1);
   expect(updates.connection.value).toMatchObject({ state: "reconnecting", reason: "silence" });

@@ -20,6 +20,8 @@ const FACTOR = Number(process.env.DIEM_WALKS_FACTOR ?? 0);
 const SEED = FACTOR === 0 ? 1 : Number(process.env.DIEM_WALKS_SEED ?? Date.now() % 2 ** 31);
 /** Longer than all delays of a client that begin with the last thing that went wrong. */
 const REST_MS = 120_000;
+/** A server that is cut off for so long is not believed, if it has announced heartbeats. */
+const CUT_OFF_MS = 10_000;
 const NAMES = ["/a", "/b", "/c", "/d", "/e", "/f"];
 
 vi.setConfig({ testTimeout: 30_000 * Math.max(FACTOR, 1) });
@@ -39,7 +41,7 @@ const step = fc.oneof(
   fc.record({ kind: fc.constantFrom("move", "take"), names: some, server, hinted: fc.boolean() }),
   fc.record({ kind: fc.constantFrom("retire", "reconnect") }),
   fc.record({ kind: fc.constant("cut"), server, close }),
-  fc.record({ kind: fc.constantFrom("toggle", "stall"), server }),
+  fc.record({ kind: fc.constantFrom("toggle", "stall", "freeze"), server }),
   fc.record({ kind: fc.constantFrom("drop", "resync"), names: some }),
   fc.record({ kind: fc.constant("service") }),
   fc.record({ kind: fc.constant("metadata"), metadata: fc.constantFrom("up", "away", "busy", "behind") }),
@@ -50,7 +52,7 @@ type RoutingAction =
   | { kind: "unsubscribe" | "publish" | "drop" | "resync"; names: string[] }
   | { kind: "flicker"; names: string[]; times: number }
   | { kind: "wait"; ms: number }
-  | { kind: "answer" | "toggle" | "stall"; server: (typeof SERVERS)[number] }
+  | { kind: "answer" | "toggle" | "stall" | "freeze"; server: (typeof SERVERS)[number] }
   | { kind: "prepare"; names: string[]; server: (typeof SERVERS)[number] }
   | { kind: "move" | "take"; names: string[]; server: (typeof SERVERS)[number]; hinted: boolean }
   | { kind: "retire" | "reconnect" | "service" }
@@ -162,6 +164,7 @@ async function take(group: Group, page: Page, next: RoutingAction): Promise<void
       return group.cut(next.server, ...next.close);
     case "toggle":
     case "stall":
+    case "freeze":
       return group[next.kind](next.server);
     case "drop":
       return next.names.forEach((name) => group.dropped.add(name));
@@ -198,6 +201,7 @@ async function walk(
   };
   group.visits = (name) => page.visits.get(name) ?? 0;
   page.updates.connect();
+  group.start();
   await group.world.advance();
   await vi.dynamicImportSettled();
   for (const next of steps) {
@@ -208,8 +212,9 @@ async function walk(
       await group.world.advance();
     }
     look();
-    const unregistered = NAMES.filter((name) => page.updates.isLive(name) && !group.isRegistered(name));
+    const unregistered = NAMES.filter((name) => page.updates.isLive(name) && !group.isCut && !group.isRegistered(name));
     expect(unregistered, `called live after ${JSON.stringify(next)}`).toEqual([]);
+    if (options.heartbeatMs) expect(group.trusted(CUT_OFF_MS), `believed after ${JSON.stringify(next)}`).toEqual([]);
   }
   await group.rest(REST_MS);
   look();
@@ -220,14 +225,15 @@ async function walk(
   check(group, page);
   page.updates.close();
   page.diem?.close();
+  group.stop();
   expect(group.world.timers, "timers after close()").toBe(0);
 }
 
 const walks = (mode: "x" | "z-client", options: Partial<Group>, mustFail = false): Promise<void> =>
   fc.assert(
     fc.asyncProperty(
-      fc.constantFrom(2, 4, 128), fc.boolean(), fc.boolean(), fc.array(step, { minLength: 1, maxLength: 40, size: "max" }),
-      (limit, repeats, prompt, steps) => walk(mode, { limit, repeats, ...options }, prompt, steps),
+      fc.constantFrom(2, 4, 128), fc.constantFrom(0, 4_000), fc.boolean(), fc.boolean(), fc.array(step, { minLength: 1, maxLength: 40, size: "max" }),
+      (limit, heartbeatMs, repeats, prompt, steps) => walk(mode, { limit, heartbeatMs, repeats, ...options }, prompt, steps),
     ),
     { seed: mustFail ? 1 : SEED, numRuns: 40 * (mustFail ? 1 : Math.max(FACTOR, 1)), endOnFailure: mustFail },
   );

@@ -28,8 +28,8 @@ export class FakeSocket implements Socket {
     this.onmessage?.({ data: typeof frame === "string" ? frame : JSON.stringify(frame) });
   }
 
-  welcome(): void {
-    this.frame({ type: "welcome", session: "s", server: "websocket-1", mode: "single", authenticated: true, limits: {} });
+  welcome(more: object = {}): void {
+    this.frame({ type: "welcome", session: "s", server: "websocket-1", mode: "single", authenticated: true, limits: {}, ...more });
   }
 
   /** The server accepts the token that was presented last. */

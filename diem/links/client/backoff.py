@@ -24,6 +24,8 @@ sent."""
 INTERVAL_S: Final = 0.7
 """Seconds per message in the long run; servers take one every 0.6 s."""
 ROUNDING_S: Final = 1e-9
+MIN_HEARTBEAT_S: Final = 1.0
+"""A shorter interval that a server announces is taken for this one: networks are late by more."""
 
 _RETRY: Final = re.compile(r"\bretry=(\d{1,9})\b", re.ASCII)
 
@@ -41,7 +43,9 @@ class Timing:
     held_after_s: float = 10.0
     """An open connection of this age has ended the outage before it."""
     silence_s: float = 60.0
-    """A server that sends no frame for so long counts as hung."""
+    """A server that sends no frame for so long counts as hung, unless it announces that it sends them more often."""
+    late_s: float = 0.5
+    """After that time, frames that have arrived and were not handled yet are waited for: a late timer is no silence."""
     suspect_after_s: float = 5.0
     """A server that is not live is suspected after this and up to as much again, and then once more."""
     idle_after_s: float = 5.0
@@ -56,6 +60,14 @@ class Timing:
     """A server that has not replied to the first token by then counts as hung."""
     answer_timeout_s: float = 2.0
     """A dial waits this long for the metadata service, then goes to the same server as before."""
+
+
+def silence_limit_s(heartbeat_ms: float, usual_s: float) -> float:
+    """Return the time without a frame after which a server counts as hung: two of the intervals that it announces.
+
+    ``heartbeat_ms`` is 0 if it announces none; then, and at most, it is ``usual_s``.
+    """
+    return min(2 * max(heartbeat_ms / 1000, MIN_HEARTBEAT_S), usual_s) if heartbeat_ms > 0 else usual_s
 
 
 class ReconnectBackoff:

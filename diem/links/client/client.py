@@ -244,6 +244,8 @@ class UpdatesClient(BaseClient):
         super().__init__(data=data)
         timing = timing or Timing()
         self._urls = [urls] if isinstance(urls, str) else list(urls)
+        self._last = ""
+        """The server that was dialled last."""
         self._stale: dict[str, None] = {}
         """Subscribed endpoints that the server last named as not live."""
         tokens = None if token is None else TokenSource(token, timing)
@@ -258,7 +260,10 @@ class UpdatesClient(BaseClient):
         await self._link.run()
 
     async def _select(self) -> str:
-        return random.choice(self._urls)  # noqa: S311 - spreads clients, is no secret
+        # Not the one whose connection was just lost: it may be cut off.
+        others = [url for url in self._urls if url != self._last] or self._urls
+        self._last = random.choice(others)  # noqa: S311 - spreads clients, is no secret
+        return self._last
 
     def _add(self, names: Sequence[str]) -> None:
         self._link.subscribe(names)

@@ -16,7 +16,14 @@ from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
 from diem.errors import DiemError
-from diem.links.client.backoff import ReconnectBackoff, Timing, TokenBuckets, retry_after_s, retry_window_s
+from diem.links.client.backoff import (
+    ReconnectBackoff,
+    Timing,
+    TokenBuckets,
+    retry_after_s,
+    retry_window_s,
+    silence_limit_s,
+)
 from diem.links.client.tokens import AUTH_ID, NoToken, TokenSource
 from diem.process.backoff import Backoff
 from diem.protocol import codes, messages
@@ -263,6 +270,8 @@ class ClientLink:
         """Time over which the server asks its clients to spread their fetches."""
         self._limit = 0
         """Subscriptions that the server allows."""
+        self._silence_s = timing.silence_s
+        """Seconds without a frame of this server after which it counts as hung."""
         self._welcomed = asyncio.Event()
         self._ready = asyncio.Event()
         """Whether requests may be sent: after the ``welcome``, and the reply to the token if there is one."""
@@ -402,6 +411,7 @@ class ClientLink:
             self._replied.clear()
             self._held.clear()
             self._presented = ""
+            self._silence_s = self._timing.silence_s
             self._changed.set()
             self._opened_at = asyncio.get_running_loop().time()
             tasks = [asyncio.create_task(self._write(connection))]
@@ -411,8 +421,7 @@ class ClientLink:
                 tasks.append(asyncio.create_task(self._present_tokens(connection, self._tokens)))
             try:
                 while True:
-                    async with asyncio.timeout(self._timing.silence_s):
-                        data = await connection.recv(decode=False)
+                    data = await self._next(connection)
                     self.received_bytes += len(data)
                     self._receive(orjson.loads(data))
             except TimeoutError:
@@ -423,6 +432,15 @@ class ClientLink:
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
+
+    async def _next(self, connection: ClientConnection) -> bytes:
+        """Return the next message. Raises ``TimeoutError`` if the server is silent."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._silence_s):
+                return await connection.recv(decode=False)
+        # The event loop may have been busy for that long, with frames that wait in the socket.
+        async with asyncio.timeout(self._timing.late_s):
+            return await connection.recv(decode=False)
 
     async def _present_tokens(self, connection: ClientConnection, tokens: TokenSource) -> None:
         """Present the token after the ``welcome``, and whenever there is another one."""
@@ -478,6 +496,7 @@ class ClientLink:
                 self._limit = index(message.get("limits", {}).get("subscriptions", 0))
                 window_ms = index(message.get("fetch_window_ms", 0))
                 self.fetch_window_s = max(0, min(window_ms, MAX_FETCH_WINDOW_MS)) / 1000
+                self._silence_s = silence_limit_s(index(message.get("heartbeat_ms", 0)), self._timing.silence_s)
                 self._identifies = message.get("traffic") is True
                 self._offers_data = message.get("data") is True
                 self._welcomed.set()

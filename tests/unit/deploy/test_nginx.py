@@ -109,7 +109,7 @@ def test_all_slots_are_tried_within_a_bounded_time() -> None:
 
 
 def test_silent_connection_outlives_two_pings() -> None:
-    assert directives("proxy_read_timeout", block("location = /ws", text())) == ["40s"]
+    assert directives("proxy_read_timeout", block("location = /ws", text())) == ["9s"]
 
 
 def test_bodies_fit_into_memory_and_only_the_bulk_write_takes_a_large_one() -> None:

@@ -14,7 +14,7 @@ from diem.fanout.feed_hub import FeedHub
 from diem.links import edge_connection
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
-from diem.links.keepalive import CLIENT_PING_EVERY_S, TimerWheel
+from diem.links.keepalive import CLIENT_PING_EVERY_S, HEARTBEAT_CHECK_S, HEARTBEAT_S, TimerWheel
 from diem.links.listener import Listener
 from diem.process.limits import AddressLimits, RateLimit
 from diem.process.listeners import bind
@@ -51,6 +51,20 @@ def test_every_member_is_pinged_and_checked_once_in_each_round() -> None:
     for _ in range(CLIENT_PING_EVERY_S):
         wheel.tick()
     assert turns.total() == 200
+
+
+@pytest.mark.parametrize("seconds", [1, 2, 5])
+def test_what_is_due_more_often_is_due_at_most_so_many_seconds_apart(seconds: int) -> None:
+    wheel: TimerWheel[Member] = TimerWheel()
+    members = [Member(Counter()) for _ in range(100)]
+    for member in members:
+        wheel.add(member)
+    last = dict.fromkeys(members, 0)
+    for now in range(1, 3 * CLIENT_PING_EVERY_S):
+        wheel.tick()
+        for slot in wheel.due_every(seconds):
+            last.update(dict.fromkeys(slot, now))
+        assert min(last.values()) > now - seconds
 
 
 @pytest.fixture
@@ -346,6 +360,72 @@ async def test_the_welcome_says_over_which_time_the_clients_of_the_server_spread
     connections = [await _connect(edge[1]) for _ in range(2)]
     async with asyncio.timeout(PATIENCE_S):
         heads = [await reader.readuntil(b"}") + await reader.readuntil(b"}") for reader, _ in connections]
-    assert [b'"fetch_window_ms":%d}' % (250 * clients) in head for clients, head in enumerate(heads, 1)] == [True] * 2
+    assert [b'"fetch_window_ms":%d,' % (250 * clients) in head for clients, head in enumerate(heads, 1)] == [True] * 2
     for _, writer in connections:
         writer.close()
+
+
+async def _texts(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
+    """Messages of the server; pings between them are left out."""
+    while True:
+        first, length = await reader.readexactly(2)
+        if length == 126:
+            length = int.from_bytes(await reader.readexactly(2), "big")
+        body = await reader.readexactly(length)
+        if first == 0x81:
+            yield orjson.loads(body)
+
+
+async def test_a_client_that_is_sent_nothing_else_has_a_heartbeat_in_each_interval_that_was_announced(
+    edge: tuple[Edge, int],
+) -> None:
+    served, port = edge
+    reader, writer = await _connect(port)
+    texts = _texts(reader)
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await anext(texts))["heartbeat_ms"] == 1000 * HEARTBEAT_S
+        assert await anext(texts) == {"type": "status", "live": True, "since": "-"}
+        (connection,) = served.connections
+        for live in (True, False):
+            if not live:
+                served.publish_status(live=False, since="-")
+                await anext(texts)
+            connection.on_heartbeat_check()
+            for _ in range(2):
+                connection.on_heartbeat_check()
+                assert await anext(texts) == {"type": "status", "live": live, "since": "-", "endpoints": []}
+                connection.on_heartbeat_check()
+    writer.close()
+
+
+async def test_a_client_that_was_sent_something_else_has_no_heartbeat(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    reader, writer = await _connect(port)
+    async with asyncio.timeout(PATIENCE_S):
+        texts = _texts(reader)
+        await anext(texts)
+        await anext(texts)
+        (connection,) = served.connections
+        served.fanout.registry.add(b"/a", connection.session)
+        for version in range(1, 4):
+            served.fanout.publish({b"/a": b'{"version":%d}' % version})
+            connection.on_heartbeat_check()
+        served.publish_status(live=True, since="end")
+        assert [(await anext(texts)).get("version") for _ in range(4)] == [1, 2, 3, None]
+    writer.close()
+
+
+async def test_the_edge_checks_every_client_within_two_seconds(edge: tuple[Edge, int]) -> None:
+    served, port = edge
+    clients = [await _connect(port) for _ in range(5)]
+    for connection in served.connections:
+        connection.session.recently_sent = False
+    for _ in range(HEARTBEAT_CHECK_S):
+        served.wheel.tick()
+        await served.send_heartbeats()
+    async with asyncio.timeout(PATIENCE_S):
+        for reader, writer in clients:
+            texts = _texts(reader)
+            seen = [await anext(texts) for _ in range(3)]
+            assert seen[2] == {"type": "status", "live": True, "since": "-", "endpoints": []}
+            writer.close()

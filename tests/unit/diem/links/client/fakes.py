@@ -15,7 +15,15 @@ from websockets.typing import Subprotocol
 from diem.links.client import BaseClient, Event, Timing
 
 PATIENCE_S = 10.0
-QUICK = Timing(base_s=0.02, cap_s=0.2, suspect_after_s=0.1, idle_after_s=0.05, stayed_after_s=5.0, answer_timeout_s=0.2)
+QUICK = Timing(
+    base_s=0.02,
+    cap_s=0.2,
+    late_s=0.05,
+    suspect_after_s=0.1,
+    idle_after_s=0.05,
+    stayed_after_s=5.0,
+    answer_timeout_s=0.2,
+)
 PROTOCOL = Subprotocol("diem.v1.json")
 LIMIT = "limit"
 FORBIDDEN = {"code": "forbidden", "message": "m"}

@@ -61,12 +61,14 @@ class Served:
 
     async def __aenter__(self) -> Self:
         await self.client.__aenter__()
-        self._task = asyncio.create_task(self._follow())
+        self._tasks = [asyncio.create_task(each) for each in (self._follow(), self.edge.run())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.client.__aexit__(None, None, None)
-        self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
 
 
 def test_a_view_opened_and_closed_every_half_second_stays_within_the_servers_rate() -> None:

@@ -13,7 +13,14 @@ import orjson
 import pytest
 
 from diem.links.client import UpdatesClient
-from diem.links.client.backoff import ReconnectBackoff, Timing, TokenBuckets, retry_after_s, retry_window_s
+from diem.links.client.backoff import (
+    ReconnectBackoff,
+    Timing,
+    TokenBuckets,
+    retry_after_s,
+    retry_window_s,
+    silence_limit_s,
+)
 from diem.links.client.link import SubscriptionSet
 from diem.links.client.locator import trusted_url
 from diem.links.client.routes import Located, Routes, RoutingAction
@@ -62,7 +69,12 @@ class Drawn(random.Random):
 
 def test_every_file_has_a_runner() -> None:
     run = {"routes", "owner_urls", "epochs", "reconnect", "close", "retry_after", "message_rate", "subscription_set"}
-    assert {path.stem for path in CASES.glob("*.json")} == run | {"endpoint_names", "server_messages", "tokens"}
+    assert {path.stem for path in CASES.glob("*.json")} == run | {
+        "endpoint_names",
+        "server_messages",
+        "silence",
+        "tokens",
+    }
 
 
 # Routes
@@ -358,3 +370,11 @@ async def test_server_messages_at_a_client() -> None:
         with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
             client._link._receive(orjson.loads(text))
     assert client._events._events == {}
+
+
+# Silence
+
+
+@pytest.mark.parametrize("case", load("silence")["cases"], ids=str)
+def test_silence_limit(case: dict[str, int]) -> None:
+    assert silence_limit_s(case["heartbeat_ms"], case["usual_ms"] / 1000) == case["limit_ms"] / 1000

@@ -9,7 +9,7 @@ import pytest
 
 from diem.links.client import UpdatesClient, backoff
 from diem.protocol.endpoints import BadName
-from tests.unit.diem.links.client.fakes import QUICK, FakeServer, eventually, seeing
+from tests.unit.diem.links.client.fakes import PATIENCE_S, QUICK, FakeServer, eventually, seeing
 
 
 @pytest.fixture
@@ -335,3 +335,38 @@ async def test_the_payload_of_all_connections_is_counted(server: FakeServer) -> 
         await eventually(lambda: seen.versions("/a") == [5, 6])
         # Another welcome, reply and update, besides those of the connection before.
         assert client.received_bytes >= 2 * before + 2 * update
+
+
+async def test_a_server_that_falls_silent_is_given_up_after_two_of_its_heartbeats(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "MIN_HEARTBEAT_S", 0.05)
+    server.more_welcome["heartbeat_ms"] = 50
+    async with UpdatesClient(server.url, timing=QUICK):
+        await eventually(lambda: server.dials == 1)
+        server.more_welcome.clear()
+        await eventually(lambda: server.dials == 2)
+
+
+async def test_a_frame_that_is_handled_late_is_no_silence(server: FakeServer) -> None:
+    silence_s = 0.05
+    async with UpdatesClient(server.url, timing=replace(QUICK, silence_s=silence_s, late_s=PATIENCE_S)) as client:
+        await eventually(lambda: server.dials == 1)
+        for _ in range(3):
+            await asyncio.sleep(2 * silence_s)
+            await server.status(live=True, names=[])
+        await client.subscribe({"/a": None})
+        await eventually(lambda: bool(server.requests))
+    assert server.dials == 1
+
+
+async def test_the_server_that_was_lost_is_not_the_next_one_where_there_are_others(server: FakeServer) -> None:
+    other = await FakeServer().start()
+    async with UpdatesClient([server.url, other.url], timing=QUICK):
+        for times in range(3):
+            await eventually(lambda times=times: server.dials + other.dials == times + 1)  # type: ignore[misc]
+            await eventually(lambda: bool(server.connections | other.connections))
+            await server.kick(1011)
+            await other.kick(1011)
+        await eventually(lambda: server.dials == other.dials == 2)
+    await other.stop()

@@ -39,6 +39,11 @@ BULK_BYTES: Final = 1024 * 1024
 SLACK_BYTES: Final = 64 * 1024
 """Above the Data Service's own limits, so that the Data Service rejects and explains what is too large."""
 
+CONNECT_TIMEOUT_MS: Final = 300
+"""To a server: its kernel answers within the round trip of the network. A host that is gone answers nothing."""
+SILENT_S: Final = 10
+"""A server that was silent, or refused, is passed over for so long by clients that met silent ones at first."""
+
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """Cached responses; the cache manager, which looks every 10 s, removes the least recently used beyond it."""
 CACHED: Final = "10m"
@@ -130,6 +135,13 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
             # Never marked as failed: nginx clears the mark when a trial connection has ended well, and ours last for
             # hours. A server that came back would get one client per fail_timeout.
             ("server", [f"{HOST}:{port} max_fails=0" for port in plan.slots]),
+        ),
+        _block(
+            # The same, for clients that met silent servers there: here these are passed over for a while (ADR 5).
+            "upstream remembered",
+            ("zone", "remembered 256k"),
+            "least_conn",
+            ("server", [f"{HOST}:{port} max_fails=1 fail_timeout={SILENT_S}s" for port in plan.slots]),
         ),
         _block(
             "upstream data",
@@ -244,6 +256,7 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("proxy_connect_timeout", "3s"),
         ("proxy_send_timeout", "10s"),
         _websocket(plan),
+        _remembered(),
         _refused(plan),
         _rest("= /v1/data", plan.per_address, BULK_BYTES + SLACK_BYTES),
         _rest("/v1/data/", DATA_READS * plan.per_address, 2 * SLACK_BYTES, *_caching(plan)),
@@ -273,17 +286,37 @@ def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401
         "location = /ws",
         ("limit_conn", f"clients {plan.per_address}"),
         ("limit_req", f"zone=connects burst={2 * plan.connects_per_s} nodelay"),
-        ("error_page", "429 @refused"),
-        ("proxy_pass", "http://servers"),
+        # 502 and 504 are of nginx itself: servers were silent, or there are none.
+        ("error_page", ["429 @refused", "502 504 = @remembered"]),
+        *_to_servers("servers"),
+        ("proxy_next_upstream", "error timeout http_503"),
+        # As many tries as there are slots: an unused one has no connections, so least_conn prefers it. It refuses at
+        # once, and of those that are silent two are tried.
+        ("proxy_next_upstream_tries", "0"),
+        ("proxy_next_upstream_timeout", "500ms"),
+    )
+
+
+def _remembered() -> Any:  # noqa: ANN401
+    return _block(
+        "location @remembered",
+        *_to_servers("remembered"),
+        # No 503, which would count as a failure: a server that says that it is not ready is there. Three silent ones.
+        ("proxy_next_upstream", "error timeout"),
+        ("proxy_next_upstream_tries", "0"),
+        ("proxy_next_upstream_timeout", "800ms"),
+    )
+
+
+def _to_servers(upstream: str) -> list[Content]:
+    return [
+        ("proxy_pass", f"http://{upstream}"),
         ("proxy_set_header", [*_ADDRESS, "Upgrade $http_upgrade", "Connection $connection_upgrade"]),
         ("proxy_buffering", "off"),
+        ("proxy_connect_timeout", f"{CONNECT_TIMEOUT_MS}ms"),
         # Servers send a frame every 4 s, and clients wait 8.5 s for it (ADR 23). Also bounds the wait of a handshake.
         ("proxy_read_timeout", "9s"),
-        ("proxy_next_upstream", "error timeout http_503"),
-        # As many tries as there are slots: an unused one has no connections, so least_conn prefers it.
-        ("proxy_next_upstream_tries", "0"),
-        ("proxy_next_upstream_timeout", "8s"),
-    )
+    ]
 
 
 def _refused(plan: NginxPlan) -> Any:  # noqa: ANN401

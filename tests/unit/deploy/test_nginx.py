@@ -67,7 +67,7 @@ def test_upgrade_is_forwarded_to_servers_only() -> None:
     )
     for path in ("= /v1/data", "/"):
         assert {'Upgrade ""', 'Connection ""'} <= set(directives("proxy_set_header", block(f"location {path}", whole)))
-    assert whole.count("$http_upgrade") == 2
+    assert whole.count("$http_upgrade") == 3
 
 
 @pytest.mark.parametrize("path", ["= /ws", "= /v1/data", "/"])
@@ -105,7 +105,21 @@ def test_all_slots_are_tried_within_a_bounded_time() -> None:
     edge = block("location = /ws", text())
     assert directives("proxy_next_upstream", edge) == ["error timeout http_503"]
     assert directives("proxy_next_upstream_tries", edge) == ["0"]
-    assert directives("proxy_next_upstream_timeout", edge) == ["8s"]
+    assert directives("proxy_next_upstream_timeout", edge) == ["500ms"]
+
+
+def test_silent_servers_are_remembered_only_by_clients_that_met_some() -> None:
+    whole = text()
+    edge, late = block("location = /ws", whole), block("location @remembered", whole)
+    assert directives("error_page", edge) == ["429 @refused", "502 504 = @remembered"]
+    assert directives("proxy_pass", late) == ["http://remembered"]
+    # A server that answers 503 is not silent.
+    assert directives("proxy_next_upstream", late) == ["error timeout"]
+    assert directives("proxy_next_upstream_timeout", late) == ["800ms"]
+    assert directives("proxy_connect_timeout", edge) == directives("proxy_connect_timeout", late) == ["300ms"]
+    assert {each.split(" ", 1)[1] for each in directives("server", block("upstream servers", whole))} == {"max_fails=0"}
+    remembered = directives("server", block("upstream remembered", whole))
+    assert {each.split(" ", 1)[1] for each in remembered} == {"max_fails=1 fail_timeout=10s"}
 
 
 def test_silent_connection_outlives_two_pings() -> None:

@@ -98,7 +98,7 @@ class LocalCluster:
         try:
             for plan in self._plans:
                 self._launch(plan)
-            await self._until_ready()
+            await self.wait_until_ready()
         except BaseException:
             await self.stop()
             raise
@@ -131,7 +131,7 @@ class LocalCluster:
         if process is not None:
             await asyncio.to_thread(processes.end, process, STOPPED_WITHIN_S)
         self._launch(self._plans[node - 1])
-        await self._until_ready()
+        await self.wait_until_ready()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -149,7 +149,14 @@ class LocalCluster:
         running = [plan for plan in self._plans if plan.node in self._running]
         return any(self._running[p.node].poll() is None and not p.stopped_file.exists() for p in running)
 
-    async def _until_ready(self) -> None:
+    async def wait_until_ready(self) -> None:
+        """Wait until all running brokers know of each other, for at most ``READY_WITHIN_S``.
+
+        A broker that was stopped for longer than its session is fenced, and needs a moment, too.
+
+        Raises:
+            BrokerFailed: one has ended, or takes too long.
+        """
         deadline = time.monotonic() + READY_WITHIN_S
         waiting = [plan for plan in self._plans if plan.node in self._running]
         while not await all_see_all(waiting):

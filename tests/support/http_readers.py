@@ -17,7 +17,8 @@ class HttpReaders:
 
     def __init__(self, port: int, path: str, *, asking: int, held: int) -> None:
         self.answers = Counter[str]()
-        """Responses by status; ``cut``: a first request was not answered; ``bare``: a 503 without Retry-After."""
+        """Responses by status; ``cut``: a first request was not answered; ``late``: it was not within ``PATIENCE_S``;
+        ``bare``: a 503 without Retry-After."""
         self._port = port
         self._request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n".encode()
         self._numbers = count()
@@ -76,6 +77,9 @@ class HttpReaders:
             except (ConnectionError, asyncio.IncompleteReadError):
                 # An idle connection gives way to others, and may do so at any moment; a first request is answered.
                 self.answers["idle" if number else "cut"] += 1
+                return
+            except TimeoutError:
+                self.answers["late"] += 1
                 return
             status = head.split(b" ", 2)[1].decode()
             self.answers["bare" if status == "503" and b"retry-after" not in fields else status] += 1

@@ -75,6 +75,8 @@ def stopped(broker: LocalCluster) -> Iterator[None]:
 @pytest.fixture
 def own_broker_options(own_broker: LocalCluster) -> KafkaOptions:
     """Options of that broker, with a new prefix for all topics and groups of the test."""
+    # The test before may have stopped it.
+    on_own_loop(own_broker.wait_until_ready())
     prefix = f"o{secrets.token_hex(3)}."
     return KafkaOptions(own_broker.bootstrap_servers, topic_prefix=prefix, partitions=4, replication=1)
 

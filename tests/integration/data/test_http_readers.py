@@ -36,9 +36,10 @@ async def writes_under(process: DataProcess, readers: HttpReaders, writes: int) 
     assert (await put(process, 0))[0] == b"200"
     async with readers.running():
         done = [await put(process, value + 1) for value in range(writes)]
-        async with asyncio.timeout(PATIENCE_S):
-            while not readers.answers["503"] or not readers.answers["200"]:
-                await asyncio.sleep(0.02)
+        deadline = time.monotonic() + PATIENCE_S
+        while not readers.answers["503"] or not readers.answers["200"]:
+            assert time.monotonic() < deadline, readers.answers
+            await asyncio.sleep(0.02)
     assert Counter(status for status, _ in done) == {b"200": writes}
     return sorted(seconds for _, seconds in done)
 

@@ -22,7 +22,6 @@ from diem.errors import ConfigurationError
 from diem.process.tls import CIPHERS, HSTS
 from services.data.cache_control import IMMUTABLE
 
-HOST: Final = "127.0.0.1"
 PER_ADDRESS: Final = 50
 CONNECTS_PER_S: Final = 50
 DATA_READS: Final = 6
@@ -57,7 +56,10 @@ Content = tuple[str, str | Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class NginxPlan:
-    """Input of the configuration. ``slots`` are ports of all servers that may ever run, ``directory`` is nginx's own.
+    """Input of the configuration.
+
+    ``slots`` are addresses with ports of all servers that may ever run, ``data`` those of the Data Service and its
+    stand-bys. ``directory`` is nginx's own.
 
     ``per_address`` limits the WebSocket connections of one address, and its REST requests in progress (of data, which
     costs least, ``DATA_READS`` times as many); ``connects_per_s`` the rate at which it may open WebSocket connections
@@ -70,15 +72,15 @@ class NginxPlan:
 
     directory: Path
     port: int
-    data_port: int
-    slots: tuple[int, ...]
+    data: tuple[str, ...]
+    slots: tuple[str, ...]
     per_address: int = PER_ADDRESS
     connects_per_s: int = CONNECTS_PER_S
     limit_loopback: bool = True
     workers: int = 1
     open_files: int = 1024
     front_proxies: tuple[str, ...] = ()
-    listen: str = HOST
+    listen: str = "127.0.0.1"
     certificate: Path | None = None
     key: Path | None = None
     cache: Path | None = None
@@ -134,7 +136,7 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
             "least_conn",
             # Never marked as failed: nginx clears the mark when a trial connection has ended well, and ours last for
             # hours. A server that came back would get one client per fail_timeout.
-            ("server", [f"{HOST}:{port} max_fails=0" for port in plan.slots]),
+            ("server", [f"{slot} max_fails=0" for slot in plan.slots]),
         ),
         _block(
             # The same, for clients that met silent servers there: here these are passed over for a while (ADR 5).
@@ -145,12 +147,21 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
         ),
         _block(
             "upstream data",
-            ("server", f"{HOST}:{plan.data_port} max_fails=0"),
+            ("server", _data_servers(plan.data)),
             ("keepalive", "16"),
             ("keepalive_timeout", "20s"),  # below the Data Service's 30 s, so that it never closes first
         ),
         _server(plan),
     )
+
+
+def _data_servers(data: tuple[str, ...]) -> list[str]:
+    """Return the servers of REST: a stand-by, which refuses connections until it has the store, is tried once a second.
+
+    A single one is never marked as failed, because there is no other.
+    """
+    failures = "max_fails=0" if len(data) == 1 else "max_fails=1 fail_timeout=1s"
+    return [f"{address} {failures}" for address in data]
 
 
 def _forwarding(front_proxies: tuple[str, ...]) -> list[Content | Any]:

@@ -78,8 +78,8 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
     plan = nginx.NginxPlan(
         directory=directory,
         port=ports["nginx"].public or 0,
-        data_port=ports["data"].public or 0,
-        slots=tuple(own.public for name, own in ports.items() if name.startswith(f"{edge}-") and own.public),
+        data=(ports["data"].public_address,),
+        slots=tuple(own.public_address for name, own in ports.items() if name.startswith(f"{edge}-")),
         per_address=per_address,
         # As many as may be connected at once may also reconnect at once, after an outage.
         connects_per_s=max(nginx.CONNECTS_PER_S, per_address),

@@ -6,7 +6,7 @@ be a way around it. So the variable of any of these processes is a setting of al
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -58,15 +58,15 @@ class ClientAccess:
             return "off"
         return self.anonymous_reads
 
-    def values(self, own_keys: str, *, trusts_loopback: bool) -> dict[str, str]:
+    def values(self, own_keys: Sequence[str], *, trusts_loopback: bool) -> dict[str, str]:
         """Return the values of the settings for a process.
 
         Args:
-            own_keys: file with the keys of the Data Service.
+            own_keys: files or URLs with the keys of the Data Service.
             trusts_loopback: clients with an address of this machine need no token, unless something else is set.
         """
         closed = {"ANONYMOUS": "off"} if self.anonymous == "auto" and not trusts_loopback else {}
-        return {**self.settings, **closed, "TOKEN_KEYS": json.dumps([own_keys, *self.token_keys])}
+        return {**self.settings, **closed, "TOKEN_KEYS": json.dumps([*own_keys, *self.token_keys])}
 
 
 def client_access(

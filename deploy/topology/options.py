@@ -132,6 +132,14 @@ class Options:
     kafka: KafkaTopology = field(default_factory=KafkaTopology)
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Variables by name of the process; they override those of the topology."""
+    is_local: bool = True
+    """Everything runs on this machine under ``diem up``; else each process is a service of its host."""
+    standbys: int = 0
+    """Data Services that wait for the store, besides the one that has it."""
+    proxies: int = 1
+    """Of mode z-proxy."""
+    balancers: int = 1
+    """Of nginx, in modes behind it: all the same."""
 
     @property
     def traffic_sink(self) -> Traffic:
@@ -147,10 +155,11 @@ class Options:
     def trusts_loopback(self) -> bool:
         """Whether clients with an address of this machine may need no token.
 
-        Not behind a front proxy: one that adds no header field would give its own address to all clients. And not where
-        edges listen on a public address: their ``auto`` means ``off``, which must hold for the processes behind them.
+        Not where some processes are on other hosts. Not behind a front proxy: one that adds no header field would give
+        its own address to all clients. And not where edges listen on a public address: their ``auto`` means ``off``,
+        which must hold for the processes behind them.
         """
-        return not self.front_proxies and (self.mode.behind_nginx or is_loopback(self.public.listen))
+        return self.is_local and not self.front_proxies and (self.mode.behind_nginx or is_loopback(self.public.listen))
 
     @property
     def limits_loopback(self) -> bool:
@@ -158,7 +167,8 @@ class Options:
 
         Others do behind a front proxy, and where a TCP relay on this machine forwards them to a public listener.
         """
-        return self.clients_per_address is not None or bool(self.front_proxies) or not is_loopback(self.public.listen)
+        given = self.clients_per_address is not None
+        return given or not self.is_local or bool(self.front_proxies) or not is_loopback(self.public.listen)
 
 
 _FORM = re.compile(r"([a-z0-9-]+):([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

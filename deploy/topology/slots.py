@@ -17,13 +17,16 @@ class Sizes(NamedTuple):
     """Numbers of processes; ``brokers`` are those that run here.
 
     ``servers`` is the number in each clone. ``max_servers`` is the greatest number for ``diem scale``: servers of each
-    clone, in mode xz clones.
+    clone, in mode xz clones. ``data`` counts the Data Service with its stand-bys.
     """
 
     servers: int
     max_servers: int
     brokers: int
     clones: int = 1
+    data: int = 1
+    proxies: int = 1
+    balancers: int = 1
 
 
 def sizes_of(options: Options) -> Sizes:
@@ -39,7 +42,11 @@ def sizes_of(options: Options) -> Sizes:
         raise BadTopology(f"--traffic kafka: mode {mode} uses no Kafka; files does")
     if options.hot and not mode.partitioned:
         raise BadTopology(f"--hot is for partitioned modes: every server of {mode} has every endpoint")
-    return sizes(options.mode, options.servers, options.max_servers, options.kafka.local_brokers, options.clones)
+    found = sizes(options.mode, options.servers, options.max_servers, options.kafka.local_brokers, options.clones)
+    if mode is Mode.SINGLE:
+        # One beside each Data Service, so that clients lose no more than half of a pair of hosts.
+        found = found._replace(servers=1 + options.standbys, max_servers=1 + options.standbys)
+    return found._replace(data=1 + options.standbys, proxies=options.proxies, balancers=options.balancers)
 
 
 def sizes(
@@ -77,7 +84,7 @@ def slots(mode: Mode, wanted: Sizes) -> tuple[Slot, ...]:
     """Return every process that the mode may ever run, with documented ports, in display order."""
     brokers = range(1, wanted.brokers + 1)
     found = [Slot(f"kafka-{n}", "kafka", n, StopStage.KAFKA, 9091 + n, 9095 + n) for n in brokers]
-    found.append(Slot("data", "data", 0, StopStage.DATA, 8080, 9080))
+    found += [Slot(name, "data", 0, StopStage.DATA, 8080, 9080) for name in _replicas("data", wanted.data)]
     if mode is Mode.X_BROADCAST:
         found.append(Slot("broadcast", "broadcast", 0, StopStage.BROADCAST, None, 9300))
     if mode in {Mode.Z_CLIENT, Mode.Z_PROXY}:
@@ -85,19 +92,26 @@ def slots(mode: Mode, wanted: Sizes) -> tuple[Slot, ...]:
     if mode is Mode.X or (mode.partitioned and mode.edge != "composite"):
         found += _slots_of_clones(wanted, "bridge", StopStage.BRIDGE, None, 9200)
     if mode.behind_nginx:
-        found.append(Slot("nginx", "nginx", 0, StopStage.NGINX, 8000, None))
+        balancers = _replicas("nginx", wanted.balancers)
+        found += [Slot(name, "nginx", 0, StopStage.NGINX, 8000, None) for name in balancers]
     if mode.edge == "composite":
         composites = range(1, (wanted.max_servers if mode is Mode.XZ else 1) + 1)
         found += [Slot(f"composite-{n}", "composite", n, StopStage.EDGE, 8600 + n, 9600 + n) for n in composites]
     else:
         found += _slots_of_clones(wanted, "websocket", StopStage.WEBSOCKET, 8100, 9100)
     if mode.edge == "proxy":
-        found.append(Slot("proxy-1", "proxy", 1, StopStage.EDGE, 8501, 9501))
+        proxies = range(1, wanted.proxies + 1)
+        found += [Slot(f"proxy-{n}", "proxy", n, StopStage.EDGE, 8500 + n, 9500 + n) for n in proxies]
     return tuple(found)
 
 
 def _modes_with(*edges: str) -> str:
     return ", ".join(mode for mode in Mode if mode.edge in edges)
+
+
+def _replicas(process: str, number: int) -> list[str]:
+    """Return the names of equal processes, each of which may serve all: the first has no number."""
+    return [process, *(f"{process}-{n}" for n in range(2, number + 1))]
 
 
 def _slots_of_clones(wanted: Sizes, process: str, stage: StopStage, public: int | None, internal: int) -> list[Slot]:

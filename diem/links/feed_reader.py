@@ -1,5 +1,6 @@
 """Reads a feed (docs/protocol.md section 2): one link at a time, resumed at the reader's own positions."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -95,7 +96,10 @@ class FeedLink(LinkConnection):
 
 
 class FeedReader(Reconnector[FeedLink]):
-    """Keeps one link to the feed at ``url`` and passes its messages to ``sink``."""
+    """Keeps one link to the feed at ``url`` and passes its messages to ``sink``.
+
+    ``others`` are further URLs of the same feed, as at a stand-by: all are tried in turn.
+    """
 
     def __init__(
         self,
@@ -103,10 +107,11 @@ class FeedReader(Reconnector[FeedLink]):
         key: KeyRing | SharedKey,
         sink: FeedSink,
         *,
+        others: Sequence[str] = (),
         sockets: Path | None = None,
         tls: LinkTls | None = None,
     ) -> None:
-        super().__init__("feed", [url], key, KeyRole.FEED, logger="feed", sockets=sockets, tls=tls)
+        super().__init__("feed", [url, *others], key, KeyRole.FEED, logger="feed", sockets=sockets, tls=tls)
         self._sink = sink
         self._link: FeedLink | None = None
 
@@ -120,7 +125,7 @@ class FeedReader(Reconnector[FeedLink]):
     def _connection(self, url: str, authorization: str) -> FeedLink:
         return FeedLink(url, authorization, self._sink)
 
-    def _on_open(self, link: FeedLink, url: str) -> None:  # noqa: ARG002 - there is only one
+    def _on_open(self, link: FeedLink, url: str) -> None:  # noqa: ARG002 - all have the same streams
         self._link = link
         link.send_text(feed.encode(self._sink.resume()))
 

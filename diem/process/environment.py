@@ -28,26 +28,45 @@ class StopStage(IntEnum):
 
 
 class Ports(NamedTuple):
-    """The ports of one process. A broker's internal one is its controller's."""
+    """The ports of one process, and where they are. A broker's internal one is its controller's."""
 
     public: int | None
     internal: int | None
+    host: str = HOST
+    """Address at which other processes reach it: of this machine, or of the one that it is planned for."""
+    name: str | None = None
+    """Name by which clients reach it; None: that of the page."""
+
+    @property
+    def url_host(self) -> str:
+        """The address as in a URL."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    @property
+    def public_address(self) -> str:
+        """Address and port of the public listener."""
+        return f"{self.url_host}:{self.public}"
+
+    @property
+    def internal_address(self) -> str:
+        """Address and port of the internal listener."""
+        return f"{self.url_host}:{self.internal}"
 
     @property
     def feed_url(self) -> str:
         """URL of the process's feed."""
-        return f"ws://{HOST}:{self.internal}/feed"
+        return f"ws://{self.internal_address}/feed"
 
     @property
     def link_url(self) -> str:
         """URL of a WebSocket server for links of proxies."""
-        return f"ws://{HOST}:{self.internal}/ws"
+        return f"ws://{self.internal_address}/ws"
 
 
 def listeners(process: str, own: Ports, host: str = HOST) -> dict[str, str]:
     """Return the addresses on which a process listens; ``host`` is that of the public listener."""
     prefix = f"DIEM_{process.upper()}_"
-    env = {f"{prefix}INTERNAL_HOST": HOST, f"{prefix}INTERNAL_PORT": str(own.internal)}
+    env = {f"{prefix}INTERNAL_HOST": own.host, f"{prefix}INTERNAL_PORT": str(own.internal)}
     if own.public is not None:
         env |= {f"{prefix}HOST": host, f"{prefix}PORT": str(own.public)}
     return env
@@ -58,12 +77,17 @@ def access(process: str, values: Mapping[str, str]) -> dict[str, str]:
     return {f"DIEM_{process.upper()}_{name}": values[name] for name in ACCESS if name in values}
 
 
-def websocket(number: str, mode: str, feed: Ports) -> dict[str, str]:
-    """Return the variables of a WebSocket server that reads the feed of another process."""
+def feed_urls(feeds: Iterable[Ports]) -> str:
+    """Return the value of a setting with the feeds that a process reads, one at a time."""
+    return ",".join(feed.feed_url for feed in feeds)
+
+
+def websocket(number: str, mode: str, *feeds: Ports) -> dict[str, str]:
+    """Return the variables of a WebSocket server that reads one of the feeds of other processes."""
     return {
         "DIEM_WEBSOCKET_NUMBER": number,
         "DIEM_WEBSOCKET_MODE": mode,
-        "DIEM_WEBSOCKET_FEED_URL": feed.feed_url,
+        "DIEM_WEBSOCKET_FEED_URL": feed_urls(feeds),
     }
 
 
@@ -94,6 +118,6 @@ def proxy(number: int, mode: str, metadata_service: Ports, allowed: Iterable[str
     return {
         "DIEM_PROXY_NUMBER": str(number),
         "DIEM_PROXY_MODE": mode,
-        "DIEM_PROXY_METADATA_URLS": json.dumps([f"ws://{HOST}:{metadata_service.internal}/watch"]),
+        "DIEM_PROXY_METADATA_URLS": json.dumps([f"ws://{metadata_service.internal_address}/watch"]),
         "DIEM_PROXY_ALLOWED": json.dumps(list(allowed)),
     }

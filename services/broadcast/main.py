@@ -25,7 +25,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     server = FeedServer(node, heartbeats=False)
     node.on_changed, node.on_heartbeat, node.on_new_source = server.changed, server.heartbeat, server.drop_readers
     link_tls = LinkTls(settings.internal_ca_file)
-    reader = FeedReader(settings.feed_url, key, node, sockets=settings.internal_sockets, tls=link_tls)
+    first, *others = settings.feed_url
+    reader = FeedReader(first, key, node, others=others, sockets=settings.internal_sockets, tls=link_tls)
 
     def why_not_ready() -> str | None:
         if life.stopping.is_set():

@@ -15,7 +15,11 @@ class Settings(ProcessSettings):
 
     internal_host: str = Field(default="127.0.0.1", description="Address of the internal listener.")
     internal_port: int = Field(default=9300, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
-    feed_url: LinkUrl = Field(default="ws://127.0.0.1:9080/feed", description="The Data Service's feed.")
+    feed_url: list[LinkUrl] = Field(
+        default=["ws://127.0.0.1:9080/feed"],
+        min_length=1,
+        description="The Data Service's feed; of several, as those of it and its stand-by, the one that answers.",
+    )
     retained_data_bytes: int = Field(
         default=MAX_RETAINED_BYTES,
         ge=0,

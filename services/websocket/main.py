@@ -56,7 +56,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     server = WebSocketServer(hub, edge, clock, ownership)
     proxies = ProxyPort(edge, hub)
     link_tls = LinkTls(settings.internal_ca_file)
-    reader = FeedReader(settings.feed_url, key, server, sockets=settings.internal_sockets, tls=link_tls)
+    first, *others = settings.feed_url
+    reader = FeedReader(first, key, server, others=others, sockets=settings.internal_sockets, tls=link_tls)
 
     allow_connections(settings.capacity)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")

@@ -28,7 +28,12 @@ class Settings(EdgeSettings, TrafficSettings):
         description="Scaling mode: all-to-all sends every update to every client; in z-* and xz, servers share out "
         "the endpoints.",
     )
-    feed_url: LinkUrl = Field(default="ws://127.0.0.1:9080/feed", description="The feed that this server reads.")
+    feed_url: list[LinkUrl] = Field(
+        default=["ws://127.0.0.1:9080/feed"],
+        min_length=1,
+        description="The feed that this server reads; of several, as those of a Data Service and its stand-by, the one "
+        "that answers.",
+    )
 
     @field_validator("number", mode="before")
     @classmethod

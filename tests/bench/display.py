@@ -431,8 +431,8 @@ async def caching(directory: Path, system: System) -> AsyncIterator[tuple[asynci
     plan = nginx.NginxPlan(
         directory=directory,
         port=port,
-        data_port=system.process("data").public_port or 0,
-        slots=(server_port,),
+        data=(f"127.0.0.1:{system.process('data').public_port}",),
+        slots=(f"127.0.0.1:{server_port}",),
         workers=os.cpu_count() or 1,
         open_files=nginx.open_files(),
         cache=nginx.new_cache(directory),

@@ -120,7 +120,7 @@ async def node(directory: Path) -> AsyncIterator[FeedUnderTest]:
     async with store(directory) as behind:
         port, life = free_port(), Lifecycle(1.0)
         settings = BroadcastSettings(
-            internal_key_file=directory / "internal.key", internal_port=port, feed_url=behind.url
+            internal_key_file=directory / "internal.key", internal_port=port, feed_url=[behind.url]
         )
 
         class Node:

@@ -110,7 +110,7 @@ async def test_public_bind_needs_keys_or_an_explicit_anonymous(tmp_path: Path) -
             "host": "0.0.0.0",
             "port": free_port(),
             "internal_port": free_port(),
-            "feed_url": system.feed.url,
+            "feed_url": [system.feed.url],
             "origins": ["https://app.example"],
         }
         with pytest.raises(RefusedBind):

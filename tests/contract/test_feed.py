@@ -86,8 +86,9 @@ async def source(opener: Opener, tmp_path: Path) -> AsyncIterator[FeedUnderTest]
 
 
 @contextlib.asynccontextmanager
-async def reading(source: FeedUnderTest, recorder: Recorder) -> AsyncIterator[FeedReader]:
-    reader = FeedReader(source.url, source.key, recorder)
+async def reading(source: FeedUnderTest, recorder: Recorder, *before: str) -> AsyncIterator[FeedReader]:
+    first, *others = [*before, source.url]
+    reader = FeedReader(first, source.key, recorder, others=others)
     task = asyncio.create_task(reader.run())
     yield reader
     task.cancel()
@@ -124,6 +125,15 @@ async def test_a_new_reader_gets_everything_and_then_caught_up(source: FeedUnder
         await until(lambda: recorder.caught_up_times)
         assert recorder.names == {"/a", "/b"}
         assert recorder.state.caught_up
+
+
+async def test_a_reader_of_several_urls_reads_the_one_that_answers(tmp_path: Path) -> None:
+    async with FEEDS["memory"](tmp_path) as source:
+        await source.put("/a")
+        recorder = Recorder()
+        async with reading(source, recorder, "ws://127.0.0.1:9/feed"):
+            await until(lambda: recorder.caught_up_times)
+        assert recorder.names == {"/a"}
 
 
 async def test_a_reader_that_has_caught_up_gets_a_heartbeat_at_once(source: FeedUnderTest) -> None:

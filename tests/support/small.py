@@ -168,7 +168,7 @@ async def small_system(directory: Path, *, start_feed: bool = True, **settings: 
             internal_key_file=directory / "internal.key",
             port=free_port(),
             internal_port=free_port(),
-            feed_url=feed.url,
+            feed_url=[feed.url],
             drain_seconds=2.0,
             **from_environment(Settings),  # type: ignore[arg-type]  # texts, which the settings convert
             **settings,

@@ -114,7 +114,8 @@ def found() -> str:
 @contextlib.asynccontextmanager
 async def running_nginx(tmp_path: Path, data: int, *slots: int, **differences: Any) -> AsyncIterator[Nginx]:
     directory, port, log = tmp_path / "state" / "nginx", free_port(), tmp_path / "nginx.log"
-    nginx.write(directory, render(NginxPlan(directory, port, data, slots, workers=2, **differences)))
+    upstream, servers = f"127.0.0.1:{data}", tuple(f"127.0.0.1:{slot}" for slot in slots)
+    nginx.write(directory, render(NginxPlan(directory, port, (upstream,), servers, workers=2, **differences)))
     directory.parent.chmod(0o700)
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(*nginx.argv(found(), directory), stdout=output, stderr=output)
@@ -143,7 +144,8 @@ def field(head: str, name: str) -> list[str]:
 
 def test_nginx_accepts_the_configuration_with_every_slot(tmp_path: Path) -> None:
     directory = tmp_path / 'a "quoted" directory' / "nginx"
-    nginx.write(directory, render(NginxPlan(directory, free_port(), 8080, tuple(range(8101, 8165)), open_files=20_000)))
+    slots = tuple(f"127.0.0.1:{port}" for port in range(8101, 8165))
+    nginx.write(directory, render(NginxPlan(directory, free_port(), ("127.0.0.1:8080",), slots, open_files=20_000)))
     tested = subprocess.run([*nginx.argv(found(), directory), "-t"], capture_output=True, text=True, check=False)
     assert tested.returncode == 0, tested.stderr
     assert "warn" not in tested.stderr

@@ -248,7 +248,7 @@ class Group:
             mode="z-proxy",
             port=_port(owner.public),
             internal_port=_port(owner.internal),
-            feed_url=f"ws://127.0.0.1:{self.bridges[number].port}/feed",
+            feed_url=[f"ws://127.0.0.1:{self.bridges[number].port}/feed"],
             drain_seconds=1.0,
             **from_environment(ServerSettings),  # type: ignore[arg-type]  # texts, which the settings convert
         )

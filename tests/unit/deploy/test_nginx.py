@@ -12,10 +12,12 @@ from diem.errors import ConfigurationError
 from diem.process.tls import HSTS
 
 DIRECTORY = Path("/state/nginx")
+SLOTS = tuple(f"127.0.0.1:{port}" for port in (8101, 8102, 8103))
 
 
 def text(directory: Path = DIRECTORY, **differences: Any) -> str:
-    return render(NginxPlan(directory, 8000, 8080, (8101, 8102, 8103), **differences))
+    given = {"data": ("127.0.0.1:8080",), "slots": SLOTS} | differences
+    return render(NginxPlan(directory, 8000, **given))
 
 
 def block(name: str, of: str) -> str:
@@ -30,9 +32,16 @@ def directives(name: str, of: str) -> list[str]:
 
 def test_every_slot_is_a_server_that_is_never_marked_as_failed() -> None:
     upstream = block("upstream servers", text())
-    assert directives("server", upstream) == [f"127.0.0.1:{port} max_fails=0" for port in (8101, 8102, 8103)]
+    assert directives("server", upstream) == [f"{slot} max_fails=0" for slot in SLOTS]
     assert "least_conn;" in upstream
     assert directives("zone", upstream) == ["servers 256k"]
+
+
+def test_stand_by_is_passed_over_while_it_refuses() -> None:
+    one, two = "10.0.0.1:8080", "10.0.0.2:8080"
+    assert directives("server", block("upstream data", text(data=(one,)))) == [f"{one} max_fails=0"]
+    both = directives("server", block("upstream data", text(data=(one, two))))
+    assert both == [f"{each} max_fails=1 fail_timeout=1s" for each in (one, two)]
 
 
 def test_listener_is_on_loopback() -> None:

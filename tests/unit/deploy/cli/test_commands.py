@@ -187,7 +187,7 @@ def test_reference_describes_every_setting_of_every_process(diem: Diem, capsys: 
     named = [index for index, line in enumerate(lines) if line.startswith("DIEM_")]
     assert len(named) > 25
     assert all(len(lines[index + 1].strip()) > 10 for index in named)
-    assert "DIEM_WEBSOCKET_FEED_URL  (text; default: ws://127.0.0.1:9080/feed)" in lines
+    assert 'DIEM_WEBSOCKET_FEED_URL  (list a,b; default: ["ws://127.0.0.1:9080/feed"])' in lines
 
 
 def test_reference_of_one_process_excludes_the_others() -> None:

@@ -238,7 +238,7 @@ def test_ports_stay_reserved_and_files_private_until_it_ends(
     class Up:
         def __init__(self, _options: object, topology: Any, *_others: object, page: object) -> None:
             for process in topology.processes:
-                seen.extend(port for port in process.ports if port is not None)
+                seen.extend(port for port in process.ports[:2] if port is not None)
 
         def run(self, _life: object) -> None:
             pass

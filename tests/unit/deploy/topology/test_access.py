@@ -16,7 +16,7 @@ from tests.unit.deploy.topology.topologies import topology
 
 
 def values(access: ClientAccess, *, trusts_loopback: bool = True) -> dict[str, str]:
-    return access.values("/keys", trusts_loopback=trusts_loopback)
+    return access.values(["/keys"], trusts_loopback=trusts_loopback)
 
 
 def test_nothing_is_decided_without_variables() -> None:

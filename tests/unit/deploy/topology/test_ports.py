@@ -26,7 +26,7 @@ def test_ports_in_use_are_replaced_and_reported_for_running_servers() -> None:
 def test_no_port_is_assigned_twice() -> None:
     wanted = slots_of(Mode.X, 64, brokers=3)
     chosen = assign_ports(wanted, {"websocket-1": 9300}, start_at_default, all_but())
-    given = [port for ports in chosen.values() for port in ports if port is not None]
+    given = [port for ports in chosen.values() for port in ports[:2] if port is not None]
     assert len(set(given)) == len(given) == 64 * 3 + 3 * 2 + 2 + 1
     assert chosen["websocket-1"].public == 9300
 
@@ -67,7 +67,7 @@ def test_requested_ports_must_be_valid(page: int | None, websocket: int) -> None
 def test_no_default_port_of_any_mode_is_used_twice(mode: Mode) -> None:
     clones = {Mode.Z_CLIENT: 4, Mode.XZ: 64}.get(mode)
     chosen = assign_ports(slots(mode, sizes(mode, 16, brokers=3, clones=clones)), {}, start_at_default, all_but())
-    given = [port for ports in chosen.values() for port in ports if port is not None]
+    given = [port for ports in chosen.values() for port in ports[:2] if port is not None]
     assert len(set(given)) == len(given)
 
 

@@ -66,7 +66,7 @@ def test_all_connections_of_an_address_may_come_back_at_once(
 ) -> None:
     settings = Settings(
         internal_port=0,
-        feed_url="ws://127.0.0.1:1/feed",
+        feed_url=["ws://127.0.0.1:1/feed"],
         connections_per_address=per_address,
         connection_rate_per_address=given,
     )

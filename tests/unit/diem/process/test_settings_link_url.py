@@ -61,6 +61,6 @@ def test_a_process_with_a_bad_link_url_fails_with_one_line(
 ) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(
-        BadSettings, match=rf"^{variable}(\[1\])?: a link goes to ws://host:port/path or wss://host:port/path, not "
+        BadSettings, match=rf"^{variable}(\[[01]\])?: a link goes to ws://host:port/path or wss://host:port/path, not "
     ):
         model.load()

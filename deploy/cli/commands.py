@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, Final, cast
 
@@ -14,8 +14,8 @@ from deploy.invocation import pasteable
 from diem import __version__
 from diem.errors import DiemError
 from diem.process import lifecycle, log
-from diem.process.program import settings_of, start
-from diem.process.settings import PROCESSES, ProcessSettings, Setting, reference
+from diem.process.program import start
+from diem.process.settings import PROCESSES
 
 # The base class of every usage error of the command line parser.
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)
@@ -37,8 +37,9 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "plan": ("plan",),
     "apply": ("apply", "rollback", "plans"),
     "autoplan": ("autoplan",),
+    "config": ("config",),
 }
-"""The commands of each module of ``deploy.cli``; ``run`` and ``config`` are here."""
+"""The commands of each module of ``deploy.cli``; ``run`` is here."""
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Run a system": ("up", "status", "scale", "run", "config"),
@@ -57,14 +58,13 @@ def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
     """
     first = arguments[0] if arguments else ""
     wanted = [module for module, names in COMMANDS.items() if first in names]
-    if not wanted and first not in {"run", "config"}:
+    if not wanted and first != "run":
         wanted = list(COMMANDS)
     cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
     cli.callback()(root)
     for module in wanted:
         import_module(f"deploy.cli.{module}").register(cli)
     cli.command()(run)
-    cli.command()(config)
     lay_out(cli, GROUPS)
     return cli
 
@@ -109,26 +109,3 @@ def run(
 ) -> int:
     """Run one process, configured by its environment (see `diem config`)."""
     return start(process)
-
-
-def config(
-    process: Annotated[str | None, typer.Argument(metavar="PROCESS", help="One process; default: all.")] = None,
-) -> None:
-    """Print every setting: variable, type, default, meaning."""
-    for line in config_lines([process] if process else PROCESSES):
-        typer.echo(line)
-
-
-def config_lines(names: Iterable[str]) -> Iterator[str]:
-    """Describe the settings that all processes share, then the own ones of ``names``. Raises ``UnknownProcess``."""
-    own = [(name, reference(settings_of(name), shared=False)) for name in names]
-    for title, settings in [("every process", reference(ProcessSettings)), *own]:
-        yield f"# {title}"
-        for setting in settings:
-            yield from _lines(setting)
-        yield ""
-
-
-def _lines(setting: Setting) -> Iterator[str]:
-    yield f"{setting.variable}  ({setting.type}; default: {setting.default})"
-    yield f"    {setting.description}"

@@ -184,7 +184,9 @@ def _location(own: Ports, scheme: str, path: str, options: Options) -> dict[str,
     """Return where pages find a process: at a port of their own address, or at a URL of another host."""
     if own.name is None or options.mode.behind_nginx:
         return {"port": own.public, "path": path}
-    secure = "s" if options.public.certificate else ""
+    # A front proxy with TLS passes the port on.
+    is_secure = options.public.certificate or any(each.startswith("https:") for each in options.public.own_origins)
+    secure = "s" if is_secure else ""
     return {"url": f"{scheme}{secure}://{_client_address(own, options)}{path}"}
 
 

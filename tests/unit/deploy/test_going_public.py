@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import typer.main
 
-from deploy.cli.commands import command_line, config_lines
+from deploy.cli.commands import command_line
+from deploy.cli.config import config_lines
 from diem.process.settings import PROCESSES
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,8 @@ import typer.core
 import typer.main
 
 from deploy.cli.commands import COMMANDS as BY_MODULE
-from deploy.cli.commands import command_line, config_lines
+from deploy.cli.commands import command_line
+from deploy.cli.config import config_lines
 from deploy.system.state_dir import StateDir
 from diem.process import program
 from diem.process.program import UnknownProcess
@@ -212,16 +213,15 @@ def commands(*arguments: str) -> set[str]:
 
 
 def test_help_has_every_command() -> None:
-    assert commands() == {"run", "config"}.union(*BY_MODULE.values())
+    assert commands() == {"run"}.union(*BY_MODULE.values())
     assert commands("--help") == commands("no-such-command") == commands()
 
 
 @pytest.mark.parametrize("names", BY_MODULE.values(), ids=BY_MODULE)
 def test_a_command_is_registered_without_the_other_modules(names: tuple[str, ...]) -> None:
     for name in names:
-        assert commands(name, "--help") == {*names, "run", "config"}
+        assert commands(name, "--help") == {*names, "run"}
 
 
-@pytest.mark.parametrize("name", ["run", "config"])
-def test_commands_about_processes_need_no_other_module(name: str) -> None:
-    assert commands(name) == {"run", "config"}
+def test_a_process_is_run_without_the_modules_of_commands() -> None:
+    assert commands("run") == {"run"}

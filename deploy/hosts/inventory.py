@@ -1,0 +1,153 @@
+"""Hosts and their roles, as given on the command line or in a TOML file."""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.topology import BadTopology, Mode
+
+MAX_HOSTS: Final = 64
+_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
+
+
+class Role(StrEnum):
+    """What may run on a host."""
+
+    DATA = "data"
+    STANDBY = "standby"
+    """A Data Service that takes over the store."""
+    BROADCAST = "broadcast"
+    METADATA = "metadata"
+    NGINX = "nginx"
+    PROXY = "proxy"
+    SERVERS = "servers"
+    """WebSocket servers with their bridges, or composites."""
+
+
+_CENTRAL: Final = (Role.DATA, Role.BROADCAST, Role.METADATA, Role.NGINX, Role.PROXY)
+"""Roles of the first host, if none are given."""
+_SEVERAL: Final = frozenset({Role.NGINX, Role.PROXY, Role.SERVERS, Role.STANDBY})
+"""Roles that more than one host may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine: its label, the address at which other hosts reach it, and the name by which clients do."""
+
+    label: str
+    address: str
+    public: str
+    roles: frozenset[Role] = field(default_factory=frozenset)
+
+
+def needed_roles(mode: Mode) -> frozenset[Role]:
+    """Return the roles that a mode needs."""
+    central = {
+        Role.BROADCAST: mode is Mode.X_BROADCAST,
+        Role.METADATA: mode in {Mode.Z_CLIENT, Mode.Z_PROXY},
+        Role.NGINX: mode.behind_nginx,
+        Role.PROXY: mode.edge == "proxy",
+        # In mode single, servers are beside the Data Services.
+        Role.SERVERS: mode is not Mode.SINGLE,
+    }
+    return frozenset({Role.DATA, *(role for role, wanted in central.items() if wanted)})
+
+
+def parse_hosts(text: str) -> tuple[Host, ...]:
+    """Return the hosts of ``a=10.0.0.1,b=10.0.0.2`` or of addresses alone, without roles.
+
+    Raises:
+        BadTopology: a part is neither.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    found = [
+        (part.partition("=") if "=" in part else (f"host{number}", "=", part)) for number, part in enumerate(parts, 1)
+    ]
+    return _checked([_host({"name": label.strip(), "address": address.strip()}) for label, _, address in found])
+
+
+def load_hosts(file: Path) -> tuple[Host, ...]:
+    """Return the hosts of a TOML file with a table ``[[host]]`` for each: name, address, public, roles.
+
+    Raises:
+        BadTopology: the file cannot be read, or has something else.
+    """
+    try:
+        read = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        raise BadTopology(f"--hosts {file}: {reason}") from None
+    tables = read.pop("host", None)
+    if read or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise BadTopology(f"--hosts {file}: it has a table [[host]] for each host, and nothing else")
+    return _checked([_host(table) for table in tables])
+
+
+def with_roles(hosts: Sequence[Host], mode: Mode, standby: str | None = None) -> tuple[Host, ...]:
+    """Return the hosts with their roles: those given, else all but the servers on the first one.
+
+    Args:
+        hosts: of the inventory.
+        mode: decides which roles are needed; others are dropped.
+        standby: label of a host with a stand-by.
+
+    Raises:
+        BadTopology: no host has a role that the mode needs, or several have one that only one may have.
+    """
+    needed = needed_roles(mode) | {Role.STANDBY}
+    if any(host.roles for host in hosts):
+        given = [host.roles for host in hosts]
+    else:
+        others = [frozenset({Role.SERVERS}) for _ in hosts[1:]]
+        given = [frozenset(_CENTRAL if others else (*_CENTRAL, Role.SERVERS)), *others]
+    if standby is not None:
+        if standby not in {host.label for host in hosts}:
+            raise BadTopology(f"--standby {standby}: no host has this name")
+        extra = [frozenset({Role.STANDBY} if host.label == standby else ()) for host in hosts]
+        given = [own | more for own, more in zip(given, extra, strict=True)]
+    found = tuple(replace(host, roles=own & needed) for host, own in zip(hosts, given, strict=True))
+    for role in sorted(needed - {Role.STANDBY}):
+        labels = [host.label for host in found if role in host.roles]
+        if not labels:
+            raise BadTopology(f"no host has the role {role}, which mode {mode} needs")
+        if len(labels) > 1 and role not in _SEVERAL:
+            raise BadTopology(f"{' and '.join(labels)} have the role {role}: only one host may have it")
+    if both := [host.label for host in found if {Role.DATA, Role.STANDBY} <= host.roles]:
+        raise BadTopology(f"{both[0]} has the Data Service already: its stand-by is on another host")
+    return found
+
+
+def _host(table: dict[str, Any]) -> Host:
+    if unknown := set(table) - {"name", "address", "public", "roles"}:
+        raise BadTopology(f"--hosts: a host has name, address, public and roles, not {min(unknown)!r}")
+    label, given, roles = table.get("name"), table.get("address"), table.get("roles", [])
+    if not isinstance(label, str) or not _LABEL.fullmatch(label):
+        raise BadTopology(f"--hosts: the name of a host has lower-case letters, digits and '-', not {label!r}")
+    try:
+        address = ip_address(given if isinstance(given, str) else "")
+    except ValueError:
+        # Lists of who may be dialled have addresses, because names could be changed by others.
+        raise BadTopology(f"--hosts: host {label} needs an IP address (NAME=ADDRESS), not {given!r}") from None
+    if address.is_unspecified or address.is_multicast:
+        raise BadTopology(f"--hosts: {address} is no address of a host")
+    public = table.get("public", f"[{address}]" if address.version == 6 else str(address))
+    if not isinstance(public, str) or ("public" in table and not _NAME.fullmatch(public)):
+        raise BadTopology(f"--hosts: public of {label} is the name by which clients reach it, not {public!r}")
+    if not isinstance(roles, list) or not {*map(str, roles)} <= set(Role):
+        raise BadTopology(f"--hosts: roles of {label} are {', '.join(Role)}, not {roles!r}")
+    return Host(label, str(address), public, frozenset(map(Role, roles)))
+
+
+def _checked(hosts: Sequence[Host]) -> tuple[Host, ...]:
+    if not 1 <= len(hosts) <= MAX_HOSTS:
+        raise BadTopology(f"--hosts: 1 to {MAX_HOSTS} hosts, not {len(hosts)}")
+    for what, values in (("name", [host.label for host in hosts]), ("address", [host.address for host in hosts])):
+        if twice := [value for value in values if values.count(value) > 1]:
+            raise BadTopology(f"--hosts: two hosts have the {what} {twice[0]}")
+    return tuple(hosts)

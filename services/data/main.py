@@ -68,9 +68,14 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     check_bind(settings.host, authenticated=True, what="public listener")
     tls = server_tls(settings, life.on_reload)
     public = bind(settings.host, settings.port)
+    if settings.standby:
+        # Refused, a load balancer passes it over; connections that nobody accepts would wait for their time-outs.
+        public.close()
     store = await _open_store(settings, _store_limits(settings, configured), life, clock, internal_key)
     if store is None:
         return
+    if settings.standby:
+        public = bind(settings.host, settings.port)
     signing = SigningKeys(settings.token_key_dir, clock)
     # After what ends a start with one line: it logs the keys, and creates the first.
     signing.load()

@@ -171,11 +171,14 @@ async def test_a_standby_takes_over_when_the_owner_of_the_store_is_killed(tmp_pa
     async with serving(tmp_path) as first:
         async with httpx.AsyncClient(base_url=first.url, headers=first.write, timeout=PATIENCE_S) as http:
             assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
-        ports = free_ports(2)
-        health, internal = (f"http://127.0.0.1:{port}" for port in ports)
-        second = await start(tmp_path, STANDBY="true", DIEM_HEALTH_PORT=str(ports[0]), INTERNAL_PORT=str(ports[1]))
+        ports = free_ports(3)
+        health, internal = (f"http://127.0.0.1:{port}" for port in ports[:2])
+        listeners = {"DIEM_HEALTH_PORT": ports[0], "INTERNAL_PORT": ports[1], "PORT": ports[2]}
+        second = await start(tmp_path, STANDBY="true", **{name: str(port) for name, port in listeners.items()})
         try:
             await second.logged("standing by")
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", ports[2])
             async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
                 for url in (health, internal):
                     assert (await http.get(f"{url}/livez")).status_code == 200

@@ -22,6 +22,8 @@ class Server:
     host: str
     port: int
     path: str
+    origin: str = ""
+    """Origin of the page that a client claims to be; empty: it is none."""
 
 
 class LinkOwner(Protocol):
@@ -94,7 +96,9 @@ class Link(asyncio.Protocol):
                 if self._tokens is not None:
                     self._presented = await self._tokens.ready()
                 host, port, path = self._server.host, self._server.port, self._server.path
-                self._handshake = wire.Handshake(host, port, path, self._presented, self._offer)
+                self._handshake = wire.Handshake(
+                    host, port, path, self._presented, self._offer, origin=self._server.origin
+                )
                 await asyncio.get_running_loop().create_connection(
                     lambda: self, self._server.host, self._server.port, local_addr=(address, 0)
                 )

@@ -131,18 +131,19 @@ def server_frame(payload: bytes, opcode: int = TEXT) -> bytes:
 
 
 class Handshake:
-    """The opening handshake of one connection, with a token and an offer of an extension, if there are any."""
+    """The opening handshake of one connection, with a token, an offer of an extension, an origin if there are any."""
 
-    def __init__(self, host: str, port: int, path: str, bearer: str = "", offer: str = "") -> None:
+    def __init__(self, host: str, port: int, path: str, bearer: str = "", offer: str = "", *, origin: str = "") -> None:
         key = base64.b64encode(os.urandom(16))
         protocols = f"{SUBPROTOCOL}, bearer.{bearer}" if bearer else SUBPROTOCOL
         extensions = f"Sec-WebSocket-Extensions: {offer}\r\n" if offer else ""
+        fields = extensions + (f"Origin: {origin}\r\n" if origin else "")
         self._offer = offer
         self._accept = base64.b64encode(hashlib.sha1(key + _GUID).digest())  # noqa: S324 - RFC 6455 section 4.2.2
         self.request = (
             f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key.decode()}\r\nSec-WebSocket-Version: 13\r\n"
-            f"Sec-WebSocket-Protocol: {protocols}\r\n{extensions}\r\n"
+            f"Sec-WebSocket-Protocol: {protocols}\r\n{fields}\r\n"
         ).encode()
         self.extension = ""
         """The server's answer to the offer; empty if it was declined, or there was none."""

@@ -1,0 +1,150 @@
+"""``python -m tests.support.units SCRIPT UNITS``: what systemd does with the units of one host, for tests.
+
+It runs in a network and a mount namespace of its own. A line on standard input starts it, the end of standard input
+stops it. It prints a line for each event: ``start UNIT PID``, ``exit UNIT CODE``, ``stopped UNIT CODE``. Of a unit it
+reads what decides how a process runs; users and restrictions are others' to test.
+"""
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+RUN = Path("/run")
+
+
+class Unit:
+    """The directives of a unit by name; a directive may occur several times."""
+
+    def __init__(self, file: Path) -> None:
+        self.name = file.name
+        self._all: dict[str, list[str]] = defaultdict(list)
+        for line in file.read_text().splitlines():
+            if "=" in line and not line.startswith(("#", ";")):
+                name, _, value = line.partition("=")
+                self._all[name].append(value)
+
+    def words(self, name: str) -> list[str]:
+        return [word for value in self._all[name] for word in value.split()]
+
+    def one(self, name: str, default: str = "") -> str:
+        return self._all[name][-1] if self._all[name] else default
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of a process: the usual ones, then its own."""
+        found = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+        for text in self._all["Environment"]:
+            found |= _assignments(text)
+        for text in self._all["EnvironmentFile"]:
+            file = Path(text.removeprefix("-"))
+            if file.exists() or not text.startswith("-"):
+                for line in file.read_text().splitlines():
+                    found |= {} if line.startswith("#") else _assignments(line)
+        return found | self._credentials()
+
+    def _credentials(self) -> dict[str, str]:
+        if not self._all["LoadCredential"]:
+            return {}
+        directory = RUN / "credentials" / self.name
+        directory.mkdir(parents=True, exist_ok=True)
+        for text in self._all["LoadCredential"]:
+            name, _, source = text.partition(":")
+            shutil.copy(source, directory / name)
+            (directory / name).chmod(0o400)
+        return {"CREDENTIALS_DIRECTORY": str(directory)}
+
+
+Running = dict[Unit, tuple[asyncio.subprocess.Process, asyncio.Task[None]]]
+"""The latest process of each unit, and what supervises it."""
+
+
+def _assignments(text: str) -> Mapping[str, str]:
+    return {name: value for name, _, value in (word.partition("=") for word in shlex.split(text))}
+
+
+class Host:
+    """The services that the target of a host wants."""
+
+    def __init__(self, units: Path) -> None:
+        target = Unit(units / "diem.target")
+        wanted = {name: Unit(units / name) for name in target.words("Wants")}
+        self.units: list[Unit] = []
+        while wanted:
+            # Those first that start after no other one.
+            free = [unit for unit in wanted.values() if not wanted.keys() & set(unit.words("After"))]
+            assert free, f"a circle of After: {sorted(wanted)}"
+            self.units += free
+            wanted = {name: unit for name, unit in wanted.items() if unit not in free}
+        self._stopping = False
+
+    async def run(self, until_over: asyncio.Future[None]) -> None:
+        running: Running = {}
+        for unit in self.units:
+            process = await self._start(unit)
+            running[unit] = (process, asyncio.create_task(self._supervise(unit, running, process)))
+        await until_over
+        self._stopping = True
+        for unit in reversed(self.units):
+            process, supervising = running[unit]
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(asyncio.shield(supervising), float(unit.one("TimeoutStopSec")))
+            except TimeoutError:
+                process.kill()
+                await supervising
+            print(f"stopped {unit.name} {process.returncode}", flush=True)
+
+    async def _start(self, unit: Unit) -> asyncio.subprocess.Process:
+        for name in unit.words("RuntimeDirectory"):
+            (RUN / name).mkdir(mode=0o700, exist_ok=True)
+        process = await asyncio.create_subprocess_exec(
+            *shlex.split(unit.one("ExecStart")),
+            cwd=unit.one("WorkingDirectory", "/"),
+            env=unit.environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=sys.stderr,
+            stderr=sys.stderr,
+        )
+        print(f"start {unit.name} {process.pid}", flush=True)
+        return process
+
+    async def _supervise(
+        self,
+        unit: Unit,
+        running: Running,
+        process: asyncio.subprocess.Process,
+    ) -> None:
+        while True:
+            code = await process.wait()
+            print(f"exit {unit.name} {code}", flush=True)
+            again = unit.one("Restart") == "on-failure" and code != 0
+            if self._stopping or not again or str(code) in unit.words("RestartPreventExitStatus"):
+                return
+            await asyncio.sleep(float(unit.one("RestartSec")))
+            if self._stopping:
+                return
+            process = await self._start(unit)
+            running[unit] = (process, running[unit][1])
+
+
+async def main() -> None:
+    script, units = sys.argv[1:]
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    await loop.run_in_executor(None, sys.stdin.readline)
+    installed = await asyncio.create_subprocess_exec("sh", script, stdout=sys.stderr, stderr=sys.stderr)
+    assert await installed.wait() == 0
+    host = asyncio.create_task(Host(Path(units)).run(over))
+    await loop.run_in_executor(None, sys.stdin.read)
+    over.set_result(None)
+    await host
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

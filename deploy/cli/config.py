@@ -276,7 +276,7 @@ def _inventory(text: str) -> tuple[inventory.Host, ...]:
 def _require_postgresql(database_url: str | None) -> None:
     if database_url is None or not database_url.startswith(POSTGRESQL):
         raise plan.BadTopology(
-            "a stand-by on another host needs a store that both reach: --database-url postgresql://user:password@host/name"
+            "a stand-by on another host needs a store that both reach: --database-url postgresql://..."
         )
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -62,17 +63,32 @@ def status(
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     watching: Annotated[bool, typer.Option("--watch", help="Repeat every second until Ctrl-C.")] = False,
+    hosts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Processes on several hosts: the directory that `diem config MODE --hosts` has written.",
+        ),
+    ] = None,
 ) -> int:
-    """Show the processes that `diem up` runs, with their state."""
-    state = StateDir(state_dir)
+    """Show the processes that `diem up` runs, or those on several hosts, with their state."""
     console = plain_console()
 
+    async def read() -> dict[str, Any]:
+        if hosts is None:
+            return await control.request(StateDir(state_dir), "status")
+        from deploy.hosts.status import read_status  # noqa: PLC0415  # of several hosts alone
+
+        return await read_status(hosts)
+
     async def show() -> None:
-        answer = await control.request(state, "status")
+        answer = await read()
         if as_json:
             typer.echo(json.dumps(answer))
         else:
             console.print(Group(*status_tables(answer, console.width), *page_lines(answer)))
+            if hosts is not None:
+                return
             from deploy.recommend.advice import remark  # noqa: PLC0415  # not needed for --json
 
             if cheaper := remark(answer, os.cpu_count() or 1):
@@ -81,7 +97,7 @@ def status(
     async def keep_showing() -> None:
         with Live(console=console, auto_refresh=False) as live:
             while True:
-                answer = await control.request(state, "status")
+                answer = await read()
                 live.update(Group(*status_tables(answer, console.width), *page_lines(answer)), refresh=True)
                 await asyncio.sleep(STATUS_EVERY_S)
 

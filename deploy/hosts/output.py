@@ -59,12 +59,14 @@ def describe(system: System) -> dict[str, Any]:
     """Return what runs where, in the form of the status of ``diem up``, without what only processes know."""
     return {
         "mode": str(system.topology.mode),
+        "urls": {"page": f"{readme.page_of(system)}/"},
         "processes": [
             {
                 "name": each.name,
                 "process": each.process,
                 "host": system.host_of[each.name].label,
-                "internal_url": each.internal_url,
+                "address": each.ports.public_address,
+                "urls": {"public": each.public_url, "internal": each.internal_url},
             }
             for host in system.hosts
             for each in system.active(host)

@@ -78,7 +78,7 @@ def render_readme(system: System) -> str:
         *(f"   {number}. {host.label}" for number, host in enumerate(_in_order(system), 1)),
         "",
         "   A process whose peers are missing tries again until they are there.",
-        f"   Page: {_page(system)}",
+        f"   Page: {page_of(system)}",
         "   What runs: diem status --hosts DIR, with this directory as DIR",
         "",
         "4. Upgrades: install the release everywhere, then restart one process after the other, in this order",
@@ -128,7 +128,8 @@ def _ranges(ports: list[int]) -> str:
     return ", ".join(map(str, ports))
 
 
-def _page(system: System) -> str:
+def page_of(system: System) -> str:
+    """Return the origin of the page."""
     public = system.options.public
     origins = public.own_origins or public.page_origins(system.page_port)
     return origins[0] if origins else system.topology.page_url

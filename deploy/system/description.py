@@ -56,7 +56,7 @@ def describe(
                 "restarts": now[process.name].restarts,
                 "last_exit": now[process.name].last_exit,
                 "last_exit_seconds": _rounded(now[process.name].last_exit_seconds),
-                "ports": process.ports._asdict(),
+                "ports": {"public": process.ports.public, "internal": process.ports.internal},
                 "urls": {"public": process.public_url, "internal": process.internal_url},
             }
             for process in topology.processes

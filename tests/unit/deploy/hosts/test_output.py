@@ -126,7 +126,7 @@ def test_readme_has_the_order_of_start_and_of_upgrades(tmp_path: Path) -> None:
 def test_description_has_the_address_of_every_process_that_runs(tmp_path: Path) -> None:
     write_system(system(Mode.X, servers=2, max_servers=4), tmp_path, None, None)
     described = json.loads((tmp_path / "system.json").read_text())
-    found = {each["name"]: (each["host"], each["internal_url"]) for each in described["processes"]}
+    found = {each["name"]: (each["host"], each["urls"]["internal"]) for each in described["processes"]}
     assert found["websocket-2"] == ("c", "http://10.0.0.3:9102")
     assert found["nginx"] == ("a", None)
     assert "websocket-3" not in found

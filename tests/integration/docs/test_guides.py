@@ -41,7 +41,10 @@ ELSEWHERE: Final[Mapping[str, set[str]]] = {
     "front-end.md": {"make packages", "npm create", "cd my-page", "npm install", "npm run"},
     "placement.md": {"diem pipeline"},
     "modes.md": {"diem up", "diem scale"},
-    "several-machines.md": {"diem run", "diem up", "diem watch", "export", "scp -p", "ssh other"},
+    "several-machines.md": {
+        *("apt install", "install -o", "echo net.ipv4.ip_unprivileged_port_start=443", "nft add"),
+        *("diem topics", "diem check", "diem watch", "diem status", "diem canary", "scp -rp", "ssh root@10.0.0.1"),
+    },
     "going-public.md": {
         *("apt install", "git clone", "useradd --system", "install -d", "install -o", "systemd-analyze security"),
         *("echo net.ipv4.ip_unprivileged_port_start=443", "systemctl reload", "systemctl daemon-reload"),
@@ -142,6 +145,11 @@ async def test_going_public_starts_with_its_options_and_makes_keys_and_a_backup(
     }
     async with walking({"8080": str(free_port())}, instead=instead, has_sources=False) as walk:
         await walk.follow(guide)
+
+
+async def test_several_machines_goes_as_it_says(walking: Walking) -> None:
+    async with walking({port: port for port in PORTS}) as walk:
+        await walk.follow(GUIDES / "several-machines.md")
 
 
 @pytest.mark.parametrize("guide", ALL, ids=lambda guide: guide.stem)

@@ -1,8 +1,9 @@
-"""``python -m tests.support.units SCRIPT UNITS``: what systemd does with the units of one host, for tests.
+"""``python -m tests.support.units SCRIPT UNITS [restricted]``: what systemd does with the units of a host, for tests.
 
 It runs in a network and a mount namespace of its own. A line on standard input starts it, the end of standard input
 stops it. It prints a line for each event: ``start UNIT PID``, ``exit UNIT CODE``, ``stopped UNIT CODE``. Of a unit it
-reads what decides how a process runs; users and restrictions are others' to test.
+reads what decides how a process runs. If ``restricted``, processes are those of another user than root, under what
+:mod:`tests.support.sandbox` takes from a unit.
 """
 
 import asyncio
@@ -16,6 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 RUN = Path("/run")
+RESTRICTED = (
+    *("unshare", "--user", "--map-user=1000", "--map-group=1000"),
+    *(sys.executable, "-m", "tests.support.sandbox"),
+)
 
 
 class Unit:
@@ -23,6 +28,7 @@ class Unit:
 
     def __init__(self, file: Path) -> None:
         self.name = file.name
+        self.file = file
         self._all: dict[str, list[str]] = defaultdict(list)
         for line in file.read_text().splitlines():
             if "=" in line and not line.startswith(("#", ";")):
@@ -70,7 +76,8 @@ def _assignments(text: str) -> Mapping[str, str]:
 class Host:
     """The services that the target of a host wants."""
 
-    def __init__(self, units: Path) -> None:
+    def __init__(self, units: Path, *, restricted: bool) -> None:
+        self._restricted = restricted
         target = Unit(units / "diem.target")
         wanted = {name: Unit(units / name) for name in target.words("Wants")}
         self.units: list[Unit] = []
@@ -103,10 +110,12 @@ class Host:
     async def _start(self, unit: Unit) -> asyncio.subprocess.Process:
         for name in unit.words("RuntimeDirectory"):
             (RUN / name).mkdir(mode=0o700, exist_ok=True)
+        launcher = (*RESTRICTED, str(unit.file)) if self._restricted else ()
         process = await asyncio.create_subprocess_exec(
+            *launcher,
             *shlex.split(unit.one("ExecStart")),
             cwd=unit.one("WorkingDirectory", "/"),
-            env=unit.environment(),
+            env=unit.environment() | ({"PYTHONPATH": os.environ["PYTHONPATH"]} if self._restricted else {}),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=sys.stderr,
             stderr=sys.stderr,
@@ -134,13 +143,13 @@ class Host:
 
 
 async def main() -> None:
-    script, units = sys.argv[1:]
+    script, units, *how = sys.argv[1:]
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
     await loop.run_in_executor(None, sys.stdin.readline)
     installed = await asyncio.create_subprocess_exec("sh", script, stdout=sys.stderr, stderr=sys.stderr)
     assert await installed.wait() == 0
-    host = asyncio.create_task(Host(Path(units)).run(over))
+    host = asyncio.create_task(Host(Path(units), restricted=bool(how)).run(over))
     await loop.run_in_executor(None, sys.stdin.read)
     over.set_result(None)
     await host

@@ -36,7 +36,7 @@ CUT_S: Final = 20.0
 T_CONV_S: Final = 5.0 * FACTOR
 T_HEAL_S: Final = 15.0 * FACTOR
 EVERY_MODE: Final = "DIEM_HOSTS"
-"""Variable with which all modes are tested (``make hosts``), not only the first one."""
+"""Variable with which all modes are tested, under the restrictions of the units (``make hosts``)."""
 
 
 class Client(LoadClient):
@@ -81,7 +81,14 @@ async def machines(network: Network, folder: Path, out: Path) -> AsyncIterator[l
         # There is no systemd, so its directory may not exist.
         script.write_text(script.read_text().replace("/etc/systemd/system", f"{root}/units").replace("systemctl", ":"))
         (own / "units").mkdir()
-        runner = (PYTHON, "-m", "tests.support.units", f"{root}/copied/install.sh", f"{root}/units")
+        runner = (
+            PYTHON,
+            "-m",
+            "tests.support.units",
+            f"{root}/copied/install.sh",
+            f"{root}/units",
+            *(["restricted"] if EVERY_MODE in os.environ else []),
+        )
         mounts = (f"mount --bind {own} {root}", "mount -t tmpfs tmpfs /run")
         log = (folder / f"{label}.log").open("wb")
         namespace = await network.start(*runner, mounts=mounts, stdout=asyncio.subprocess.PIPE, stderr=log)

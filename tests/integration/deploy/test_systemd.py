@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from deploy.hosts.assignment import USUAL
+from deploy.hosts.units import render_unit, unit_name
+from deploy.topology import Mode
 from tests.integration.deploy.running import eventually, up
 from tests.support import sandbox
 from tests.support.nginx import needs_nginx
 from tests.support.required import unavailable
+from tests.unit.deploy.hosts.systems import system
 
 ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "deploy" / "systemd" / "diem.service"
@@ -44,12 +48,24 @@ def written_and_executed_memory_refused(directory: Path) -> Path:
     return copy
 
 
-def test_systemd_rates_its_exposure_below_two() -> None:
+def rated(unit: Path) -> subprocess.CompletedProcess[str]:
     if shutil.which("systemd-analyze") is None:
         unavailable("systemd-analyze", FileNotFoundError("systemd-analyze is not installed"))
     limit = f"--threshold={int(MAX_EXPOSURE * 10)}"
-    rated = run((), "systemd-analyze", "security", "--offline=true", "--no-pager", limit, str(UNIT))
-    assert rated.returncode == 0, rated.stdout + rated.stderr
+    return run((), "systemd-analyze", "security", "--offline=true", "--no-pager", limit, str(unit))
+
+
+@pytest.mark.parametrize("process", ["data", "nginx"])
+def test_systemd_rates_the_exposure_of_units_of_several_hosts_below_two(tmp_path: Path, process: str) -> None:
+    of = system(Mode.X)
+    (planned,) = [each for each in of.topology.processes if each.name == process]
+    unit = tmp_path / unit_name(process)
+    unit.write_text(render_unit(planned, [], USUAL, 10.0))
+    assert (found := rated(unit)).returncode == 0, found.stdout + found.stderr
+
+
+def test_systemd_rates_its_exposure_below_two() -> None:
+    assert (found := rated(UNIT)).returncode == 0, found.stdout + found.stderr
     loose = run((), "systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=1", str(UNIT))
     assert loose.returncode != 0, "the threshold is not looked at"
 

@@ -1,4 +1,8 @@
-"""Units of systemd for the processes of one host; pure but for the restrictions, those of ``diem.service``."""
+"""Units of systemd for the processes of one host; pure but for the restrictions, those of ``diem.service``.
+
+Keys are files in the state directory, not credentials of systemd (``LoadCredential=``): processes read a changed key
+again without a restart, and some are changed by the processes themselves.
+"""
 
 import functools
 import re

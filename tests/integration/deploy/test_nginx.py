@@ -112,10 +112,13 @@ def found() -> str:
 
 
 @contextlib.asynccontextmanager
-async def running_nginx(tmp_path: Path, data: int, *slots: int, **differences: Any) -> AsyncIterator[Nginx]:
+async def running_nginx(
+    tmp_path: Path, data: int, *slots: int, standby: int | None = None, **differences: Any
+) -> AsyncIterator[Nginx]:
     directory, port, log = tmp_path / "state" / "nginx", free_port(), tmp_path / "nginx.log"
-    upstream, servers = f"127.0.0.1:{data}", tuple(f"127.0.0.1:{slot}" for slot in slots)
-    nginx.write(directory, render(NginxPlan(directory, port, (upstream,), servers, workers=2, **differences)))
+    upstreams = tuple(f"127.0.0.1:{each}" for each in (data, standby) if each is not None)
+    servers = tuple(f"127.0.0.1:{slot}" for slot in slots)
+    nginx.write(directory, render(NginxPlan(directory, port, upstreams, servers, workers=2, **differences)))
     directory.parent.chmod(0o700)
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(*nginx.argv(found(), directory), stdout=output, stderr=output)
@@ -234,6 +237,13 @@ async def test_server_gets_clients_again_as_soon_as_it_is_not_full(tmp_path: Pat
         assert status(await front.get("/ws", UPGRADE)) in {502, 503}
         server.answer = SWITCHING
         await connect_all(stack, front, 20)
+
+
+async def test_requests_reach_whichever_data_service_has_the_store(tmp_path: Path) -> None:
+    with unused(1) as (first,):
+        async with backend(OK) as second, running_nginx(tmp_path, first, 1, standby=second.port) as front:
+            assert {status(await front.get("/v1/endpoints")) for _ in range(6)} == {200}
+            assert {status(await front.get("/v1/data/a")) for _ in range(6)} == {200}
 
 
 async def test_full_server_is_skipped(tmp_path: Path) -> None:

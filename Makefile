@@ -128,7 +128,7 @@ bench: bench-fanout bench-convergence
 
 MODE ?= single
 # In `make test` only mode x.
-hosts: install-test nginx kafka
+hosts: install-test nginx kafka postgres
 	@CI=1 DIEM_HOSTS=1 $(PYTEST) tests/integration/deploy/test_hosts.py
 
 faults: install-test

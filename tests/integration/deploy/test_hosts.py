@@ -8,6 +8,7 @@ import contextlib
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -28,6 +29,7 @@ from tests.support.kafka import SharedBroker, options_on
 from tests.support.nginx import needs_nginx
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.ports import free_ports
+from tests.support.postgres import Cluster
 
 ORIGIN: Final = "https://app.example"
 LABELS: Final = ("a", "b", "c")
@@ -139,38 +141,63 @@ class Ends(NamedTuple):
     page_port: int
     edge_port: int
     servers: frozenset[str]
+    ready: str = "live"
+    """Event in the log of each host with servers from which clients may be on all of them."""
 
 
-CASES: Final = {
+ENDS: Final = {
     "x": Ends(8000, 8000, frozenset({"websocket-2"})),
-    "xz": Ends(8000, 8000, frozenset({"composite-2", "proxy-2"})),
+    "xz": Ends(8000, 8000, frozenset({"composite-2", "proxy-2"}), "server connected"),
     "z-proxy": Ends(8080, 8501, frozenset({"proxy-1"})),
+    "x-broadcast": Ends(8000, 8000, frozenset({"websocket-2"})),
 }
 
 
-@needs_nginx
-@pytest.mark.takes(35)
-@pytest.mark.parametrize("mode", CASES)
-async def test_no_update_is_lost_while_a_host_is_cut_off(tmp_path: Path, kafka: SharedBroker, mode: str) -> None:
-    if mode != next(iter(CASES)) and EVERY_MODE not in os.environ:
-        pytest.skip(f"other modes are tested by make hosts ({EVERY_MODE})")
-    ends = CASES[mode]
-    sources = tmp_path / "sources.toml"
+@dataclass
+class Loaded:
+    """A system with clients, to which a writer writes until it is stopped."""
+
+    network: Network
+    hosts: list[Machine]
+    writer: Writer
+    clients: list[Client]
+    start_up: Fault
+    over: asyncio.Event
+    writing: asyncio.Task[None]
+
+    async def check(self, *groups: tuple[list[Client], list[Fault]]) -> None:
+        """Stop writing, wait until all clients are current, and have the oracle check them, each with its excuses."""
+        self.over.set()
+        await self.writing
+        await until(lambda: are_current(self.clients, self.writer))
+        final = await self.writer.final()
+        await self.writer.close()
+        for client in self.clients:
+            client.leave()
+        ended, accepted, uncertain = monotonic(), self.writer.accepted, self.writer.uncertain
+        for clients, excuses in groups:
+            events = {client.name: client.events() for client in clients}
+            history = History(accepted, events, ended, [self.start_up, *excuses], uncertain, [], final)
+            report = judge(history, Bounds(T_CONV_S, T_HEAL_S))
+            assert report.clean, report.figures()
+
+
+@contextlib.asynccontextmanager
+async def loaded(folder: Path, mode: str, service_port: int, *options: str) -> AsyncIterator[Loaded]:
+    """Run a mode on three hosts, each of which reaches a service of this machine over its link, under load."""
+    sources = folder / "sources.toml"
     sources.write_text("source = []\n")
     front = ("--front-proxy", f"{OUTSIDE}/32", "--origin", ORIGIN, "--anonymous", "on", "--traffic", "off")
-    out = await asyncio.to_thread(
-        written, tmp_path, mode, *front, *options_on(kafka), "--config", str(sources), "--drain-seconds", "2"
-    )
-    broker = int(kafka.bootstrap_servers.rpartition(":")[2])
-    page, edge = free_ports(2)
+    own = ("--config", str(sources), "--drain-seconds", "2")
+    out = await asyncio.to_thread(written, folder, mode, *front, *own, *options)
+    ends, (page, edge) = ENDS[mode], free_ports(2)
     endpoints = [f"/hosts/{number}" for number in range(20)]
-    async with Network() as network, machines(network, tmp_path, out) as hosts:
-        # The broker of the tests is known by an address of this machine: each host reaches it over its link.
-        network.forward(await network.outside.listen((OUTSIDE, broker)), lambda: connect_here(broker))
+    async with Network() as network, machines(network, folder, out) as hosts:
+        network.forward(await network.outside.listen((OUTSIDE, service_port)), lambda: connect_here(service_port))
         for machine in hosts:
             inside = machine.namespace
-            listener = await inside.listen(("127.0.0.1", broker))
-            network.forward(listener, functools.partial(inside.connect, (OUTSIDE, broker)))
+            listener = await inside.listen(("127.0.0.1", service_port))
+            network.forward(listener, functools.partial(inside.connect, (OUTSIDE, service_port)))
             assert inside.process.stdin is not None
             inside.process.stdin.write(b"start\n")
         network.forward(listen_here(page), lambda: network.outside.connect((address(1), ends.page_port)))
@@ -179,6 +206,8 @@ async def test_no_update_is_lost_while_a_host_is_cut_off(tmp_path: Path, kafka: 
         began = monotonic()
         writer = Writer(f"http://127.0.0.1:{page}", key, endpoints, Random(1), rate=40)
         await writer.put_all()
+        logs = [folder / f"{label}.log" for label in LABELS[1:]]
+        await until(lambda: all(f'"event":"{ends.ready}"' in log.read_text() for log in logs))
         server = Server("127.0.0.1", edge, "/ws", ORIGIN)
         clients = [
             Client(str(n), "127.0.0.1", [server], Random(n).sample(endpoints, 8), Random(n), filtered=False)
@@ -189,30 +218,53 @@ async def test_no_update_is_lost_while_a_host_is_cut_off(tmp_path: Path, kafka: 
         await until(lambda: are_current(clients, writer))
         # Services that start are no fault of theirs, and nothing is excused once they have.
         start_up = Fault("start", "all", began, monotonic(), heal=0.0)
-        away = [client for client in clients if client.server in ends.servers]
-        assert len(away) == CLIENTS if mode == "z-proxy" else 0 < len(away) < CLIENTS
         over = asyncio.Event()
         writing = asyncio.create_task(writer.run_until(over))
-        async with network.cut(hosts[2].namespace):
+        yield Loaded(network, hosts, writer, clients, start_up, over, writing)
+
+
+@needs_nginx
+@pytest.mark.takes(35)
+@pytest.mark.parametrize("mode", ["x", "xz", "z-proxy"])
+async def test_no_update_is_lost_while_a_host_is_cut_off(tmp_path: Path, kafka: SharedBroker, mode: str) -> None:
+    if mode != "x" and EVERY_MODE not in os.environ:
+        pytest.skip(f"other modes are tested by make hosts ({EVERY_MODE})")
+    # The broker of the tests is known by an address of this machine.
+    broker = int(kafka.bootstrap_servers.rpartition(":")[2])
+    async with loaded(tmp_path, mode, broker, *options_on(kafka)) as system:
+        clients = system.clients
+        away = [client for client in clients if client.server in ENDS[mode].servers]
+        assert len(away) == CLIENTS if mode == "z-proxy" else 0 < len(away) < CLIENTS
+        async with system.network.cut(system.hosts[2].namespace):
             start = monotonic()
             await asyncio.sleep(CUT_S)
         end = monotonic()
-        over.set()
-        await writing
-        await until(lambda: are_current(clients, writer))
-        final = await writer.final()
-        await writer.close()
-        for client in clients:
-            client.leave()
-        ended = monotonic()
-        accepted, uncertain = writer.accepted, writer.uncertain
-        faults = [start_up, Fault("link", "c", start, end)]
-        for these, excuses in (([c for c in clients if c not in away], [start_up]), (away, faults)):
-            events = {client.name: client.events() for client in these}
-            history = History(accepted, events, ended, excuses, uncertain, [], final)
-            report = judge(history, Bounds(T_CONV_S, T_HEAL_S))
-            assert report.clean, report.figures()
+        await system.check(
+            ([client for client in clients if client not in away], []), (away, [Fault("link", "c", start, end)])
+        )
         cut_off = [event for client in away for event in client.events() if start + T_CONV_S < event.time < end]
         assert mode == "z-proxy" or not cut_off, f"the host was not cut off at {start}: {cut_off[:9]}"
-        assert any(change.time > start + CUT_S / 2 for change in accepted), "nothing changed meanwhile"
-    assert [line for machine in hosts for line in machine.failures] == []
+        assert any(change.time > start + CUT_S / 2 for change in system.writer.accepted), "nothing changed meanwhile"
+    assert [line for machine in system.hosts for line in machine.failures] == []
+
+
+@needs_nginx
+async def test_stand_by_of_another_host_takes_over_without_a_lost_update(tmp_path: Path, postgres: Cluster) -> None:
+    if EVERY_MODE not in os.environ:
+        pytest.skip(f"this is tested by make hosts ({EVERY_MODE})")
+    database = postgres.new_database()
+    store = ("--standby", "b", "--database-url", postgres.url(database))
+    async with loaded(tmp_path, "x-broadcast", postgres.port, *store) as system:
+        first = system.hosts[0]
+        (pid,) = [int(line.split()[2]) for line in first.lines if line.startswith("start diem-data.service")]
+        assert '"event":"serving"' not in (tmp_path / "b.log").read_text()
+        start, before = monotonic(), len(system.writer.accepted)
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: '"event":"serving"' in (tmp_path / "b.log").read_text())
+        await until(lambda: len(system.writer.accepted) > before)
+        await until(lambda: sum(line.startswith("start diem-data.service") for line in first.lines) == 2)
+        end = monotonic()
+        await system.check((system.clients, [Fault("kill", "data", start, end)]))
+    failures = [line for machine in system.hosts for line in machine.failures]
+    assert failures == ["exit diem-data.service -9"]
+    postgres.empty(database)

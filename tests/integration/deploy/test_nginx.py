@@ -113,10 +113,10 @@ def found() -> str:
 
 @contextlib.asynccontextmanager
 async def running_nginx(
-    tmp_path: Path, data: int, *slots: int, standby: int | None = None, **differences: Any
+    tmp_path: Path, data: int | tuple[int, int], *slots: int, **differences: Any
 ) -> AsyncIterator[Nginx]:
     directory, port, log = tmp_path / "state" / "nginx", free_port(), tmp_path / "nginx.log"
-    upstreams = tuple(f"127.0.0.1:{each}" for each in (data, standby) if each is not None)
+    upstreams = tuple(f"127.0.0.1:{each}" for each in (data if isinstance(data, tuple) else (data,)))
     servers = tuple(f"127.0.0.1:{slot}" for slot in slots)
     nginx.write(directory, render(NginxPlan(directory, port, upstreams, servers, workers=2, **differences)))
     directory.parent.chmod(0o700)
@@ -241,7 +241,7 @@ async def test_server_gets_clients_again_as_soon_as_it_is_not_full(tmp_path: Pat
 
 async def test_requests_reach_whichever_data_service_has_the_store(tmp_path: Path) -> None:
     with unused(1) as (first,):
-        async with backend(OK) as second, running_nginx(tmp_path, first, 1, standby=second.port) as front:
+        async with backend(OK) as second, running_nginx(tmp_path, (first, second.port), 1) as front:
             assert {status(await front.get("/v1/endpoints")) for _ in range(6)} == {200}
             assert {status(await front.get("/v1/data/a")) for _ in range(6)} == {200}
 

@@ -143,7 +143,7 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
             "upstream remembered",
             ("zone", "remembered 256k"),
             "least_conn",
-            ("server", [f"{HOST}:{port} max_fails=1 fail_timeout={SILENT_S}s" for port in plan.slots]),
+            ("server", [f"{slot} max_fails=1 fail_timeout={SILENT_S}s" for slot in plan.slots]),
         ),
         _block(
             "upstream data",

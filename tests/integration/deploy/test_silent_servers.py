@@ -54,7 +54,13 @@ async def _accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 async def serving(slots: tuple[int, ...], directory: Path) -> AsyncIterator[Callable[[], "asyncio.Task[int]"]]:
     """Start nginx; yield what begins to connect a client, and returns the status of its handshake."""
     port = free_port()
-    plan = nginx.NginxPlan(directory=directory, port=port, data_port=free_port(), slots=slots, limit_loopback=False)
+    plan = nginx.NginxPlan(
+        directory=directory,
+        port=port,
+        data=(f"127.0.0.1:{free_port()}",),
+        slots=tuple(f"127.0.0.1:{slot}" for slot in slots),
+        limit_loopback=False,
+    )
     nginx.write(directory, nginx.render(plan))
     process = await asyncio.create_subprocess_exec(*nginx.argv(nginx.find(), directory))
     writers: list[asyncio.StreamWriter] = []

@@ -9,6 +9,7 @@ for a static member, and whose tasks may end, or wait forever, without reporting
 import asyncio
 import contextlib
 import math
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
@@ -18,12 +19,15 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.client import ConnectionGroup
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import for_code
+from aiokafka.errors import BrokerResponseError, for_code, kafka_errors
 from aiokafka.protocol.group import LeaveGroupRequest
 
 from bridge.consumer import FAULTS, opened
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
+from diem.kafka.assignment import read_assignment
+from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
+from diem.kafka.errors import KafkaUnavailable
 from diem.process.backoff import Backoff, wait
 from diem.protocol.assignment import Owner, client_id
 
@@ -55,6 +59,20 @@ class MemberLost(DiemError):
     """The member's tasks have ended, or wait for an error to be retrieved."""
 
     retriable = True
+
+
+class NumberInUse(MemberLost):
+    """Another process has joined the group under the name of this bridge."""
+
+
+class _FencedInstanceId(BrokerResponseError):  # type: ignore[misc]  # aiokafka has no types for it
+    errno = 82
+    message = "FENCED_INSTANCE_ID"
+    description = "another member has joined under the same group.instance.id"
+
+
+# The library does not know the code: its error would be "unknown".
+kafka_errors.setdefault(_FencedInstanceId.errno, _FencedInstanceId)
 
 
 class Member:
@@ -93,14 +111,15 @@ class Member:
 
         Raises:
             MemberLost: they do not.
+            NumberInUse: because another process has joined under the same name.
         """
         coordinator = self._coordinator
         coordinating = coordinator._coordination_task  # noqa: SLF001
         if coordinating.done():
             error = None if coordinating.cancelled() else coordinating.exception()
-            raise MemberLost(f"the coordination task has ended{f': {error}' if error else ''}")
+            raise _lost(f"the coordination task has ended{f': {error}' if error else ''}")
         if coordinator._pending_exception is not None:  # noqa: SLF001
-            raise MemberLost(repr(coordinator._pending_exception))  # noqa: SLF001
+            raise _lost(repr(coordinator._pending_exception))  # noqa: SLF001
         heartbeats = coordinator._heartbeat_task  # noqa: SLF001
         if heartbeats is not None and not heartbeats.done():
             self._last_heartbeat = time.monotonic()
@@ -142,6 +161,21 @@ class Member:
         answer = await self.consumer._client.send(node, request, group=ConnectionGroup.DEFAULT)  # noqa: SLF001
         if answer.error_code:
             raise for_code(answer.error_code)
+
+
+def _lost(reason: str) -> MemberLost:
+    # The library wraps the error, and keeps its text.
+    return NumberInUse(reason) if _FencedInstanceId.__name__ in reason else MemberLost(reason)
+
+
+async def current_holder(options: KafkaOptions, group: str, name: str) -> Owner | None:
+    """Return the member of a group that has a name, None if there is none.
+
+    Raises:
+        KafkaUnavailable, ConfigurationError: it is not known.
+    """
+    async with admin_client(options, DESCRIBE_TIMEOUT_S) as admin:
+        return (await read_assignment(admin, group, options.names.updates)).members.get(name)
 
 
 class _PausedSubscription(SubscriptionState):  # type: ignore[misc]  # aiokafka has no types for it
@@ -207,6 +241,11 @@ GRACE_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 8.0
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
+MAX_REMOVALS: Final = 5
+"""Removals from the group, each within 10 s of the one before, after which another bridge must have this number."""
+NUMBER_CHECK_S: Final = 6.0
+"""Interval at which a bridge whose number is in use looks whether it still is; two such intervals outlast a session."""
+DESCRIBE_TIMEOUT_S: Final = 5.0
 STABLE_AFTER_S: Final = 10.0
 """Time in the group after which the backoff starts over."""
 
@@ -322,6 +361,9 @@ class Membership:
                 await self._join()
                 backoff.reset()
                 continue
+            except NumberInUse:
+                await self._wait_for_number()
+                continue
             except FAULTS as error:
                 self._on_fault(f"{type(error).__name__} {error}".strip())
             except Exception as error:  # noqa: BLE001  # the client library fails in more ways than its own errors
@@ -329,6 +371,28 @@ class Membership:
                 self._on_fault(type(error).__name__)
             await wait(self._stopping, backoff.next_delay(time.monotonic() - began))
         self._clear()
+
+    async def _wait_for_number(self) -> None:
+        """Stay out of the group while another bridge has the number of this one: both in turn would rebalance it."""
+        fault = f"another bridge has number {int(self.owner.server.removeprefix('b'))} in the group {self.group}"
+        self.fault = fault
+        self._log.error(
+            f"{fault}: this one waits. Give one of them and its server other numbers "
+            "(DIEM_BRIDGE_NUMBER, DIEM_WEBSOCKET_NUMBER), or stop it",
+            server=self.owner.internal,
+        )
+        self._announce(frozenset())
+        absent = 0
+        # Twice: the other one may leave for a moment, to join again with other URLs.
+        while absent < 2 and not self._stopping.is_set():
+            # Of two that gave way at once, the first one to look takes the number.
+            await wait(self._stopping, NUMBER_CHECK_S * random.uniform(1.0, 1.5))  # noqa: S311 - is no secret
+            try:
+                holder = await current_holder(self._options, self.group, self.owner.server)
+            except (KafkaUnavailable, ConfigurationError):
+                continue
+            absent = absent + 1 if holder is None else 0
+        self.fault = None
 
     @property
     def _is_acquired(self) -> bool:
@@ -343,7 +407,9 @@ class Membership:
         self._rejoining = False
         async with joining(self._options, self.group, self.owner, self._on_assigned) as member:
             self._member, self._member_id, self._forgotten = member, "", 0
-            forgotten, forgotten_at = 0, -math.inf
+            forgotten, forgotten_at, in_a_row = 0, -math.inf, 0
+            # Two bridges of one number take it from each other in turn. Drawn, so that they do not both give way.
+            most = random.randint(2, MAX_REMOVALS)  # noqa: S311 - is no secret
             try:
                 while self._is_acquired and not self._rejoining:
                     await self._sleep(min(CHECK_S, self._until - time.monotonic()))
@@ -351,8 +417,9 @@ class Membership:
                     if self._forgotten > forgotten:
                         self._log.warning("the group had removed this bridge, rejoined", group=self.group)
                         before, forgotten, forgotten_at = forgotten_at, self._forgotten, time.monotonic()
-                        if forgotten_at - before < STABLE_AFTER_S:
-                            raise MemberLost("removed from the group repeatedly: does another bridge have this number?")
+                        in_a_row = in_a_row + 1 if forgotten_at - before < STABLE_AFTER_S else 1
+                        if in_a_row >= most:
+                            raise NumberInUse("removed from the group repeatedly")
                 await self._leave(member)
                 self._clear()
             finally:
@@ -377,9 +444,13 @@ class Membership:
         if self._member is not None:
             self._forgotten += self._member_id not in {"", self._member.id}
             self._member_id = self._member.id
-        self.assigned, self.fault = partitions, None
+        self.fault = None
         self.assignments += 1
         self._log.info("partitions assigned", group=self.group, generation=self.generation, owned=sorted(partitions))
+        self._announce(partitions)
+
+    def _announce(self, partitions: frozenset[int]) -> None:
+        self.assigned = partitions
         if self._on_assignment is not None and (names := self.names) is not None:
             self._on_assignment(names)
 

@@ -98,7 +98,7 @@ async def test_no_client_waits_long_for_hosts_that_are_gone_and_most_are_served_
         for _ in range(6):
             began = loop.time()
             statuses.append(await connect())
-            assert loop.time() - began < LONGEST_S + 0.5 * FACTOR
+            assert loop.time() - began < 2 * LONGEST_S * FACTOR
     # The first one may find three that are not remembered yet; it comes again.
     assert statuses[1:] == [101] * 5
     server.close()

@@ -126,18 +126,20 @@ async def test_a_member_whose_tasks_are_stuck_is_replaced(options: KafkaOptions,
         assert (broken.assigned, broken.fault, first.assignments) == (HIGH, None, assignments[0])
 
 
-async def test_two_members_of_one_name_report_it_and_back_off(options: KafkaOptions) -> None:
-    faults: set[str | None] = set()
-    async with member(options, 1) as one, member(options, 1) as other:
-        await until(lambda: one.assigned == other.assigned == ALL)
-        before, began = one.assignments + other.assignments, time.monotonic()
-
-        def is_logged() -> bool:
-            faults.update((one.fault, other.fault))
-            return any(fault and "another bridge" in fault for fault in faults)
-
-        await until(is_logged)
-        assert one.assignments + other.assignments - before <= 2 + 2 * (time.monotonic() - began)
+async def test_of_two_members_of_one_name_one_waits_until_the_other_has_left(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridge.group_member.NUMBER_CHECK_S", 1.0)
+    async with contextlib.AsyncExitStack() as stack:
+        pair = [await stack.enter_async_context(member(options, 1)) for _ in range(2)]
+        await until(lambda: len([one for one in pair if one.fault and "another bridge has number 1" in one.fault]) == 1)
+        (waiting,) = [one for one in pair if one.fault]
+        (serving,) = [one for one in pair if one is not waiting]
+        await until(lambda: serving.joined and serving.assigned == ALL)
+        assert (waiting.joined, waiting.assigned) == (False, frozenset())
+        serving.stop()
+        await until(lambda: waiting.joined and waiting.assigned == ALL)
+        assert waiting.fault is None
 
 
 async def test_a_member_keeps_its_assignment_during_an_outage_and_leaves_in_time(

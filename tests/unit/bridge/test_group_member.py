@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
+from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError, for_code
+from structlog.testing import capture_logs
 
 from bridge import group_member as module
-from bridge.group_member import Member, MemberLost, Membership
+from bridge.group_member import Member, MemberLost, Membership, NumberInUse
 from diem.kafka.config import KafkaOptions
+from diem.kafka.errors import KafkaUnavailable
 from diem.process import backoff
 from diem.protocol.assignment import Owner
 from tests.support.patience import PATIENCE_S
@@ -27,6 +29,7 @@ class FakeMember:
         self.consumer = None
         self.generation = 1
         self.id = "member"
+        self.on_assigned = on_assigned
         on_assigned(frozenset({len(world.members)}))
 
     def check(self) -> None:
@@ -208,3 +211,88 @@ async def test_a_member_whose_coordination_has_ended_is_lost_with_the_reason_and
     with pytest.raises(MemberLost, match=r"has ended: .*GroupLoadInProgressError"):
         Member(consumer).check()
     assert not coordination._log_traceback  # the loop would write one
+
+
+async def test_a_bridge_whose_number_another_one_has_says_so_once_and_waits_until_it_is_free(
+    world: World, membership: Membership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Owner | Exception | None] = []
+    asked: list[tuple[str, str]] = []
+
+    async def holder(_options: KafkaOptions, group: str, name: str) -> Owner | None:
+        asked.append((group, name))
+        answer = answers.pop(0) if answers else OWNER
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(module, "current_holder", holder)
+    monkeypatch.setattr(module, "NUMBER_CHECK_S", 0.001)
+    streams: list[tuple[str, ...]] = []
+    membership.acquire(streams.append)
+    await until(lambda: membership.joined)
+    with capture_logs() as lines:
+        world.faults.append(NumberInUse("fenced"))
+        await until(lambda: len(asked) > 20)
+        assert (len(world.members), membership.joined, membership.assigned) == (1, False, frozenset())
+        assert membership.fault == "another bridge has number 1 in the group z-1"
+        assert streams[-1] == ("diem.updates.hot/0",)
+        # Gone for a moment only, then unknown.
+        answers += [None, OWNER, None, KafkaUnavailable("nobody:1", "away"), None]
+        await until(lambda: len(world.members) == 2 and membership.joined)
+    assert not answers
+    assert set(asked) == {("z-1", "b001")}
+    assert membership.fault is None
+    (error,) = [line["event"] for line in lines if line["log_level"] == "error"]
+    assert error.startswith("another bridge has number 1 in the group z-1: this one waits. ")
+    assert "DIEM_BRIDGE_NUMBER" in error
+
+
+async def test_a_bridge_that_waits_for_its_number_stops_at_once(
+    world: World, membership: Membership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    membership.acquire(lambda _names: None)
+    await until(lambda: membership.joined)
+    world.faults.append(NumberInUse("fenced"))
+    await until(lambda: membership.fault)
+    membership.stop()
+
+
+@pytest.mark.parametrize(("code", "lost"), [(82, NumberInUse), (15, MemberLost)])
+async def test_a_member_that_was_fenced_is_told_from_one_that_failed(code: int, lost: type[MemberLost]) -> None:
+    pending = asyncio.get_running_loop().create_future()
+    error = f"Unexpected exception in heartbeat task: {for_code(code)()!r}"
+    coordinator = SimpleNamespace(_coordination_task=pending, _pending_exception=KafkaConnectionError(error))
+    consumer: Any = SimpleNamespace(_coordinator=coordinator)
+    with pytest.raises(MemberLost) as caught:
+        Member(consumer).check()
+    assert type(caught.value) is lost
+
+
+async def test_a_bridge_that_is_removed_again_and_again_gives_way_and_one_that_is_removed_now_and_then_does_not(
+    world: World, clock: Clock, membership: Membership
+) -> None:
+    def remove() -> None:
+        (member,) = world.members
+        member.id += "'"
+        member.on_assigned(frozenset({0}))
+
+    membership.acquire(lambda _names: None)
+    await until(lambda: membership.joined)
+    world.members[0].on_assigned(frozenset({0}))
+    with capture_logs() as lines:
+        for removals in range(1, 2 * module.MAX_REMOVALS):
+            clock.now += module.STABLE_AFTER_S
+            remove()
+            await until(lambda removals=removals: len(lines) == 2 * removals)  # type: ignore[misc]
+        assert membership.fault is None
+        removals = 1
+        while membership.fault is None:
+            before = len(lines)
+            clock.now += 1.0
+            remove()
+            removals += 1
+            await until(lambda before=before: len(lines) >= before + 2)  # type: ignore[misc]
+            await asyncio.sleep(0)
+    assert 2 <= removals <= module.MAX_REMOVALS
+    assert "another bridge" in str(membership.fault)

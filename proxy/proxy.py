@@ -24,6 +24,10 @@ UNREACHABLE_S: Final = 10.0
 """Seconds without a reachable server after which clients are closed: another proxy may reach one."""
 
 
+MAX_SHOWN: Final = 10
+"""Servers named in one line of the log."""
+
+
 class ProxyClientConnection(EdgeConnection):
     """One client of a proxy."""
 
@@ -59,6 +63,8 @@ class Proxy:
         self._clock = clock
         self._epochs = EpochGuard()
         self._unreachable_since: float | None = None
+        self._warned: frozenset[str] = frozenset()
+        """Servers outside of the allow-list that were logged."""
         self._log = structlog.get_logger("proxy")
         edge.publish_status(live=False, since=iso(clock.wall_ms()))
 
@@ -71,17 +77,27 @@ class Proxy:
             return False
         first = self._router.snapshot is None
         self._router.apply(snapshot)
-        if self._router.refused:
-            self._log.warning(
-                "servers outside of the allow-list are ignored (DIEM_PROXY_ALLOWED)", servers=self._router.refused
-            )
+        self._warn_of_refused()
         self._keep_links()
         self.service.rerouted()
         if first:
-            self.edge.ready = True
+            # Links to the others take a moment, and clients may wait for them.
+            self.edge.ready = bool(self._router.members) or not self._router.refused
             self.edge.publish_status(live=True, since=iso(self._clock.wall_ms()))
             self._log.info("ready", epoch=head.epoch, servers=sorted(self._router.members))
         return True
+
+    def _warn_of_refused(self) -> None:
+        """Log the servers outside of the allow-list, again only when there are others."""
+        refused = self._router.refused
+        if refused - self._warned:
+            shown = sorted(refused)[:MAX_SHOWN]
+            self._log.warning(
+                f"{len(refused)} servers are outside of DIEM_PROXY_ALLOWED and ignored, with their endpoints; "
+                "add their addresses if they are yours",
+                servers=shown,
+            )
+        self._warned = refused
 
     def _keep_links(self) -> None:
         """Keep links to all members, and to former members that still serve an endpoint."""
@@ -110,7 +126,11 @@ class Proxy:
             return "draining"
         if self._router.snapshot is None:
             return "no snapshot of the metadata service has arrived yet"
-        return None if self.edge.ready else "no server can be reached"
+        if self.edge.ready:
+            return None
+        if self._router.refused and not self._router.members:
+            return f"all {len(self._router.refused)} servers are outside of DIEM_PROXY_ALLOWED"
+        return "no server can be reached"
 
     def relocators(self) -> list[Relocator]:
         """Return all relocators: one in shared mode, one for each client in passthrough mode."""
@@ -126,7 +146,7 @@ class Proxy:
             "ready": self.why_not_ready() is None,
             "epoch": None if snapshot is None else snapshot.map.head.epoch,
             "servers": sorted(self._router.members),
-            "servers_refused": self._router.refused,
+            "servers_refused": sorted(self._router.refused),
             "servers_open": sorted(self.pool.open),
             "upstreams": len(self.pool.open) + (0 if isinstance(self.service, SharedProxy) else self.service.links),
             **self.edge.status(),

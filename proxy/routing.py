@@ -32,8 +32,8 @@ class Router:
         self.snapshot: Snapshot | None = None
         self.members: dict[str, Owner] = {}
         """Internal URL -> server, for the allowed ones."""
-        self.refused = 0
-        """Servers in the latest snapshot that are not on the allow-list."""
+        self.refused: frozenset[str] = frozenset()
+        """Internal URLs of servers in the latest snapshot that are not on the allow-list."""
 
     def apply(self, snapshot: Snapshot) -> None:
         """Route by ``snapshot`` from now on; if it does not know the group, the group stays as it was."""
@@ -48,7 +48,7 @@ class Router:
         urls = {
             name: owner.internal for name, owner in group.members.items() if self._allowed.may_admit(owner.internal)
         }
-        self.refused = len(group.members) - len(urls)
+        self.refused = frozenset(owner.internal for owner in group.members.values()) - set(urls.values())
         self.members = {url: group.members[name] for name, url in urls.items()}
         self._owners = {number: urls[name] for number, name in group.owners.items() if name in urls}
         # A public URL shared by several members (that of a composite) identifies none of them.

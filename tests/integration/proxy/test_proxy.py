@@ -265,14 +265,18 @@ async def _ready(system: System) -> bool:
 async def test_servers_outside_of_the_allow_list_are_never_dialled(tmp_path: Path, mode: str) -> None:
     async with proxied(tmp_path, mode, snapshot=False, allowed=["127.0.0.0/8:1"]) as system:
         system.group.publish_snapshot()
-        await until(lambda: _ready(system))
+
+        async def refused() -> bool:
+            return len((await system.status())["servers_refused"]) == 2
+
+        await until(refused)
         status = await system.status()
-        assert (status["servers"], status["servers_refused"]) == ([], 2)
-        async with system.client() as client:
-            (name,) = system.group.names(0)
-            assert await subscribed(client, name) == {name: None}
-            for number in (0, 1):
-                assert (await system.server_status(number))["proxies"] == 0
+        assert (status["servers"], status["ready"]) == ([], False)
+        with pytest.raises(InvalidStatus):
+            async with system.client():
+                pass
+        for number in (0, 1):
+            assert (await system.server_status(number))["proxies"] == 0
 
 
 @both

@@ -3,10 +3,11 @@
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from diem.links.edge import Admission, Edge, EdgeRules
 from diem.links.epochs import ACCEPT_OLDER_AFTER_S
-from diem.protocol.assignment import Snapshot
+from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.partition_map import Entry, Head, PartitionMap
 from proxy.proxy import Proxy
 from proxy.upstream_pool import UpstreamPool
@@ -18,7 +19,7 @@ MOVED = name_of(0)
 class FakePool:
     """A fake ``UpstreamPool``: the world has the links."""
 
-    open = ("ws://127.0.0.1:9101/ws",)
+    open: tuple[str, ...] = ("ws://127.0.0.1:9101/ws",)
 
     def keep(self, urls: object) -> None: ...
 
@@ -98,3 +99,35 @@ def test_waiting_time_for_an_older_map_restarts_with_every_applied_snapshot(harn
     assert harness.apply(7)
     harness.world.clock.advance(2)
     assert not harness.apply(0)
+
+
+def snapshot_of(*urls: str) -> Snapshot:
+    members = {f"b{number:03d}": Owner(f"b{number:03d}", url, url) for number, url in enumerate(urls, 1)}
+    return Snapshot(PartitionMap(Head(PARTITIONS, 0)), {1: Clone(STABLE, members, {0: "b001"})})
+
+
+def test_servers_outside_of_the_allow_list_are_named_once_with_the_setting(harness: Harness) -> None:
+    ours, foreign, later = "ws://127.0.0.1:9101/ws", "ws://10.0.0.9:9101/ws", "ws://10.0.0.10:9101/ws"
+    with capture_logs() as lines:
+        for urls in [(ours, foreign)] * 3 + [(ours, foreign, later)] * 2 + [(ours, later)]:
+            assert harness.proxy.apply_snapshot(snapshot_of(*urls))
+    warnings = [line for line in lines if line["log_level"] == "warning"]
+    assert [line["servers"] for line in warnings] == [[foreign], [later, foreign]]
+    assert all("DIEM_PROXY_ALLOWED" in line["event"] for line in warnings)
+    assert harness.proxy.status()["servers_refused"] == [later]
+
+
+def test_a_proxy_that_may_dial_no_server_is_not_ready_and_says_why() -> None:
+    world = World()
+    edge = Edge(world.fanout, cast("Admission", None), EdgeRules("proxy-1", "z-proxy"), world.shared)
+    pool = FakePool()
+    proxy = Proxy(
+        edge=edge, router=world.router, pool=cast("UpstreamPool", pool), service=world.shared, clock=world.clock
+    )
+    pool.open = ()
+    assert proxy.apply_snapshot(snapshot_of("ws://10.0.0.9:9101/ws"))
+    assert (edge.ready, proxy.why_not_ready()) == (False, "all 1 servers are outside of DIEM_PROXY_ALLOWED")
+    proxy.apply_snapshot(snapshot_of("ws://127.0.0.1:9101/ws"))
+    pool.open = ("ws://127.0.0.1:9101/ws",)
+    proxy.check()
+    assert (edge.ready, proxy.why_not_ready()) == (True, None)

@@ -52,7 +52,8 @@ class ServerLoads:
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        async with internal_client(self._key, POLL_TIMEOUT_S, self._tls, role=KeyRole.METADATA) as http:
+        role = KeyRole.METADATA
+        async with internal_client(self._key, POLL_TIMEOUT_S, self._tls, role=role, reports_keys=True) as http:
             while True:
                 await self._poll_all(http)
                 await asyncio.sleep(POLL_INTERVAL_S)

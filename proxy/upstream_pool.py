@@ -13,9 +13,9 @@ import structlog
 
 from diem.errors import DiemError
 from diem.fanout.session import DeliveryStats, Session
+from diem.links import refused_keys
 from diem.links.dialer import CONNECT_TIMEOUT_S, DIAL_ERRORS, RETRY_BASE_S, RETRY_CAP_S, STABLE_AFTER_S, dial
 from diem.links.keepalive import LinkMonitor
-from diem.links.mutual_auth import PeerNotAuthenticated
 from diem.process.allow_list import AllowList
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff
@@ -205,13 +205,13 @@ class UpstreamLink:
             try:
                 await self._dialer.dial(self)
             except (*DIAL_ERRORS, NotAllowed) as error:
-                if not logged:
+                if not refused_keys.refuse(self.url, error) and not logged:
                     logged = True
                     fault = f"{type(error).__name__}: {error}"
-                    # Something else answers than a server that is starting or gone.
-                    level = logging.WARNING if isinstance(error, (PeerNotAuthenticated, NotAllowed)) else logging.DEBUG
+                    level = logging.WARNING if isinstance(error, NotAllowed) else logging.DEBUG
                     structlog.get_logger("proxy").log(level, "server unreachable, retrying", url=self.url, error=fault)
             else:
+                refused_keys.accept(self.url)
                 return
             delay_s = self._backoff.next_delay()
 

@@ -187,7 +187,8 @@ class InternalConnection(ServerConnection):
 
     def _refuse(self, reply: Reply, path: str) -> None:
         peer = self.peer or UNIX_PEER
-        security_log.record(SecurityEvent.WRONG_INTERNAL_KEY, address=peer, code=reply.status, detail=path)
+        detail = f"{path}: {reply.body.decode().strip()}"
+        security_log.record(SecurityEvent.WRONG_INTERNAL_KEY, address=peer, code=reply.status, detail=detail)
         self.reply(reply)
 
     def on_text(self, data: bytes) -> None:

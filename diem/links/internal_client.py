@@ -9,6 +9,7 @@ import h11
 import httpx
 import orjson
 
+from diem.links import refused_keys
 from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, DialerAuth, PeerNotAuthenticated, address_of
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing, KeyRole
@@ -26,7 +27,10 @@ class InternalTransport(httpx.AsyncBaseTransport):
     ``httpx.ConnectError`` and ``httpx.ConnectTimeout``. The read timeout is that of each read.
     """
 
-    def __init__(self, keys: KeyRing | SharedKey, role: KeyRole, tls: LinkTls | None = None) -> None:
+    def __init__(
+        self, keys: KeyRing | SharedKey, role: KeyRole, tls: LinkTls | None = None, *, reports_keys: bool = False
+    ) -> None:
+        self._reports_keys = reports_keys
         self._keys = KeyRing.of(keys)
         self._role = role
         self._tls = tls or LinkTls()
@@ -64,7 +68,11 @@ class InternalTransport(httpx.AsyncBaseTransport):
             except TimeoutError as error:
                 raise httpx.ConnectTimeout("no connection in time", request=request) from error
             except (OSError, EOFError, asyncio.LimitOverrunError, PeerNotAuthenticated) as error:
+                if self._reports_keys:
+                    refused_keys.refuse(f"{url.scheme}://{url.netloc.decode('ascii')}", error)
                 raise httpx.ConnectError(str(error) or type(error).__name__, request=request) from error
+            if self._reports_keys:
+                refused_keys.accept(f"{url.scheme}://{url.netloc.decode('ascii')}")
             yield reader, writer, authorization
         finally:
             if writer is not None:
@@ -113,12 +121,15 @@ def internal_client(
     tls: LinkTls | None = None,
     *,
     role: KeyRole = KeyRole.ADMIN,
+    reports_keys: bool = False,
 ) -> httpx.AsyncClient:
     """Return an HTTP client of internal listeners with the key of a role.
 
-    ``tls`` is that of ``https`` URLs; None: the system's authorities decide.
+    ``tls`` is that of ``https`` URLs; None: the system's authorities decide. ``reports_keys``: listeners with another
+    key are reported to :mod:`diem.links.refused_keys`.
     """
-    return httpx.AsyncClient(transport=InternalTransport(keys, role, tls), timeout=timeout, trust_env=False)
+    transport = InternalTransport(keys, role, tls, reports_keys=reports_keys)
+    return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
 
 
 async def fetch_status(http: httpx.AsyncClient, base_url: str) -> dict[str, Any] | None:

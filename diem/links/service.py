@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from diem import __version__
+from diem.links import refused_keys
 from diem.links.internal import ChannelHandler, InternalListener
 from diem.links.listener import Reply
 from diem.process import metrics, security_log
@@ -82,7 +83,8 @@ async def internal_service(
 ) -> AsyncIterator[InternalListener]:
     """Serve health, metrics, ``/status``, channels, pages and a fallback internally while the block runs.
 
-    ``status`` returns the service's own fields; name, process id, version, uptime and refused clients are added.
+    ``status`` returns the service's own fields; name, process id, version, uptime, refused clients, and peers with
+    another key are added.
     ``channels``, ``pages`` and ``fallback`` are those of :class:`InternalListener`, which is yielded once it accepts
     connections. ``on_reload`` registers what a SIGHUP calls.
 
@@ -95,13 +97,14 @@ async def internal_service(
         settings.internal_host,
         settings.internal_port,
         key=key,
-        ready=ready,
+        ready=lambda: _with_refused_keys(ready()),
         status=lambda: {
             "process": settings.process_name,
             "pid": os.getpid(),
             "version": __version__,
             "uptime_seconds": round(time.monotonic() - started, 1),
             "refused": security_log.refused(),
+            "keys_refused": refused_keys.current(),
             **status(),
         },
         channels=channels,
@@ -120,6 +123,11 @@ async def internal_service(
     finally:
         internal.stop()
         unregister()
+
+
+def _with_refused_keys(why_not: str | None) -> str | None:
+    # Not the peers: readiness is open to everybody.
+    return f"{why_not}; keys of peers do not match, see the log" if why_not and refused_keys.current() else why_not
 
 
 def freeze_heap() -> None:

@@ -16,6 +16,7 @@ from diem.links.internal_client import fetch_status, internal_client
 from diem.links.mutual_auth import PeerNotAuthenticated
 from diem.links.refused_keys import MAX_PEERS, WARN_EVERY_S, RefusedKeys
 from diem.links.service import _with_refused_keys
+from diem.process import security_log
 from diem.process.auth import SharedKey
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
@@ -42,6 +43,9 @@ async def test_a_reader_with_another_key_warns_although_nobody_listened_at_first
     port = free_port()
     url = f"ws://127.0.0.1:{port}/feed"
     reader = asyncio.create_task(FeedReader(url, OURS, Sink()).run())
+    # What tests before this one have left is summarised, and forgotten.
+    security_log.summarise()
+    security_log.summarise()
     with capture_logs() as lines:
         async with asyncio.timeout(PATIENCE_S):
             while not lines:

@@ -14,8 +14,18 @@ import structlog
 from diem.errors import DiemError
 from diem.fanout.session import DeliveryStats, Session
 from diem.links import refused_keys
-from diem.links.dialer import CONNECT_TIMEOUT_S, DIAL_ERRORS, RETRY_BASE_S, RETRY_CAP_S, STABLE_AFTER_S, dial
+from diem.links.dialer import (
+    CONNECT_TIMEOUT_S,
+    DIAL_ERRORS,
+    INCOMPATIBLE_RETRY_S,
+    RETRY_BASE_S,
+    RETRY_CAP_S,
+    STABLE_AFTER_S,
+    dial,
+)
 from diem.links.keepalive import LinkMonitor
+from diem.links.mutual_auth import IncompatiblePeer
+from diem.process import peer_versions
 from diem.process.allow_list import AllowList
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff
@@ -204,6 +214,10 @@ class UpstreamLink:
                 return
             try:
                 await self._dialer.dial(self)
+            except IncompatiblePeer as error:
+                peer_versions.refuse(urlsplit(self.url).netloc, error.versions)
+                delay_s = INCOMPATIBLE_RETRY_S
+                continue
             except (*DIAL_ERRORS, NotAllowed) as error:
                 if not refused_keys.refuse(self.url, error) and not logged:
                     logged = True

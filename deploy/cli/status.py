@@ -26,6 +26,7 @@ from deploy.system.source_health import next_attempt
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, WIDTH_OF_FILES, Terminal, amount, plain_console, plain_table
 from deploy.topology import Mode
+from diem.protocol.compatibility import UNANNOUNCED
 from diem.protocol.partition_map import HOT
 
 STATUS_EVERY_S: Final = 1.0
@@ -111,19 +112,22 @@ WIDE: Final = 100
 def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[Table]:
     """Render the reply of ``status`` for ``width`` columns: the processes, their partitions, and the sources.
 
-    The children of a composite are indented below it. Refused clients have a column where there are any.
+    The children of a composite are indented below it. Refused clients have a column where there are any, and so do the
+    releases of the processes, and their versions of the internal protocol, where these differ.
     """
     gap = 2 if width >= WIDE else 1
     sources: list[dict[str, Any]] = []
     rows = [(name, process["report"] or {}, process) for name, process in with_children(status["processes"])]
     refused = ("refused",) if any(report.get("refused") for _, report, _ in rows) else ()
-    numbers = ("pid", "uptime", "restarts", "clients", *refused, "subs", "live", "position", "lag")
+    versions = _differing(report for _, report, _ in rows if report)
+    numbers = (*versions, "pid", "uptime", "restarts", "clients", *refused, "subs", "live", "position", "lag")
     processes = plain_table("process", "state", *numbers, right=numbers, gap=gap)
     for name, report, process in rows:
         sources += report.get("sources", [])
         processes.add_row(
             _indented(name),
             _state(process["state"], report),
+            *(_versions(report)[column] if report else "-" for column in versions),
             _cell(process["pid"]),
             _span(process["uptime_seconds"]) if process["pid"] else "-",
             str(process["restarts"]),
@@ -257,6 +261,18 @@ def _lag(report: dict[str, Any]) -> str:
     if seconds is not None:
         return f"{seconds:.1f}s"
     return _cell((report.get("publisher") or report).get("lag"))
+
+
+def _versions(report: dict[str, Any]) -> dict[str, str]:
+    """Return the release of a process, and its newest version of the internal protocol."""
+    protocol = report.get("protocol") or UNANNOUNCED._asdict()
+    return {"release": _cell(report.get("version")), "protocol": _cell(protocol.get("newest"))}
+
+
+def _differing(reports: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the columns of :func:`_versions` that are not the same for all reports."""
+    found = [_versions(report) for report in reports]
+    return tuple(column for column in ("release", "protocol") if len({versions[column] for versions in found}) > 1)
 
 
 def _refused(report: dict[str, Any]) -> str:

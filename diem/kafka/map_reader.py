@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
@@ -17,6 +18,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
 from diem.process.backoff import Backoff
+from diem.protocol.compatibility import OURS
 from diem.protocol.partition_map import START_KEY, MapBuilder, PartitionMap
 
 CONSUMER: Final[dict[str, Any]] = {
@@ -82,7 +84,7 @@ class MapReader:
 
     def is_current(self) -> bool:
         """Return whether everything committed until :data:`STALE_AFTER_S` ago was applied, as the leader confirmed."""
-        return asyncio.get_running_loop().time() - self._confirmed_at <= STALE_AFTER_S
+        return self._builder.needs is None and asyncio.get_running_loop().time() - self._confirmed_at <= STALE_AFTER_S
 
     async def run(self) -> None:
         """Follow the topic until cancelled, through outages of Kafka; wait for a missing topic."""
@@ -124,7 +126,7 @@ class MapReader:
                 while not (once and self.caught_up):
                     fetched = await consumer.getmany(part, timeout_ms=POLL_MS)
                     self._apply(fetched.get(part, ()), await consumer.position(part), end_)
-                    self.why_not = None
+                    self._set_fault_of_head()
                     self._backoff.reset()
                     if self.next >= end_:
                         self._confirmed_at = requested_at
@@ -156,6 +158,18 @@ class MapReader:
             self._start_over(found.id)
         # Live ones only: a consumer that connected to a hanging broker first would be delayed.
         return ",".join(f"{host}:{port}" for host, port in cluster.brokers.values())
+
+    def _set_fault_of_head(self) -> None:
+        """Report a head that this process cannot read; the map before it stays in force, and is not current."""
+        needs, before = self._builder.needs, self.why_not
+        self.why_not = (
+            None
+            if needs is None
+            else f"the partition map needs version {needs} of the internal protocol, this process speaks {OURS}: "
+            "replace this process first"
+        )
+        if needs is not None and self.why_not != before:
+            structlog.get_logger("kafka").error(self.why_not)
 
     def _start_over(self, source: str | None) -> None:
         before = self.source

@@ -21,7 +21,15 @@ from websockets.uri import parse_uri
 from diem.links import refused_keys, unix_sockets
 from diem.links.connection import SILENT_LOGGER, Connection
 from diem.links.keepalive import CHECK_EVERY_S, LinkMonitor
-from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, DialerAuth, PeerNotAuthenticated, address_of
+from diem.links.mutual_auth import (
+    HEAD_END,
+    MAX_ANSWER_BYTES,
+    DialerAuth,
+    IncompatiblePeer,
+    PeerNotAuthenticated,
+    address_of,
+)
+from diem.process import peer_versions
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff, wait
 from diem.process.key_ring import KeyRing, KeyRole
@@ -29,7 +37,7 @@ from diem.process.tls import LinkTls
 from diem.protocol import feed
 
 CONNECT_TIMEOUT_S: Final = 3.0
-DIAL_ERRORS: Final = (OSError, InvalidHandshake, EOFError, PeerNotAuthenticated)
+DIAL_ERRORS: Final = (OSError, InvalidHandshake, EOFError, PeerNotAuthenticated, IncompatiblePeer)
 """Errors of :func:`dial` after which it is worth trying again."""
 
 
@@ -72,11 +80,12 @@ class Challenge(asyncio.Protocol):
             self._auth.verify(self._head[:ended])
             if len(self._head) > ended:
                 raise PeerNotAuthenticated(self._url.netloc, "it sent more than its answer")
-        except PeerNotAuthenticated as error:
+            target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
+            authorization = self._auth.authorization("GET", target)
+        except (PeerNotAuthenticated, IncompatiblePeer) as error:
             self._fail(error)
         else:
-            target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
-            self.authorization.set_result(self._auth.authorization("GET", target))
+            self.authorization.set_result(authorization)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a loss needs no reason
         """Fail if the peer has not answered."""
@@ -178,6 +187,7 @@ async def dial(
         OSError: the connection failed or was lost.
         TimeoutError: the handshake took longer than 3 s.
         PeerNotAuthenticated: what answers there did not prove that it has the key.
+        IncompatiblePeer: it speaks no version of the internal protocol that this process does.
         InvalidHandshake: the answer was not 101.
     """
     made: C | None = None
@@ -222,6 +232,9 @@ async def _connect(
 RETRY_BASE_S: Final = 0.1
 RETRY_CAP_S: Final = 2.0
 """Longest delay between two attempts: internal links heal fast."""
+INCOMPATIBLE_RETRY_S: Final = 5.0
+"""Seconds before a peer is dialled again that speaks no version of the internal protocol that this process does: soon
+enough for a link to be open within 10 s of the replacement of either."""
 STABLE_AFTER_S: Final = 5.0
 """Seconds for which a link must have been open for the backoff to start over."""
 
@@ -296,6 +309,9 @@ class Reconnector(ABC, Generic[K]):
             try:
                 key = self._keys.key(self._role)
                 link = await dial(url, key, partial(self._connection, url), sockets=self._sockets, tls=self._tls)
+            except IncompatiblePeer as error:
+                peer_versions.refuse(urlsplit(url).netloc, error.versions)
+                await asyncio.sleep(INCOMPATIBLE_RETRY_S)
             except DIAL_ERRORS as error:
                 if not refused_keys.refuse(url, error) and not logged:
                     logged = True

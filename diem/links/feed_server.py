@@ -33,11 +33,16 @@ class FeedSource(Protocol):
 
 
 def read_resume(connection: InternalConnection, data: bytes, *, first: bool) -> feed.Resume | None:
-    """Return a reader's ``resume``, which must be its ``first`` message; otherwise close the link with 4500."""
+    """Return a reader's ``resume``, which must be its ``first`` message; otherwise close the link with 4500.
+
+    Messages that are not known are ignored.
+    """
     try:
         message = feed.decode(data)
     except feed.FeedError as error:
         connection.close(Close.BAD_REQUEST, str(error)[:100])
+        return None
+    if isinstance(message, feed.UnknownMessage):
         return None
     if isinstance(message, feed.Resume) and first:
         return message

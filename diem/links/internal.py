@@ -17,13 +17,13 @@ from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.health import health_reply
 from diem.links.listener import MAX_HEAD_BYTES, Listener, Reply, ServerConnection
 from diem.links.mutual_auth import HEAD_END, ChallengeRefused, ListenerAuth, address_of
-from diem.process import metrics, security_log
+from diem.process import metrics, peer_versions, security_log
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.listeners import bind, check_bind
 from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.process.tls import ServerTls
-from diem.protocol import feed
+from diem.protocol import compatibility, feed
 
 if TYPE_CHECKING:
     # Only processes that have one import the HTTP server behind it.
@@ -45,6 +45,8 @@ MAX_UNPROVED: Final = 1024
 """TCP connections that have not proved a key; links that have do not count."""
 MAX_UNPROVED_PER_ADDRESS: Final = 256
 """A passthrough proxy dials 64 links to a server at once, and several proxies may share an address."""
+MAX_LOGGED_PATH: Final = 64
+"""Characters of the path in a line about a refused client."""
 BEARER_PATHS: Final = frozenset({"/metrics", "/status"})
 """Paths for which a key may be sent as a bearer token, because monitoring systems know no other scheme."""
 
@@ -141,13 +143,14 @@ class InternalConnection(ServerConnection):
             super().data_received(early)
             return
         method, target, given = _head(early)
-        refusal = self._listener.refusal(method, target, given, self._auth)
-        if refusal is None:
+        if refusal := self._listener.refusal(method, target, given, self._auth):
+            self._refuse(refusal, target.partition("?")[0])
+        elif refusal := self._incompatible(target, self._auth):
+            self.reply(refusal)
+        else:
             self._cancel_deadline()
             self._listener.unproved.leave(self)
             fallback.adopt(self.transport, early)
-        else:
-            self._refuse(refusal, target.partition("?")[0])
 
     def on_request(self, request: Request) -> None:
         """Answer a challenge, open a link to a channel, or answer a GET."""
@@ -161,6 +164,9 @@ class InternalConnection(ServerConnection):
         if not listener.is_public(path):
             if refusal := listener.refusal("GET", request.path, given, auth):
                 self._refuse(refusal, path)
+                return
+            if refusal := self._incompatible(path, auth):
+                self.reply(refusal)
                 return
             listener.unproved.leave(self)
         channel = listener.channels.get(path)
@@ -184,6 +190,15 @@ class InternalConnection(ServerConnection):
             return
         self._early = None if self._listener.fallback is None else b""
         self.answer_and_continue(self._auth.answer(), subprotocols=(), max_size=MAX_MESSAGE_BYTES)
+
+    def _incompatible(self, target: str, auth: ListenerAuth | None) -> Reply | None:
+        """Return the reply to a client that has proved the key, and speaks no version that this process does."""
+        if auth is None or target in mutual_auth.OF_ANY_VERSION or compatibility.OURS.speaks_with(auth.peer_versions):
+            return None
+        path = target.partition("?")[0][:MAX_LOGGED_PATH]
+        peer_versions.refuse(f"the client of {path} at {self.peer or 'this machine'}", auth.peer_versions)
+        ours = compatibility.OURS
+        return Reply(400, f"this listener speaks version {ours} of the internal protocol\n".encode())
 
     def _refuse(self, reply: Reply, path: str) -> None:
         peer = self.peer or UNIX_PEER

@@ -10,7 +10,14 @@ import httpx
 import orjson
 
 from diem.links import refused_keys
-from diem.links.mutual_auth import HEAD_END, MAX_ANSWER_BYTES, DialerAuth, PeerNotAuthenticated, address_of
+from diem.links.mutual_auth import (
+    HEAD_END,
+    MAX_ANSWER_BYTES,
+    DialerAuth,
+    IncompatiblePeer,
+    PeerNotAuthenticated,
+    address_of,
+)
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
@@ -67,7 +74,13 @@ class InternalTransport(httpx.AsyncBaseTransport):
                     authorization = auth.authorization(request.method, url.raw_path.decode("ascii"))
             except TimeoutError as error:
                 raise httpx.ConnectTimeout("no connection in time", request=request) from error
-            except (OSError, EOFError, asyncio.LimitOverrunError, PeerNotAuthenticated) as error:
+            except (
+                OSError,
+                EOFError,
+                asyncio.LimitOverrunError,
+                PeerNotAuthenticated,
+                IncompatiblePeer,
+            ) as error:
                 if self._reports_keys:
                     refused_keys.refuse(f"{url.scheme}://{url.netloc.decode('ascii')}", error)
                 raise httpx.ConnectError(str(error) or type(error).__name__, request=request) from error

@@ -8,8 +8,10 @@ One exchange at the start of each connection, before the request (docs/adr/0013-
     the request, with the proof of the client              ->
                                                            <-  its answer
 
-A proof is an HMAC-SHA256 under the key over the side, both nonces and the address that was dialled; the client's also
-covers method and target of its request. Nonces are new for each connection, so a proof is worth nothing on another one.
+Both sides also announce the versions of the internal protocol that they speak, which no proof covers: whoever changes
+them on the way can only prevent the connection. A proof is an HMAC-SHA256 under the key over the side, both nonces and
+the address that was dialled; the client's also covers method and target of its request. Nonces are new for each
+connection, so a proof is worth nothing on another one.
 """
 
 import hmac
@@ -23,12 +25,16 @@ from typing import Final
 
 from diem.errors import DiemError
 from diem.process.auth import SharedKey
+from diem.protocol import compatibility
+from diem.protocol.compatibility import OURS, Versions
 
 SCHEME: Final = "DIEM-HMAC-SHA256"
 """Authentication scheme in ``Authorization`` and ``WWW-Authenticate`` (RFC 9110 section 11)."""
 PATH: Final = "/challenge"
 MAX_ANSWER_BYTES: Final = 4096
 """Longest answer of a listener to the challenge."""
+OF_ANY_VERSION: Final = frozenset({"/metrics", "/status"})
+"""Paths that are open to peers with other versions of the internal protocol, so that a mixed system can be examined."""
 HEAD_END: Final = b"\r\n\r\n"
 _CONTEXT: Final = "diem internal link 1"
 """Separates these HMACs from all others under the same key."""
@@ -45,6 +51,17 @@ class PeerNotAuthenticated(DiemError):
     retriable = True
 
     address: str
+    reason: str
+
+
+@dataclass(eq=False)
+class IncompatiblePeer(DiemError):
+    """A peer has proved that it has the key, and speaks no version of the internal protocol that this process does."""
+
+    template = "{reason}"
+    retriable = True
+
+    versions: Versions
     reason: str
 
 
@@ -79,17 +96,18 @@ class DialerAuth:
         address: :func:`address_of` the peer.
     """
 
-    __slots__ = ("_address", "_key", "_nonce", "_peer_nonce")
+    __slots__ = ("_address", "_key", "_nonce", "_peer_nonce", "_peer_versions")
 
     def __init__(self, key: SharedKey, address: str) -> None:
         self._key = key
         self._address = address
         self._nonce = token_hex(_NONCE_BYTES)
         self._peer_nonce: str | None = None
+        self._peer_versions = compatibility.UNANNOUNCED
 
     def challenge(self, host: str) -> bytes:
         """Return the first request; ``host`` is the value of its ``Host`` header."""
-        given = f'keyid="{self._key.id}", nonce="{self._nonce}", address="{self._address}"'
+        given = f'keyid="{self._key.id}", nonce="{self._nonce}", address="{self._address}", {_announced()}'
         return f"GET {PATH} HTTP/1.1\r\nHost: {host}\r\nAuthorization: {SCHEME} {given}\r\n\r\n".encode("ascii")
 
     def verify(self, head: bytes) -> None:
@@ -111,12 +129,21 @@ class DialerAuth:
             raise self._failed("no proof in its answer")
         if not hmac.compare_digest(proof, _proof(self._key, "listener", self._nonce, nonce, self._address)):
             raise self._failed("its proof is wrong")
-        self._peer_nonce = nonce
+        versions = compatibility.parse(given.get("protocol"))
+        if versions is None:
+            raise self._failed("the versions that it announces cannot be read")
+        self._peer_nonce, self._peer_versions = nonce, versions
 
     def authorization(self, method: str, target: str) -> str:
-        """Return the ``Authorization`` header of the request; only after :meth:`verify`."""
+        """Return the ``Authorization`` header of the request; only after :meth:`verify`.
+
+        Raises:
+            IncompatiblePeer: the listener speaks no version that this process does.
+        """
         if self._peer_nonce is None:
             raise self._failed("it has not been verified")
+        if not OURS.speaks_with(self._peer_versions) and target not in OF_ANY_VERSION:
+            raise IncompatiblePeer(self._peer_versions, compatibility.remedy(self._peer_versions, self._address))
         proof = _proof(self._key, "client", self._nonce, self._peer_nonce, self._address, method, target)
         return f'{SCHEME} proof="{proof}"'
 
@@ -136,7 +163,7 @@ class ListenerAuth:
         ChallengeRefused: from the constructor: it is malformed, for another key, or for another address.
     """
 
-    __slots__ = ("_address", "_nonce", "_peer_nonce", "key")
+    __slots__ = ("_address", "_nonce", "_peer_nonce", "key", "peer_versions")
 
     def __init__(self, authorization: str, find: Callable[[str], SharedKey | None], addresses: Collection[str]) -> None:
         scheme, _, rest = authorization.partition(" ")
@@ -149,7 +176,12 @@ class ListenerAuth:
         if given.get("address") not in addresses:
             # The client talks to somebody else, who passes on what it sends; or there is a translation of addresses.
             raise ChallengeRefused("this listener is not at the address dialled (DIEM_INTERNAL_ADDRESSES)")
+        versions = compatibility.parse(given.get("protocol"))
+        if versions is None:
+            raise ChallengeRefused("the versions that are announced cannot be read")
         self.key = key
+        self.peer_versions = versions
+        """Those of the internal protocol that the client speaks."""
         self._address = given["address"]
         self._peer_nonce = given["nonce"]
         self._nonce: str | None = token_hex(_NONCE_BYTES)
@@ -157,7 +189,7 @@ class ListenerAuth:
     def answer(self) -> bytes:
         """Return the answer to the challenge."""
         proof = _proof(self.key, "listener", self._peer_nonce, self._nonce or "", self._address)
-        info = f'Authentication-Info: nonce="{self._nonce}", proof="{proof}"'
+        info = f'Authentication-Info: nonce="{self._nonce}", proof="{proof}", {_announced()}'
         return f"HTTP/1.1 204 No Content\r\n{info}\r\nCache-Control: no-store\r\n\r\n".encode("ascii")
 
     def verify(self, authorization: str, method: str, target: str) -> bool:
@@ -174,6 +206,11 @@ def _proof(key: SharedKey, *parts: str) -> str:
     """Return the proof over a side, the nonces of client and listener, the address, and the client's request."""
     # None of the parts can contain the separator.
     return key.digest("\n".join((_CONTEXT, *parts)).encode("latin-1")).hex()
+
+
+def _announced() -> str:
+    # A parameter that releases before it do not know, and ignore.
+    return f'protocol="{OURS.announcement}"'
 
 
 def _parameters(text: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from diem import __version__
 from diem.links import refused_keys
 from diem.links.internal import ChannelHandler, InternalListener
 from diem.links.listener import Reply
-from diem.process import metrics, security_log
+from diem.process import metrics, peer_versions, security_log
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing
 from diem.process.metrics import Sample
@@ -83,7 +83,7 @@ async def internal_service(
 ) -> AsyncIterator[InternalListener]:
     """Serve health, metrics, ``/status``, channels, pages and a fallback internally while the block runs.
 
-    ``status`` returns the service's own fields; name, process id, version, uptime, refused clients, and peers with
+    ``status`` returns the service's own fields; name, process id, versions, uptime, refused clients, and peers with
     another key are added.
     ``channels``, ``pages`` and ``fallback`` are those of :class:`InternalListener`, which is yielded once it accepts
     connections. ``on_reload`` registers what a SIGHUP calls.
@@ -102,6 +102,7 @@ async def internal_service(
             "process": settings.process_name,
             "pid": os.getpid(),
             "version": __version__,
+            "protocol": peer_versions.status(),
             "uptime_seconds": round(time.monotonic() - started, 1),
             "refused": security_log.refused(),
             "keys_refused": refused_keys.current(),

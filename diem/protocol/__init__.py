@@ -2,6 +2,6 @@
 
 Reading order: ``endpoints`` (names), ``codes`` (close and error codes), ``messages`` (the client protocol),
 ``update`` (the update record), ``frames`` (WebSocket frames, built once or passed on), ``deflate`` (compressed ones),
-``feed`` (the feed protocol), ``partition_map`` and ``assignment`` (placement of endpoints), ``traffic`` (recorded
-events).
+``feed`` (the feed protocol), ``compatibility`` (versions between processes), ``partition_map`` and ``assignment``
+(placement of endpoints), ``traffic`` (recorded events).
 """

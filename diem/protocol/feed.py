@@ -112,6 +112,11 @@ class Heartbeat:
     """Feed to reader, every second while the source is alive."""
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownMessage:
+    """A message of a later release, which is ignored; peers of version 1 of the internal protocol are not sent any."""
+
+
 class Batch(NamedTuple):
     """Updates of one stream (``name``)."""
 
@@ -146,8 +151,8 @@ def encode(message: Control) -> bytes:  # noqa: PLR0911 - one for each message
             return HEARTBEAT
 
 
-def decode(data: bytes) -> Control:  # noqa: PLR0911 - one for each message
-    """Decode a control message.
+def decode(data: bytes) -> Control | UnknownMessage:  # noqa: PLR0911 - one for each message
+    """Decode a control message; fields that are not known are ignored.
 
     Raises:
         FeedError: the data is not one.
@@ -173,7 +178,8 @@ def decode(data: bytes) -> Control:  # noqa: PLR0911 - one for each message
                 positions = {_text(name): _count(next_) for name, next_ in message["positions"].items()}
                 return Resume(None if source is None else _text(source), positions, message.get("data") is True)
             case other:
-                raise FeedError(f"unknown feed message {str(other)[:40]!r}")
+                _text(other)
+                return UnknownMessage()
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise FeedError(f"not a feed message: {error}") from None
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from diem.protocol import endpoints
+from diem.protocol.compatibility import OURS
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
@@ -166,13 +167,16 @@ class MapBuilder:
     """Builds the map from the records of its topic, in order.
 
     Entries take effect with the head that follows them. A head of an older epoch is ignored (I7); malformed records are
-    skipped and counted. Memory is bounded by the endpoints with entries.
+    skipped and counted. A head with ``"protocol":n`` is for processes that speak version n of the internal protocol;
+    others stay with the map before it (:attr:`needs`). Memory is bounded by the endpoints with entries.
     """
 
     def __init__(self) -> None:
         self.map: PartitionMap | None = None
         self.invalid = 0
         """Number of malformed records."""
+        self.needs: int | None = None
+        """The version of the internal protocol that the newest head needs, if this process does not speak it."""
         self._entries: dict[bytes, Entry] = {}
         self._fresh = True
 
@@ -181,7 +185,8 @@ class MapBuilder:
         if key == START_KEY:
             self._entries, self._fresh = {}, True
         elif key == HEAD_KEY:
-            return self._apply_head(_head(value))
+            self.needs = _needs(value)
+            return self.needs is None and self._apply_head(_head(value))
         elif not key.startswith(ACK_PREFIX):
             self._apply_entry(key, value)
         return False
@@ -205,6 +210,13 @@ class MapBuilder:
         before, self._fresh = self.map, False
         self.map = PartitionMap(head, dict(self._entries))
         return self.map != before
+
+
+def _needs(value: bytes | None) -> int | None:
+    match _object(value):
+        case {"protocol": int(version)} if version > OURS.newest:
+            return version
+    return None
 
 
 def _head(value: bytes | None) -> Head | None:

@@ -12,7 +12,7 @@ from diem import __version__
 from diem.links import unix_sockets
 from diem.links.health import health_service
 from diem.links.internal import InternalListener
-from diem.process import metrics, security_log
+from diem.process import metrics, peer_versions, security_log
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.listeners import check_bind
@@ -52,6 +52,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             "process": settings.process_name,
             "pid": os.getpid(),
             "version": __version__,
+            "protocol": peer_versions.status(),
             "mode": settings.mode,
             "uptime_seconds": round(time.monotonic() - started, 1),
             "url": f"ws://{plan.host}:{plan.port}/ws",

@@ -52,7 +52,7 @@ class Wire:
     """A link, and the streams of the frames on it."""
 
     def __init__(self) -> None:
-        self.sent: list[feed.Control | str] = []
+        self.sent: list[feed.Control | feed.UnknownMessage | str] = []
         connection = SimpleNamespace(paused=False, send_text=self._text, send_binary=self._binary)
         self.link = BridgeLink(cast("Any", connection))
 

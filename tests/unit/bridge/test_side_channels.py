@@ -34,7 +34,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, list[tuple[bytes, bytes]]]] = []
-        self.said: list[feed.Control] = []
+        self.said: list[feed.Control | feed.UnknownMessage] = []
         connection = SimpleNamespace(paused=False, send_binary=self._binary, send_text=self._text)
         self.connection = connection
         self.link = BridgeLink(cast("Any", connection))

@@ -9,9 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from diem.links.dialer import ClientConnection
-from diem.process import backoff
+from diem.links.mutual_auth import IncompatiblePeer
+from diem.process import backoff, peer_versions
 from diem.process.allow_list import Address, AllowList
 from diem.process.auth import SharedKey
+from diem.protocol.compatibility import Versions
 from proxy import upstream_pool as pool_module
 from proxy.upstream import Upstream
 from proxy.upstream_pool import MAX_DIALLING, UpstreamDialer, UpstreamLink
@@ -107,3 +109,24 @@ async def test_the_address_that_was_checked_is_dialled_and_no_other(monkeypatch:
     (line,) = logged
     assert (line["log_level"], line["url"]) == ("warning", "ws://elsewhere:9101/ws")
     assert line["error"] == "NotAllowed: no address of ws://elsewhere:9101/ws is admitted by DIEM_PROXY_ALLOWED"
+
+
+async def test_a_server_of_another_version_is_reported_and_dialled_again_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dialled, refused = list[str](), list[tuple[str, Versions]]()
+
+    async def dial(url: str, *_: object, **__: object) -> None:
+        dialled.append(url)
+        raise IncompatiblePeer(Versions(7, 9), "a line")
+
+    monkeypatch.setattr(pool_module, "dial", dial)
+    monkeypatch.setattr(pool_module, "INCOMPATIBLE_RETRY_S", 3600.0)
+    monkeypatch.setattr(backoff, "full_jitter", lambda *_: 0.0)
+    monkeypatch.setattr(peer_versions, "refuse", lambda *refusal: refused.append(refusal))
+    dialer = UpstreamDialer(KEY)
+    UpstreamLink(HEALTHY, dialer, RecordingListener()).start()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    dialer.stop()
+    assert (dialled, refused) == ([HEALTHY], [("127.0.0.1:9102", Versions(7, 9))])

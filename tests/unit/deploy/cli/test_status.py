@@ -200,3 +200,19 @@ def test_status_ends_with_the_addresses_of_the_page() -> None:
         "data  http://127.0.0.1:8080/?view=data",
     ]
     assert page_lines({"processes": []}) == []
+
+
+def test_status_shows_releases_and_versions_of_the_protocol_where_they_differ(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    new = {"ready": True, "version": "0.2.0", "protocol": {"oldest": 1, "newest": 2}}
+    old = {"ready": True, "version": "0.1.0"}
+    heading, first, second, silent = shown(
+        capsys, process("data", report=new), process("websocket-1", report=old), process("websocket-2", report=None)
+    )
+    release, protocol = heading.index("release"), heading.index("protocol")
+    assert (first[release], first[protocol]) == ("0.2.0", "2")
+    assert (second[release], second[protocol]) == ("0.1.0", "1")
+    assert silent.count("-") > 2
+    same = shown(capsys, process("data", report=new), process("websocket-1", report=new))[0]
+    assert not {"release", "protocol"} & set(same)

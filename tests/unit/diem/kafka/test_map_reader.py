@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from structlog.testing import capture_logs
 
 from diem.kafka import map_reader
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader
 from diem.kafka.metadata import Cluster, Partition, Topic
+from diem.protocol.compatibility import OURS
 from diem.protocol.partition_map import HEAD_KEY, Head, encode_head
 from tests.support.patience import PATIENCE_S
 
@@ -30,6 +32,7 @@ class Broker:
         self.requests = 0
         self.consumers = 0
         self.answers = True
+        self.records: list[Any] = [Record]
 
     @asynccontextmanager
     async def consuming(self, _options: KafkaOptions) -> AsyncIterator["Consumer"]:
@@ -61,10 +64,9 @@ class Consumer:
 
     async def getmany(self, partition: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
         await asyncio.sleep(0.001)
-        if self._next:
-            return {}
-        self._next = 1
-        return {partition: [Record]}
+        found = self._broker.records[self._next :]
+        self._next += len(found)
+        return {partition: found} if found else {}
 
     async def position(self, _partition: TopicPartition) -> int:
         return self._next
@@ -129,3 +131,26 @@ async def test_a_map_is_not_current_when_the_leader_does_not_answer(broker: Brok
     assert reader.map is not None
     broker.answers = True
     await until(reader.is_current)
+
+
+class HeadForLaterReleases:
+    key, offset = HEAD_KEY, 1
+    value = b'{"partitions":4,"epoch":2,"phase":"stable","protocol":%d}' % (OURS.newest + 1)
+
+
+async def test_a_map_for_later_releases_leaves_the_one_before_in_force_which_is_not_current(
+    broker: Broker, reader: MapReader
+) -> None:
+    await until(reader.is_current)
+    with capture_logs() as logged:
+        broker.records.append(HeadForLaterReleases)
+        broker.end = 2
+        await until(lambda: reader.next == 2)
+        requests = broker.requests
+        await until(lambda: broker.requests > requests + 5)
+    assert not reader.is_current()
+    assert reader.map is not None
+    assert reader.map.head.epoch == 1
+    (line,) = logged
+    assert line["event"] == reader.why_not
+    assert f"needs version {OURS.newest + 1}" in line["event"]

@@ -10,9 +10,11 @@ from websockets.exceptions import InvalidHandshake
 
 from diem.links import dialer
 from diem.links.dialer import ClientConnection, LinkConnection, Reconnector
-from diem.process import backoff
+from diem.links.mutual_auth import IncompatiblePeer
+from diem.process import backoff, peer_versions
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRole
+from diem.protocol.compatibility import Versions
 from tests.support.patience import PATIENCE_S
 
 KEY = SharedKey("0123456789abcdef")
@@ -57,7 +59,7 @@ class World:
     """Dials that fail or succeed, and the attempt numbers for which a delay was drawn."""
 
     def __init__(self) -> None:
-        self.outcomes: list[type[Exception] | None] = []
+        self.outcomes: list[type[Exception] | Exception | None] = []
         self.dials: list[str] = []
         self.attempts: list[int] = []
         self.reconnector = Recorded()
@@ -74,7 +76,7 @@ class World:
         self.attempts.append(attempt)
         return 0.0
 
-    async def run(self, *outcomes: type[Exception] | None) -> None:
+    async def run(self, *outcomes: type[Exception] | Exception | None) -> None:
         """Run until all ``outcomes`` were dialled."""
         self.outcomes += outcomes
         before = len(self.attempts)
@@ -123,6 +125,22 @@ async def test_the_next_attempt_can_be_postponed(world: World) -> None:
             world.outcomes = [None, None]
             await world.reconnector.run()
     assert world.dials == [URLS[0]]
+
+
+async def test_a_peer_of_another_version_is_reported_and_dialled_again_after_a_pause(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later, refused = Versions(7, 9), list[tuple[str, Versions]]()
+    monkeypatch.setattr(peer_versions, "refuse", lambda *refusal: refused.append(refusal))
+    monkeypatch.setattr(dialer, "INCOMPATIBLE_RETRY_S", 1000.0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await world.run(IncompatiblePeer(later, "a line"), None)
+    assert (world.dials, refused) == ([URLS[0]], [("first", later)])
+    monkeypatch.setattr(dialer, "INCOMPATIBLE_RETRY_S", 0.0)
+    world.outcomes.clear()
+    await world.run(IncompatiblePeer(later, "a line"), None)
+    assert world.reconnector.connects == 1
 
 
 async def test_a_handshake_that_fails_after_its_dialer_has_gone_is_not_reported() -> None:

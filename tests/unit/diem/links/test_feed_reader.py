@@ -45,3 +45,14 @@ async def test_after_a_refusal_nothing_moves_the_position() -> None:
     link.on_text(feed.encode(feed.CaughtUp("store")))
     assert sink.events == ["batch", "heartbeat"]
     link.opened.cancel()
+
+
+async def test_a_message_of_a_later_release_is_ignored_and_the_link_goes_on() -> None:
+    sink = Sink()
+    link = FeedLink("ws://127.0.0.1:1/feed", "Bearer x", sink)
+    link.protocol.state = OPEN
+    link.on_text(b'{"type":"later"}')
+    link.on_text(feed.HEARTBEAT)
+    assert sink.events == ["heartbeat"]
+    assert link.is_open
+    link.opened.cancel()

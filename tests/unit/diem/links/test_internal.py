@@ -2,13 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 import pytest
 
 from diem.links import internal
 from diem.links import listener as listener_module
+from diem.links.dialer import LinkConnection
+from diem.links.dialer import dial as dial_link
 from diem.links.internal import InternalConnection, InternalListener
+from diem.links.mutual_auth import DialerAuth, IncompatiblePeer, ListenerAuth
+from diem.process import peer_versions
 from diem.process.auth import SharedKey
+from diem.protocol.compatibility import OURS, Versions
 from tests.support.internal import InternalConnect, http_client
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.security_events import recorded_events
@@ -115,3 +121,38 @@ async def test_connection_without_a_proof_ends_in_time(
     monkeypatch.setattr(listener_module, "HANDSHAKE_TIMEOUT_S", 0.2 * FACTOR)
     assert await status_of(await dial("127.0.0.1")) == b""
     assert not len(listener.unproved)
+
+
+async def test_a_proved_client_without_a_version_in_common_is_refused_in_one_line_and_sees_the_status(
+    listener: InternalListener, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later, refused = Versions(OURS.newest + 1, OURS.newest + 1), list[tuple[str, Versions]]()
+    monkeypatch.setattr(peer_versions, "refuse", lambda *refusal: refused.append(refusal))
+    answers = []
+    with recorded_events() as events:
+        for target in ("/feed", "/status"):
+            reader, writer = await dial("127.0.0.2")
+            client = DialerAuth(KEY, f"127.0.0.1:{listener.port}")
+            ours, theirs = f'"{OURS.announcement}"'.encode(), f'"{later.announcement}"'.encode()
+            writer.write(client.challenge("h").replace(ours, theirs))
+            client.verify(await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S))
+            authorization = client.authorization("GET", target)
+            writer.write(f"GET {target} HTTP/1.1\r\nHost: h\r\nAuthorization: {authorization}\r\n\r\n".encode())
+            answers.append(await status_of((reader, writer)))
+    assert answers == [b"HTTP/1.1 400 Bad Request", b"HTTP/1.1 200 OK"]
+    assert refused == [("the client of /feed at 127.0.0.2", later)]
+    assert not events.of("wrong_internal_key")
+
+
+async def test_a_listener_without_a_version_in_common_is_not_sent_the_request(
+    listener: InternalListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, later = ListenerAuth.answer, Versions(OURS.newest + 1, OURS.newest + 3)
+    ours, theirs = OURS.announcement.encode(), later.announcement.encode()
+    monkeypatch.setattr(ListenerAuth, "answer", lambda auth: answer(auth).replace(ours, theirs))
+    url = f"ws://127.0.0.1:{listener.port}/feed"
+    with pytest.raises(IncompatiblePeer, match="replace this process first") as refused:
+        await dial_link(url, KEY, partial(LinkConnection, url))
+    assert refused.value.versions == later
+    async with http_client(KEY) as http:
+        assert (await http.get(f"http://127.0.0.1:{listener.port}/status")).status_code == 200

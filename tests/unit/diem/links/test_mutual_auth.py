@@ -11,11 +11,13 @@ from diem.links.mutual_auth import (
     SCHEME,
     ChallengeRefused,
     DialerAuth,
+    IncompatiblePeer,
     ListenerAuth,
     PeerNotAuthenticated,
     address_of,
 )
 from diem.process.auth import SharedKey
+from diem.protocol.compatibility import OURS, UNANNOUNCED, Versions
 
 KEY, OTHER = SharedKey("0123456789abcdef"), SharedKey("fedcba9876543210")
 HERE, THERE = "127.0.0.1:9101", "127.0.0.1:9102"
@@ -153,3 +155,55 @@ def test_both_ends_of_a_connection_have_one_address(tmp_path: Path) -> None:
             client.connect(server.getsockname())
             with server.accept()[0] as accepted:
                 assert address_of(accepted.getsockname()) == address_of(client.getpeername())
+
+
+ANNOUNCED = f', protocol="{OURS.announcement}"'
+
+
+def announcing(message: bytes, announced: str) -> bytes:
+    """Return a challenge or an answer as a release with another announcement sends it."""
+    assert message.count(ANNOUNCED.encode()) == 1
+    return message.replace(ANNOUNCED.encode(), announced.encode())
+
+
+def test_a_client_that_announces_nothing_is_of_version_1() -> None:
+    client = DialerAuth(KEY, HERE)
+    server = listener(announcing(client.challenge("h"), ""))
+    assert server.peer_versions == UNANNOUNCED
+    client.verify(server.answer())
+    assert server.verify(client.authorization("GET", "/feed"), "GET", "/feed")
+
+
+def test_a_listener_that_announces_nothing_is_spoken_with() -> None:
+    client = DialerAuth(KEY, HERE)
+    server = listener(client.challenge("h"))
+    client.verify(announcing(server.answer(), ""))
+    assert server.verify(client.authorization("GET", "/feed"), "GET", "/feed")
+
+
+def test_a_listener_without_a_version_in_common_gets_no_request_but_those_of_any_version() -> None:
+    client = DialerAuth(KEY, HERE)
+    later = Versions(OURS.newest + 1, OURS.newest + 2)
+    server = listener(client.challenge("h"))
+    client.verify(announcing(server.answer(), f', protocol="{later.announcement}"'))
+    with pytest.raises(IncompatiblePeer, match="replace this process first") as refused:
+        client.authorization("GET", "/feed")
+    assert refused.value.versions == later
+    assert server.verify(client.authorization("GET", "/status"), "GET", "/status")
+
+
+def test_an_announcement_that_cannot_be_read_is_refused_by_both_sides() -> None:
+    client = DialerAuth(KEY, HERE)
+    challenge = client.challenge("h")
+    with pytest.raises(ChallengeRefused, match="versions"):
+        listener(announcing(challenge, ', protocol="two"'))
+    with pytest.raises(PeerNotAuthenticated, match="versions"):
+        client.verify(announcing(listener(challenge).answer(), ', protocol="2-1"'))
+
+
+def test_parameters_of_later_releases_are_ignored() -> None:
+    client = DialerAuth(KEY, HERE)
+    more = f'{ANNOUNCED}, later="x"'
+    server = listener(announcing(client.challenge("h"), more))
+    client.verify(announcing(server.answer(), more))
+    assert server.verify(client.authorization("GET", "/feed"), "GET", "/feed")

@@ -72,3 +72,14 @@ def test_a_members_client_id_has_its_urls() -> None:
 def test_names_of_members_have_the_order_of_their_numbers(numbers: list[int]) -> None:
     low, high = sorted(numbers)
     assert member_id(low) < member_id(high)
+
+
+def test_fields_of_a_snapshot_that_a_later_release_adds_are_ignored() -> None:
+    later = (
+        b'{"type":"partitions","later":1,"epoch":3,"phase":"stable","partitions":2,"entries":{},'
+        b'"clones":{"1":{"state":"stable","later":[],"owners":{"0":"b001"},'
+        b'"members":{"b001":{"internal":"ws://i","public":"ws://p","later":{}}}}}}'
+    )
+    snapshot = decode(later)
+    assert snapshot.map.head.epoch == 3
+    assert snapshot.clones[1].owners == {0: "b001"}

@@ -24,7 +24,7 @@ def test_feed_control_messages_survive_the_wire() -> None:
         b"",
         b"1",
         b"{}",
-        b'{"type":"x"}',
+        b'{"type":1}',
         b'{"type":"resume","source":1,"positions":{}}',
         b'{"type":"hello","source":"s","names":[1]}',
         b'{"type":"resume","source":"s","positions":{"store":-1}}',
@@ -74,3 +74,22 @@ def test_a_reader_that_asks_for_data_says_so_and_an_old_one_does_not() -> None:
     assert feed.decode(feed.encode(asking)) == asking
     assert b"data" not in feed.encode(feed.Resume("s", {"store": 1}))
     assert feed.decode(b'{"type":"resume","source":null,"positions":{}}') == feed.Resume(None, {}, data=False)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        feed.Resume("s", {"store": 1}),
+        feed.Hello("s", ("store",)),
+        feed.CaughtUp("store"),
+        feed.Resync(("/a",)),
+        feed.Owners({"x": "ws://h"}),
+        feed.Heartbeat(),
+    ],
+)
+def test_fields_that_a_later_release_adds_are_ignored(message: feed.Control) -> None:
+    assert feed.decode(feed.encode(message)[:-1] + b',"later":{"than":["this"]}}') == message
+
+
+def test_a_message_of_a_later_release_is_no_error() -> None:
+    assert feed.decode(b'{"type":"later","than":"this"}') == feed.UnknownMessage()

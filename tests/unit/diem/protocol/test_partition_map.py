@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from diem.kafka.topic_config import MAX_MESSAGE_BYTES
 from diem.protocol import feed
+from diem.protocol.compatibility import OURS
 from diem.protocol.partition_map import (
     HEAD_KEY,
     HOT,
@@ -229,3 +230,19 @@ def test_every_key_has_one_of_the_partitions(key: bytes, count: int) -> None:
 
 def test_one_partition_takes_everything() -> None:
     assert {partition_of(f"/e/{n}".encode(), 1) for n in range(100)} == {0}
+
+
+def test_fields_that_a_later_release_adds_are_ignored() -> None:
+    entry, later = b'{"home":1,"target":2,"later":[1]}', b'{"partitions":6,"epoch":1,"phase":"move","later":{}}'
+    builder = built((b"/a", entry), (HEAD_KEY, later))
+    assert builder.map == PartitionMap(Head(6, 1, Phase.MOVE), {b"/a": Entry(1, 2)})
+    assert (builder.invalid, builder.needs) == (0, None)
+
+
+def test_a_head_for_later_releases_leaves_the_map_as_it_was_until_one_for_this_release() -> None:
+    builder = built(head(1))
+    needed = OURS.newest + 1
+    builder.apply(HEAD_KEY, b'{"partitions":6,"epoch":2,"phase":"resting","protocol":%d}' % needed)
+    assert (builder.map, builder.needs, builder.invalid) == (PartitionMap(Head(6, 1)), needed, 0)
+    builder.apply(HEAD_KEY, b'{"partitions":6,"epoch":3,"phase":"stable","protocol":%d}' % OURS.newest)
+    assert (builder.map, builder.needs) == (PartitionMap(Head(6, 3)), None)

@@ -19,6 +19,7 @@ from tests.load.scenario import Scenario
 from tests.load.system import NotUp, System
 from tests.load.topic_writer import TopicWriter
 from tests.load.trace import Trace, read_trace
+from tests.load.trees import Trees
 from tests.load.writes import Writer
 
 EDGES = ("WEBSOCKET", "PROXY", "COMPOSITE", "METADATA")
@@ -57,7 +58,9 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
         if (retained := scenario.retained_data_bytes) is not None:
             variables |= {f"DIEM_{process}_RETAINED_DATA_BYTES": str(retained) for process in RETAINING}
         variables |= scenario.variables
-        system = System(scenario.mode, folder, [*scenario.options, *more], variables, program=scenario.program)
+        trees = None if scenario.release is None else Trees(folder, scenario.release)
+        options = [*scenario.options, *more]
+        system = System(scenario.mode, folder, options, variables, program=scenario.program, trees=trees)
         async with system, AsyncExitStack() as stack:
             key = await system.create_api_key() if scenario.tokens else ""
             outsiders = await stack.enter_async_context(watching(system, names, key)) if key else None

@@ -4,7 +4,8 @@ Modes with Kafka have them in sequence, in one start with one broker and one wit
 for each fault. ``z`` stands for all modes in which servers share out the endpoints. ``drain`` restarts a server with
 2,000 clients by SIGTERM, none of which may be without a server for more than 2 s. ``repartition`` has endpoints move to
 other partitions meanwhile, where clients or proxies follow them, and then to where a plan has them that is learnt from
-the recorded traffic.
+the recorded traffic. ``upgrade`` begins with the last release, and replaces its processes by those of this checkout one
+by one, and then the other way round; it is skipped where the history does not have that release.
 """
 
 import os
@@ -12,10 +13,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.load.injection import DRAIN, LEARNED, MODES, ONE_BROKER, PARTITIONED, THREE_BROKERS, faults_of
+from tests.load.injection import (
+    DRAIN,
+    LEARNED,
+    MODES,
+    ONE_BROKER,
+    PARTITIONED,
+    ROLLBACK,
+    THREE_BROKERS,
+    UPGRADE,
+    faults_of,
+)
 from tests.load.injection.repartition import repartitions
 from tests.load.scenario import BENCH_FILE, QUICK_RUN, Scenario
 from tests.load.suite import run_all
+from tests.load.trees import why_not_extracted
 from tests.support.commandline import parser
 
 LOAD_X = Scenario("x", clients=600, servers=3, max_servers=4)
@@ -64,6 +76,15 @@ RUNS_LEARNED = (
 """Clients with stable common interests, for plans from their traffic."""
 
 
+LAST_RELEASE = "a97755ef"
+"""Commit of the release that this one replaces while it runs, and that may replace it again."""
+RUNS_UPGRADE = (
+    Scenario("single", clients=100),
+    Scenario("x", clients=300, servers=2, max_servers=2),
+    Scenario("z-proxy", proxy="shared", clients=300, rate=300, servers=2, max_servers=2),
+)
+
+
 def scenarios(mode: str, seed: int) -> list[Scenario]:
     """Return the runs of a mode."""
     if mode == "drain":
@@ -76,6 +97,9 @@ def scenarios(mode: str, seed: int) -> list[Scenario]:
         ]
         # It takes its minutes, however few the clients are.
         return moves + [replace(run, seed=seed) for run in (RUNS_LEARNED[:1] if brief else RUNS_LEARNED)]
+    if mode == "upgrade":
+        faults = (UPGRADE, ROLLBACK)
+        return [replace(run, faults=faults, release=LAST_RELEASE, seed=seed) for run in RUNS_UPGRADE]
     if mode == "z" or mode in PARTITIONED:
         return [
             run
@@ -98,10 +122,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the scenarios of the arguments."""
     options = parser(__spec__, __doc__, report=BENCH_FILE.format("faults-MODE"), quick=QUICK_RUN)
     options.add_argument(
-        "--mode", choices=(*MODES, "z", "drain", "repartition"), default="single", help="default: single"
+        "--mode", choices=(*MODES, "z", "drain", "repartition", "upgrade"), default="single", help="default: single"
     )
     options.add_argument("--seed", type=int, default=1, help="of everything that is random; default: 1")
     arguments = options.parse_args(argv)
+    if arguments.mode == "upgrade" and (missing := why_not_extracted(LAST_RELEASE)):
+        print(f"skipped: {missing}")
+        return 0
     return run_all(f"faults-{arguments.mode}", scenarios(arguments.mode, arguments.seed))
 
 

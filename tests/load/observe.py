@@ -15,7 +15,7 @@ from tests.load.bench import BUILD, Goal
 from tests.load.client_process import ClientProcess
 from tests.load.environment import running_scene
 from tests.load.goals import controls, goals_of
-from tests.load.injection import ATTACK, EXPIRY, FAULTS, LEARNED, Scene
+from tests.load.injection import ATTACK, EXPIRY, FAULTS, LEARNED, ROLLBACK, UPGRADE, Scene
 from tests.load.logs import SAID, tracebacks
 from tests.load.meter import counters, joined, measured, running, usage
 from tests.load.processes import Process
@@ -61,6 +61,8 @@ LONG_SECONDS = {
     LEARNED: 240.0,
     ATTACK: 45.0,
     EXPIRY: 180.0,
+    UPGRADE: 60.0,
+    ROLLBACK: 60.0,
 }
 
 

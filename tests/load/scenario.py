@@ -76,6 +76,8 @@ class Scenario:
     """With a trace: seconds for which the system is measured before, with all clients, at rest."""
     program: str = "deploy"
     """The module that is run as ``diem``."""
+    release: str | None = None
+    """The commit of the release that the run begins with; None: this checkout."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Further variables of all processes."""
     anonymous: str = "off"

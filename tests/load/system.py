@@ -21,6 +21,7 @@ from deploy.system.state_dir import StateDir
 from diem.links.internal_client import internal_client
 from diem.process.auth import SharedKey
 from tests.load.processes import Cpu, Process
+from tests.load.trees import Trees
 from tests.oracle.history import Snapshot
 from tests.support.patience import PATIENCE_S
 
@@ -43,7 +44,8 @@ class System:
     """A running ``diem up`` without sources, as an asynchronous context manager.
 
     ``options`` are those of ``diem up``, besides the mode and where it keeps its state; ``settings`` are variables of
-    all processes, ``tables`` further tables of ``diem.toml``. ``program`` is the module that is run as ``diem``.
+    all processes, ``tables`` further tables of ``diem.toml``. ``program`` is the module that is run as ``diem``, from
+    what is installed in ``trees``, if given.
     """
 
     def __init__(
@@ -55,9 +57,11 @@ class System:
         tables: str = "",
         *,
         program: str = "deploy",
+        trees: Trees | None = None,
     ) -> None:
         self.mode = mode
         self._program = program
+        self.trees = trees
         self._options = tuple(options)
         self._settings = dict(settings or {})
         self._tables = tables
@@ -80,7 +84,9 @@ class System:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self._settings},
+                # Elsewhere than in this checkout, whose packages would come first.
+                cwd=None if self.trees is None else self.state.parent,
+                env={**os.environ, **self._settings, **({} if self.trees is None else self.trees.variables)},
             )
         try:
             await self._until_up()
@@ -208,20 +214,20 @@ class System:
         """Scale to a number of servers; return when they are ready and the others are gone."""
         await scale(StateDir(self.state), servers, lambda _ready, _total: None)
 
-    async def kill(self, name: str) -> int:
-        """Kill a process; return its process id."""
+    async def kill(self, name: str, with_signal: signal.Signals = signal.SIGKILL) -> int:
+        """Kill a process, or stop it in order; return its process id."""
         process = await self.find(name)
         if process.pid is None:
             raise NotUp(f"{name} does not run")
         self.measure()
-        self.end(process)
+        self.end(process, with_signal)
         return process.pid
 
-    def end(self, process: Process) -> None:
+    def end(self, process: Process, with_signal: signal.Signals = signal.SIGKILL) -> None:
         """Kill a process, which may have ended already."""
         self.kills[process.name] += 1
         with suppress(ProcessLookupError):
-            os.kill(process.pid or 0, signal.SIGKILL)
+            os.kill(process.pid or 0, with_signal)
 
     async def unexplained(self) -> dict[str, int]:
         """Return the restarts by process without those caused by this run; brokers and nginx are excluded."""

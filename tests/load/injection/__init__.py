@@ -13,6 +13,7 @@ from tests.load.injection.processes import kill, rescale, wipe
 from tests.load.injection.repartition import REPARTITIONS
 from tests.load.injection.scene import Inject, Scene
 from tests.load.injection.traffic_plan import LEARNED, learned_plan
+from tests.load.injection.upgrade import ROLLBACK, UPGRADE, rolled_back, upgraded
 from tests.oracle.accounting import WIPE
 
 __all__ = [
@@ -26,7 +27,9 @@ __all__ = [
     "ONE_BROKER",
     "PARTITIONED",
     "REPARTITIONS",
+    "ROLLBACK",
     "THREE_BROKERS",
+    "UPGRADE",
     "UPSTREAM_CUTS",
     "Inject",
     "Scene",
@@ -68,6 +71,8 @@ FAULTS: Final[Mapping[str, Inject]] = {
     ATTACK: attacked,
     EXPIRY: expiring,
     DRAIN: drained,
+    UPGRADE: upgraded,
+    ROLLBACK: rolled_back,
 }
 """Every fault by name; each returns when the affected part is back in service."""
 

@@ -208,6 +208,7 @@ CHILD_UP: Final = _gauge("child_up", "1 while the child runs; url is the address
 CHILD_RESTARTS: Final = _counter("child_restarts", "Children that died and were started again.")
 PAIRS: Final = _gauge("pairs", "Pairs of bridge and server that are to run.")
 PAIRS_READY: Final = _gauge("pairs_ready", "Pairs whose server accepts clients.")
+COMPOSITE_CLIENTS: Final = _gauge("composite_clients", "Open client connections of a composite, which its proxy has.")
 
 # The metadata service.
 MAP_EPOCH: Final = _gauge("map_epoch", "Epoch of the partition map.")

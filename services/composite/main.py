@@ -130,3 +130,5 @@ def _samples(composite: Composite) -> Iterable[Sample]:
     yield metrics.CHILD_RESTARTS.sample(composite.restarts)
     yield metrics.PAIRS.sample(composite.pairs)
     yield metrics.PAIRS_READY.sample(composite.ready_pairs)
+    if (clients := composite.status().get("clients")) is not None:
+        yield metrics.COMPOSITE_CLIENTS.sample(clients)

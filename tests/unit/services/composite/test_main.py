@@ -132,6 +132,7 @@ async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp
         assert set(pids) == set(child_names(2))
         metrics = await composite.page("/metrics")
         assert "diem_pairs 2.0" in metrics
+        assert "diem_composite_clients 3.0" in metrics
         assert 'diem_child_up{child="websocket-2",url="http://127.0.0.1:1' in metrics
         composite.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PATIENCE_S):

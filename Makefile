@@ -1,4 +1,4 @@
-# The habits: run test quick check unit contract integration e2e walks conformance audit sbom bench-NAME faults hosts docs site packages lock clean.
+# The habits: run test quick check unit contract integration e2e walks conformance audit sbom image chart bench-NAME faults hosts docs site packages lock clean.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -15,7 +15,7 @@ NODE_AFTER := $(shell deploy/install/node.sh --is-on-machine || echo $(VENV)/$(i
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display faults hosts walks conformance cluster audit sbom docs site packages lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display faults hosts walks conformance cluster chart audit sbom image image-test docs site packages lock clean \
   install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium kafka nginx postgres prometheus spark autobahn
 
 help:
@@ -23,7 +23,7 @@ help:
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
-	@echo "also: check unit contract integration e2e client-test walks conformance cluster audit sbom bench-NAME faults MODE=... hosts docs site packages lock clean"
+	@echo "also: check unit contract integration e2e client-test walks conformance cluster chart audit sbom image bench-NAME faults MODE=... hosts docs site packages lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
@@ -45,6 +45,20 @@ conformance: install-test autobahn $(MODULES)
 # In `make test` only an executor that does not have the warehouse, and a bucket in local mode.
 cluster: install-test install-spark
 	@CI=1 DIEM_SPARK_CLUSTER=1 $(PYTEST) tests/integration/pipeline/test_cluster.py tests/integration/pipeline/test_bucket.py
+
+# With API=1 also against an API server of Kubernetes, which is compiled once, in some minutes.
+chart: install-test
+	@deploy/install/chart.sh $(if $(API),api)
+	@DIEM_CHART=1 $(PYTEST) -q tests/chart tests/unit/deploy/test_chart.py
+
+# As root on Debian; deploy/image/Containerfile is for others. SPARK=1 adds Java and Spark, and -spark to the default tag.
+IMAGE ?= localhost/diem:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)$(if $(SPARK),-spark)
+image: install page sbom
+	@rm -f dist/*.whl && $(PY) -m hatchling build --target wheel --directory dist >/dev/null
+	@deploy/image/build.sh $(IMAGE) $(if $(SPARK),spark)
+
+image-test: install-test image
+	@DIEM_IMAGE=$(IMAGE) $(PYTEST) -q tests/image
 
 # Exit code 0: all checked, nothing known; 1: a known vulnerability; 3: not all could be checked.
 audit: install $(VENV)/audit/.installed

@@ -109,7 +109,7 @@ def test_nginx_knows_every_slot_by_the_address_of_its_host(tmp_path: Path) -> No
         assert f"server {server} max_fails=0;" in conf
     for data in ("10.0.0.1:8080", "10.0.0.2:8080"):
         assert f"server {data} max_fails=1 fail_timeout=1s;" in conf
-    assert "proxy_connect_timeout 500ms;" in conf
+    assert "proxy_connect_timeout 300ms;" in conf
     assert 'ssl_certificate "/tls/c.pem";' in conf
 
 

@@ -1,0 +1,75 @@
+#!/bin/sh
+# Makes the image of deploy/image/Containerfile without a registry, from Debian's packages and Python's, as root:
+# build.sh NAME:TAG [spark]. Needs the wheel in dist and the bill of materials in build.
+set -eu
+cd "$(dirname "$0")/../.."
+name=$1
+spark=${2:-}
+export DEBIAN_FRONTEND=noninteractive BUILDAH_ISOLATION=chroot
+missing=
+for program in mmdebstrap buildah podman; do command -v "$program" >/dev/null || missing="$missing $program"; done
+if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  echo "Installing$missing (once) ..."
+  # runc, because crun does not run on every machine without systemd.
+  { apt-get update && apt-get install -y --no-install-recommends $missing runc; } >/dev/null 2>&1 || true
+fi
+for program in mmdebstrap buildah; do
+  command -v "$program" >/dev/null || { echo "No $program here: no image (on Debian: apt install mmdebstrap buildah podman)" >&2; exit 3; }
+done
+[ "$(id -u)" = 0 ] || { echo "make image needs root: use deploy/image/Containerfile otherwise" >&2; exit 3; }
+
+work=build/image
+base="$work/base${spark:+-spark}.tar"
+mkdir -p "$work"
+if [ ! -e "$base" ]; then
+  echo "Installing Debian's packages (once) ..."
+  mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates${spark:+,openjdk-17-jre-headless} \
+    --aptopt='Acquire::Languages "none"' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    bookworm "$base.new"
+  mv "$base.new" "$base"
+fi
+
+container=$(buildah from scratch 2>/dev/null)
+trap 'buildah rm "$container" >/dev/null' EXIT
+buildah add --quiet "$container" "$base" / >/dev/null
+root=$(buildah mount "$container")
+site="$root/opt/diem/lib/python3.11/site-packages"
+chroot "$root" /usr/bin/python3 -m venv --without-pip /opt/diem
+if [ ! -x .venv/bin/uv ]; then
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r deploy/install/uv.txt
+fi
+install() {
+  DIST_EXTRA_CONFIG="$PWD/requirements/build.cfg" .venv/bin/uv pip install --quiet --python-version 3.11 --target "$site" --no-deps "$@"
+}
+install --require-hashes -r requirements/run.txt
+if [ -n "$spark" ]; then install --require-hashes -r requirements/spark.txt; fi
+install dist/*.whl
+rm -rf "$site/bin"
+cat >"$root/opt/diem/bin/diem" <<'PROGRAM'
+#!/opt/diem/bin/python
+from deploy.cli import app
+
+app()
+PROGRAM
+chmod 755 "$root/opt/diem/bin/diem"
+chroot "$root" /opt/diem/bin/python -m compileall -q /opt/diem/lib >/dev/null || true
+if [ -n "$spark" ]; then
+  # Spark's connector to Kafka; the first use would download it.
+  XDG_CACHE_HOME="$PWD/$work/cache" .venv/bin/python -m deploy.spark
+  cp -r "$work/cache" "$root/opt/diem/cache"
+fi
+chroot "$root" apt-get purge -y -qq python3-venv python3-pip-whl python3-setuptools-whl >/dev/null 2>&1 || true
+rm -rf "$root/var/lib/apt/lists" "$root/var/cache"
+mkdir -p "$root/usr/share/doc/diem" "$root/var/cache"
+cp build/sbom.cdx.json "$root/usr/share/doc/diem/"
+# Spark needs the name of its user.
+chroot "$root" useradd --uid 10001 --home-dir /var/lib/diem --no-create-home --shell /usr/sbin/nologin diem
+command install -d -o 10001 -g 10001 -m 0700 "$root/var/lib/diem"
+buildah config --user 10001:10001 --workingdir /var/lib/diem --stop-signal SIGTERM \
+  --entrypoint '["diem"]' --cmd --help \
+  --env PATH=/opt/diem/bin:/usr/bin:/bin --env PYTHONDONTWRITEBYTECODE=1 --env DIEM_STATE_DIR=/var/lib/diem \
+  --env XDG_CACHE_HOME=/opt/diem/cache \
+  --label org.opencontainers.image.title=diem --label "org.opencontainers.image.version=${name##*:}" "$container"
+buildah umount "$container" >/dev/null
+buildah commit --quiet "$container" "$name" >/dev/null
+echo "$name"

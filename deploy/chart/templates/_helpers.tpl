@@ -144,10 +144,10 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* Labels and annotations of a pod. Pods are replaced when what they read at the start changes. */}}
+{{/* Labels and annotations of a pod, without versions: pods are replaced when what they run or read at the start changes. */}}
 {{- define "diem.podMetadata" -}}
 labels:
-  {{- include "diem.labels" . | nindent 2 }}
+  {{- include "diem.selector" . | nindent 2 }}
   {{- with .root.Values.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -339,7 +339,8 @@ DIEM_KAFKA_KEY_FILE: /run/secrets/kafka/user.key
             - {key: {{ . }}, path: {{ . }}}
             {{- end }}
 - name: tmp
-  emptyDir: {sizeLimit: 1Gi}
+  {{- /* Spark sorts on disk there. */}}
+  emptyDir: { {{- if ne .component "pipeline" }}sizeLimit: 1Gi{{ end }}}
 {{- range $process := .processes }}
 {{- if include "diem.needsKafka" (dict "root" $.root "process" $process) }}
 {{ include "diem.kafkaVolume" (dict "root" $.root "process" $process) }}

@@ -33,6 +33,12 @@ def replace_private(path: Path, content: bytes, *, sync: bool = False) -> None:
         temporary.replace(path)
 
 
+def make_private_directory(path: Path) -> None:
+    """Make a directory with mode 0700, if it is missing and can be made: what is written there reports why not."""
+    with contextlib.suppress(OSError):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def open_unblocked(path: str, flags: int) -> int:
     """Open a file without waiting for the writer of a named pipe; an opener for :func:`open`."""
     return os.open(path, flags | os.O_NONBLOCK)

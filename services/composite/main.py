@@ -18,6 +18,7 @@ from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.listeners import check_bind
 from diem.process.metrics import Sample
 from diem.process.ports import PersistedPorts, PortReservations
+from diem.process.private_files import make_private_directory
 from diem.process.tls import internal_tls
 from services.composite.composite import Composite, StatusPoller
 from services.composite.control import PATH, ControlChannel
@@ -35,6 +36,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     # Raises errors in the Kafka settings before a child does.
     settings.kafka().client_arguments()
+    make_private_directory(settings.state_dir)
     file = settings.state_dir / f"{settings.process_name}.ports.json"
     ports = PersistedPorts(PortReservations(), file)
     ports.reserve(settings.port)

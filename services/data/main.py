@@ -21,6 +21,7 @@ from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.limits import RateLimit
 from diem.process.listeners import PortInUse, bind, check_bind, is_loopback
+from diem.process.private_files import make_private_directory
 from diem.process.settings import secret_files
 from diem.process.tls import server_tls
 from diem.traffic.recording import recording_accesses
@@ -148,6 +149,8 @@ async def _open_store(
     settings: Settings, limits: StoreLimits, life: Lifecycle, clock: Clock, key: KeyRing
 ) -> Store | None:
     """Open the store; a stand-by waits while another process has it. None when asked to stop meanwhile."""
+    # With PostgreSQL the mark is the first thing there.
+    make_private_directory(settings.state_dir)
     url, mark = settings.database_url.get_secret_value(), settings.state_dir / MARK_FILE
     try:
         return await Store.open(url, clock=clock, limits=limits, mark=mark)

@@ -116,9 +116,11 @@ def alive(pid: int) -> bool:
 
 
 async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp_path: Path) -> None:
-    health = free_port()
-    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1", DIEM_HEALTH_PORT=str(health)) as composite:
+    health, state = free_port(), tmp_path / "missing" / "state"
+    variables = {"DIEM_COMPOSITE_PAIRS": "1", "DIEM_HEALTH_PORT": str(health), "DIEM_STATE_DIR": str(state)}
+    async with running(tmp_path, **variables) as composite:
         await until_ready(composite)
+        assert (state / "composite-1.ports.json").exists()
         assert (await composite.http.get(f"http://127.0.0.1:{health}/readyz")).text == "ok\n"
         url = f"ws://{composite.address}{PATH}"
         async with InternalConnect(url, composite.key, subprotocols=[Subprotocol(SUBPROTOCOL)]) as control:

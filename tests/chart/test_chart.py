@@ -33,6 +33,7 @@ from tests.chart.cases import (
 from tests.chart.schemas import LOCATION, write_schemas
 
 pytestmark = needs_tools
+STATELESS = {"bridge", "websocket", "proxy", "broadcast"}
 POD = {"POD_NAME": "diem-websocket-3", "POD_IP": "10.1.2.3"}
 
 
@@ -152,6 +153,15 @@ def claimed(rendered: list[Object], component: str) -> set[str]:
         if each["kind"] == "StatefulSet" and each["metadata"]["name"] == f"diem-{component}"
         for claim in each["spec"].get("volumeClaimTemplates", [])
     }
+
+
+def test_state_directory_is_private_so_it_is_no_volume_itself(rendered: list[Object]) -> None:
+    for spec in pod_specs(rendered).values():
+        for container in containers(spec):
+            (state,) = [each["value"] for each in container["env"] if each["name"] == "DIEM_STATE_DIR"]
+            mounts = {each["mountPath"] for each in container["volumeMounts"]}
+            assert state not in mounts
+            assert any(state.startswith(f"{mount}/") for mount in mounts) or container["name"] in STATELESS
 
 
 def test_services_lead_to_ports_of_their_pods(rendered: list[Object]) -> None:

@@ -208,11 +208,14 @@ lifecycle:
 {{- end }}
 {{- end }}
 
-{{/* Variables of a process, in which its `env` of the values comes last. */}}
+{{/*
+Variables of a process, in which its `env` of the values comes last. A state directory is private, and a volume is open to the
+group of the pod: the directory is one in the volume.
+*/}}
 {{- define "diem.env" -}}
 {{- $v := .root.Values -}}
 {{- $env := dict
-  "DIEM_STATE_DIR" "/var/lib/diem"
+  "DIEM_STATE_DIR" "/var/lib/diem/state"
   "DIEM_INTERNAL_KEY_FILE" "/run/secrets/diem/internal.key"
   "DIEM_HEALTH_HOST" $v.listen
   "DIEM_HEALTH_PORT" (.health | toString)

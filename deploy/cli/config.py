@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from deploy import topology as plan
-from deploy.cli.options import KAFKA_PANEL, kafka_settings, with_kafka_options
+from deploy.cli.options import KAFKA_PANEL, hot_endpoints, kafka_settings, with_kafka_options
 from deploy.hosts import inventory
 from deploy.hosts.assignment import USUAL, Installation, System, assign, default_sizes
 from deploy.hosts.output import write_system
@@ -20,7 +20,6 @@ from diem.process.edge_settings import Anonymous
 from diem.process.program import settings_of
 from diem.process.settings import PROCESSES, ProcessSettings, Setting, reference
 from diem.process.tls import certificate_names, server_context
-from diem.protocol import endpoints
 
 _HOSTS: Final = "Hosts"
 _SIZE: Final = "Size"
@@ -235,7 +234,7 @@ def config(
         log_level=log_level,
         drain_seconds=drain_seconds,
         proxy=proxy,
-        hot=_endpoints(hot or []),
+        hot=hot_endpoints(hot or []),
         clients_per_address=clients_per_address,
         public=_public(listen, tls_certificate, tls_key, origin or [], behind_proxy=bool(networks)),
         client_origins=plan.origins_in(os.environ, plan.CLIENT_ORIGINS),
@@ -337,15 +336,6 @@ def _sources(file: Path | None) -> str | None:
 
     load(file)
     return file.read_text(encoding="utf-8-sig")
-
-
-def _endpoints(names: list[str]) -> tuple[str, ...]:
-    try:
-        for name in names:
-            endpoints.check(name)
-    except endpoints.BadName as error:
-        raise plan.BadTopology(f"--hot: {error}") from None
-    return tuple(dict.fromkeys(names))
 
 
 def config_lines(names: Iterable[str]) -> Iterator[str]:

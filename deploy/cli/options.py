@@ -13,12 +13,14 @@ import typer
 from pydantic import ValidationError
 
 from deploy.system.state_dir import StateDir
+from deploy.topology import BadTopology
 from deploy.topology.kafka_users import KafkaUser, directory_of
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.process import lifecycle
 from diem.process.lifecycle import Lifecycle
 from diem.process.settings import BadSettings, from_environment, variable
+from diem.protocol import endpoints
 from metadata.statistics.window import Window, parse_span, parse_time
 
 EXIT_NOTHING: Final = 3
@@ -217,3 +219,13 @@ def _line(where: tuple[int | str, ...], text: str) -> str:
     fault = text.removeprefix("Value error, ")
     field = str(where[0]).lower().removeprefix("diem_") if where else ""
     return f"{option_name(field)}: {fault[:1].lower()}{fault[1:]}" if field else fault
+
+
+def hot_endpoints(names: list[str]) -> tuple[str, ...]:
+    """Return the validated names of hot endpoints, without duplicates. Raises ``BadTopology``."""
+    try:
+        for name in names:
+            endpoints.check(name)
+    except endpoints.BadName as error:
+        raise BadTopology(f"--hot: {error}") from None
+    return tuple(dict.fromkeys(names))

@@ -12,7 +12,14 @@ import typer
 
 from deploy import topology as plan
 from deploy.admin.listener import DEFAULT_PORT, OperatorPage
-from deploy.cli.options import KAFKA_PANEL, StateDirOption, kafka_settings, option_name, with_kafka_options
+from deploy.cli.options import (
+    KAFKA_PANEL,
+    StateDirOption,
+    hot_endpoints,
+    kafka_settings,
+    option_name,
+    with_kafka_options,
+)
 from deploy.system import launch
 from deploy.system.state_dir import StateDir
 from deploy.system.up import Up, stage_seconds
@@ -27,7 +34,6 @@ from diem.process.listeners import PortInUse
 from diem.process.ports import PortReservations
 from diem.process.settings import variable
 from diem.process.tls import certificate_names, server_context
-from diem.protocol import endpoints
 from services.data.pages import check_pages
 
 DEFAULT_SERVERS: Final = {mode: 2 for mode in plan.Mode if mode.uses_kafka} | {plan.Mode.X_BROADCAST: 2}
@@ -256,7 +262,7 @@ def up(
         max_servers=max_servers,
         clones=clones,
         proxy=proxy,
-        hot=_endpoints(hot or []),
+        hot=hot_endpoints(hot or []),
         clients_per_address=clients_per_address,
         public=public,
         client_origins=plan.origins_in(os.environ, plan.CLIENT_ORIGINS),
@@ -310,16 +316,6 @@ def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, obje
 def _typed(given: Mapping[str, object]) -> list[str]:
     """Return the options of the command line; others are from the environment."""
     return [name for name in given if variable(KafkaSettings, name) not in os.environ]
-
-
-def _endpoints(names: list[str]) -> tuple[str, ...]:
-    """Return the validated names of hot endpoints, without duplicates. Raises ``BadTopology``."""
-    try:
-        for name in names:
-            endpoints.check(name)
-    except endpoints.BadName as error:
-        raise plan.BadTopology(f"--hot: {error}") from None
-    return tuple(dict.fromkeys(names))
 
 
 def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaTopology:

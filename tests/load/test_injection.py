@@ -15,7 +15,9 @@ from tests.load.injection import (
     ONE_BROKER,
     PARTITIONED,
     REPARTITIONS,
+    ROLLBACK,
     THREE_BROKERS,
+    UPGRADE,
     Scene,
     faults_of,
 )
@@ -28,7 +30,7 @@ SINCE = 100.0
 
 def test_every_fault_of_every_mode_exists() -> None:
     named = {fault for mode in MODES for fault in faults_of(mode)} | {*ONE_BROKER, *THREE_BROKERS}
-    named |= {*REPARTITIONS, LEARNED, ATTACK, EXPIRY, DRAIN}
+    named |= {*REPARTITIONS, LEARNED, ATTACK, EXPIRY, DRAIN, UPGRADE, ROLLBACK}
     assert named | {fault for faults in PARTITIONED.values() for fault in faults} == FAULTS.keys()
 
 

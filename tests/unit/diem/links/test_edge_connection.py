@@ -423,9 +423,11 @@ async def test_the_edge_checks_every_client_within_two_seconds(edge: tuple[Edge,
     for _ in range(HEARTBEAT_CHECK_S):
         served.wheel.tick()
         await served.send_heartbeats()
+    status = {"type": "status", "live": True, "since": "-"}
     async with asyncio.timeout(PATIENCE_S):
         for reader, writer in clients:
             texts = _texts(reader)
             seen = [await anext(texts) for _ in range(3)]
-            assert seen[2] == {"type": "status", "live": True, "since": "-", "endpoints": []}
+            # The status of its ping stands in for the heartbeat of a client whose place on the wheel is due.
+            assert seen[2] in ({**status, "endpoints": []}, status)
             writer.close()

@@ -143,6 +143,7 @@ class RoleCosts:
 
 MEANINGS: Final[Mapping[str, str]] = {
     "server_update_us": "server: an update",
+    "server_watched_update_us": "server: an update that any of its clients is subscribed to, more than another one",
     "server_part_us": "server: waking up for a part of a write",
     "server_idle_us_per_s": "server: being there",
     "delivery_us": "server: a send to a client, with its first frame",
@@ -179,6 +180,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "broker_update_us": "broker: an update",
     "broker_part_us": "broker: a part of a write, one for each partition",
     "broker_reader_part_us": "broker: a part of a write for a further reader",
+    "broker_bridge_us_per_s": "broker: a further bridge",
     "broker_idle_us_per_s": "broker: being there",
     "nginx_frame_us": "nginx: a send to a client that it passes on",
     "nginx_inline_frame_us": "nginx: a frame with data, more than without",
@@ -201,8 +203,9 @@ ROLES: Final = RoleCosts(
         "bridge_update_us": Constant(3.9, 1.2),
         "bridge_part_us": Constant(130.0, 20.0),
         "bridge_idle_us_per_s": Constant(4000.0, 1000.0),
-        "proxy_write_us_shared": Constant(600.0, 200.0),
-        "proxy_write_us_passthrough": Constant(1040.0, 380.0),
+        # Between the fits with one server, 600 and 1,040, and make bench-modes, where each of four adds half of that.
+        "proxy_write_us_shared": Constant(400.0, 200.0),
+        "proxy_write_us_passthrough": Constant(700.0, 380.0),
         "proxy_connection_us_per_s": Constant(2.3, 0.5),
         "proxy_idle_us_per_s": Constant(2200.0, 790.0),
         # Between the fits, 7.2 and 9.8, ratios to a server in make bench-proxy (1.02, 1.73) and bench-display (0.94),
@@ -213,6 +216,9 @@ ROLES: Final = RoleCosts(
         "merged_frame_us": Constant(0.2, 0.1),
         # make bench-fanout, 1.4 for endpoints that are in the processor's caches; make bench-modes, 3.0 for 20,000.
         "server_update_us": Constant(2.5, 1.0),
+        # make bench-modes: 6 with 20,000 updates a second, of which 22 % have subscribers; at most 3 in committed runs
+        # with few updates and many subscribers.
+        "server_watched_update_us": Constant(3.0, 2.0),
         # make bench-modes, at the speed of the others.
         "bridge_group_us_per_s": Constant(6500.0, 2000.0),
         "proxy_update_us": Constant(6.0, 3.0),
@@ -244,6 +250,8 @@ ROLES: Final = RoleCosts(
         "broker_update_us": Constant(0.6, 0.5),
         "broker_part_us": Constant(250.0, 150.0),
         "broker_reader_part_us": Constant(40.0, 30.0),
+        # make bench-modes: it answers the requests of each bridge, whether they share the partitions or not.
+        "broker_bridge_us_per_s": Constant(5000.0, 1500.0),
         "broker_idle_us_per_s": Constant(42_000.0, 10_000.0),
     },
     "built in",

@@ -204,7 +204,7 @@ class _Model:
         if not configuration.uses_kafka:
             return []
         readers = size.servers if configuration is Configuration.X else size.clones
-        broker = terms.brokers(load.updates, self.parts, readers)
+        broker = terms.brokers(load.updates, self.parts, readers, size.all_servers)
         roles = [Role("kafka", self.brokers, broker, _times(broker, self.brokers), math.inf)]
         form = terms.member if configuration.partitioned else terms.bridge
         roles.append(self._servers("bridge", self._busiest(form), self._mean(form)))
@@ -245,7 +245,7 @@ class _Model:
         """Return the servers, and the proxies in front of them."""
         load, size = self.load, self.size
         updates = self._share()
-        busiest, mean = self._busiest(terms.server), self._mean(terms.server)
+        busiest, mean = self._busiest(self._server), self._mean(self._server)
         if not self.configuration.has_proxy:
             clients = load.clients * (self.fan_out if self.configuration.partitioned else 1.0)
             # The busiest has the greatest share of the endpoints of its clone; on the X axis clients are divided.
@@ -256,6 +256,16 @@ class _Model:
         busiest = terms.added([busiest, self._links(updates)])
         mean = terms.added([mean, self._links(1 / size.servers)])
         return [self._servers("websocket", busiest, mean), self._proxies()]
+
+    def _server(self, updates: float, parts: float) -> Amounts:
+        """Return the work of a server, but for its clients."""
+        if self.configuration is Configuration.ALL_TO_ALL:
+            watched = 1.0
+        elif self.configuration.partitioned:
+            watched = self._watched_of(self.size.clones)
+        else:
+            watched = self._watched_of(self.size.all_servers)
+        return terms.added([terms.server(updates, parts), terms.framed(updates * watched)])
 
     def _clients(self, frame: str, share: float, clients: float, sends: float | None = None) -> Amounts:
         sent = self.sends if sends is None else sends
@@ -273,16 +283,16 @@ class _Model:
             links = terms.links(self.sends * share, load.clients * self.fan_out * share)
         else:
             # One frame of each update that any client of the proxy is subscribed to.
-            watched = self._watched_of_clone()
+            watched = self._watched_of(self.size.clones)
             frames = load.updates * watched
             sends = self.parts * any_of(watched, load.batch / self.pieces)
             merged = max(0.0, frames - sends)
             links = terms.links(sends * share, 0.0)
         return terms.added([links, {"merged_frame_us": merged * share}])
 
-    def _watched_of_clone(self) -> float:
-        """Return the share of the updates that a client of one clone is subscribed to."""
-        return -math.expm1(-self.load.frames_per_update / self.size.clones)
+    def _watched_of(self, groups: int) -> float:
+        """Return the share of the updates that any client of one of so many equal groups is subscribed to."""
+        return -math.expm1(-self.load.frames_per_update / groups)
 
     def _proxies(self) -> Role:
         load, clones = self.load, self.size.clones
@@ -292,7 +302,7 @@ class _Model:
             own = terms.proxy("passthrough", updates, wakes, links)
             work = terms.added([own, self._clients("proxy_frame_us_passthrough", 1.0, load.clients)])
             return _role("proxy", 1, work, self._client_memory(load.clients + links), load.clients)
-        own = terms.proxy("shared", load.updates * self._watched_of_clone(), wakes, 0.0)
+        own = terms.proxy("shared", load.updates * self._watched_of(clones), wakes, 0.0)
         work = terms.added([own, self._clients("proxy_frame_us_shared", 1 / clones, load.clients, self.proxied)])
         memory = self._client_memory(load.clients) + self._retained() * clones
         return _role("proxy", clones, work, memory, load.clients / clones)

@@ -25,6 +25,11 @@ def server(updates: float, parts: float) -> Amounts:
     return {"server_update_us": updates, "server_part_us": parts, "server_idle_us_per_s": 1.0}
 
 
+def framed(watched: float) -> Amounts:
+    """Return the work of a server for updates that any of its clients or proxies is subscribed to."""
+    return {"server_watched_update_us": watched}
+
+
 def clients_of(frame: str, sends: float, frames: float, connections: float, inline: float) -> Amounts:
     """Return the work for clients of a server or proxy: ``frames`` in ``sends``, ``inline`` of them with data.
 
@@ -96,12 +101,13 @@ def broadcast(updates: float, writes: float) -> Amounts:
     return {"broadcast_update_us": updates, "broadcast_write_us": writes, "broadcast_idle_us_per_s": 1.0}
 
 
-def brokers(updates: float, parts: float, readers: float) -> Amounts:
-    """Return the work of one broker; one reader of each part is in the others."""
+def brokers(updates: float, parts: float, readers: float, bridges: float) -> Amounts:
+    """Return the work of one broker for ``bridges``, of which ``readers`` read each part; one is in the others."""
     return {
         "broker_update_us": updates,
         "broker_part_us": parts,
         "broker_reader_part_us": max(0.0, readers - 1) * parts,
+        "broker_bridge_us_per_s": max(0.0, bridges - 1),
         "broker_idle_us_per_s": 1.0,
     }
 

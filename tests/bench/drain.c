@@ -6,6 +6,7 @@
  *   tell NUMBER TEXT    one connection does
  *   wait UPDATES REPLIES   prints "UPDATES REPLIES OPEN" as soon as both totals are reached, or after 30 s
  *   stall               reads no more
+ *   sweep MS            sweeps so often, also while nothing is waited for (at first: every 50 ms)
  * The end of the input ends the process.
  *
  * It sleeps between sweeps over its sockets instead of waiting for them: a client that waits on the same machine is
@@ -18,7 +19,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
-enum { PEEK = 11, MAX_INPUT = 1 << 16, SWEEP_MS = 1, IDLE_MS = 50, PATIENCE_S = 30 };
+enum { PEEK = 11, MAX_INPUT = 1 << 16, SWEEP_MS = 1, PATIENCE_S = 30 };
 
 struct client {
     int fd;
@@ -28,7 +29,7 @@ struct client {
 };
 
 static struct client *clients;
-static int count, open_, stalled;
+static int count, open_, stalled, idle_ms = 50;
 static long updates, replies, want_updates, want_replies;
 static double patience;
 
@@ -104,6 +105,8 @@ static void command(char *line) {
         patience = now() + PATIENCE_S;
     else if (!strcmp(line, "stall"))
         stalled = 1;
+    else if (sscanf(line, "sweep %d", &idle_ms) == 1 && idle_ms > 0)
+        ;
     else {
         fprintf(stderr, "unknown command: %.60s\n", line);
         exit(2);
@@ -126,7 +129,7 @@ int main(int argc, char **argv) {
     fflush(stdout);
     for (;;) {
         struct pollfd waiting = {.fd = 0, .events = POLLIN};
-        int said = poll(&waiting, 1, patience != 0 ? SWEEP_MS : IDLE_MS);
+        int said = poll(&waiting, 1, patience != 0 ? SWEEP_MS : idle_ms);
         sweep(poller);
         if (patience != 0 && ((updates >= want_updates && replies >= want_replies) || now() > patience)) {
             printf("%ld %ld %d\n", updates, replies, open_);

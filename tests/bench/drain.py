@@ -44,6 +44,10 @@ class Drain:
         """Stop reading."""
         self._command("stall")
 
+    def sweep_every(self, ms: int) -> None:
+        """Read every so many milliseconds from now on, whatever is waited for; at first it is every 50."""
+        self._command(f"sweep {ms}")
+
     async def reach(self, *, updates: int = 0, replies: int = 0) -> None:
         """Wait until this many more frames have arrived.
 

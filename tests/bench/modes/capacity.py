@@ -39,6 +39,9 @@ BEYOND: Final = 2
 """Steps above the knee before the ramp ends."""
 DRAWS: Final = 200_000
 QUANTILE: Final = 0.99
+SLICE: Final = 100
+"""Writes in a row of which the slowest are taken: the median of such slices is not moved by what a machine does now and
+then, which keeps dozens of writes waiting once in a while, and a queue that is too long is so in all of them."""
 
 
 class Step(NamedTuple):
@@ -48,7 +51,7 @@ class Step(NamedTuple):
     """Writes a second."""
     p50_s: float
     p99_s: float
-    """From the time when a write was due until the probe had all of it."""
+    """From the time when a write was due until the probe had all of it; as of :func:`slowest`."""
     utilisation: float
     """Share of its core that the server used."""
 
@@ -76,7 +79,7 @@ class Knee(NamedTuple):
 
 
 def queue_factor(utilisation: float, *, draws: int = DRAWS, seed: int = 1) -> float:
-    """Return the 99th percentile of the time in a queue with random arrivals (M/D/1), as multiple of the service time.
+    """Return the slowest times (:func:`slowest`) in a queue with random arrivals (M/D/1), in service times.
 
     By Lindley's recursion, for lack of a closed form.
     """
@@ -84,7 +87,13 @@ def queue_factor(utilisation: float, *, draws: int = DRAWS, seed: int = 1) -> fl
     for _ in range(draws):
         times.append(waited + 1.0)
         waited = max(0.0, waited + 1.0 - random.expovariate(utilisation))
-    return quantile(times)
+    return slowest(times)
+
+
+def slowest(times: Sequence[float]) -> float:
+    """Return the 99th percentile of times in their order: the median of those of its slices."""
+    slices = [times[at : at + SLICE] for at in range(0, max(1, len(times) - SLICE + 1), SLICE)]
+    return statistics.median(map(quantile, slices))
 
 
 def quantile(values: Sequence[float], share: float = QUANTILE) -> float:
@@ -108,7 +117,11 @@ def write_cost_s(costs: RoleCosts) -> tuple[float, float]:
     """Return the seconds of CPU of one write, and of being there with all connections for a second."""
     load = Load(R1.clients + 1, R1.endpoints, BATCH, R1.subscriptions, BATCH, data=Data.NONE)
     one = terms.added(
-        [terms.server(BATCH, 1.0), terms.clients_of("delivery_us", load.sends() + 1, load.frames + 1, 0.0, 0.0)]
+        [
+            terms.server(BATCH, 1.0),
+            terms.framed(BATCH * load.watched),
+            terms.clients_of("delivery_us", load.sends() + 1, load.frames + 1, 0.0, 0.0),
+        ]
     )
     there = {"server_idle_us_per_s": 1.0, "connection_us_per_s": R1.clients + 1.0}
     idle = costs.value({"server_idle_us_per_s": 1.0})
@@ -127,6 +140,8 @@ async def find_knee(directory: Path, costs: RoleCosts, *, quick: bool) -> Knee:
             program = native.program("drain", BUILD)
             drain = await stack.enter_async_context(draining(program, server.port, R1.clients, net=1, core=our_core))
             probe = await stack.enter_async_context(probing(server.port))
+            # What arrives in 50 ms would keep the core from the probe for 20 ms.
+            drain.sweep_every(1)
             ramp = _Ramp(server, drain, probe)
             await ramp.subscribe()
             return await _ramp_up(ramp, costs, QUICK_STEP_S if quick else STEP_S)
@@ -184,7 +199,7 @@ class _Ramp:
         used, took = cost(self._server.pid) - before, monotonic() - start
         pending.put_nowait(None)
         await taking
-        return Step(rate, statistics.median(delays), quantile(delays), used.cpu / took)
+        return Step(rate, statistics.median(delays), slowest(delays), used.cpu / took)
 
     async def _take(self, pending: asyncio.Queue[tuple[float, int] | None], delays: list[float]) -> None:
         while (one := await pending.get()) is not None:

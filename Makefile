@@ -38,7 +38,7 @@ quick: test-parts
 walks: install-test install-spark $(MODULES)
 	@$(PY) -m tests.walks
 
-# Everything is required here: in `make test`, what needs CPython 2.7 is left out where there is none.
+# In `make test` only the cases of the `ws` package.
 conformance: install-test autobahn $(MODULES)
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 

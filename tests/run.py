@@ -170,8 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(parts: Parts, selection: Selection, *, workers: int, only_pytest: bool) -> int:
     """Start all parts, each when what it needs is installed; return the exit code of a failed installation, else 0."""
     make = ("make", "--no-print-directory")
-    conformance = ["autobahn"] if "tests" in selection.others else []
-    installation = Part("installation", [*make, "-j3", "kafka", "spark", *conformance])
+    installation = Part("installation", [*make, "-j2", "kafka", "spark"])
     if not only_pytest:
         report = LOGS / "client.xml"
         client = [*make, "client-test", f"CLIENT_REPORT={report}"]

@@ -40,8 +40,10 @@ from diem.process.imports import skip_sniffio
 ROOT: Final = Path(__file__).parents[2]
 DIEM: Final = "deploy"
 CHILD: Final = "diem.process.program"
-MODULES: Final = frozenset({DIEM, CHILD, "tests.load.attackers", "tests.load.clients"})
-"""What ``diem up`` and tests start, what composites start, and what load tests start."""
+MODULES: Final = frozenset(
+    {DIEM, CHILD, "tests.load.attackers", "tests.load.clients", "tests.support.swallowing"},
+)
+"""What ``diem up`` and tests start, what composites start, and what load tests and those of the canary start."""
 _NUMBER: Final = struct.Struct("i")
 _STREAMS: Final = 3
 

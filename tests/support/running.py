@@ -6,7 +6,7 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,10 +139,11 @@ async def running(
     servers: int | None = None,
     options: tuple[str, ...] = (),
     tls: ssl.SSLContext | None = None,
+    launcher: Sequence[str] = (),
 ) -> AsyncIterator[Running]:
     """Start the system with the given ``diem.toml`` (by default without sources) and wait until it is up.
 
-    ``tls`` verifies its certificate, if ``options`` name one.
+    ``tls`` verifies its certificate, if ``options`` name one. ``launcher`` starts it, if there is one.
     """
     state_dir = directory / "state"
     file = directory / "diem.toml"
@@ -162,7 +163,7 @@ async def running(
     if servers is not None:
         argv += ["--servers", str(servers)]
     up = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "deploy", *argv, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL, stderr=None
+        *(*launcher, sys.executable, "-m", "deploy", *argv), cwd=ROOT, stdout=asyncio.subprocess.DEVNULL, stderr=None
     )
     try:
         async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False, verify=tls or True) as http:

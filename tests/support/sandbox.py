@@ -20,10 +20,28 @@ PR_SET_MDWE: Final = 65
 """Refuse memory that is written and executed (Linux 6.3)."""
 SCMP_ACT_ALLOW: Final = 0x7FFF0000
 SCMP_ACT_ERRNO_EPERM: Final = 0x00050000 | errno.EPERM
+OWN_USER: Final = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+"""Root becomes the owner of its files under another number, and has no capabilities: nginx would else change owners."""
+ROOT: Final = Path(__file__).parents[2]
 
 
 class Unsupported(Exception):
     """This machine has no libseccomp, no systemd-analyze, or a kernel that is too old."""
+
+
+def launcher(unit: Path) -> tuple[str, ...]:
+    """Return what starts a command under the restrictions of a unit. Raises ``Unsupported`` where it is impossible."""
+    restrict = (sys.executable, "-m", "tests.support.sandbox", str(unit))
+    prefix = (*OWN_USER, *restrict) if os.geteuid() == 0 else restrict
+    if (tried := run(prefix, "true")).returncode:
+        raise Unsupported(tried.stderr[-300:])
+    return prefix
+
+
+def run(prefix: Sequence[str], *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command, started by ``prefix``, to its end."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([*prefix, *command], env=environment, capture_output=True, text=True, check=False)
 
 
 def settings(unit: Path) -> dict[str, list[str]]:

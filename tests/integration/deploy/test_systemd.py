@@ -1,10 +1,11 @@
-"""The unit file: its rating by systemd, and that DIEM starts under the restrictions it makes."""
+"""The unit file: its rating by systemd, and that DIEM starts under the restrictions it makes.
 
-import os
+The local Kafka runs under them in ``tests/integration/security/test_kafka.py``.
+"""
+
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,27 +17,20 @@ from tests.integration.deploy.running import eventually, up
 from tests.support import sandbox
 from tests.support.nginx import needs_nginx
 from tests.support.required import unavailable
+from tests.support.sandbox import run
 from tests.unit.deploy.hosts.systems import system
 
 ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "deploy" / "systemd" / "diem.service"
 MAX_EXPOSURE = 2.0
-OWN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
-"""Root becomes the owner of its files under another number, and has no capabilities: nginx would else change owners."""
 
 
 def launcher(unit: Path) -> tuple[str, ...]:
     """Return what starts a command under the restrictions of a unit; skip the test where that is impossible."""
-    restrict = (sys.executable, "-m", "tests.support.sandbox", str(unit))
-    prefix = (*OWN_USER, *restrict) if os.geteuid() == 0 else restrict
-    if (tried := run(prefix, "true")).returncode:
-        unavailable("what a systemd unit restricts", sandbox.Unsupported(tried.stderr[-300:]))
-    return prefix
-
-
-def run(prefix: Sequence[str], *command: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([*prefix, *command], env=environment, capture_output=True, text=True, check=False)
+    try:
+        return sandbox.launcher(unit)
+    except sandbox.Unsupported as error:
+        unavailable("what a systemd unit restricts", error)
 
 
 def written_and_executed_memory_refused(directory: Path) -> Path:
@@ -70,25 +64,18 @@ def test_systemd_rates_its_exposure_below_two() -> None:
     assert loose.returncode != 0, "the threshold is not looked at"
 
 
-@pytest.mark.takes(4)
+@needs_nginx
+@pytest.mark.takes(6)
 async def test_without_java_diem_starts_where_no_memory_is_written_and_executed(tmp_path: Path) -> None:
     unit = written_and_executed_memory_refused(tmp_path)
-    async with up(tmp_path, "--mode", "single", launcher=launcher(unit)) as running:
+    async with up(tmp_path, "--mode", "all-to-all", "--servers", "1", launcher=launcher(unit)) as running:
         await eventually(lambda: "DIEM is up" in "\n".join(running.output))
         assert "running as root" not in "\n".join(running.output)
-
-
-@needs_nginx
-@pytest.mark.takes(15)
-async def test_the_modes_with_nginx_and_the_local_kafka_start_under_the_unit(
-    tmp_path: Path, kafka_program: object
-) -> None:
-    async with up(tmp_path, "--mode", "x", "--servers", "1", launcher=launcher(UNIT)) as running:
-        assert running.described()["up"]
+        assert "nginx" in running.pids()
 
 
 def test_the_restrictions_hold(tmp_path: Path) -> None:
-    """Else the two tests above would show nothing."""
+    """Else what starts under them would show nothing."""
     priority = "import os; os.nice(1)"
     memory = "import mmap; mmap.mmap(-1, 4096, prot=mmap.PROT_WRITE | mmap.PROT_EXEC)"
     assert run((), sys.executable, "-c", f"{priority}; {memory}").returncode == 0

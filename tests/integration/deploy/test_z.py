@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.kafka.program import KafkaProgram
 from deploy.prometheus.targets import file_sd, scrape_targets
 from deploy.system.description import with_children
 from tests.integration.deploy.clients import NAME, Client, clients, clients_at, put, scale
@@ -19,8 +18,6 @@ from tests.integration.deploy.scraping import check_key_opens_nothing_else, chec
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
 
-LOCAL = ("--partitions", "4")
-"""Options of a system with a broker of its own, which asks every process for its password."""
 INSIDE = ["metadata", "bridge-1", "websocket-1", "proxy"]
 
 
@@ -88,10 +85,10 @@ async def test_unmodified_clients_are_served_through_the_proxy(tmp_path: Path, o
 
 
 async def test_composite_serves_clients_and_keeps_its_number_of_pairs(
-    tmp_path: Path, kafka_program: KafkaProgram
+    tmp_path: Path, on_kafka: tuple[str, ...]
 ) -> None:
-    async with up(tmp_path, *LOCAL, "--mode", "z-composite", "--servers", "1") as running:
-        names = ["kafka-1", "data", "composite-1"]
+    async with up(tmp_path, *on_kafka, "--mode", "z-composite", "--servers", "1") as running:
+        names = ["data", "composite-1"]
         assert list(await everything(running)) == [*names, *inside("composite-1")]
         async with clients(running, 1) as (client,):
             await client.sees(await put(running, 1))
@@ -112,7 +109,7 @@ async def test_composite_serves_clients_and_keeps_its_number_of_pairs(
             await eventually(lambda: running.pids().get("composite-1") not in {None, *before})
             await running.until_status(lambda status: report_of(status, "composite-1").get("ready_pairs") == 2)
             await client.sees(await put(running, 3))
-            await eventually(lambda: sum(map(alive, before)) == len({"kafka-1", "data"}))
+            await eventually(lambda: [pid for pid in before if alive(pid)] == [running.pids()["data"]])
         await stop(running)
 
 

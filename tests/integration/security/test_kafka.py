@@ -1,9 +1,11 @@
 """Attacks on the Kafka of a running ``diem up`` by other processes of the machine, and by processes of DIEM themselves.
 
-The data of its broker is of a release whose brokers had no users: nothing of it may be lost.
+The data of its broker is of a release whose brokers had no users: nothing of it may be lost. Where it can be, the
+system is started under the restrictions of the systemd unit.
 """
 
 import asyncio
+import contextlib
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -34,9 +36,11 @@ from diem.kafka.topics import ensure, ensure_traffic
 from diem.protocol.assignment import Owner, client_id
 from diem.protocol.partition_map import Head
 from tests.integration.deploy.running import diem
+from tests.support import sandbox
 from tests.support.fork_server import executing
 from tests.support.patience import PATIENCE_S
-from tests.support.running import Running, running
+from tests.support.required import unavailable
+from tests.support.running import ROOT, Running, running
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -44,12 +48,13 @@ pytestmark = [
     pytest.mark.takes(30),
 ]
 KEPT = b"recorded before there were users"
+UNIT = ROOT / "deploy" / "systemd" / "diem.service"
 FORGED = Owner("b999", "ws://127.0.0.1:9/ws", "ws://127.0.0.1:9/ws")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def system(kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
-    """Run a system with a metadata service on data without users."""
+    """Run a system with processes of all kinds on data without users."""
     directory = tmp_path_factory.mktemp("kafka")
     (directory / "state").mkdir(mode=0o700)
     async with LocalCluster(kafka_of(directory / "state"), prepare=lambda: kafka_program) as open_to_all:
@@ -60,9 +65,12 @@ async def system(kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathF
         await producer.start()
         await producer.send_and_wait(options.names.traffic, KEPT, partition=0)
         await producer.stop()
+    launcher: tuple[str, ...] = ()
+    with contextlib.suppress(sandbox.Unsupported):
+        launcher = sandbox.launcher(UNIT)
     # Command lines and environments of forked processes would be those of the fork server.
     with executing():
-        async with running(directory, "z-client", servers=1) as started:
+        async with running(directory, "z-composite", servers=1, launcher=launcher) as started:
             yield started
 
 
@@ -224,10 +232,25 @@ async def test_processes_work_with_their_rights(system: Running) -> None:
     await consumer.start()
     try:
         async with asyncio.timeout(PATIENCE_S):
-            while (await system.status("data"))["publisher"]["lag"] or not (await system.status("metadata"))["live"]:
+            while (await system.status("data"))["publisher"]["lag"] or not await owners_are_known(system):
                 await asyncio.sleep(0.1)
             parts = [TopicPartition(options.names.traffic, number) for number in range(TRAFFIC_PARTITIONS)]
             while sum((await consumer.end_offsets(parts)).values()) < 2:
                 await asyncio.sleep(0.2)
     finally:
         await consumer.stop()
+
+
+async def owners_are_known(system: Running) -> bool:
+    children = (await system.status("composite-1"))["children"]
+    (metadata,) = (each["report"] or {} for each in children if each["name"] == "metadata")
+    return bool(metadata.get("live"))
+
+
+async def test_the_local_kafka_starts_under_the_restrictions_of_the_unit(system: Running) -> None:
+    try:
+        sandbox.launcher(UNIT)
+    except sandbox.Unsupported as error:
+        unavailable("what a systemd unit restricts", error)
+    status = Path(f"/proc/{system.pid('kafka-1')}/status").read_text().splitlines()
+    assert {"NoNewPrivs:\t1", "Seccomp:\t2"} <= set(status)

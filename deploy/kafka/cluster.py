@@ -7,18 +7,20 @@ import asyncio
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from deploy.kafka import brokers, processes
 from deploy.kafka.brokers import BrokerPlan
+from deploy.kafka.credentials import password_of
 from deploy.kafka.program import KafkaProgram, prepare
+from deploy.topology.kafka_users import MECHANISM, PROTOCOL, KafkaUser
 from deploy.topology.ports import OWN_RANGE
 from diem.errors import DiemError
 from diem.kafka.client import connected_client
-from diem.kafka.config import KafkaOptions
+from diem.kafka.config import DEFAULT_PREFIX, KafkaOptions, Names
 from diem.kafka.errors import KafkaUnavailable
 from diem.process.lifecycle import exit_reason
 from diem.process.ports import PortReservations, is_accepting
@@ -39,11 +41,14 @@ class BrokerFailed(DiemError):
     log: Path
 
 
-async def all_see_all(plans: Sequence[BrokerPlan]) -> bool:
-    """Return whether every broker answers and sees every other: then topics can be created and have leaders."""
+async def all_see_all(plans: Sequence[BrokerPlan], login: KafkaOptions) -> bool:
+    """Return whether every broker answers and sees every other: then topics can be created and have leaders.
+
+    Of ``login`` all is used but the address.
+    """
     for plan in plans:
         # The port first: the client's log is loud when nothing listens there.
-        if not await is_accepting(plan.port) or await _known_to(plan.port) < len(plans):
+        if not await is_accepting(plan.port) or await _known_to(plan.port, login) < len(plans):
             return False
     return True
 
@@ -52,13 +57,22 @@ class LocalCluster:
     """Brokers on free loopback ports with their data in ``directory``; existing data is reused.
 
     Its methods may be called from any event loop, one at a time. The brokers stop when the thread that started them
-    ends. Each broker's output is in ``directory``/kafka-N/broker.log.
+    ends. Each broker's output is in ``directory``/kafka-N/broker.log. ``with_users``: they are as closed as those of
+    ``diem up``, and have its users.
     """
 
-    def __init__(self, directory: Path, brokers: int = 1, *, prepare: Callable[[], KafkaProgram] = prepare) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        brokers: int = 1,
+        *,
+        prepare: Callable[[], KafkaProgram] = prepare,
+        with_users: bool = False,
+    ) -> None:
         self.directory = directory
         self.brokers = brokers
         self._prepare = prepare
+        self._with_users = with_users
         self._plans: tuple[BrokerPlan, ...] = ()
         self._argv: dict[int, tuple[str, ...]] = {}
         self._running: dict[int, subprocess.Popen[bytes]] = {}
@@ -68,6 +82,19 @@ class LocalCluster:
     def bootstrap_servers(self) -> str:
         """Addresses of all brokers, for clients; empty before the start."""
         return brokers.bootstrap_servers(self._plans)
+
+    @property
+    def options(self) -> KafkaOptions:
+        """Options of clients that may do everything. Raises ``BadKeyFile`` if the operator's password is invalid."""
+        if not self._with_users:
+            return KafkaOptions(self.bootstrap_servers)
+        return KafkaOptions(
+            self.bootstrap_servers,
+            security_protocol=PROTOCOL,
+            sasl_mechanism=MECHANISM,
+            sasl_username=KafkaUser.OPERATOR.login,
+            sasl_password=password_of(KafkaUser.OPERATOR, self.directory),
+        )
 
     def pid(self, node: int) -> int:
         """Return the process id of a started broker; raises KeyError for any other."""
@@ -87,17 +114,19 @@ class LocalCluster:
         Raises:
             NoJava, JarsUnavailable: see ``prepare``.
             UnusableData: see ``deploy.kafka.brokers.write``.
-            BrokerFailed: a broker does not start; all are stopped.
+            BrokerFailed, UsersNotCreated: a broker does not start; all are stopped.
         """
         program = await asyncio.to_thread(self._prepare)
         self._ports.release()
         pairs = [(self._ports.choose(OWN_RANGE), self._ports.choose(OWN_RANGE)) for _ in range(self.brokers)]
         self._plans = brokers.plans(self.directory, pairs)
         self._argv = {plan.node: program.argv(plan) for plan in self._plans}
-        brokers.write(self._plans)
+        brokers.write(self._plans, with_users=self._with_users)
         try:
             for plan in self._plans:
                 self._launch(plan)
+            if self._with_users:
+                await self._create_users()
             await self.wait_until_ready()
         except BaseException:
             await self.stop()
@@ -142,6 +171,12 @@ class LocalCluster:
     ) -> None:
         await self.stop()
 
+    async def _create_users(self) -> None:
+        from deploy.kafka.users import create_users  # noqa: PLC0415  # most clusters have none, and it takes 0.2 s
+
+        controllers = [plan.controller_port for plan in self._plans]
+        await create_users(self.directory, controllers, Names(DEFAULT_PREFIX), READY_WITHIN_S)
+
     def _launch(self, plan: BrokerPlan) -> None:
         self._running[plan.node] = processes.start(self._argv[plan.node], _log(plan), plan.directory)
 
@@ -159,7 +194,7 @@ class LocalCluster:
         """
         deadline = time.monotonic() + READY_WITHIN_S
         waiting = [plan for plan in self._plans if plan.node in self._running]
-        while not await all_see_all(waiting):
+        while not await all_see_all(waiting, self.options):
             failed = self.failed()
             if failed is not None:
                 raise failed
@@ -179,10 +214,10 @@ def _reason(process: "subprocess.Popen[bytes]", log: Path) -> str:
     return f"{exit_reason(code)}: {processes.last_line(log)}".removesuffix(": ")
 
 
-async def _known_to(port: int) -> int:
+async def _known_to(port: int, login: KafkaOptions) -> int:
     """Return the number of brokers that one broker knows of; 0 if it is not ready."""
     try:
-        async with connected_client(KafkaOptions(bootstrap_servers=f"{brokers.HOST}:{port}"), within=5) as client:
+        async with connected_client(replace(login, bootstrap_servers=f"{brokers.HOST}:{port}"), within=5) as client:
             return len(client.cluster.brokers())
     except KafkaUnavailable:
         return 0

@@ -13,7 +13,6 @@ import psutil
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import NewTopic
 
-from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
 from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
@@ -31,33 +30,33 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def create(servers: str, replication: int) -> None:
-    async with admin_client(KafkaOptions(servers)) as admin:
+async def create(options: KafkaOptions, replication: int) -> None:
+    async with admin_client(options) as admin:
         await admin.create_topics([NewTopic(TOPIC, 1, replication)])
 
     async def has_a_leader() -> bool:
-        return (await where(servers)).leader > 0
+        return (await where(options)).leader > 0
 
     await eventually(has_a_leader)
 
 
-async def where(servers: str) -> Partition:
+async def where(options: KafkaOptions) -> Partition:
     """Return the topic's partition; without a leader also if a dead broker was asked."""
     try:
-        async with connected_client(KafkaOptions(servers)) as client:
+        async with connected_client(options) as client:
             topics = (await describe(client)).topics
     except KafkaUnavailable:
         topics = {}
     return topics[TOPIC].partitions[0] if TOPIC in topics else Partition(-1, (), ())
 
 
-async def produce(servers: str, value: bytes) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=servers, acks="all", enable_idempotence=True) as producer:
+async def produce(options: KafkaOptions, value: bytes) -> None:
+    async with AIOKafkaProducer(**options.client_arguments(), acks="all", enable_idempotence=True) as producer:
         await producer.send_and_wait(TOPIC, value)
 
 
-async def consume(servers: str, count: int) -> list[bytes | None]:
-    async with AIOKafkaConsumer(TOPIC, bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+async def consume(options: KafkaOptions, count: int) -> list[bytes | None]:
+    async with AIOKafkaConsumer(TOPIC, **options.client_arguments(), auto_offset_reset="earliest") as consumer:
         async with asyncio.timeout(PATIENCE_S):
             return [(await consumer.getone()).value for _ in range(count)]
 
@@ -126,26 +125,28 @@ def ends(broker: psutil.Process) -> bool:
     return False
 
 
-async def test_records_outlive_a_stop_and_a_start_as_a_command_which_runs_until_it_is_interrupted(
+async def test_command_runs_until_it_is_interrupted_keeps_the_records_and_fails_when_its_broker_dies(
     kafka_program: KafkaProgram, tmp_path: Path
 ) -> None:
-    async with LocalCluster(tmp_path, prepare=lambda: kafka_program) as cluster:
-        assert b"transaction.version" in await features(cluster.bootstrap_servers)
-        await create(cluster.bootstrap_servers, replication=1)
-        await produce(cluster.bootstrap_servers, b"before")
-        before = cluster.bootstrap_servers
-        last = cluster.pid(1)
-    assert not psutil.pid_exists(last)
     with command("--directory", str(tmp_path)) as process:
         servers, broker = await asyncio.to_thread(broker_of, process)
-        assert servers != before
-        await produce(servers, b"after")
-        assert await consume(servers, 2) == [b"before", b"after"]
+        assert b"transaction.version" in await features(servers)
+        await create(KafkaOptions(servers), replication=1)
+        await produce(KafkaOptions(servers), b"before")
         process.send_signal(signal.SIGINT)
         assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
         assert ends(broker)
+    with command("--directory", str(tmp_path)) as process:
+        after, broker = await asyncio.to_thread(broker_of, process)
+        assert after != servers
+        await produce(KafkaOptions(after), b"after")
+        assert await consume(KafkaOptions(after), 2) == [b"before", b"after"]
+        broker.kill()
+        assert await asyncio.to_thread(process.wait, PATIENCE_S) == 1
+        assert process.stderr is not None
+        assert process.stderr.read().startswith("diem: kafka-1 does not run: killed by SIGKILL (see ")
 
 
 def test_no_broker_outlives_a_killed_parent_even_one_that_is_starting(
@@ -155,14 +156,6 @@ def test_no_broker_outlives_a_killed_parent_even_one_that_is_starting(
         broker = starting_broker_of(process)
         process.kill()
         assert ends(broker)
-
-
-def test_command_fails_when_its_broker_dies(kafka_program: KafkaProgram, tmp_path: Path) -> None:
-    with command("--directory", str(tmp_path)) as process:
-        broker_of(process)[1].kill()
-        assert process.wait(PATIENCE_S) == 1
-        assert process.stderr is not None
-        assert process.stderr.read().startswith("diem: kafka-1 does not run: killed by SIGKILL (see ")
 
 
 def test_command_without_java_fails_with_one_line(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """One of three brokers hangs or dies, while the others lead what it led.
 
-A broker that hangs keeps its connections and answers nothing. Each test leaves all three running.
+They are closed to others, as those of ``diem up --brokers 3``; ``make faults MODE=x`` has a whole system on them. A
+broker that hangs keeps its connections and answers nothing. Each test leaves all three running.
 """
 
 import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,6 +18,7 @@ from aiokafka.admin import NewTopic
 
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
+from deploy.topology.kafka_users import KafkaUser
 from diem.kafka.client import admin_client, close_all, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_writer import ensure_map
@@ -36,19 +39,24 @@ NAMES = [f"/e/{number}" for number in range(40)]
 async def three_brokers(
     kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[LocalCluster]:
-    async with LocalCluster(tmp_path_factory.mktemp("kafka"), 3, prepare=lambda: kafka_program) as cluster:
+    directory = tmp_path_factory.mktemp("kafka")
+    async with LocalCluster(directory, 3, prepare=lambda: kafka_program, with_users=True) as cluster:
         yield cluster
+
+
+def login(cluster: LocalCluster) -> dict[str, str]:
+    """Return the settings with which a process is let in."""
+    return {f"kafka_{name}": value for name, value in KafkaUser.OPERATOR.settings(cluster.directory).items()}
 
 
 async def test_two_of_three_brokers_continue_without_a_killed_coordinator(
     three_brokers: LocalCluster, tmp_path: Path
 ) -> None:
-    servers = three_brokers.bootstrap_servers
-    options = KafkaOptions(servers, topic_prefix="three.", partitions=PARTITIONS, replication=3)
+    options = replace(three_brokers.options, topic_prefix="three.", partitions=PARTITIONS, replication=3)
     await ensure_map(options, PARTITIONS)
     async with contextlib.AsyncExitStack() as stack:
         [stays] = await stack.enter_async_context(members(options, 1))
-        running = await stack.enter_async_context(serving(tmp_path, options))
+        running = await stack.enter_async_context(serving(tmp_path, options, **login(three_brokers)))
         second = Member(options, 2)
         await second.join()
         await running.until_stable(2)
@@ -57,17 +65,17 @@ async def test_two_of_three_brokers_continue_without_a_killed_coordinator(
             # It leads the topic's partition, too.
             replicas = [coordinator, *({1, 2, 3} - {coordinator})]
             await admin.create_topics([NewTopic(TOPIC, -1, -1, replica_assignments={0: replicas})])
-        await eventually(lambda: leads(servers, coordinator))
-        await produce(servers, b"before")
+        await eventually(lambda: leads(options, coordinator))
+        await produce(options, b"before")
         killed = three_brokers.kill(coordinator)
         try:
             assert not psutil.pid_exists(killed)
 
             async def has_another_leader() -> bool:
-                return (await where(servers)).leader not in {coordinator, -1}
+                return (await where(options)).leader not in {coordinator, -1}
 
             await eventually(has_another_leader)
-            await produce(servers, b"meanwhile")
+            await produce(options, b"meanwhile")
             # Its stop may end with what it has cancelled itself: a fetch from the broker that is gone.
             await close_all(second.leave)
             await running.until_stable(1)
@@ -77,14 +85,14 @@ async def test_two_of_three_brokers_continue_without_a_killed_coordinator(
             await three_brokers.restart(coordinator)
 
     async def is_complete() -> bool:
-        return len((await where(servers)).isr) == 3
+        return len((await where(options)).isr) == 3
 
     await eventually(is_complete)
-    assert await consume(servers, 2) == [b"before", b"meanwhile"]
+    assert await consume(options, 2) == [b"before", b"meanwhile"]
 
 
-async def leads(servers: str, broker: int) -> bool:
-    return (await where(servers)).leader == broker
+async def leads(options: KafkaOptions, broker: int) -> bool:
+    return (await where(options)).leader == broker
 
 
 async def leader_of_most(options: KafkaOptions) -> int:
@@ -95,11 +103,14 @@ async def leader_of_most(options: KafkaOptions) -> int:
 
 
 async def test_updates_continue_while_a_broker_hangs(three_brokers: LocalCluster, tmp_path: Path) -> None:
-    options = KafkaOptions(three_brokers.bootstrap_servers, topic_prefix="h.", partitions=6, replication=3)
+    options = replace(three_brokers.options, topic_prefix="h.", partitions=6, replication=3)
     names = [f"/e/{n}" for n in range(60)]
     store = MemoryStore()
     store.put(*names)
-    async with publishing(store, options) as publisher, running_bridge(tmp_path, options, watermarks=True) as bridge:
+    async with (
+        publishing(store, options) as publisher,
+        running_bridge(tmp_path, options, watermarks=True, **login(three_brokers)) as bridge,
+    ):
         server = FeedRecorder()
         async with bridge.reading(server):
             await until(lambda: server.state.caught_up and _all_told(server, store))

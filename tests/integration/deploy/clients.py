@@ -27,6 +27,12 @@ class Client:
     def versions(self) -> list[int | None]:
         return [event.version for event in self.seen if event.kind == "update" and event.endpoint == NAME]
 
+    @property
+    def live(self) -> bool:
+        """Whether the server has said that updates are current."""
+        said = {event.endpoint: event.live for event in self.seen if event.kind == "status"}
+        return bool(said) and all(said.values())
+
     async def sees(self, version: int) -> None:
         """Wait for the update to a version."""
         await eventually(lambda: version in self.versions)

@@ -44,6 +44,8 @@ MODULES: Final = frozenset(
     {DIEM, CHILD, "tests.load.attackers", "tests.load.clients", "tests.support.swallowing"},
 )
 """What ``diem up`` and tests start, what composites start, and what load tests and those of the canary start."""
+_WITH_PARENT: Final = (sys.executable, "-m", "deploy.system.pdeathsig")
+"""What starts a command that is to end with its parent; it is left out, because a forked one is no child of that."""
 _NUMBER: Final = struct.Struct("i")
 _STREAMS: Final = 3
 
@@ -170,7 +172,7 @@ async def _create_subprocess(
     protocol = asyncio.subprocess.SubprocessStreamProtocol(limit=limit, loop=loop)
     waiter = loop.create_future()
     transport = _Transport(
-        *(loop, protocol, argv, False, stdin, stdout, stderr, 0),
+        *(loop, protocol, _program(argv), False, stdin, stdout, stderr, 0),
         waiter=waiter,
         **{"cwd": None, "env": None, "start_new_session": False} | options,
     )
@@ -179,7 +181,12 @@ async def _create_subprocess(
 
 
 def _is_forked(argv: Sequence[Any]) -> bool:
-    return argv[:2] == (sys.executable, "-m") and argv[2] in MODULES
+    program = _program(argv)
+    return program[:2] == (sys.executable, "-m") and program[2] in MODULES
+
+
+def _program(argv: Sequence[Any]) -> Sequence[Any]:
+    return argv[len(_WITH_PARENT) :] if argv[: len(_WITH_PARENT)] == _WITH_PARENT else argv
 
 
 @contextmanager

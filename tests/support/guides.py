@@ -257,12 +257,11 @@ class Walk:
 
     async def _start(self, command: str) -> Process:
         command = self._translated(command)
-        if command.startswith("diem up"):
-            command = " ".join([command, *map(shlex.quote, self._up_options)])
+        more = self._up_options if command.startswith("diem up") else ()
         plain = not set(command) & _SHELL
-        words = shlex.split(command) if plain else ["bash", "-c", command]
-        if words[0] == "diem":
-            # Tests start processes of DIEM by a fork.
+        words = [*shlex.split(command), *more] if plain else ["bash", "-c", f"{command} {shlex.join(more)}"]
+        if words[0] in {"diem", "d"}:
+            # Tests start processes of DIEM by a fork. "d" is what going-public.md calls it as another user.
             words = [sys.executable, "-m", "deploy", *words[1:]]
         return await asyncio.create_subprocess_exec(
             *words,

@@ -50,6 +50,17 @@ async def test_a_forked_process_ends_and_prints_as_an_executed_one(
     assert forked == await output(*arguments, cwd=tmp_path, DIEM_DATA_PORT="none")
 
 
+async def test_a_command_that_is_to_end_with_its_parent_is_forked_as_well(tmp_path: Path) -> None:
+    guarded = (sys.executable, "-m", "deploy.system.pdeathsig")
+    process = await asyncio.create_subprocess_exec(
+        *(*guarded, sys.executable, "-m", "deploy", "--version"), cwd=tmp_path, stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        out, err = await process.communicate()
+    assert (process.returncode, out, err) == await output("--version", cwd=tmp_path)
+    assert not fork_server._is_forked((*guarded, "nginx", "-c", "nginx.conf"))
+
+
 async def test_a_forked_process_ends_by_signals_and_alone(tmp_path: Path) -> None:
     ports = map(str, free_ports(4))
     settings = {"DIEM_STATE_DIR": str(tmp_path)}

@@ -35,6 +35,10 @@ INSTEAD: Final = {
     "make spark": "true",
     # What servers have recorded by then depends on the clock.
     "sleep 60": "python3 -m tests.support.recorded_visitors .diem/traffic/in",
+    # They are those of the line above. It starts four programs, each of which imports everything.
+    'for zone in GR BG RO TR; do diem load --endpoints "/*/$zone*" --clients 20 --seconds 5 --quiet & done; wait': (
+        "diem load --endpoints /load/GR --clients 20 --seconds 1 --quiet"
+    ),
 }
 ELSEWHERE: Final[Mapping[str, set[str]]] = {
     "get-started.md": {"pipx run"},

@@ -13,7 +13,7 @@ from services.data.backup.backup_file import ROWS_PER_BATCH, BackupWriter, Heade
 from services.data.backup.seal import BackupKey
 from services.data.errors import DataError
 from services.data.store.database import ERRORS, database_at, reason
-from services.data.store.tables import METADATA, check_known, revision_of
+from services.data.store.tables import METADATA, REVISION, check_known, revision_of
 
 TIMEOUT_S: Final = 3600.0
 """Time-out of the single transaction; only the operator waits for it."""
@@ -64,6 +64,8 @@ async def backup(
 
 def tables_of(connection: Connection) -> dict[str, Table]:
     """Return the store's tables as found, possibly of an earlier release; foreign tables of the schema are left out."""
+    if revision_of(connection) == REVISION:
+        return {str(table.name): table for table in METADATA.sorted_tables}
     found = MetaData()
     found.reflect(connection, only=lambda name, _found: name in METADATA.tables)
     return {str(table.name): table for table in found.sorted_tables}

@@ -23,7 +23,7 @@ from services.data.store.tables import (
     PUBLISHER,
     STORE,
     check_revision,
-    downgrade,
+    drop,
     revision_of,
     upgrade,
 )
@@ -152,7 +152,7 @@ def _new_keys(contents: Contents, before: _ReplacedStore) -> tuple[Key, ...]:
 def _load(connection: Connection, rows: Iterator[tuple[str, list[Row]]], revision: str) -> None:
     """Replace all tables by those of the backup's revision, fill them, and migrate them to this release."""
     if revision_of(connection) is not None:
-        downgrade(connection, "base")
+        drop(connection)
     upgrade(connection, revision)
     tables = tables_of(connection)
     for name, some in rows:

@@ -172,15 +172,21 @@ def revision_of(connection: Connection) -> str | None:
 
 def check_known(connection: Connection) -> None:
     """Check that this release knows the tables; raises DataError when they are of a later one."""
-    _check_known(_config(connection), revision_of(connection))
+    check_revision(revision_of(connection))
 
 
-def check_revision(revision: str) -> None:
+def check_revision(revision: str | None) -> None:
     """Check that this release knows a revision of the tables; raises DataError when it is of a later one."""
-    _check_known(_config(), revision)
+    if revision in {None, REVISION}:
+        return
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if revision not in known:
+        raise DataError(f"the store has tables of a later release (revision {revision}): this release cannot read them")
 
 
-def upgrade(connection: Connection, revision: str = "head") -> None:
+def upgrade(connection: Connection, revision: str = REVISION) -> None:
     """Run the outstanding migrations up to a revision, within the transaction of ``connection``.
 
     An empty database gets the tables of this release at once; a test compares them with what the migrations make.
@@ -188,20 +194,19 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
     Raises:
         DataError: the database is of a later release.
     """
-    if revision == "head":
+    if revision == REVISION:
         if revision_of(connection) == REVISION:
             return
         if not inspect(connection).get_table_names():
-            METADATA.create_all(connection)
+            METADATA.create_all(connection, checkfirst=False)
             _ALEMBIC_VERSION.create(connection)
             connection.execute(insert(_ALEMBIC_VERSION), {"version_num": REVISION})
             return
     from alembic import command  # noqa: PLC0415
 
-    config = _config(connection)
     for found in (revision_of(connection), revision):
-        _check_known(config, found)
-    command.upgrade(config, revision)
+        check_revision(found)
+    command.upgrade(_config(connection), revision)
 
 
 def downgrade(connection: Connection, revision: str) -> None:
@@ -211,12 +216,10 @@ def downgrade(connection: Connection, revision: str) -> None:
     command.downgrade(_config(connection), revision)
 
 
-def _check_known(config: "Config", revision: str | None) -> None:
-    from alembic.script import ScriptDirectory  # noqa: PLC0415
-
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if revision not in {None, "head", *known}:
-        raise DataError(f"the store has tables of a later release (revision {revision}): this release cannot read them")
+def drop(connection: Connection) -> None:
+    """Remove the tables of this release with what they hold, within the transaction of ``connection``."""
+    METADATA.drop_all(connection)
+    _ALEMBIC_VERSION.drop(connection)
 
 
 def _config(connection: Connection | None = None) -> "Config":

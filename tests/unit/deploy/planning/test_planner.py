@@ -1,5 +1,6 @@
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,18 @@ from diem.protocol.partition_map import HOT, partition_of
 from metadata.placement.baselines import Infeasible
 from metadata.placement.planner import PlanResult
 from metadata.plans.plan import decode, encode
+from tests.support.brief_search import brief_search
 from tests.support.traffic import MINUTE, Life, write
 from tests.unit.deploy.planning.recorded_traffic import recorded
 from tests.unit.deploy.scripted_service import running
 
 SYSTEM = System(("http://m",), Mode.Z_CLIENT)
+
+
+@pytest.fixture(autouse=True)
+def _brief() -> Iterator[None]:
+    with brief_search():
+        yield
 
 
 def planned(traffic: Path, *, quiet: bool = False, movement: float | None = None) -> PlanRun:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metadata.costs import DEFAULT, Costs
@@ -15,6 +15,7 @@ from metadata.placement.instance import Instance
 from metadata.placement.objective import balance, fan_out, loads, server_of_endpoint
 from metadata.placement.options import PlanOptions, Problem
 from metadata.placement.planner import choose_partitions, partition_bounds, plan, warm_start
+from tests.support.brief_search import brief_search
 from tests.support.instances import Recipe, Timeline, dashboards, drifted, exchanged, page, population, windows
 from tests.unit.metadata.placement.instances import (
     backend,
@@ -28,10 +29,11 @@ from tests.unit.metadata.placement.instances import (
 )
 
 COSTS = Costs(1.0, 1.0, 1000.0)
-SMALL = Recipe(endpoints=600, clients=4000, communities=20, seed=3)
+SMALL = Recipe(endpoints=400, clients=2000, communities=14, seed=3)
+"""Of few clients some are held out, which takes the time of a second plan, unless the options say otherwise."""
 GAP = 0.02
 """Mean excess of the total fan-out over the optimum of tiny instances."""
-slow = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=15)
 
 
 def imbalance(made: Instance, placement: np.ndarray, partitions: int, servers: int) -> float:
@@ -41,9 +43,9 @@ def imbalance(made: Instance, placement: np.ndarray, partitions: int, servers: i
 
 def test_tiny_instances_are_near_the_optimum() -> None:
     gaps = []
-    for seed in range(8):
+    for seed in range(5):
         made = random_instance(seed, 9, 40)
-        options = PlanOptions(servers=(3,), partitions=3, hot_budget=0.0, epsilon=0.25)
+        options = PlanOptions(servers=(3,), partitions=3, hot_budget=0.0, epsilon=0.25, hold_out=0.0)
         best = optimum(made, loads(made, COSTS), 3, options.epsilon)
         outcome = plan(made, options, COSTS)
         assert best is not None
@@ -55,6 +57,7 @@ def test_tiny_instances_are_near_the_optimum() -> None:
 
 @slow
 @given(instances(), st.sampled_from([(2,), (2, 3), (4,)]), st.sampled_from([0.0, 0.02, 0.3]))
+@brief_search()
 def test_every_endpoint_is_placed_within_the_bounds_or_the_plan_is_infeasible(
     made: Instance, servers: tuple[int, ...], budget: float
 ) -> None:
@@ -76,6 +79,7 @@ def test_every_endpoint_is_placed_within_the_bounds_or_the_plan_is_infeasible(
 
 @slow
 @given(instances(), st.sampled_from([0.0, 0.05, 0.3, 1.0]), st.integers(0, 9))
+@brief_search()
 def test_moves_stay_within_the_budget(made: Instance, budget: float, seed: int) -> None:
     current = np.random.default_rng(seed).integers(-1, 6, len(made.endpoints)).astype(np.int32)
     options = PlanOptions(servers=(2, 3), current_partitions=6, movement_budget=budget, hot_budget=0.1)
@@ -91,6 +95,7 @@ def small() -> Instance:
     return population(SMALL).instance()
 
 
+@brief_search()
 def test_the_same_seed_gives_the_same_bytes_for_any_division_into_blocks(small: Instance) -> None:
     options = PlanOptions(servers=(4,), partitions=4, epsilon=0.1, hold_out=0.0)
     outcomes = [plan(small, options, COSTS, backend=each) for each in (None, backend(small, 7))]
@@ -101,7 +106,7 @@ def test_the_same_seed_gives_the_same_bytes_for_any_division_into_blocks(small: 
 
 
 def test_a_plan_beats_the_baselines_that_ignore_subscriptions(small: Instance) -> None:
-    outcome = plan(small, PlanOptions(servers=(4, 8), partitions=24, epsilon=0.1, hot_budget=0.0), COSTS)
+    outcome = plan(small, PlanOptions(servers=(4, 8), partitions=24, epsilon=0.1, hot_budget=0.0, hold_out=0.0), COSTS)
     assert outcome.pays
     assert outcome.why == "nothing is placed yet"
     for figures in outcome.report["servers"].values():
@@ -112,16 +117,17 @@ def test_a_plan_beats_the_baselines_that_ignore_subscriptions(small: Instance) -
 
 
 def test_hot_endpoints_stay_within_their_budget_and_save_connections(small: Instance) -> None:
-    options = PlanOptions(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.0)
+    options = PlanOptions(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.0, hold_out=0.0)
     without = plan(small, options, COSTS).report["servers"]["6"]["plan"]["fan_out"]
     outcome = plan(small, replace(options, hot_budget=0.01), COSTS)
     assert 0 < outcome.report["hot"]["added_load"] <= 0.01
     assert outcome.report["servers"]["6"]["plan"]["fan_out"] < without
 
 
+@brief_search()
 def test_groups_that_most_clients_have_become_hot_as_a_whole() -> None:
-    made = page(clients=4000).instance()
-    options = PlanOptions(servers=(8,), current_partitions=24)
+    made = page(clients=2000).instance()
+    options = PlanOptions(servers=(8,), current_partitions=24, hold_out=0.0)
     problem = Problem(made, backend(made), DEFAULT, options)
     outcome = plan(made, options, DEFAULT)
     all_hot = np.full(len(made.endpoints), -1, np.int32)
@@ -141,8 +147,9 @@ def test_clients_take_the_load_of_hot_endpoints_along() -> None:
     assert problem.balance(np.full(3, -1, np.int32), 2) == pytest.approx(1)
 
 
+@brief_search()
 def test_loads_are_even_with_the_hot_endpoints_that_clients_take_along() -> None:
-    made = dashboards(clients=3000).instance()
+    made = dashboards(clients=1500).instance()
     outcome = plan(made, PlanOptions(servers=(8,), current_partitions=24, hold_out=0.0), COSTS)
     part, rate = server_of_endpoint(outcome.placement, outcome.partitions, 8), made.expected_busy[0]
     hot, frames, delivered = part < 0, rate * made.expected_subscribers, np.zeros(8)
@@ -168,15 +175,16 @@ def test_nearly_all_endpoints_of_the_page_are_hot_if_the_budget_is_a_little_shor
     assert fan_out(problem.backend, part, 8).mean < 3
 
 
+@brief_search()
 def test_endpoints_that_do_not_pay_are_not_hot(small: Instance) -> None:
-    options = PlanOptions(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.01)
+    options = PlanOptions(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.01, hold_out=0.0)
     outcome = plan(small, options, Costs(1.0, 1.0, 0.0))
     assert outcome.report["hot"]["endpoints"] == 0
 
 
 def test_after_drift_a_warm_start_balances_with_few_moves() -> None:
     before = population(SMALL)
-    options = PlanOptions(servers=(8,), partitions=8, hot_budget=0.0)
+    options = PlanOptions(servers=(8,), partitions=8, hot_budget=0.0, hold_out=0.0)
     current = plan(before.instance(), options, COSTS).placement
     after = drifted(before, population(replace(SMALL, seed=9)), 1.0).instance()
     assert imbalance(after, current, 8, 8) > 1.05
@@ -188,7 +196,7 @@ def test_after_drift_a_warm_start_balances_with_few_moves() -> None:
 
 
 def test_a_good_placement_stays(small: Instance) -> None:
-    options = PlanOptions(servers=(4,), partitions=4, hot_budget=0.0)
+    options = PlanOptions(servers=(4,), partitions=4, hot_budget=0.0, hold_out=0.0)
     current = plan(small, options, COSTS).placement
     again = plan(small, replace(options, current_partitions=4), COSTS, current)
     assert not again.pays
@@ -197,16 +205,17 @@ def test_a_good_placement_stays(small: Instance) -> None:
 
 def test_a_plan_pays_against_placement_by_hash(small: Instance) -> None:
     current = murmur2(small.endpoints, 4)
-    outcome = plan(small, PlanOptions(servers=(4,), current_partitions=4, hot_budget=0.0), COSTS, current)
+    outcome = plan(small, PlanOptions(servers=(4,), current_partitions=4, hot_budget=0.0, hold_out=0.0), COSTS, current)
     assert outcome.pays
     assert (
         outcome.report["servers"]["4"]["plan"]["connections"] < outcome.report["servers"]["4"]["current"]["connections"]
     )
 
 
+@brief_search()
 def test_moves_that_cost_more_than_they_save_do_not_pay(small: Instance) -> None:
     current = murmur2(small.endpoints, 4)
-    options = PlanOptions(servers=(4,), current_partitions=4, hot_budget=0.0, epsilon=0.5)
+    options = PlanOptions(servers=(4,), current_partitions=4, hot_budget=0.0, epsilon=0.5, hold_out=0.0)
     outcome = plan(small, options, replace(COSTS, move_us=1e12), current)
     assert not outcome.pays
 
@@ -261,7 +270,7 @@ def test_a_change_of_a_third_of_the_communities_is_answered_within_three_windows
 
 
 def test_a_margin_is_left_below_the_bound_where_one_can_be(small: Instance) -> None:
-    options = PlanOptions(servers=(4,), partitions=4, hot_budget=0.0, margin=0.5)
+    options = PlanOptions(servers=(4,), partitions=4, hot_budget=0.0, margin=0.5, hold_out=0.0)
     assert imbalance(small, plan(small, options, COSTS).placement, 4, 4) <= 1.025 + 1e-9
     two = instance([10_400, 10_000], ([0, 1], 1))
     options = PlanOptions(servers=(2,), partitions=2, hot_budget=0.0, epsilon=0.02, margin=0.75)
@@ -295,6 +304,7 @@ def test_the_load_of_busy_minutes_is_balanced() -> None:
     assert fullest(made) < 1.1 < fullest(replace(made, busy=None))
 
 
+@brief_search()
 def test_an_endpoint_that_is_too_heavy_is_reported_or_made_hot() -> None:
     made = instance([100, 1, 1, 1, 1, 1], ([0, 1, 2], 1), ([3, 4, 5], 1), ([0, 5], 1))
     options = PlanOptions(servers=(2,), epsilon=0.3, hot_budget=0.0)
@@ -311,6 +321,7 @@ def test_without_updates_subscribers_are_balanced() -> None:
     assert np.bincount(outcome.placement).tolist() == [4, 4]
 
 
+@brief_search()
 def test_a_topic_with_too_few_partitions_gets_more() -> None:
     made = instance([1.0] * 40, *[([each, (each + 1) % 40], 1) for each in range(40)])
     current = np.zeros(40, np.int32)
@@ -323,12 +334,13 @@ def test_a_topic_with_too_few_partitions_gets_more() -> None:
 
 def test_few_partitions_for_many_servers_are_filled_up_to_the_limit_of_servers() -> None:
     made = random_instance(4, 200, 800)
-    outcome = plan(made, PlanOptions(servers=(5,), partitions=8, hot_budget=0.0), COSTS)
+    outcome = plan(made, PlanOptions(servers=(5,), partitions=8, hot_budget=0.0, hold_out=0.0), COSTS)
     assert imbalance(made, outcome.placement, 8, 5) <= 1.05 + 1e-6
 
 
+@brief_search()
 def test_a_new_placement_that_differs_only_in_leaf_numbers_moves_nothing(small: Instance) -> None:
-    options = PlanOptions(servers=(2, 4), partitions=8, hot_budget=0.0, epsilon=0.1)
+    options = PlanOptions(servers=(2, 4), partitions=8, hot_budget=0.0, epsilon=0.1, hold_out=0.0)
     numbers = np.array([5, 4, 7, 6, 1, 0, 3, 2], np.int32)
     current = numbers[plan(small, options, COSTS).placement]
     outcome = plan(small, replace(options, current_partitions=8), COSTS, current)

@@ -13,7 +13,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import
 from metadata.sizing import paper, rules
 from metadata.sizing.paper import Point, Program
 
-INSTANCES = 1000
+INSTANCES = 300
 
 
 def instances() -> Iterator[Program]:

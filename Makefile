@@ -42,9 +42,11 @@ walks: install-test install-spark $(MODULES)
 conformance: install-test autobahn $(MODULES)
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 
-# In `make test` only an executor that does not have the warehouse, and a bucket in local mode.
+# In `make test` only an executor that does not have the warehouse, and a bucket in local mode; and most queries are
+# interpreted, not compiled.
+CLUSTER := $(addprefix tests/integration/pipeline/test_,cluster.py bucket.py windows.py)
 cluster: install-test install-spark
-	@CI=1 DIEM_SPARK_CLUSTER=1 $(PYTEST) tests/integration/pipeline/test_cluster.py tests/integration/pipeline/test_bucket.py
+	@CI=1 DIEM_SPARK_CLUSTER=1 $(PYTEST) $(CLUSTER)
 
 # With API=1 also against an API server of Kubernetes, which is compiled once, in some minutes.
 chart: install-test

@@ -22,6 +22,11 @@ STOP_GRACE_S: Final = 10
 MEMORY_MIB: Final = {"data": 2048, "composite": 4096, "nginx": 512}
 """Most memory of a process (``MemoryMax=``), by kind: for some ten thousand clients or endpoints."""
 OTHER_MEMORY_MIB: Final = 1024
+WATCHDOG_S: Final = 15
+"""Seconds without a heartbeat after which systemd kills a process (``WatchdogSec=``). More than what ``diem up`` waits
+for: systemd's clock runs on while nothing else does."""
+ABORT_S: Final = 2
+"""Seconds from the signal of the watchdog, which a stopped process does not receive, to SIGKILL."""
 SINGLE_MACHINE_UNIT: Final = Path(__file__).parents[1] / "systemd" / "diem.service"
 SYSTEM_STATE: Final = Path("/var/lib")
 
@@ -53,7 +58,6 @@ def render_unit(planned: Planned, others: Sequence[Planned], installation: Insta
         "StartLimitIntervalSec=0",
         "",
         "[Service]",
-        "Type=exec",
         f"User={installation.user}",
         f"Group={installation.user}",
         *own(planned, installation),
@@ -100,6 +104,10 @@ def _process(planned: Planned, installation: Installation) -> list[str]:
     below = state.relative_to(SYSTEM_STATE) if state.is_relative_to(SYSTEM_STATE) else None
     writable = [f"StateDirectory={below}", "StateDirectoryMode=0700"] if below else [f"ReadWritePaths={state}"]
     return [
+        "# Its event loop sends heartbeats; one that hangs is replaced.",
+        "Type=notify",
+        f"WatchdogSec={WATCHDOG_S}",
+        f"TimeoutAbortSec={ABORT_S}",
         *writable,
         f"WorkingDirectory={state}",
         f"Environment=HOME={state}",
@@ -109,7 +117,7 @@ def _process(planned: Planned, installation: Installation) -> list[str]:
 
 
 def _nginx(_planned: Planned, _installation: Installation) -> list[str]:
-    return [f"RuntimeDirectory={NGINX_DIR.name}", "RuntimeDirectoryMode=0700"]
+    return ["Type=exec", f"RuntimeDirectory={NGINX_DIR.name}", "RuntimeDirectoryMode=0700"]
 
 
 def _memory(process: str) -> list[str]:

@@ -37,6 +37,7 @@ from diem.process.ports import PortReservations, is_accepting
 from diem.process.security_log import SecurityEvent
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from diem.process.tls import BadCertificate, server_context, unverified_context
+from diem.process.watchdog import HUNG_AFTER_S
 
 READY_WITHIN_S: Final = 60.0
 PROBE_TIMEOUT_S: Final = 1.0
@@ -137,7 +138,12 @@ class Up:
         """When failing sources are shown at the latest; None before the system is up, and once they were shown."""
         self._fault: ProcessNotStarted | None = None
         self._up = False
-        self._supervisor = Supervisor(map(self._spec, topology.active(topology.servers)), on_event=self._on_event)
+        self._hung_after_s = HUNG_AFTER_S * options.time_factor
+        self._supervisor = Supervisor(
+            map(self._spec, topology.active(topology.servers)),
+            on_event=self._on_event,
+            hung_after_s=self._hung_after_s,
+        )
         self._scaler = Scaler(
             topology,
             topology.servers,
@@ -299,6 +305,10 @@ class Up:
             case "killed":
                 self._events.add(event.name, "did not stop in time and was killed")
                 self._terminal.warn(f"{event.name} did not stop in time and was killed")
+            case "hung":
+                text = f"hung for {self._hung_after_s:g} s and was killed"
+                self._events.add(event.name, text)
+                self._terminal.warn(f"{event.name} {text}")
         self._write_processes()
 
     def _on_death(self, event: ChildEvent) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, TypeVar
 
@@ -15,6 +14,7 @@ from diem.process import log, metrics
 from diem.process.backoff import wait
 from diem.process.service_links import service_links
 from diem.process.settings import SHARED_PREFIX, ProcessSettings
+from diem.process.watchdog import heartbeats, standard_input
 
 PERIOD_S: Final = 0.25
 
@@ -165,7 +165,7 @@ def report(error: BaseException) -> int:
 
 
 async def _live(life: Lifecycle, main: Callable[[], Awaitable[None]], supervised: bool) -> None:
-    with _signals(life), _supervisor(life, supervised), measuring_lag():
+    with _signals(life), _supervisor(life, supervised), heartbeats(supervised=supervised), measuring_lag():
         work = asyncio.ensure_future(main())
         stop = asyncio.ensure_future(life.stopping.wait())
         try:
@@ -218,7 +218,7 @@ def _supervisor(life: Lifecycle, supervised: bool) -> Iterator[None]:
         yield
         return
     loop = asyncio.get_running_loop()
-    stdin = sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
+    stdin = standard_input()
     os.set_blocking(stdin, False)
 
     def readable() -> None:

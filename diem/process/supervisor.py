@@ -1,7 +1,8 @@
 """Supervise child processes: start them, restart those that die, stop them in order, and end them with this process.
 
-Every child's standard input is a pipe whose other end only the supervisor holds: a child reads the end of file when the
-supervisor has died, in whatever way (see ``diem.process.lifecycle``).
+Every child's standard input is a socket whose other end only the supervisor holds: a child reads the end of file when
+the supervisor has died, in whatever way (see ``diem.process.lifecycle``), and writes heartbeats there. One that has
+stopped writing them is killed (see ``diem.process.watchdog``).
 """
 
 import asyncio
@@ -9,7 +10,8 @@ import contextlib
 import os
 import random
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
+import socket
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,6 +23,7 @@ import structlog
 from diem.process.backoff import Backoff, wait
 from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import EXIT_CONFIGURATION
+from diem.process.watchdog import HEARTBEAT_S, HUNG_AFTER_S, HangDetector, has_heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,9 @@ class ChildState(StrEnum):
 
 
 class ChildEvent(NamedTuple):
-    """A change of a child: ``kind`` is started, died, failed, stopped or killed.
+    """A change of a child: ``kind`` is started, died, failed, stopped, killed or hung.
+
+    One that hung is killed, and dies.
 
     ``code`` is its exit code, or the negative number of the signal that ended it; ``delay_s`` is the time to its
     restart.
@@ -77,8 +82,8 @@ class ChildStatus(NamedTuple):
     """Seconds since the last exit; None before it."""
 
 
-async def spawn(spec: Spec) -> Process:
-    """Start a child in a process group of its own.
+async def spawn(spec: Spec, stdin: int) -> Process:
+    """Start a child in a process group of its own; ``stdin`` is the descriptor of its standard input.
 
     Raises:
         OSError: it cannot be started, or its log cannot be opened.
@@ -91,7 +96,7 @@ async def spawn(spec: Spec) -> Process:
         return await asyncio.create_subprocess_exec(
             *spec.argv,
             env=dict(spec.env),
-            stdin=PIPE,
+            stdin=stdin,
             stdout=output,
             stderr=output,
             # A session of its own, so that Ctrl-C at the terminal reaches only the supervisor, which stops in order.
@@ -127,9 +132,12 @@ _logger = structlog.get_logger(__name__)
 class _Child:
     spec: Spec
     backoff: Backoff
+    watchdog: HangDetector
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     state: ChildState = ChildState.WAITING
     process: Process | None = None
+    link: socket.socket | None = None
+    """The other end of the standard input of the process."""
     started: float = 0.0
     restarts: int = 0
     last_exit: int | None = None
@@ -139,7 +147,8 @@ class _Child:
 class Supervisor:
     """Runs the children of ``specs`` until it is stopped; calls ``on_event``, which must not block, on every change.
 
-    Errors of ``on_event`` are logged, and do not affect the child.
+    Errors of ``on_event`` are logged, and do not affect the child. A child that has sent heartbeats, and then none for
+    ``hung_after_s``, is killed.
     """
 
     def __init__(
@@ -149,7 +158,10 @@ class Supervisor:
         on_event: Callable[[ChildEvent], None] = lambda _event: None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        hung_after_s: float = HUNG_AFTER_S,
     ) -> None:
+        self._hung_after_s = hung_after_s
+        self._timer: asyncio.TimerHandle | None = None
         self._rng = rng or random.Random()  # noqa: S311  # jitter is no secret
         self._clock = clock or SystemClock()
         self._on_event = on_event
@@ -159,7 +171,7 @@ class Supervisor:
 
     def _child(self, spec: Spec) -> _Child:
         backoff = Backoff(RESTART_BASE_S, RESTART_CAP_S, stable_s=STABLE_AFTER_S, immediate=True, rng=self._rng)
-        return _Child(spec, backoff)
+        return _Child(spec, backoff, HangDetector(self._hung_after_s))
 
     def start(self) -> None:
         """Start every child, without waiting. Needs a running loop."""
@@ -210,6 +222,18 @@ class Supervisor:
         child = self._children.get(name)
         return child is not None and send(child.process, number)
 
+    def check_heartbeats(self) -> None:
+        """Kill the children that hang. Called every ``HEARTBEAT_S`` seconds."""
+        for child in self._children.values():
+            if (
+                child.link is None
+                or child.stop.is_set()
+                or not child.watchdog.check(received=has_heartbeat(child.link))
+            ):
+                continue
+            self._notify(child, "hung")
+            send(child.process, signal.SIGKILL)
+
     def status(self) -> list[ChildStatus]:
         """Describe every child, in the order of the specs."""
         return [self._describe(child) for child in self._children.values()]
@@ -224,11 +248,23 @@ class Supervisor:
     async def stop(self, stage_seconds: float) -> None:
         """Stop the children stage by stage, the highest first: SIGTERM, ``stage_seconds``, then SIGKILL."""
         self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
         for stage in sorted({child.spec.stage for child in self._children.values()}, reverse=True):
             await self._stop_together([c for c in self._children.values() if c.spec.stage == stage], stage_seconds)
 
     def _start(self, child: _Child) -> None:
+        if self._timer is None:
+            self._schedule_check()
         self._tasks[child.spec.name] = asyncio.create_task(self._keep(child), name=f"keep {child.spec.name}")
+
+    def _schedule_check(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._check)
+
+    def _check(self) -> None:
+        # Never two in a row: a supervisor that was late or stopped itself has no heartbeats to miss for that time.
+        self._schedule_check()
+        self.check_heartbeats()
 
     async def _stop_together(self, children: list[_Child], seconds: float) -> None:
         for child in children:
@@ -268,18 +304,23 @@ class Supervisor:
 
     async def _run_once(self, child: _Child) -> tuple[int, float]:
         child.started = self._clock.monotonic()
-        try:
-            process = await spawn(child.spec)
-        except OSError:
-            return EXIT_NOT_STARTED, 0.0
-        child.process, child.state = process, ChildState.RUNNING
-        self._notify(child, "started")
-        if child.stop.is_set():
-            send(child.process, signal.SIGTERM)
-        try:
-            code = await process.wait()
-        finally:
-            child.process = None
+        ours, theirs = socket.socketpair()
+        with ours:
+            try:
+                with theirs:
+                    process = await spawn(child.spec, theirs.fileno())
+            except OSError:
+                return EXIT_NOT_STARTED, 0.0
+            ours.setblocking(False)
+            child.watchdog.reset()
+            child.process, child.link, child.state = process, ours, ChildState.RUNNING
+            self._notify(child, "started")
+            if child.stop.is_set():
+                send(child.process, signal.SIGTERM)
+            try:
+                code = await process.wait()
+            finally:
+                child.process = child.link = None
         if child.spec.sweep:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -16,6 +16,7 @@ from diem.links.internal_client import fetch_status, internal_client
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
+from diem.process.watchdog import HUNG_AFTER_S
 from services.composite.plan import Child
 
 POLL_UNREADY_S: Final = 0.2
@@ -87,6 +88,7 @@ class Composite:
         poller: holds the status of the children.
         seconds: time that each stage of children has to stop when pairs are removed.
         launch: returns the command line of a child.
+        hung_after_s: seconds without a heartbeat after which a child is killed.
     """
 
     def __init__(
@@ -96,6 +98,8 @@ class Composite:
         poller: StatusPoller,
         seconds: float,
         launch: Launch = launch,
+        *,
+        hung_after_s: float = HUNG_AFTER_S,
     ) -> None:
         self._children = children
         self._poller = poller
@@ -103,7 +107,7 @@ class Composite:
         self._launch = launch
         self._changed = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._supervisor = Supervisor([], on_event=self._on_event)
+        self._supervisor = Supervisor([], on_event=self._on_event, hung_after_s=hung_after_s)
         self._initial = frozenset(child.name for child in children(pairs))
         self._known: dict[str, Child] = {}
         self._stopping = False
@@ -227,6 +231,8 @@ class Composite:
                     self._failed.set_exception(ChildFailed(event.name))
             case "killed":
                 self._log.warning("child did not stop in time and was killed", child=event.name)
+            case "hung":
+                self._log.warning("child hung and was killed", child=event.name)
             case _:
                 self._log.info(f"child {event.kind}", child=event.name, pid=event.pid)
 

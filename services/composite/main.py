@@ -20,6 +20,7 @@ from diem.process.metrics import Sample
 from diem.process.ports import PersistedPorts, PortReservations
 from diem.process.private_files import make_private_directory
 from diem.process.tls import internal_tls
+from diem.process.watchdog import HUNG_AFTER_S
 from services.composite.composite import Composite, StatusPoller
 from services.composite.control import PATH, ControlChannel
 from services.composite.plan import CompositePlan, children
@@ -44,7 +45,13 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     await ports.wait_until_free(ORPHAN_TIMEOUT_S)
     plan = _plan(settings, settings.port or ports.of("composite").public or 0)
     seconds = settings.drain_seconds * settings.time_factor + CANCEL_GRACE_S + 1.0
-    composite = Composite(lambda pairs: children(plan, pairs, ports.of), settings.pairs, StatusPoller(key), seconds)
+    composite = Composite(
+        lambda pairs: children(plan, pairs, ports.of),
+        settings.pairs,
+        StatusPoller(key),
+        seconds,
+        hung_after_s=HUNG_AFTER_S * settings.time_factor,
+    )
     internal = InternalListener(
         settings.internal_host,
         settings.internal_port,

@@ -86,12 +86,13 @@ class Running:
 
     @contextlib.contextmanager
     def stopped(self, name: str) -> Iterator[None]:
-        """Stop a process (SIGSTOP) for a time; it is not replaced."""
+        """Stop a process (SIGSTOP) for a time; one of ours is replaced after 12 s (``HUNG_AFTER_S``)."""
         pid = self.kill(name, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     @property
     def write_key(self) -> str:

@@ -188,11 +188,12 @@ startupProbe:
   httpGet: {path: /livez, port: {{ .health }}}
   periodSeconds: 2
   failureThreshold: 150
+{{- /* Of a process that hangs: clients and endpoints have left it long before. */}}
 livenessProbe:
   httpGet: {path: /livez, port: {{ .health }}}
-  periodSeconds: 10
+  periodSeconds: 5
   timeoutSeconds: 5
-  failureThreshold: 6
+  failureThreshold: {{ int (ceil (mulf 6 .root.Values.timeFactor)) }}
 {{- /* A bridge is none of the reasons for which a server takes no clients: those of one without a feed are told so. */}}
 {{- if ne .process "bridge" }}
 readinessProbe:

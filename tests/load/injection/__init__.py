@@ -9,7 +9,7 @@ from tests.load.injection.drain import DRAIN, drained
 from tests.load.injection.expiry import EXPIRY, expiring
 from tests.load.injection.links import FEED, UPSTREAM
 from tests.load.injection.poison import poison
-from tests.load.injection.processes import kill, rescale, wipe
+from tests.load.injection.processes import hang, kill, rescale, wipe
 from tests.load.injection.repartition import REPARTITIONS
 from tests.load.injection.scene import Inject, Scene
 from tests.load.injection.traffic_plan import LEARNED, learned_plan
@@ -38,6 +38,7 @@ __all__ = [
 
 FAULTS: Final[Mapping[str, Inject]] = {
     "kill-websocket": kill("kill-websocket", "websocket-1"),
+    "hang-websocket": hang("hang-websocket", "websocket-2"),
     "kill-broadcast": kill("kill-broadcast", "broadcast"),
     "kill-bridge": kill("kill-bridge", "bridge-1"),
     "kill-nginx": kill("kill-nginx", "nginx"),
@@ -102,6 +103,7 @@ ONE_BROKER: Final = (
     WIPE,
     # Not before the faults of the first bridge: the clients of the first server do not come back to it by themselves.
     "kill-websocket",
+    "hang-websocket",
     # Clients that have lost connections within the last minute wait longer: so what cuts all comes late.
     "kill-nginx",
     "add-server",

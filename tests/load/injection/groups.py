@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic
 
 import orjson
@@ -28,7 +29,8 @@ UNKNOWN_SECONDS, UNKNOWN_QUICK_SECONDS = 30.0, 10.0
 STORM_SECONDS, STORM_QUICK_SECONDS = 60.0, 15.0
 STORM_PAIRS = 8
 EVERY_SECONDS = 5.0
-STOPPED_SECONDS = 12.0
+STOPPED_SECONDS = 10.0
+"""Longer than any link waits; after 12 s the process would be replaced."""
 LOST_SHARE = 0.1
 """Share of the clients that lose their connections without a metadata service; twice."""
 
@@ -110,7 +112,8 @@ async def stop_server(scene: Scene) -> Fault:
     try:
         await asyncio.sleep(STOPPED_SECONDS)
     finally:
-        os.kill(server.pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(server.pid, signal.SIGCONT)
     return Fault("stop-server", server.name, start, monotonic())
 
 

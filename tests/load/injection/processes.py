@@ -1,6 +1,7 @@
-"""Faults of processes: kill, add, remove, and wipe the store."""
+"""Faults of processes: kill, hang, add, remove, and wipe the store."""
 
 import asyncio
+import signal
 from time import monotonic
 
 from tests.load.injection.scene import Inject, Scene
@@ -13,14 +14,19 @@ SCALED_SECONDS = 3.0
 """Time with more servers, or fewer."""
 
 
-def kill(kind: str, target: str) -> Inject:
+def kill(kind: str, target: str, with_signal: signal.Signals = signal.SIGKILL) -> Inject:
     """Kill a process; over when its successor is ready (nginx: when clients can connect again)."""
 
     async def inject(scene: Scene) -> Fault:
         start = monotonic()
-        return Fault(kind, target, start, await scene.system.back(target, await scene.system.kill(target)))
+        return Fault(kind, target, start, await scene.system.back(target, await scene.system.kill(target, with_signal)))
 
     return inject
+
+
+def hang(kind: str, target: str) -> Inject:
+    """Stop a process (SIGSTOP), whose supervisor kills it when it notices; over when its successor is ready."""
+    return kill(kind, target, signal.SIGSTOP)
 
 
 async def wipe(scene: Scene) -> Fault:

@@ -27,7 +27,8 @@ def test_server_starts_after_its_bridge_and_has_its_own_variables() -> None:
 
 def test_configuration_errors_are_not_repeated_and_clients_have_time_to_leave() -> None:
     lines = unit(Mode.X, 0, "data")
-    assert {"Type=exec", "Restart=on-failure", "RestartPreventExitStatus=2", "TimeoutStopSec=20"} <= set(lines)
+    assert {"Type=notify", "WatchdogSec=15", "TimeoutAbortSec=2"} <= set(lines)
+    assert {"Restart=on-failure", "RestartPreventExitStatus=2", "TimeoutStopSec=20"} <= set(lines)
     assert "MemoryMax=2048M" in lines
 
 
@@ -44,7 +45,8 @@ def test_nginx_has_a_directory_that_systemd_removes_and_no_variables() -> None:
     lines = unit(Mode.X, 0, "nginx")
     assert "RuntimeDirectory=diem-nginx" in lines
     assert "ExecStart=/usr/sbin/nginx -p /run/diem-nginx -c /etc/diem/nginx.conf -e stderr" in lines
-    assert not [line for line in lines if line.startswith(("EnvironmentFile", "StateDirectory"))]
+    assert "Type=exec" in lines
+    assert not [line for line in lines if line.startswith(("EnvironmentFile", "StateDirectory", "Watchdog"))]
 
 
 @pytest.mark.parametrize(

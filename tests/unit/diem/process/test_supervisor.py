@@ -279,6 +279,33 @@ async def test_listener_that_raises_is_logged_and_the_child_is_kept_all_the_same
     assert [entry["kind"] for entry in logged] == [event.kind for event in seen]
 
 
+async def test_child_whose_heartbeats_end_is_killed_and_restarted(tmp_path: Path) -> None:
+    events = Events()
+    # Standard input is a socket: this is a heartbeat.
+    spec = script("a", "echo >&0; exec cat", tmp_path)
+    supervisor = Supervisor([spec], on_event=events, hung_after_s=3)
+    supervisor.start()
+
+    def hung() -> bool:
+        supervisor.check_heartbeats()
+        return ("a", "hung") in events.kinds()
+
+    await eventually(hung)
+    (died,) = await events.until(lambda e: e.kind == "died")
+    assert died.code == -signal.SIGKILL
+    await events.until(lambda e: e.kind == "started", 2)
+    await supervisor.stop(5)
+    assert events.kinds()[:4] == [("a", "started"), ("a", "hung"), ("a", "died"), ("a", "started")]
+
+
+async def test_child_that_sends_no_heartbeats_does_not_hang(tmp_path: Path) -> None:
+    async with supervised(script("a", IDLE, tmp_path)) as (supervisor, events):
+        await events.until(lambda e: e.kind == "started")
+        for _ in range(100):
+            supervisor.check_heartbeats()
+    assert events.kinds() == [("a", "started"), ("a", "stopped")]
+
+
 def _alive(pid: int) -> bool:
     stat = Path(f"/proc/{pid}/stat")
     try:

@@ -2,7 +2,8 @@
 
 The configuration is rendered once, with the slots that are not used yet: a reload would cut every open client at
 ``worker_shutdown_timeout``. A slot without a server refuses at once (on this machine in well under 0.1 ms) and is
-passed over, each time anew. Needs nginx-config-builder, an extra: import it only for modes behind nginx.
+passed over. A probe goes before each client, so that none waits for a server that hangs. Needs nginx-config-builder, an
+extra: import it only for modes behind nginx.
 """
 
 import contextlib
@@ -40,8 +41,14 @@ SLACK_BYTES: Final = 64 * 1024
 
 CONNECT_TIMEOUT_MS: Final = 300
 """To a server: its kernel answers within the round trip of the network. A host that is gone answers nothing."""
-SILENT_S: Final = 10
-"""A server that was silent, or refused, is passed over for so long by clients that met silent ones at first."""
+PROBE_S: Final = 2
+"""A server that has not answered a probe for so long hangs, or is too busy for another client."""
+PROBES_MS: Final = 4500
+"""Within this the next server is probed: of those that hang, three."""
+FAILED_S: Final = 5
+"""A server that was silent or refused is passed over for so long: longer than the probes that may follow its own."""
+WEIGHT: Final = 10_000
+"""Of the first slot, and one more for each further one: they matter only where numbers of connections are equal."""
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """Cached responses; the cache manager, which looks every 10 s, removes the least recently used beyond it."""
@@ -132,18 +139,23 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
         *([] if plan.cache is None else _cache(plan.cache, _address(plan))),
         _block(
             "upstream servers",
-            ("zone", "servers 256k"),  # the workers share their counts
+            ("zone", "servers 256k"),  # the workers share their counts and marks
             "least_conn",
-            # Never marked as failed: nginx clears the mark when a trial connection has ended well, and ours last for
-            # hours. A server that came back would get one client per fail_timeout.
-            ("server", [f"{slot} max_fails=0" for slot in plan.slots]),
+            # Of equals nginx would take one after the other: the one that was probed must be the one that is used.
+            (
+                "server",
+                [
+                    f"{slot} weight={WEIGHT + number} max_fails=1 fail_timeout={FAILED_S}s"
+                    for number, slot in enumerate(plan.slots)
+                ],
+            ),
         ),
         _block(
-            # The same, for clients that met silent servers there: here these are passed over for a while (ADR 5).
-            "upstream remembered",
-            ("zone", "remembered 256k"),
+            # The same without marks, for when all are marked as failed (ADR 5).
+            "upstream all_servers",
+            ("zone", "all_servers 256k"),
             "least_conn",
-            ("server", [f"{slot} max_fails=1 fail_timeout={SILENT_S}s" for slot in plan.slots]),
+            ("server", [f"{slot} max_fails=0" for slot in plan.slots]),
         ),
         _block(
             "upstream data",
@@ -266,8 +278,13 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("proxy_http_version", "1.1"),
         ("proxy_connect_timeout", "3s"),
         ("proxy_send_timeout", "10s"),
+        ("recursive_error_pages", "on"),
         _websocket(plan),
-        _remembered(),
+        _probe(),
+        # Clients that found no server: without another probe, and at last without marks. There a server's 503 is passed
+        # on, with the reason.
+        _block("location @unmarked", ("error_page", _ALL_MARKED), *_to_servers("servers")),
+        _block("location @all", *_to_servers("all_servers", "error timeout")),
         _refused(plan),
         _rest("= /v1/data", plan.per_address, BULK_BYTES + SLACK_BYTES),
         _rest("/v1/data/", DATA_READS * plan.per_address, 2 * SLACK_BYTES, *_caching(plan)),
@@ -297,36 +314,48 @@ def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401
         "location = /ws",
         ("limit_conn", f"clients {plan.per_address}"),
         ("limit_req", f"zone=connects burst={2 * plan.connects_per_s} nodelay"),
-        # 502 and 504 are of nginx itself: servers were silent, or there are none.
-        ("error_page", ["429 @refused", "502 504 = @remembered"]),
+        ("auth_request", _PROBE),
+        # 500: no probe was answered. 504: the server was silent all the same, and is marked now.
+        ("error_page", ["429 @refused", "500 504 = @unmarked", _ALL_MARKED]),
         *_to_servers("servers"),
-        ("proxy_next_upstream", "error timeout http_503"),
-        # As many tries as there are slots: an unused one has no connections, so least_conn prefers it. It refuses at
-        # once, and of those that are silent two are tried.
-        ("proxy_next_upstream_tries", "0"),
-        ("proxy_next_upstream_timeout", "500ms"),
     )
 
 
-def _remembered() -> Any:  # noqa: ANN401
+def _probe() -> Any:  # noqa: ANN401
+    """Return what finds a server that answers before a client is sent to it, and marks those that do not (ADR 5).
+
+    The time for the answer to a handshake cannot be shorter than that between two frames, which are one setting. And
+    a mark is cleared by a request that has ended well, as probes do at once and clients after hours.
+    """
     return _block(
-        "location @remembered",
-        *_to_servers("remembered"),
-        # No 503, which would count as a failure: a server that says that it is not ready is there. Three silent ones.
+        f"location = {_PROBE}",
+        "internal",
+        ("proxy_pass", "http://servers/livez"),
+        ("proxy_pass_request_headers", "off"),
+        ("proxy_pass_request_body", "off"),
+        ("proxy_set_header", 'Content-Length ""'),
+        ("proxy_buffer_size", "1k"),  # it is kept for as long as the client stays
+        ("proxy_connect_timeout", f"{CONNECT_TIMEOUT_MS}ms"),
+        ("proxy_read_timeout", f"{PROBE_S}s"),
         ("proxy_next_upstream", "error timeout"),
+        # As many tries as there are slots: an unused one has no connections, so least_conn prefers it. It refuses at
+        # once, and is marked.
         ("proxy_next_upstream_tries", "0"),
-        ("proxy_next_upstream_timeout", "800ms"),
+        ("proxy_next_upstream_timeout", f"{PROBES_MS}ms"),
     )
 
 
-def _to_servers(upstream: str) -> list[Content]:
+def _to_servers(upstream: str, next_upstream: str = "error timeout http_503") -> list[Content]:
     return [
         ("proxy_pass", f"http://{upstream}"),
         ("proxy_set_header", [*_ADDRESS, "Upgrade $http_upgrade", "Connection $connection_upgrade"]),
         ("proxy_buffering", "off"),
         ("proxy_connect_timeout", f"{CONNECT_TIMEOUT_MS}ms"),
-        # Servers send a frame every 4 s, and clients wait 8.5 s for it (ADR 23). Also bounds the wait of a handshake.
+        # Servers send a frame every 4 s, and clients wait 8.5 s for it (ADR 23).
         ("proxy_read_timeout", "9s"),
+        ("proxy_next_upstream", next_upstream),
+        ("proxy_next_upstream_tries", "0"),
+        ("proxy_next_upstream_timeout", "500ms"),
     ]
 
 
@@ -360,6 +389,10 @@ def _rest(path: str, in_progress: int, body_bytes: int, *more: Content) -> Any: 
         *more,
     )
 
+
+_PROBE: Final = "/ws/probe"
+_ALL_MARKED: Final = "502 = @all"
+"""What nginx answers itself where every server is marked as failed, or refuses."""
 
 # No add_header: it would end the inheritance of those of the server.
 _CACHING: Final = (

@@ -19,6 +19,7 @@ from diem.links import compression
 from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, OriginRefused, bearer_tokens
 from diem.links.compression import SHARED_DEFLATE, SharedDeflate
 from diem.links.edge import Edge, fetch_window_ms
+from diem.links.health import health_reply
 from diem.links.keepalive import HEARTBEAT_S
 from diem.links.listener import ServerConnection
 from diem.links.refusals import NOT_READY, WRONG_PATH, Cause, Refusal, no_refusal
@@ -39,6 +40,7 @@ MAX_PENDING_HANDSHAKES: Final = 1024
 USER_RETRY_AFTER_S: Final = 30
 """A user's connection that is gone without a close is noticed within 35 s: there may be room then."""
 PATH: Final = "/ws"
+ALIVE_PATH: Final = "/livez"
 KNOWN_CODES: Final = frozenset(Close) | {1005, 1006}
 STALL_TIMEOUT_S: Final = 10.0
 """Seconds without progress of a blocked client before it is closed with 4002 (docs/reliability.md S15)."""
@@ -140,7 +142,11 @@ class EdgeConnection(ServerConnection):
     def _is_handshake(self, request: Request) -> bool:
         """Return whether to decide on a request; what is none, or comes too early or late, is answered."""
         edge = self._edge
-        if request.path.partition("?")[0] != PATH:
+        path = request.path.partition("?")[0]
+        if path == ALIVE_PATH:
+            # Whether this process is there, as a load balancer asks before each client; not a client that is refused.
+            self.reply(health_reply(path, lambda: None))
+        elif path != PATH:
             self._refuse(request, self.peer, WRONG_PATH)
         elif "Upgrade" not in request.headers:
             self._explain(request)

@@ -324,6 +324,11 @@ async def test_other_paths_are_404_and_the_feed_is_not_on_the_public_port(system
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         assert (await reader.readline()).split()[1] == b"404"
         writer.close()
+    # What nginx asks before it sends a client.
+    reader, writer = await asyncio.open_connection("127.0.0.1", system.settings.port)
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: servers\r\nConnection: close\r\n\r\n")
+    assert (await reader.read()).split()[1] == b"200"
+    writer.close()
 
 
 async def test_internal_paths_need_the_key_and_health_does_not(system: System) -> None:

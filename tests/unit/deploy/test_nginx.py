@@ -30,11 +30,25 @@ def directives(name: str, of: str) -> list[str]:
     return re.findall(rf"^ *{name} (.*);$", of, re.MULTILINE)
 
 
-def test_every_slot_is_a_server_that_is_never_marked_as_failed() -> None:
+def test_every_slot_is_a_server_of_its_own_weight_that_is_marked_when_it_fails() -> None:
     upstream = block("upstream servers", text())
-    assert directives("server", upstream) == [f"{slot} max_fails=0" for slot in SLOTS]
+    assert directives("server", upstream) == [
+        f"{slot} weight={10_000 + number} max_fails=1 fail_timeout=5s" for number, slot in enumerate(SLOTS)
+    ]
     assert "least_conn;" in upstream
     assert directives("zone", upstream) == ["servers 256k"]
+
+
+def test_where_all_are_marked_clients_are_sent_to_any() -> None:
+    whole = text()
+    upstream, last = block("upstream all_servers", whole), block("location @all", whole)
+    assert directives("server", upstream) == [f"{slot} max_fails=0" for slot in SLOTS]
+    assert "least_conn;" in upstream
+    assert directives("proxy_pass", last) == ["http://all_servers"]
+    # What a server answers that takes no client is passed on.
+    assert directives("proxy_next_upstream", last) == ["error timeout"]
+    assert "502 = @all" in directives("error_page", block("location = /ws", whole))
+    assert directives("error_page", block("location @unmarked", whole)) == ["502 = @all"]
 
 
 def test_stand_by_is_passed_over_while_it_refuses() -> None:
@@ -76,7 +90,8 @@ def test_upgrade_is_forwarded_to_servers_only() -> None:
     )
     for path in ("= /v1/data", "/"):
         assert {'Upgrade ""', 'Connection ""'} <= set(directives("proxy_set_header", block(f"location {path}", whole)))
-    assert whole.count("$http_upgrade") == 3
+    assert whole.count("$http_upgrade") == 4
+    assert "Upgrade" not in block("location = /ws/probe", whole)
 
 
 @pytest.mark.parametrize("path", ["= /ws", "= /v1/data", "/"])
@@ -117,18 +132,23 @@ def test_all_slots_are_tried_within_a_bounded_time() -> None:
     assert directives("proxy_next_upstream_timeout", edge) == ["500ms"]
 
 
-def test_silent_servers_are_remembered_only_by_clients_that_met_some() -> None:
+def test_a_probe_finds_a_server_that_answers_before_a_client_is_sent_there() -> None:
     whole = text()
-    edge, late = block("location = /ws", whole), block("location @remembered", whole)
-    assert directives("error_page", edge) == ["429 @refused", "502 504 = @remembered"]
-    assert directives("proxy_pass", late) == ["http://remembered"]
-    # A server that answers 503 is not silent.
-    assert directives("proxy_next_upstream", late) == ["error timeout"]
-    assert directives("proxy_next_upstream_timeout", late) == ["800ms"]
-    assert directives("proxy_connect_timeout", edge) == directives("proxy_connect_timeout", late) == ["300ms"]
-    assert {each.split(" ", 1)[1] for each in directives("server", block("upstream servers", whole))} == {"max_fails=0"}
-    remembered = directives("server", block("upstream remembered", whole))
-    assert {each.split(" ", 1)[1] for each in remembered} == {"max_fails=1 fail_timeout=10s"}
+    edge, probe = block("location = /ws", whole), block("location = /ws/probe", whole)
+    assert directives("auth_request", edge) == ["/ws/probe"]
+    assert directives("error_page", edge) == ["429 @refused", "500 504 = @unmarked", "502 = @all"]
+    assert directives("recursive_error_pages", whole) == ["on"]
+    # The marks that it makes are those of the group in which the client's server is chosen.
+    assert directives("proxy_pass", probe) == ["http://servers/livez"]
+    assert directives("proxy_pass", edge) == directives("proxy_pass", block("location @unmarked", whole))
+    assert "internal;" in probe
+    assert directives("proxy_pass_request_headers", probe) == ["off"]
+    assert directives("proxy_connect_timeout", probe) == directives("proxy_connect_timeout", edge) == ["300ms"]
+    assert directives("proxy_read_timeout", probe) == ["2s"]
+    assert directives("proxy_next_upstream", probe) == ["error timeout"]
+    assert directives("proxy_next_upstream_tries", probe) == ["0"]
+    # No mark of a probe ends before the last probe that follows it.
+    assert nginx.PROBES_MS / 1000 < nginx.FAILED_S
 
 
 def test_silent_connection_outlives_two_pings() -> None:

@@ -14,13 +14,15 @@ pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 HELD = 15.0
 """Seconds for which a process is held down."""
+UNWATCHED = ("--time-factor", str(2 * FACTOR))
+"""A process that hangs is killed after 24 s, which is after this test."""
 
 
 @pytest.mark.takes(40)
 async def test_the_page_says_so_while_the_server_or_the_data_service_is_down_and_recovers(
     tmp_path: Path, browser: Browser
 ) -> None:
-    async with running(tmp_path) as system:
+    async with running(tmp_path, options=UNWATCHED) as system:
         await system.put({"/test/load": 100})
         page = await open_page(browser, system.page, price="/test/load", load="/test/load")
         await shows_load(page, "100")

@@ -33,6 +33,11 @@ class Client:
         said = {event.endpoint: event.live for event in self.seen if event.kind == "status"}
         return bool(said) and all(said.values())
 
+    @property
+    def subscribed(self) -> int:
+        """How often it has subscribed: once for each connection."""
+        return sum(event.kind == "subscribed" for event in self.seen)
+
     async def sees(self, version: int) -> None:
         """Wait for the update to a version."""
         await eventually(lambda: version in self.versions)

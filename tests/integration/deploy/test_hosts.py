@@ -36,7 +36,8 @@ LABELS: Final = ("a", "b", "c")
 SERVING: Final = '"event":"serving"'
 """In the log of a Data Service that has the store."""
 CLIENTS: Final = 10
-CUT_S: Final = 20.0
+CUT_S: Final = 16.0
+"""Longer than clients may take to be elsewhere."""
 T_CONV_S: Final = 5.0 * FACTOR
 T_HEAL_S: Final = 15.0 * FACTOR
 ELSEWHERE_S: Final = 15.0 * FACTOR

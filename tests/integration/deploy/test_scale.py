@@ -1,16 +1,18 @@
 """Servers behind nginx are added and removed, while other clients stay connected."""
 
+import asyncio
 import os
 import signal
 from pathlib import Path
 
 import httpx
+import pytest
 
 from diem.process.ports import is_free
 from tests.integration.deploy.clients import children_of, clients, put, put_when_possible, scale
 from tests.integration.deploy.running import alive, diem, eventually, fine, report_of, up
 from tests.support.nginx import needs_nginx
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S
 
 pytestmark = needs_nginx
 
@@ -76,13 +78,37 @@ async def test_killed_diem_up_leaves_no_nginx_behind(tmp_path: Path) -> None:
         await eventually(lambda: is_free(port))  # the master goes after its workers
 
 
-async def test_all_to_all_runs_several_servers_too(tmp_path: Path) -> None:
+TOLD_S = 10.0 * FACTOR
+ELSEWHERE_S = 15.0 * FACTOR
+NEW_S = 5.0 * FACTOR
+
+
+@pytest.mark.takes(20)
+async def test_all_to_all_runs_several_servers_too_and_clients_of_one_that_hangs_are_elsewhere_in_time(
+    tmp_path: Path,
+) -> None:
     async with up(tmp_path, "--mode", "all-to-all", "--servers", "2") as running, clients(running, 2) as both:
         status = await running.until_status(fine)
         assert list(status) == ["data", "nginx", "websocket-1", "websocket-2"]
         assert [report_of(status, f"websocket-{number}")["clients"] for number in (1, 2)] == [1, 1]
         version = await put(running, 1)
         await eventually(lambda: all(version in client.versions for client in both))
+
+        pid, loop = running.pids()["websocket-1"], asyncio.get_running_loop()
+        os.kill(pid, signal.SIGSTOP)
+        began = loop.time()
+        async with clients(running, 1):
+            assert loop.time() - began < NEW_S, "a new client waits for it"
+        await eventually(lambda: any(client.closed for client in both))
+        assert loop.time() - began < TOLD_S
+        (moved,) = [client for client in both if client.closed]
+        await eventually(lambda: moved.subscribed == 2)
+        assert loop.time() - began < ELSEWHERE_S
+        # The state ends: it is replaced.
+        await eventually(lambda: running.pids().get("websocket-1") not in {None, pid})
+        await running.until_status(fine)
+        assert any("websocket-1 hung for" in line for line in running.output)
+        assert [len(client.closed) for client in both if client is not moved] == [0]
 
 
 async def test_nginx_exposes_pages_and_data_and_nothing_internal(tmp_path: Path) -> None:

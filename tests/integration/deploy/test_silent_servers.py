@@ -54,7 +54,9 @@ async def _accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 @contextlib.asynccontextmanager
-async def serving(slots: tuple[int, ...], directory: Path) -> AsyncIterator[Callable[[], "asyncio.Task[int]"]]:
+async def serving(
+    slots: tuple[int, ...], directory: Path, failed_s: int = nginx.FAILED_S
+) -> AsyncIterator[Callable[[], "asyncio.Task[int]"]]:
     """Start nginx; yield what begins to connect a client, and returns the status of its handshake."""
     port = free_port()
     plan = nginx.NginxPlan(
@@ -64,7 +66,9 @@ async def serving(slots: tuple[int, ...], directory: Path) -> AsyncIterator[Call
         slots=tuple(f"127.0.0.1:{slot}" for slot in slots),
         limit_loopback=False,
     )
-    nginx.write(directory, nginx.render(plan))
+    text, usual = nginx.render(plan), f"fail_timeout={nginx.FAILED_S}s"
+    assert text.count(usual) == len(slots)
+    nginx.write(directory, text.replace(usual, f"fail_timeout={failed_s}s"))
     process = await asyncio.create_subprocess_exec(*nginx.argv(nginx.find(), directory))
     writers: list[asyncio.StreamWriter] = []
 
@@ -106,7 +110,6 @@ async def test_no_client_waits_long_for_hosts_that_are_gone_and_most_are_served_
     server.close()
 
 
-@pytest.mark.takes(8)
 async def test_a_server_that_is_back_is_used_within_seconds_while_others_are_silent(
     silent: list[int], tmp_path: Path
 ) -> None:
@@ -120,7 +123,7 @@ async def test_a_server_that_is_back_is_used_within_seconds_while_others_are_sil
     with socket.socket() as late:
         late.bind(("127.0.0.1", 0))
         slots = (*silent, late.getsockname()[1], server.sockets[0].getsockname()[1])
-        async with serving(slots, tmp_path / "nginx") as connect:
+        async with serving(slots, tmp_path / "nginx", failed_s=1) as connect:
             # While it refuses, it counts as failed.
             assert await asyncio.gather(*(connect() for _ in range(4))) == [101] * 4
             back = await asyncio.start_server(accept_late, sock=late)

@@ -13,7 +13,7 @@ import structlog
 
 from diem.errors import DiemError
 from diem.fanout.session import DeliveryStats, Session
-from diem.links import refused_keys
+from diem.links import refused_peers
 from diem.links.dialer import (
     CONNECT_TIMEOUT_S,
     DIAL_ERRORS,
@@ -25,7 +25,6 @@ from diem.links.dialer import (
 )
 from diem.links.keepalive import LinkMonitor
 from diem.links.mutual_auth import IncompatiblePeer
-from diem.process import peer_versions
 from diem.process.allow_list import AllowList
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff
@@ -215,17 +214,17 @@ class UpstreamLink:
             try:
                 await self._dialer.dial(self)
             except IncompatiblePeer as error:
-                peer_versions.refuse(urlsplit(self.url).netloc, error.versions)
+                refused_peers.refuse_versions(urlsplit(self.url).netloc, error.versions)
                 delay_s = INCOMPATIBLE_RETRY_S
                 continue
             except (*DIAL_ERRORS, NotAllowed) as error:
-                if not refused_keys.refuse(self.url, error) and not logged:
+                if not refused_peers.refuse_key(self.url, error) and not logged:
                     logged = True
                     fault = f"{type(error).__name__}: {error}"
                     level = logging.WARNING if isinstance(error, NotAllowed) else logging.DEBUG
                     structlog.get_logger("proxy").log(level, "server unreachable, retrying", url=self.url, error=fault)
             else:
-                refused_keys.accept(self.url)
+                refused_peers.accept_key(self.url)
                 return
             delay_s = self._backoff.next_delay()
 

@@ -18,7 +18,7 @@ from websockets.http11 import Response
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
-from diem.links import refused_keys, unix_sockets
+from diem.links import refused_peers, unix_sockets
 from diem.links.connection import SILENT_LOGGER, Connection
 from diem.links.keepalive import CHECK_EVERY_S, LinkMonitor
 from diem.links.mutual_auth import (
@@ -29,7 +29,6 @@ from diem.links.mutual_auth import (
     PeerNotAuthenticated,
     address_of,
 )
-from diem.process import peer_versions
 from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff, wait
 from diem.process.key_ring import KeyRing, KeyRole
@@ -310,16 +309,16 @@ class Reconnector(ABC, Generic[K]):
                 key = self._keys.key(self._role)
                 link = await dial(url, key, partial(self._connection, url), sockets=self._sockets, tls=self._tls)
             except IncompatiblePeer as error:
-                peer_versions.refuse(urlsplit(url).netloc, error.versions)
+                refused_peers.refuse_versions(urlsplit(url).netloc, error.versions)
                 await asyncio.sleep(INCOMPATIBLE_RETRY_S)
             except DIAL_ERRORS as error:
-                if not refused_keys.refuse(url, error) and not logged:
+                if not refused_peers.refuse_key(url, error) and not logged:
                     logged = True
                     fault = f"{type(error).__name__}: {error}"
                     self._log.warning(f"{self._peer} unreachable, retrying", url=url, error=fault)
             else:
                 logged = False
-                refused_keys.accept(url)
+                refused_peers.accept_key(url)
                 self._log.info(f"{self._peer} connected", url=url)
                 opened_at = asyncio.get_running_loop().time()
                 await self._until_lost(link, url)

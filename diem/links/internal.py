@@ -11,13 +11,13 @@ import structlog
 from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
-from diem.links import health, mutual_auth, unix_sockets
+from diem.links import health, mutual_auth, refused_peers, unix_sockets
 from diem.links.connection_limits import GRACE_S, Pool
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.health import health_reply
 from diem.links.listener import MAX_HEAD_BYTES, Listener, Reply, ServerConnection
 from diem.links.mutual_auth import HEAD_END, ChallengeRefused, ListenerAuth, address_of
-from diem.process import metrics, peer_versions, security_log
+from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.listeners import bind, check_bind
@@ -196,7 +196,7 @@ class InternalConnection(ServerConnection):
         if auth is None or target in mutual_auth.OF_ANY_VERSION or compatibility.OURS.speaks_with(auth.peer_versions):
             return None
         path = target.partition("?")[0][:MAX_LOGGED_PATH]
-        peer_versions.refuse(f"the client of {path} at {self.peer or 'this machine'}", auth.peer_versions)
+        refused_peers.refuse_versions(f"the client of {path} at {self.peer or 'this machine'}", auth.peer_versions)
         ours = compatibility.OURS
         return Reply(400, f"this listener speaks version {ours} of the internal protocol\n".encode())
 

@@ -9,7 +9,7 @@ import h11
 import httpx
 import orjson
 
-from diem.links import refused_keys
+from diem.links import refused_peers
 from diem.links.mutual_auth import (
     HEAD_END,
     MAX_ANSWER_BYTES,
@@ -82,10 +82,10 @@ class InternalTransport(httpx.AsyncBaseTransport):
                 IncompatiblePeer,
             ) as error:
                 if self._reports_keys:
-                    refused_keys.refuse(f"{url.scheme}://{url.netloc.decode('ascii')}", error)
+                    refused_peers.refuse_key(f"{url.scheme}://{url.netloc.decode('ascii')}", error)
                 raise httpx.ConnectError(str(error) or type(error).__name__, request=request) from error
             if self._reports_keys:
-                refused_keys.accept(f"{url.scheme}://{url.netloc.decode('ascii')}")
+                refused_peers.accept_key(f"{url.scheme}://{url.netloc.decode('ascii')}")
             yield reader, writer, authorization
         finally:
             if writer is not None:
@@ -139,7 +139,7 @@ def internal_client(
     """Return an HTTP client of internal listeners with the key of a role.
 
     ``tls`` is that of ``https`` URLs; None: the system's authorities decide. ``reports_keys``: listeners with another
-    key are reported to :mod:`diem.links.refused_keys`.
+    key are reported to :mod:`diem.links.refused_peers`.
     """
     transport = InternalTransport(keys, role, tls, reports_keys=reports_keys)
     return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from diem import __version__
-from diem.links import refused_keys
+from diem.links import refused_peers
 from diem.links.internal import ChannelHandler, InternalListener
 from diem.links.listener import Reply
-from diem.process import metrics, peer_versions, security_log
+from diem.process import metrics, security_log
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing
 from diem.process.metrics import Sample
@@ -102,10 +102,10 @@ async def internal_service(
             "process": settings.process_name,
             "pid": os.getpid(),
             "version": __version__,
-            "protocol": peer_versions.status(),
+            "protocol": refused_peers.protocol(),
             "uptime_seconds": round(time.monotonic() - started, 1),
             "refused": security_log.refused(),
-            "keys_refused": refused_keys.current(),
+            "keys_refused": refused_peers.keys_refused(),
             **status(),
         },
         channels=channels,
@@ -128,7 +128,8 @@ async def internal_service(
 
 def _with_refused_keys(why_not: str | None) -> str | None:
     # Not the peers: readiness is open to everybody.
-    return f"{why_not}; keys of peers do not match, see the log" if why_not and refused_keys.current() else why_not
+    refused = refused_peers.keys_refused()
+    return f"{why_not}; keys of peers do not match, see the log" if why_not and refused else why_not
 
 
 def freeze_heap() -> None:

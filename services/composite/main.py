@@ -9,10 +9,10 @@ from typing import Any, Final
 import orjson
 
 from diem import __version__
-from diem.links import unix_sockets
+from diem.links import refused_peers, unix_sockets
 from diem.links.health import health_service
 from diem.links.internal import InternalListener
-from diem.process import metrics, peer_versions, security_log
+from diem.process import metrics, security_log
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.listeners import check_bind
@@ -61,7 +61,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             "process": settings.process_name,
             "pid": os.getpid(),
             "version": __version__,
-            "protocol": peer_versions.status(),
+            "protocol": refused_peers.protocol(),
             "mode": settings.mode,
             "uptime_seconds": round(time.monotonic() - started, 1),
             "url": f"ws://{plan.host}:{plan.port}/ws",

@@ -8,9 +8,10 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from diem.links import refused_peers
 from diem.links.dialer import ClientConnection
 from diem.links.mutual_auth import IncompatiblePeer
-from diem.process import backoff, peer_versions
+from diem.process import backoff
 from diem.process.allow_list import Address, AllowList
 from diem.process.auth import SharedKey
 from diem.protocol.compatibility import Versions
@@ -123,7 +124,7 @@ async def test_a_server_of_another_version_is_reported_and_dialled_again_after_a
     monkeypatch.setattr(pool_module, "dial", dial)
     monkeypatch.setattr(pool_module, "INCOMPATIBLE_RETRY_S", 3600.0)
     monkeypatch.setattr(backoff, "full_jitter", lambda *_: 0.0)
-    monkeypatch.setattr(peer_versions, "refuse", lambda *refusal: refused.append(refusal))
+    monkeypatch.setattr(refused_peers, "refuse_versions", lambda *refusal: refused.append(refusal))
     dialer = UpstreamDialer(KEY)
     UpstreamLink(HEALTHY, dialer, RecordingListener()).start()
     for _ in range(20):

@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 from websockets.exceptions import InvalidHandshake
 
-from diem.links import dialer
+from diem.links import dialer, refused_peers
 from diem.links.dialer import ClientConnection, LinkConnection, Reconnector
 from diem.links.mutual_auth import IncompatiblePeer
-from diem.process import backoff, peer_versions
+from diem.process import backoff
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRole
 from diem.protocol.compatibility import Versions
@@ -144,7 +144,7 @@ async def test_a_peer_of_another_version_is_reported_and_dialled_again_after_a_p
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later, refused = Versions(7, 9), list[tuple[str, Versions]]()
-    monkeypatch.setattr(peer_versions, "refuse", lambda *refusal: refused.append(refusal))
+    monkeypatch.setattr(refused_peers, "refuse_versions", lambda *refusal: refused.append(refusal))
     monkeypatch.setattr(dialer, "INCOMPATIBLE_RETRY_S", 1000.0)
     world.outcomes = [IncompatiblePeer(later, "a line"), None]
     await world.run_until_paused()

@@ -6,13 +6,12 @@ from functools import partial
 
 import pytest
 
-from diem.links import internal
+from diem.links import internal, refused_peers
 from diem.links import listener as listener_module
 from diem.links.dialer import LinkConnection
 from diem.links.dialer import dial as dial_link
 from diem.links.internal import InternalConnection, InternalListener
 from diem.links.mutual_auth import DialerAuth, IncompatiblePeer, ListenerAuth
-from diem.process import peer_versions
 from diem.process.auth import SharedKey
 from diem.protocol.compatibility import OURS, Versions
 from tests.support.internal import InternalConnect, http_client
@@ -127,7 +126,7 @@ async def test_a_proved_client_without_a_version_in_common_is_refused_in_one_lin
     listener: InternalListener, dial: Dial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later, refused = Versions(OURS.newest + 1, OURS.newest + 1), list[tuple[str, Versions]]()
-    monkeypatch.setattr(peer_versions, "refuse", lambda *refusal: refused.append(refusal))
+    monkeypatch.setattr(refused_peers, "refuse_versions", lambda *refusal: refused.append(refusal))
     answers = []
     with recorded_events() as events:
         for target in ("/feed", "/status"):

@@ -9,6 +9,25 @@ from typing import Annotated, Final
 import typer
 
 from deploy import topology as plan
+from deploy.cli.mode_options import (
+    ADDRESSES,
+    AnonymousOption,
+    ClientsPerAddressOption,
+    DrainSecondsOption,
+    FrontProxyOption,
+    HotOption,
+    LogLevelOption,
+    OriginOption,
+    PortOption,
+    ProxyOption,
+    SettingsOption,
+    TlsKeyOption,
+    clones_option,
+    max_servers_option,
+    read_config,
+    servers_option,
+    traffic_option,
+)
 from deploy.cli.options import KAFKA_PANEL, hot_endpoints, kafka_settings, with_kafka_options
 from deploy.hosts import inventory
 from deploy.hosts.assignment import USUAL, Installation, System, assign, default_sizes
@@ -16,14 +35,11 @@ from deploy.hosts.output import write_system
 from deploy.hosts.readme import NAME as README
 from deploy.hosts.verification import verify
 from deploy.terminal import Terminal, amount
-from diem.process.edge_settings import Anonymous
 from diem.process.program import settings_of
 from diem.process.settings import PROCESSES, ProcessSettings, Setting, reference
 from diem.process.tls import certificate_names, server_context
 
 _HOSTS: Final = "Hosts"
-_SIZE: Final = "Size"
-_CLIENTS: Final = "Clients"
 _DATA: Final = "Data"
 _SAFE_PATH: Final = re.compile(r"/[A-Za-z0-9._/+@-]*")
 POSTGRESQL: Final = "postgresql://"
@@ -71,42 +87,11 @@ def config(
     user: Annotated[
         str, typer.Option(metavar="NAME", help="User of the processes.", rich_help_panel=_HOSTS)
     ] = USUAL.user,
-    servers: Annotated[
-        int | None,
-        typer.Option(
-            help="WebSocket servers, in each clone or composite. Default: one for each host that has servers, in a "
-            "composite 2.",
-            rich_help_panel=_SIZE,
-        ),
-    ] = None,
-    max_servers: Annotated[
-        int | None,
-        typer.Option(
-            help="Servers that may be added without another configuration of nginx and proxies; in mode xz composites. "
-            "Default: none.",
-            rich_help_panel=_SIZE,
-        ),
-    ] = None,
-    clones: Annotated[
-        int | None,
-        typer.Option(
-            help="Groups with every endpoint each: of servers in z-client (default: 1), composites in xz (default: one "
-            "for each host that has servers).",
-            rich_help_panel=_SIZE,
-        ),
-    ] = None,
-    proxy: Annotated[
-        plan.ProxyMode | None,
-        typer.Option(help="How a proxy connects to servers. Default: shared.", rich_help_panel=_SIZE),
-    ] = None,
-    hot: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ENDPOINT",
-            help="An endpoint for every server, in partitioned modes. Repeatable.",
-            rich_help_panel=_SIZE,
-        ),
-    ] = None,
+    servers: Annotated[int | None, servers_option("one for each host that has servers, in a composite 2")] = None,
+    max_servers: Annotated[int | None, max_servers_option("the initial number")] = None,
+    clones: Annotated[int | None, clones_option("one for each host that has servers")] = None,
+    proxy: ProxyOption = None,
+    hot: HotOption = None,
     sources: Annotated[
         Path | None,
         typer.Option(
@@ -125,77 +110,32 @@ def config(
             rich_help_panel=_DATA,
         ),
     ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, help="Port of the page; behind nginx, of everything.", rich_help_panel=_CLIENTS),
-    ] = None,
+    port: PortOption = None,
     listen: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address for clients on each host.", rich_help_panel=_CLIENTS)
+        str, typer.Option(metavar="ADDRESS", help="Address for clients on each host.", rich_help_panel=ADDRESSES)
     ] = "0.0.0.0",  # with TLS, or behind a front proxy
     tls_certificate: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             help="Certificate chain (PEM) on the hosts that clients connect to; if it is here, its names are read.",
-            rich_help_panel=_CLIENTS,
+            rich_help_panel=ADDRESSES,
         ),
     ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Its private key there. Default: in the same file.", rich_help_panel=_CLIENTS
-        ),
-    ] = None,
-    origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL",
-            help="Origin of the page, https://NAME, if it is no name of the certificate; and others whose pages may "
-            "connect. Repeatable.",
-            rich_help_panel=_CLIENTS,
-        ),
-    ] = None,
-    front_proxy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CIDR",
-            help="Proxy or TLS terminator in front, whose X-Forwarded-For is trusted. Repeatable.",
-            rich_help_panel=_CLIENTS,
-        ),
-    ] = None,
-    anonymous: Annotated[
-        Anonymous | None,
-        typer.Option(help="Clients that need no token. Default: none (auto, off).", rich_help_panel=_CLIENTS),
-    ] = None,
-    clients_per_address: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=100_000, help="Clients of one address and server. Default: 50.", rich_help_panel=_CLIENTS
-        ),
-    ] = None,
-    traffic: Annotated[
-        plan.Traffic | None,
-        typer.Option(help="Where clients' subscriptions are recorded. Default: kafka where it is used, else off."),
-    ] = None,
+    tls_key: TlsKeyOption = None,
+    origin: OriginOption = None,
+    front_proxy: FrontProxyOption = None,
+    anonymous: AnonymousOption = None,
+    clients_per_address: ClientsPerAddressOption = None,
+    traffic: Annotated[plan.Traffic | None, traffic_option("off")] = None,
     kafka_brokers: Annotated[
         str | None,
         typer.Option("--kafka", metavar="HOST:PORT,...", help="As --bootstrap-servers.", rich_help_panel=KAFKA_PANEL),
     ] = None,
     kafka: Mapping[str, object],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME:VARIABLE=VALUE",
-            help="A setting for one process, such as websocket-1:DIEM_LOG_LEVEL=debug. Repeatable.",
-        ),
-    ] = None,
-    log_level: Annotated[
-        str, typer.Option(metavar="LEVEL", help="Level of the logs: debug, info, warning or error.")
-    ] = "info",
-    drain_seconds: Annotated[
-        float, typer.Option(min=0, max=600, help="Time that clients get to leave before a stop.")
-    ] = DRAIN_S,
+    settings: SettingsOption = None,
+    log_level: LogLevelOption = "info",
+    drain_seconds: DrainSecondsOption = DRAIN_S,
 ) -> int:
     """Print every setting of the processes: variable, type, default, meaning.
 
@@ -249,7 +189,7 @@ def config(
         _on_host(program, "--program"), _on_host(state_dir, "--state-dir"), _on_host(config_dir, "--config-dir"), user
     )
     system = assign(options, machines, where, port)
-    return _write(system, out, database_url, _sources(sources))
+    return _write(system, out, database_url, read_config(sources) if sources is not None else None)
 
 
 def _write(system: System, out: Path, database_url: str | None, sources: str | None) -> int:
@@ -326,16 +266,6 @@ def _kafka(mode: plan.Mode, given: Mapping[str, object]) -> plan.KafkaTopology:
         if isinstance(value, Path):
             _on_host(value, f"--{field.replace('_', '-')}")
     return plan.KafkaTopology(**named)
-
-
-def _sources(file: Path | None) -> str | None:
-    """Return the content of diem.toml. Raises ``ConfigurationError`` with all faults."""
-    if file is None:
-        return None
-    from services.data.sources.config import load  # noqa: PLC0415  # only where there is a file
-
-    load(file)
-    return file.read_text(encoding="utf-8-sig")
 
 
 def config_lines(names: Iterable[str]) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """The command ``diem sources check``: try the sources of a ``diem.toml`` once, without a running DIEM."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from deploy.cli.mode_options import ConfigOption, config_file
 from deploy.cli.options import run_change
 from deploy.system.source_health import failing
 from deploy.terminal import amount, plain_console, plain_table
@@ -35,16 +35,14 @@ def register(cli: typer.Typer) -> None:
 
 def check_command(
     *,
-    config: Annotated[
-        Path | None, typer.Option(help="The file; default: ./diem.toml, else the built-in simulated market.")
-    ] = None,
+    config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Read each source once and show what it would publish, or why not (exit code 1); nothing is stored."""
-    from services.data.sources.config import load  # noqa: PLC0415
+    from services.data.sources.config import DEFAULT_CONFIG, load  # noqa: PLC0415
     from services.data.sources.trial import try_sources  # noqa: PLC0415
 
-    file = config_file(config)
+    file = config_file(config) or DEFAULT_CONFIG
     configured = load(file)
     tried: list[SourceTrial] = []
 
@@ -60,16 +58,6 @@ def check_command(
     code = run_change(attempt)
     fails = any(each.error is not None for each in tried)
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and fails else code
-
-
-def config_file(given: Path | None) -> Path:
-    """Return the file that ``diem up`` would read."""
-    if given is not None:
-        return given
-    from services.data.sources.config import DEFAULT_CONFIG  # noqa: PLC0415
-
-    local, named = Path("diem.toml"), os.environ.get("DIEM_DATA_CONFIG")
-    return Path(named) if named else local if local.is_file() else DEFAULT_CONFIG
 
 
 def render(tried: "Sequence[SourceTrial]") -> Iterator[RenderableType]:

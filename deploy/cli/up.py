@@ -12,6 +12,29 @@ import typer
 
 from deploy import topology as plan
 from deploy.admin.listener import DEFAULT_PORT, OperatorPage
+from deploy.cli.mode_options import (
+    ADDRESSES,
+    CONTENT,
+    SIZE,
+    AnonymousOption,
+    ClientsPerAddressOption,
+    ConfigOption,
+    DrainSecondsOption,
+    FrontProxyOption,
+    HotOption,
+    LogLevelOption,
+    OriginOption,
+    PortOption,
+    ProxyOption,
+    SettingsOption,
+    TlsKeyOption,
+    clones_option,
+    config_file,
+    max_servers_option,
+    read_config,
+    servers_option,
+    traffic_option,
+)
 from deploy.cli.options import (
     KAFKA_PANEL,
     StateDirOption,
@@ -27,7 +50,6 @@ from deploy.terminal import DEFAULT_STATE_DIR, Terminal
 from deploy.topology import ports
 from diem.kafka.config import KafkaSettings
 from diem.process import lifecycle, log
-from diem.process.edge_settings import Anonymous
 from diem.process.environment import HOST
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import PortInUse
@@ -38,19 +60,6 @@ from services.data.pages import check_pages
 
 DEFAULT_SERVERS: Final = {mode: 2 for mode in plan.Mode if mode.uses_kafka} | {plan.Mode.X_BROADCAST: 2}
 
-_SIZE: Final = "Size"
-_CONTENT: Final = "Data and pages"
-_ADDRESSES: Final = "Addresses"
-_CLIENTS: Final = "Clients"
-_TRAFFIC: Final = "Traffic"
-
-_PortOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=65535, help="Port of the page and of REST; behind nginx, of everything.", rich_help_panel=_ADDRESSES
-    ),
-]
-
 
 def register(cli: typer.Typer) -> None:
     """Add the command."""
@@ -60,72 +69,31 @@ def register(cli: typer.Typer) -> None:
 def up(
     *,
     mode: Annotated[
-        plan.Mode, typer.Option(help="What runs between the Data Service and the browsers.", rich_help_panel=_SIZE)
+        plan.Mode, typer.Option(help="What runs between the Data Service and the browsers.", rich_help_panel=SIZE)
     ] = plan.Mode.SINGLE,
-    servers: Annotated[
-        int | None,
-        typer.Option(
-            help="WebSocket servers, in each clone or composite. Default: 1 in single and all-to-all, else 2.",
-            rich_help_panel=_SIZE,
-        ),
-    ] = None,
-    max_servers: Annotated[
-        int | None,
-        typer.Option(
-            help="Upper limit for `diem scale`: servers, or composites in mode xz. Default: 8, or the initial number "
-            "if that is higher.",
-            rich_help_panel=_SIZE,
-        ),
-    ] = None,
-    clones: Annotated[
-        int | None,
-        typer.Option(
-            help="Groups that each hold every endpoint: groups of servers in z-client (default: 1), composites in xz "
-            "(default: 2).",
-            rich_help_panel=_SIZE,
-        ),
-    ] = None,
-    proxy: Annotated[
-        plan.ProxyMode | None,
-        typer.Option(
-            help="How a proxy connects to servers: shared uses one connection to each for all clients, passthrough one "
-            "per client. Default: shared.",
-            rich_help_panel=_SIZE,
-        ),
-    ] = None,
-    hot: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ENDPOINT",
-            help="An endpoint to hold on every server, in partitioned modes. Repeatable.",
-            rich_help_panel=_SIZE,
-        ),
-    ] = None,
+    servers: Annotated[int | None, servers_option("1 in single and all-to-all, else 2")] = None,
+    max_servers: Annotated[int | None, max_servers_option("8, or the initial number if that is higher")] = None,
+    clones: Annotated[int | None, clones_option("2")] = None,
+    proxy: ProxyOption = None,
+    hot: HotOption = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Data sources. Default: ./diem.toml if it exists, else a simulated market.",
-            rich_help_panel=_CONTENT,
-        ),
-    ] = None,
+    config: ConfigOption = None,
     pages: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             help="Directory of your own pages, served as they are on disk, at the same address as the SDK.",
-            rich_help_panel=_CONTENT,
+            rich_help_panel=CONTENT,
         ),
     ] = None,
-    port: _PortOption = None,
+    port: PortOption = None,
     websocket_port: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=65535,
             help="Port of the first WebSocket server, proxy or composite.",
-            rich_help_panel=_ADDRESSES,
+            rich_help_panel=ADDRESSES,
         ),
     ] = None,
     admin_port: Annotated[
@@ -134,18 +102,18 @@ def up(
             min=0,
             max=65535,
             help="Port of the operator page, which is for this machine only; 0: no such page. Default: 8090.",
-            rich_help_panel=_ADDRESSES,
+            rich_help_panel=ADDRESSES,
         ),
     ] = None,
     free_ports: Annotated[
-        bool, typer.Option(help="Use any free ports instead of the documented ones.", rich_help_panel=_ADDRESSES)
+        bool, typer.Option(help="Use any free ports instead of the documented ones.", rich_help_panel=ADDRESSES)
     ] = False,
     listen: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS[:PORT]",
             help="Address for clients; 0.0.0.0 accepts them from other machines. Default: 127.0.0.1.",
-            rich_help_panel=_ADDRESSES,
+            rich_help_panel=ADDRESSES,
         ),
     ] = None,
     tls_certificate: Annotated[
@@ -153,82 +121,22 @@ def up(
         typer.Option(
             metavar="FILE",
             help="Certificate chain (PEM) for clients; read again on SIGHUP.",
-            rich_help_panel=_ADDRESSES,
+            rich_help_panel=ADDRESSES,
         ),
     ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Private key of the certificate. Default: in the same file.",
-            rich_help_panel=_ADDRESSES,
-        ),
-    ] = None,
-    origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL",
-            help="Origin whose pages may connect and read: https://NAME of the page, if it is no name of the "
-            "certificate, or http://localhost:5173 of a dev server. Repeatable.",
-            rich_help_panel=_ADDRESSES,
-        ),
-    ] = None,
-    front_proxy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CIDR",
-            help="Proxy or TLS terminator in front, whose X-Forwarded-For is trusted. Repeatable.",
-            rich_help_panel=_ADDRESSES,
-        ),
-    ] = None,
-    anonymous: Annotated[
-        Anonymous | None,
-        typer.Option(
-            help="Clients that need no token: all of them, none, or (auto) those on this machine, which are none "
-            "behind --front-proxy. Default: auto.",
-            rich_help_panel=_CLIENTS,
-        ),
-    ] = None,
-    clients_per_address: Annotated[
-        int | None,
-        typer.Option(
-            envvar="DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS",
-            min=1,
-            max=100_000,
-            help="Clients that may connect from one address. Default: 50; from this machine any number.",
-            rich_help_panel=_CLIENTS,
-        ),
-    ] = None,
-    traffic: Annotated[
-        plan.Traffic | None,
-        typer.Option(
-            envvar="DIEM_TRAFFIC_SINK",
-            help="Where clients' subscriptions are recorded. Default: kafka in the modes that use it, else files.",
-            rich_help_panel=_TRAFFIC,
-        ),
-    ] = None,
+    tls_key: TlsKeyOption = None,
+    origin: OriginOption = None,
+    front_proxy: FrontProxyOption = None,
+    anonymous: AnonymousOption = None,
+    clients_per_address: ClientsPerAddressOption = None,
+    traffic: Annotated[plan.Traffic | None, traffic_option("files")] = None,
     brokers: Annotated[
         int | None, typer.Option(min=1, help="Local brokers, 1 or 3. Default: 1.", rich_help_panel=KAFKA_PANEL)
     ] = None,
     kafka: Mapping[str, object],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME:VARIABLE=VALUE",
-            help="A setting for one process, such as websocket-1:DIEM_LOG_LEVEL=debug (see `diem config`). Repeatable.",
-        ),
-    ] = None,
-    log_level: Annotated[
-        str,
-        typer.Option(
-            envvar="DIEM_LOG_LEVEL", metavar="LEVEL", help="Level of the log files: debug, info, warning or error."
-        ),
-    ] = "info",
-    drain_seconds: Annotated[
-        float,
-        typer.Option(envvar="DIEM_DRAIN_SECONDS", min=0, max=600, help="Time that clients get to leave before a stop."),
-    ] = 3.0,
+    settings: SettingsOption = None,
+    log_level: LogLevelOption = "info",
+    drain_seconds: DrainSecondsOption = 3.0,
     time_factor: Annotated[
         float,
         typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="Factor for all time-outs, for slow machines."),
@@ -238,14 +146,14 @@ def up(
     """Start every process of a mode and keep them running; Ctrl-C stops them."""
     if not mode.uses_kafka:
         _refuse_kafka(mode, brokers, kafka)
-    if config is None and "DIEM_DATA_CONFIG" not in os.environ and Path("diem.toml").is_file():
-        config = Path("diem.toml")
-    _check_config(_config_file(config))
+    file = config_file(config)
+    if file is not None:
+        read_config(file)
     cluster = _kafka(brokers or 1, kafka)
     if pages is not None:
         kafka_key = cluster.key_file or cluster.certificate_file
         secrets = (tls_key or tls_certificate, cluster.sasl_password_file, kafka_key)
-        private = (state_dir, _config_file(config), *secrets)
+        private = (state_dir, file, *secrets)
         check_pages(pages, (path for path in private if path is not None), "--pages")
     public, port = _public(listen, port, tls_certificate, tls_key, origin or [])
     public = replace(public, behind_proxy=bool(front_proxy))
@@ -254,7 +162,8 @@ def up(
         mode=mode,
         state_dir=state_dir.absolute(),
         servers=servers if servers is not None else DEFAULT_SERVERS.get(mode, 1),
-        config=_absolute(config),
+        # The Data Service has the variable itself.
+        config=_absolute(file if config is not None or not os.environ.get("DIEM_DATA_CONFIG") else None),
         pages=_absolute(pages),
         log_level=log_level,
         drain_seconds=drain_seconds,
@@ -268,7 +177,7 @@ def up(
         client_origins=plan.origins_in(os.environ, plan.CLIENT_ORIGINS),
         cors_origins=plan.origins_in(os.environ, ["DIEM_DATA_CORS_ORIGINS"]),
         front_proxies=plan.parse_networks(front_proxy or [], "--front-proxy"),
-        access=plan.client_access(os.environ, anonymous, anonymous_plan=plan.has_anonymous_plan(_config_file(config))),
+        access=plan.client_access(os.environ, anonymous, anonymous_plan=plan.has_anonymous_plan(file)),
         traffic=traffic,
         kafka=cluster,
         settings=plan.parse_settings(settings or []),
@@ -290,20 +199,6 @@ def _public(
         names = certificate_names(certificate)
     public = plan.PublicAddress(address, _absolute(certificate), _absolute(key), plan.parse_origins(origins), names)
     return public, port if given is None else given
-
-
-def _config_file(config: Path | None) -> Path | None:
-    """Return the configuration that the Data Service will read; None: the built-in one."""
-    variable = os.environ.get("DIEM_DATA_CONFIG")
-    return config if config is not None or not variable else Path(variable)
-
-
-def _check_config(config: Path | None) -> None:
-    """Raise ``ConfigurationError`` with all faults: of the log of a process only the last line would be shown."""
-    if config is not None:
-        from services.data.sources.config import load  # noqa: PLC0415  # only where there is a file
-
-        load(config)
 
 
 def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, object]) -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli.sources import config_file, render
+from deploy.cli.sources import render
 from deploy.terminal import plain_console
-from services.data.sources.config import DEFAULT_CONFIG
 from services.data.sources.trial import PublishedDataset, SourceTrial
 
 Diem = Callable[..., int]
@@ -69,16 +68,6 @@ def test_faults_of_the_file_are_lines_and_nothing_is_tried(
     written = capsys.readouterr()
     assert "unknown field `paht` (did you mean `path`?)" in written.err
     assert written.out == ""
-
-
-def test_the_file_is_the_one_that_diem_up_would_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DIEM_DATA_CONFIG", raising=False)
-    assert config_file(None) == DEFAULT_CONFIG
-    (here / "diem.toml").touch()
-    assert config_file(None) == Path("diem.toml")
-    monkeypatch.setenv("DIEM_DATA_CONFIG", "elsewhere.toml")
-    assert config_file(None) == Path("elsewhere.toml")
-    assert config_file(Path("given.toml")) == Path("given.toml")
 
 
 def test_outcomes_fit_into_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

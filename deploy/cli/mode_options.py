@@ -1,0 +1,163 @@
+"""Options that the commands which run a mode share: ``diem up`` here, ``diem config --hosts`` on several hosts.
+
+Options that mean different things in these commands, such as paths on the hosts, are declared there.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from deploy import topology as plan
+from diem.process.edge_settings import Anonymous
+
+SIZE: Final = "Size"
+CONTENT: Final = "Data and pages"
+ADDRESSES: Final = "Addresses"
+CLIENTS: Final = "Clients"
+TRAFFIC: Final = "Traffic"
+
+
+def servers_option(default: str) -> Any:  # noqa: ANN401  # as typer.Option, of which each command makes its own
+    """Return the option of the number of servers; ``default`` completes a sentence, here and below."""
+    return typer.Option(
+        help=f"WebSocket servers, in each clone or composite. Default: {default}.", rich_help_panel=SIZE
+    )
+
+
+def max_servers_option(default: str) -> Any:  # noqa: ANN401
+    """Return the option of the number of servers that there may be later."""
+    return typer.Option(
+        help="Most servers, in mode xz composites, that there may be without a new start: proxies and nginx are "
+        f"prepared for them. Default: {default}.",
+        rich_help_panel=SIZE,
+    )
+
+
+def clones_option(composites: str) -> Any:  # noqa: ANN401
+    """Return the option of the number of groups; ``composites`` is the default number in mode xz."""
+    return typer.Option(
+        help="Groups that each hold every endpoint: groups of servers in z-client (default: 1), composites in xz "
+        f"(default: {composites}).",
+        rich_help_panel=SIZE,
+    )
+
+
+def traffic_option(otherwise: str) -> Any:  # noqa: ANN401
+    """Return the option of the traffic's destination; ``otherwise`` is the default in modes without Kafka."""
+    return typer.Option(
+        envvar="DIEM_TRAFFIC_SINK",
+        help=f"Where clients' subscriptions are recorded. Default: kafka in the modes that use it, else {otherwise}.",
+        rich_help_panel=TRAFFIC,
+    )
+
+
+ProxyOption = Annotated[
+    plan.ProxyMode | None,
+    typer.Option(
+        help="How a proxy connects to servers: shared uses one connection to each for all clients, passthrough one "
+        "per client. Default: shared.",
+        rich_help_panel=SIZE,
+    ),
+]
+HotOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ENDPOINT",
+        help="An endpoint to hold on every server, in partitioned modes. Repeatable.",
+        rich_help_panel=SIZE,
+    ),
+]
+PortOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=65535, help="Port of the page and of REST; behind nginx, of everything.", rich_help_panel=ADDRESSES
+    ),
+]
+TlsKeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Private key of the certificate. Default: in the same file.", rich_help_panel=ADDRESSES
+    ),
+]
+OriginOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="URL",
+        help="Origin whose pages may connect and read: https://NAME of the page, if it is no name of the "
+        "certificate, or http://localhost:5173 of a dev server. Repeatable.",
+        rich_help_panel=ADDRESSES,
+    ),
+]
+FrontProxyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CIDR",
+        help="Proxy or TLS terminator in front, whose X-Forwarded-For is trusted. Repeatable.",
+        rich_help_panel=ADDRESSES,
+    ),
+]
+AnonymousOption = Annotated[
+    Anonymous | None,
+    typer.Option(
+        help="Clients that need no token: all of them, none, or (auto) those on the same machine, which are none "
+        "behind --front-proxy. Default: auto.",
+        rich_help_panel=CLIENTS,
+    ),
+]
+ClientsPerAddressOption = Annotated[
+    int | None,
+    typer.Option(
+        envvar="DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS",
+        min=1,
+        max=100_000,
+        help="Clients of one address that a server or proxy takes. Default: 50; from the same machine any number, "
+        "unless others may connect, too.",
+        rich_help_panel=CLIENTS,
+    ),
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME:VARIABLE=VALUE",
+        help="A setting for one process, such as websocket-1:DIEM_LOG_LEVEL=debug (see `diem config`). Repeatable.",
+    ),
+]
+LogLevelOption = Annotated[
+    str,
+    typer.Option(envvar="DIEM_LOG_LEVEL", metavar="LEVEL", help="Level of the logs: debug, info, warning or error."),
+]
+DrainSecondsOption = Annotated[
+    float,
+    typer.Option(envvar="DIEM_DRAIN_SECONDS", min=0, max=600, help="Time that clients get to leave before a stop."),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Data sources. Default: ./diem.toml if it exists, else a simulated market.",
+        rich_help_panel=CONTENT,
+    ),
+]
+"""For the file that :func:`config_file` finds."""
+
+
+def config_file(given: Path | None) -> Path | None:
+    """Return the diem.toml that the Data Service of ``diem up`` reads; None: the built-in one."""
+    if given is not None:
+        return given
+    local, named = Path("diem.toml"), os.environ.get("DIEM_DATA_CONFIG")
+    return Path(named) if named else local if local.is_file() else None
+
+
+def read_config(file: Path) -> str:
+    """Return the text of a diem.toml; raise ``ConfigurationError`` with all faults.
+
+    Of the log of a process only the last line would be shown.
+    """
+    from services.data.sources.config import load  # noqa: PLC0415  # only where there is a file
+
+    load(file)
+    return file.read_text(encoding="utf-8-sig")

@@ -1,7 +1,7 @@
 """Recorded traffic in a real Kafka."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,21 @@ from tests.support.kafka import killed
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.small import small_system
+
+
+@pytest.fixture
+def recording_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[KafkaOptions], None]:
+    """Return a function after whose call servers record their traffic in a cluster."""
+
+    def record(options: KafkaOptions) -> None:
+        SharedKey.create(tmp_path / "traffic.salt")
+        monkeypatch.setenv("DIEM_TRAFFIC_SINK", "kafka")
+        monkeypatch.setenv("DIEM_TRAFFIC_SALT_FILE", str(tmp_path / "traffic.salt"))
+        monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", options.bootstrap_servers)
+        monkeypatch.setenv("DIEM_KAFKA_TOPIC_PREFIX", options.topic_prefix)
+        monkeypatch.setenv("DIEM_KAFKA_REPLICATION", "1")
+
+    return record
 
 
 async def in_topic(options: KafkaOptions, least: int) -> dict[bytes, int]:
@@ -106,14 +121,9 @@ async def test_without_brokers_events_stay_with_the_caller() -> None:
 
 
 async def test_a_server_records_in_kafka(
-    kafka_options: KafkaOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka_options: KafkaOptions, tmp_path: Path, recording_in: Callable[[KafkaOptions], None]
 ) -> None:
-    SharedKey.create(tmp_path / "traffic.salt")
-    monkeypatch.setenv("DIEM_TRAFFIC_SINK", "kafka")
-    monkeypatch.setenv("DIEM_TRAFFIC_SALT_FILE", str(tmp_path / "traffic.salt"))
-    monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", kafka_options.bootstrap_servers)
-    monkeypatch.setenv("DIEM_KAFKA_TOPIC_PREFIX", kafka_options.topic_prefix)
-    monkeypatch.setenv("DIEM_KAFKA_REPLICATION", "1")
+    recording_in(kafka_options)
     async with small_system(tmp_path) as system, system.client() as client:
         await client.ask(subscribe("/a", "/b"))
         await client.ask(unsubscribe("/b"))
@@ -128,11 +138,10 @@ async def test_a_server_records_in_kafka(
     ]
 
 
-async def test_an_outage_of_kafka_does_not_affect_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    SharedKey.create(tmp_path / "traffic.salt")
-    monkeypatch.setenv("DIEM_TRAFFIC_SINK", "kafka")
-    monkeypatch.setenv("DIEM_TRAFFIC_SALT_FILE", str(tmp_path / "traffic.salt"))
-    monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", f"127.0.0.1:{free_port()}")
+async def test_an_outage_of_kafka_does_not_affect_clients(
+    tmp_path: Path, recording_in: Callable[[KafkaOptions], None]
+) -> None:
+    recording_in(KafkaOptions(f"127.0.0.1:{free_port()}"))
     async with small_system(tmp_path) as system, system.client() as client:
         await client.ask(subscribe("/a"))
         version = system.feed.put("/a")
@@ -140,15 +149,13 @@ async def test_an_outage_of_kafka_does_not_affect_clients(tmp_path: Path, monkey
 
 
 async def test_events_recorded_while_the_broker_is_dead_arrive_when_it_returns(
-    own_broker: LocalCluster, own_broker_options: KafkaOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_broker: LocalCluster,
+    own_broker_options: KafkaOptions,
+    tmp_path: Path,
+    recording_in: Callable[[KafkaOptions], None],
 ) -> None:
     options = own_broker_options
-    SharedKey.create(tmp_path / "traffic.salt")
-    monkeypatch.setenv("DIEM_TRAFFIC_SINK", "kafka")
-    monkeypatch.setenv("DIEM_TRAFFIC_SALT_FILE", str(tmp_path / "traffic.salt"))
-    monkeypatch.setenv("DIEM_KAFKA_BOOTSTRAP_SERVERS", options.bootstrap_servers)
-    monkeypatch.setenv("DIEM_KAFKA_TOPIC_PREFIX", options.topic_prefix)
-    monkeypatch.setenv("DIEM_KAFKA_REPLICATION", "1")
+    recording_in(options)
     async with small_system(tmp_path) as system, system.client() as client:
         await client.ask(subscribe("/before"))
         await in_topic(options, 2)

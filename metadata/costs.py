@@ -34,6 +34,10 @@ class Costs:
     """Microseconds per second of an idle server; like ``write_us``, it does not affect plans."""
     link_delivery_us: float = 3.5
     """Microseconds for one frame over a proxy's link, a Unix socket; replaces ``delivery_us`` there."""
+    merged_saving_us: float = 0.0
+    """Microseconds less for a frame that shares a send with another one of its write (``metadata.modes.model``)."""
+    proxy_merged_saving_us: float = 0.0
+    """The same of what is between the server and the client."""
 
     connection_bytes: float = 3900.0
     """Memory of one open connection, without subscriptions (docs/performance.md)."""

@@ -19,14 +19,14 @@ from deploy.planning import render
 from deploy.planning.context import SHARED, PlanRequest, System
 from deploy.planning.traffic_input import PlanningInput, read_input
 from deploy.recommend.advice import cheaper_mode
-from deploy.recommend.source import load_of
 from deploy.terminal import Terminal, amount
-from deploy.topology import Mode
+from deploy.topology import Mode, ProxyMode
 from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
-from metadata.costs import DEFAULT, ROLES, Costs, read_costs, read_role_costs
+from metadata.costs import DEFAULT, ROLES, Costs, RoleCosts, read_costs, read_role_costs
 from metadata.modes.configuration import Configuration, Size
+from metadata.modes.model import merged_saving
 from metadata.modes.recommend import Requirements
 from metadata.placement.baselines import Infeasible
 from metadata.placement.blocks import Mask, Parts
@@ -77,17 +77,27 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
         polish=True,
         margin=MARGIN,
     )
-    costs = DEFAULT if request.costs is None else read_costs(request.costs)
+    roles = ROLES if request.costs is None else read_role_costs(request.costs, ROLES)
+    saving = merged_saving(_configuration(system), Size(max(servers)), traffic.instance.load, roles)
+    costs = replace(
+        DEFAULT if request.costs is None else read_costs(request.costs),
+        merged_saving_us=saving.servers,
+        proxy_merged_saving_us=saving.between,
+    )
     current = current_homes(now, traffic.instance)
     if request.movement is not None and max(servers) > partitions:
         raise typer.BadParameter(f"--movement is for up to {partitions} servers here: more need more partitions")
 
     def search(options: PlanOptions) -> PlanResult:
-        return plan(traffic.instance, options, _costs_of_servers(costs, system), current)
+        of_servers = _costs_of_servers(costs, system)
+        # A shared proxy has one connection to each server whatever the map: it is searched for few servers of each
+        # client all the same, which go with few partitions.
+        counted = replace(of_servers, connection_us_per_s=0.0) if system.proxy is SHARED else of_servers
+        return plan(traffic.instance, options, of_servers, current, verdict_costs=counted)
 
     outcome = search(options)
-    report = _extend_report(traffic, outcome, current, costs, system)
-    pays, why = evaluate(outcome, system)
+    report = _extend_report(traffic, outcome, current, system, costs=costs, roles=roles)
+    pays, why = outcome.pays, outcome.why
     compares = not pays and request.compare and request.movement is not None
     made = Plan(
         epoch=now.map.head.epoch,
@@ -103,27 +113,34 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
             "pays": pays,
             "why": why,
             "compared": compares,
-            "obstacle": None if pays else _obstacle(outcome, options, system, search if compares else None),
+            "obstacle": None if pays else _obstacle(outcome, options, search if compares else None),
             "there": there,
             "source": traffic.source,
-            "cheaper_mode": _cheaper_mode(traffic.instance, system, max(there, 1), request.costs),
+            "cheaper_mode": _cheaper_mode(traffic.instance, system, max(there, 1), roles),
         },
     )
     return EvaluatedPlan(made, pays, why)
 
 
-def _cheaper_mode(instance: Instance, system: System, servers: int, costs: Path | None) -> str | None:
+def _cheaper_mode(instance: Instance, system: System, servers: int, roles: RoleCosts) -> str | None:
     """Return a sentence about a mode that would cost much less than the one that runs; None if none would."""
-    load = load_of(instance)
+    load = instance.load
     if system.mode in {None, Mode.XZ} or not (load.clients > 0 and load.updates > 0):
         # The number of composites is not known here, nor are clients whose sets stay in Spark.
         return None
-    kind = f"{system.mode} {system.proxy or SHARED}" if system.mode is Mode.Z_PROXY else str(system.mode)
-    present = Configuration(kind)
+    present = _configuration(system)
     # Where clients have several servers, one of them may be there for the case that another fails.
     needs = Requirements(survive=int(present is Configuration.Z_CLIENT and servers > 1))
-    roles = ROLES if costs is None else read_role_costs(costs, ROLES)
     return cheaper_mode(present, Size(servers), load, roles, needs)
+
+
+def _configuration(system: System) -> Configuration:
+    """Return the configuration that runs; of an unknown one, that with the same connections."""
+    if system.mode is None:
+        kinds = {ProxyMode.SHARED: Configuration.Z_SHARED, ProxyMode.PASSTHROUGH: Configuration.Z_PASSTHROUGH}
+        return Configuration.Z_CLIENT if system.proxy is None else kinds[system.proxy]
+    kind = f"{system.mode} {system.proxy or SHARED}" if system.mode is Mode.Z_PROXY else str(system.mode)
+    return Configuration(kind)
 
 
 def _costs_of_servers(costs: Costs, system: System) -> Costs:
@@ -143,21 +160,8 @@ def current_homes(now: Snapshot, instance: Instance) -> Parts:
     return np.array([now.map.home(name.encode()) for name in instance.endpoints], np.int32)
 
 
-def evaluate(outcome: PlanResult, system: System) -> tuple[bool, str]:
-    """Return whether a plan pays in the mode that runs, and why.
-
-    The planner counts a connection from each client to each of its servers. A shared proxy has one to each server
-    whatever the map: there, a plan pays if it balances a load that is uneven now.
-    """
-    if not outcome.pays or system.proxy is not SHARED:
-        return outcome.pays, outcome.why
-    if outcome.balances:
-        return True, outcome.why
-    return False, "the load is even already, and shared proxies have one connection to each server whatever the map"
-
-
 def _obstacle(
-    outcome: PlanResult, options: PlanOptions, system: System, search: Callable[[PlanOptions], PlanResult] | None
+    outcome: PlanResult, options: PlanOptions, search: Callable[[PlanOptions], PlanResult] | None
 ) -> dict[str, Any] | None:
     """Return what keeps a plan from paying: the budget of moves if a plan without it pays, else its obstacle.
 
@@ -168,21 +172,20 @@ def _obstacle(
     if search is not None:
         with suppress(Infeasible):
             best = search(replace(options, movement_budget=None, polish=False))
-            pays, why = evaluate(best, system)
-            if pays:
-                moves = best.report["moved"]["plan"]["subscriptions"]
+            if best.pays:
+                moves, why = best.report["moved"]["plan"]["subscriptions"], best.why
                 found = {"kind": str(Obstacle.MOVEMENT), "budget": options.movement_budget, "moves": moves, "why": why}
-    if found is None and outcome.obstacle is not None and system.proxy is not SHARED:
+    if found is None and outcome.obstacle is not None:
         found = {"kind": str(outcome.obstacle)}
     return found and {**found, "text": render.obstacle(found)}
 
 
 def _extend_report(
-    traffic: PlanningInput, outcome: PlanResult, current: Parts, costs: Costs, system: System
+    traffic: PlanningInput, outcome: PlanResult, current: Parts, system: System, *, costs: Costs, roles: RoleCosts
 ) -> dict[str, Any]:
     """Return the planner's report with numbers and names of endpoints and CPU time."""
     report, hot, instance = dict(outcome.report), outcome.placement == HOT, traffic.instance
-    value = _mode_costs(instance, costs, system, {"current": current == HOT, "plan": hot})
+    value = _mode_costs(instance, costs, roles, system, {"current": current == HOT, "plan": hot})
     servers = {count: value(int(count), figures) for count, figures in report["servers"].items()}
     moved = outcome.placement != current
     names = [instance.endpoints[index] for index in np.flatnonzero(hot)]
@@ -210,7 +213,7 @@ def _extend_report(
 
 
 def _mode_costs(
-    instance: Instance, costs: Costs, system: System, hot: Mapping[str, Mask]
+    instance: Instance, costs: Costs, roles: RoleCosts, system: System, hot: Mapping[str, Mask]
 ) -> Callable[[int, Mapping[str, Any]], dict[str, Any]]:
     """Return a function that adds the mode's connections, and what they take, to the figures of each placement.
 
@@ -218,10 +221,13 @@ def _mode_costs(
     """
     none = np.zeros(len(instance.endpoints), np.bool_)
     of_servers = _costs_of_servers(costs, system)
+    of_x = replace(costs, merged_saving_us=merged_saving(Configuration.X, Size(), instance.load, roles).servers)
 
     def add_costs(servers: int, figures: Mapping[str, Any]) -> dict[str, Any]:
-        x = mode_x_worth(instance, costs, servers)
-        of_proxies = 0.0 if system.proxy is None else x.frames_us + x.connections_us
+        # Kafka's hash decides the partitions in mode x, and servers send to clients themselves.
+        x = mode_x_worth(instance, of_x, servers, met=figures["murmur2"]["partitions_met"])
+        alone = mode_x_worth(instance, costs, servers)
+        of_proxies = 0.0 if system.proxy is None else alone.frames_us + alone.connections_us
         result = dict(figures)
         for name, own in figures.items():
             if name not in {"bounds", "gaps", "mt_kahypar"}:
@@ -230,8 +236,10 @@ def _mode_costs(
                     if (links := own.get(f"{prefix}connections")) is not None:
                         if system.proxy is SHARED:
                             links = float(servers * max(system.proxies, 1))
-                        worth = placement_worth(instance, of_servers, links, hot.get(name, none), servers)
-                        result[name] |= _costs_of(worth, of_proxies, prefix)
+                        met = own[f"{prefix}partitions_met"]
+                        worth = placement_worth(instance, of_servers, links, hot.get(name, none), servers, met=met)
+                        merged_us = of_servers.proxy_merged_saving_us * worth.merged
+                        result[name] |= _costs_of(worth, max(0.0, of_proxies - merged_us), prefix)
         same = {"fan_out": 1.0, "fan_out_p99": 1, "max_over_mean_load": 1.0}
         return {**result, "mode_x": {**same, **_costs_of(x, 0.0)}}
 

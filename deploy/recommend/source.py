@@ -64,21 +64,7 @@ def from_traffic(folder: Path, terminal: Terminal) -> Source:
 
     require_planner()
     found = read_input(PlanRequest(folder, spark=False), terminal)
-    return Source(load_of(found.instance), f"{found.source}, {found.start} to {found.end}")
-
-
-def load_of(instance: Any) -> Load:  # noqa: ANN401  # metadata.placement.instance needs NumPy
-    """Return the load of an instance of the planner."""
-    clients = float(instance.weight.sum()) / instance.seconds
-    updates = float(instance.rate.sum())
-    frames = float((instance.rate * instance.subscribers).sum())
-    return Load(
-        clients=clients,
-        endpoints=float(len(instance.endpoints)),
-        updates=updates,
-        subscriptions=float(instance.subscribers.sum()) / clients if clients else 0.0,
-        subscribers=frames / updates if updates else 0.0,
-    )
+    return Source(found.instance.load, f"{found.source}, {found.start} to {found.end}")
 
 
 async def from_system(state: StateDir) -> Source:

@@ -6,7 +6,7 @@ Not in the model: connections that are opened or closed, lookups of owners, TLS,
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from metadata.costs import DEFAULT, ROLES, Amounts, RoleCosts, Total
 from metadata.modes import terms
@@ -122,6 +122,32 @@ def predict(
     return _Model(configuration, size, load, workers, brokers, fan_out=fan_out, met=met, work_us=work_us).predict()
 
 
+class MergedSaving(NamedTuple):
+    """What a frame that shares a send with another one of its write takes less, in microseconds."""
+
+    servers: float
+    between: float
+    """Of the proxy, and of nginx before it."""
+
+
+def merged_saving(configuration: Configuration, size: Size, load: Load, costs: RoleCosts) -> MergedSaving:
+    """Return what it saves where the frames of a write for a client are in fewer partitions, by each frame.
+
+    A shared proxy merges the pieces that it finds waiting anyway; of servers it gets a frame for all its clients.
+    """
+
+    def saved(send: str) -> float:
+        return max(0.0, costs.value({send: 1.0}) - costs.value({"merged_frame_us": 1.0}))
+
+    if configuration is Configuration.Z_PASSTHROUGH:
+        return MergedSaving(saved("link_delivery_us"), saved("proxy_frame_us_passthrough"))
+    if not configuration.has_proxy:
+        return MergedSaving(saved("delivery_us"), 0.0)
+    model = _Model(configuration, size, load, NGINX_WORKERS, 1, fan_out=None, met=None, work_us=0.0)
+    of_nginx = costs.value({"nginx_frame_us": 1.0}) if configuration.behind_nginx else 0.0
+    return MergedSaving(0.0, model.apart_at_proxy() * (saved("proxy_frame_us_shared") + of_nginx))
+
+
 class _Model:
     """Amounts that several roles depend on."""
 
@@ -147,7 +173,7 @@ class _Model:
         self.parts = load.writes * self.pieces
         self.frames = load.frames
         self.sends = load.sends(self.pieces) if met is None else load.sends_of(met)
-        self.proxied = load.merged_sends(self.pieces, self._apart_at_proxy())
+        self.proxied = load.merged_sends(self.pieces, self.apart_at_proxy())
         if configuration is Configuration.ALL_TO_ALL:
             self.frames = load.updates * load.clients
             self.sends = load.writes * load.clients
@@ -331,7 +357,7 @@ class _Model:
         between_us = piece_us / subscribed if subscribed else math.inf
         return load.merged_sends(self.pieces, -math.expm1(-between_us / NGINX_MERGES_US))
 
-    def _apart_at_proxy(self) -> float:
+    def apart_at_proxy(self) -> float:
         """Return the share of the pieces of a write that a shared proxy does not find waiting while it sends another.
 
         Pieces come as far apart as a bridge and a server need for each; the proxy sends a piece to its clients. Clones

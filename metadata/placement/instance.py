@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 
 from diem.protocol.traffic import decode
+from metadata.modes.load import Load
 from metadata.placement.blocks import (
     Block,
     Floats,
@@ -103,6 +104,20 @@ class Instance:
         factors, known = expected_factors(self.busy * seconds, self.expected * seconds)
         # The errors of the mean rate and of the factor add up.
         return self.expected * factors, 1 / (1 / (self.expected * self.seconds) + 1 / known)
+
+    @cached_property
+    def load(self) -> Load:
+        """The load for the model of modes. What is written together was not recorded: that is its usual number."""
+        clients = float(self.weight.sum()) / self.seconds
+        updates = float(self.rate.sum())
+        frames = float((self.rate * self.subscribers).sum())
+        return Load(
+            clients=clients,
+            endpoints=float(len(self.endpoints)),
+            updates=updates,
+            subscriptions=float(self.subscribers.sum()) / clients if clients else 0.0,
+            subscribers=frames / updates if updates else 0.0,
+        )
 
     @property
     def shift(self) -> int:

@@ -98,12 +98,39 @@ def added_load(instance: Instance, costs: Costs, hot: Mask, servers: int) -> flo
     return float(instance.expected[hot].sum()) * costs.update_us * (servers - 1) / whole if whole > 0 else 0.0
 
 
+def partitions_met(backend: Backend, placement: Parts, partitions: int) -> float:
+    """Return the mean number of partitions that a client's endpoints are in; hot endpoints have one of their own."""
+    return summarise_fan_out(backend.fan_out(with_hot(placement, partitions), partitions + 1)).mean
+
+
+def with_hot(placement: Parts, partition: int) -> Parts:
+    """Return the partition of every endpoint, a further one for hot endpoints."""
+    return np.where(placement < 0, partition, placement).astype(np.int32)
+
+
+def merged_frames(instance: Instance, met: float) -> float:
+    """Return the frames a second that share a send with another one: of one write, for one client, in one partition.
+
+    By the model of docs/modes.md, with a mean of ``met`` partitions for a client.
+    """
+    load = instance.load
+    return max(0.0, load.frames - load.sends_of(met)) if load.frames > 0 and met > 0 else 0.0
+
+
 def total_cost(instance: Instance, costs: Costs, connections: float, hot: Mask, servers: int) -> float:
-    """Return J in microseconds a second, without deliveries, which no placement changes.
+    """Return J in microseconds a second, without deliveries: :func:`merged_saving` has what a placement saves of them.
 
     a sum lambda_e (1 + (S - 1) [e hot]) + kappa * ``connections``, the mean number of upstream connections.
     """
     return costs.update_us * consumed_updates(instance, hot, servers) + costs.connection_us_per_s * connections
+
+
+def merged_saving(instance: Instance, costs: Costs, met: float) -> float:
+    """Return what :func:`merged_frames` save, in microseconds a second: to be subtracted from J.
+
+    Only finished placements are compared by it. The search follows the fan-out, and servers have ranges of partitions.
+    """
+    return (costs.merged_saving_us + costs.proxy_merged_saving_us) * merged_frames(instance, met)
 
 
 def consumed_updates(instance: Instance, hot: Mask, servers: int) -> float:

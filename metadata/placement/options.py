@@ -87,6 +87,8 @@ class Problem:
     options: PlanOptions
     share: float = 1.0
     """Share of the instance's clients in ``backend``."""
+    verdict_costs: Costs | None = None
+    """Costs by which finished placements are compared, where the search has others; None: ``costs``."""
 
     @property
     def connected(self) -> float:

@@ -60,18 +60,20 @@ def plan(
     costs: Costs,
     current: Parts | None = None,
     backend: Backend | None = None,
+    *,
+    verdict_costs: Costs | None = None,
 ) -> PlanResult:
     """Return the best placement within the budgets, or the current one: same input and seed, same bytes.
 
     ``current`` is the current home of every endpoint, among ``current_partitions``: int32[E], HOT (-1) for hot ones.
     With a movement budget the search starts from it. A budget too small to balance the load is still kept; the report
-    has the remaining imbalance.
+    has the remaining imbalance. ``verdict_costs`` decide whether it pays, ``costs`` what is searched for; None: both.
 
     Raises:
         Infeasible: the load cannot be balanced, because of the endpoint in the error.
     """
     backend = backend or NumpyBackend(instance.blocks(), len(instance.endpoints))
-    problem = Problem(instance, backend, costs, options)
+    problem = Problem(instance, backend, costs, options, verdict_costs=verdict_costs)
     now = None
     if current is not None:
         now = evaluate(problem, current, options.current_partitions, current=current, name="current")

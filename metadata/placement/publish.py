@@ -6,19 +6,24 @@ Separate from its only caller, ``planner``: that searches with an approximate ob
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 import numpy as np
 
+from metadata.costs import Costs
 from metadata.placement.blocks import Floats, Parts
 from metadata.placement.fanout import WEIGHT_RESOLUTION
 from metadata.placement.objective import (
     connections,
     loads,
+    merged_saving,
     migration_cost,
+    partitions_met,
     server_of_endpoint,
     summarise_fan_out,
     total_cost,
+    with_hot,
 )
 from metadata.placement.options import Problem
 
@@ -28,6 +33,8 @@ SAVING_ERRORS: Final = 3.0
 """Likewise a gain. Plans are made every hour: with two, chance alone would apply one every other day."""
 ROUNDING: Final = 1e-6
 """Excess over the bound of the imbalance that counts as a rounding error."""
+MET_STEP: Final = 0.01
+"""Relative step of the partitions that clients meet, for the slope of what is saved by them."""
 LOAD_RESOLUTION: Final = 256
 """Units of the mean load of a client on all servers, for :func:`fanout.squared_loads`."""
 
@@ -97,7 +104,7 @@ def evaluate(
     problem: Problem, placement: Parts, partitions: int, *, current: Parts | None, name: str
 ) -> EvaluatedPlacement:
     """Compute the cost, the imbalance and the moves of a placement."""
-    instance, costs, options = problem.instance, problem.costs, problem.options
+    instance, costs, options = problem.instance, problem.verdict_costs or problem.costs, problem.options
     hot = placement < 0
     planned = sorted(set(options.servers))
     total, error, worst = 0.0, 0.0, (1.0, planned[0])
@@ -110,6 +117,9 @@ def evaluate(
             now = server_of_endpoint(current, options.current_partitions, servers)
             error += costs.connection_us_per_s * _saving_error(problem, now, part, servers) / len(planned)
         worst = max(worst, (problem.balance(part, servers), servers))
+    total -= merged_saving(instance, costs, partitions_met(problem.backend, placement, partitions))
+    if current is not None:
+        error += _merged_saving_error(problem, costs, current, placement, partitions)
     cost = migration_cost(instance)
     moved = 0.0 if current is None else float(cost[placement != current].sum())
     imbalance, servers = worst
@@ -141,6 +151,17 @@ def _saving_error(problem: Problem, before: Parts, part: Parts, servers: int) ->
     mean = float((weight * change).sum()) / whole
     variance = float((squares * (change - mean) ** 2).sum()) * longest / WEIGHT_RESOLUTION / whole**2
     return problem.connected * float(np.sqrt(variance))
+
+
+def _merged_saving_error(problem: Problem, costs: Costs, current: Parts, placement: Parts, partitions: int) -> float:
+    """Return the standard error of the difference of :func:`merged_saving`, which falls as clients meet partitions."""
+    saving = partial(merged_saving, problem.instance, costs)
+    met = partitions_met(problem.backend, placement, partitions)
+    if saving(met) <= 0 and saving(1.0) <= 0:
+        return 0.0
+    most = max(partitions, problem.options.current_partitions)
+    slope = abs(saving(met * (1 + MET_STEP)) - saving(met)) / (met * MET_STEP * problem.connected)
+    return slope * _saving_error(problem, with_hot(current, most), with_hot(placement, most), most + 1)
 
 
 def _imbalance_error(problem: Problem, part: Parts, filled: Floats) -> float:

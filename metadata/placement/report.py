@@ -8,7 +8,14 @@ import numpy as np
 from metadata.placement import baselines, mt_kahypar
 from metadata.placement.blocks import Floats, Parts
 from metadata.placement.instance import Instance
-from metadata.placement.objective import connections, fan_out, loads, migration_cost, server_of_endpoint
+from metadata.placement.objective import (
+    connections,
+    fan_out,
+    loads,
+    migration_cost,
+    partitions_met,
+    server_of_endpoint,
+)
 from metadata.placement.options import Problem
 from metadata.placement.publish import EvaluatedPlacement, PublishDecision
 
@@ -25,10 +32,10 @@ def build_report(
 ) -> dict[str, Any]:
     """Build the JSON report of a plan: rounded, and the same for the same plan.
 
-    ``servers`` has, for every planned number of servers, the fan-out (mean, p99), the largest load over the mean and
-    the upstream connections of the plan, of the current placement and of each baseline, and the gaps to the lower
-    bounds. With ``others``, the clients held out, it also has ``held_out_fan_out`` and ``held_out_connections``: those
-    of a plan made without these clients, and of the other placements, for these clients.
+    ``servers`` has, for every planned number of servers, the fan-out (mean, p99), the largest load over the mean, the
+    upstream connections and the partitions that a client meets, of the plan, of the current placement and of each
+    baseline, and the gaps to the lower bounds. With ``others``, the clients held out, it also has them as
+    ``held_out_...``: those of a plan made without these clients, and of the other placements, for these clients.
     """
     best, instance, options = decision.candidate, problem.instance, problem.options
     load = loads(instance, problem.costs)
@@ -45,6 +52,7 @@ def build_report(
             for name, (placement, partitions) in placements.items():
                 made = (found.found.placement, found.found.partitions) if name == "plan" else (placement, partitions)
                 clients = fan_out(others.backend, server_of_endpoint(*made, servers), servers)
+                result[name]["held_out_partitions_met"] = _round(partitions_met(others.backend, *made))
                 result[name]["held_out_fan_out"] = _round(clients.mean)
                 result[name]["held_out_connections"] = _round(connections(instance, clients))
         return result
@@ -86,6 +94,7 @@ def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], serv
             "fan_out_p99": clients.p99,
             "max_over_mean_load": _round(problem.balance(part, servers)),
             "connections": _round(connections(instance, clients)),
+            "partitions_met": _round(partitions_met(backend, placement, partitions)),
         }
     hot, figures = placements["plan"][0] < 0, result["plan"]
     least = problem.balance_lower_bound(hot, servers)

@@ -12,7 +12,7 @@ from metadata.costs import Costs
 from metadata.modes import terms
 from metadata.placement.blocks import Mask
 from metadata.placement.instance import Instance
-from metadata.placement.objective import consumed_updates
+from metadata.placement.objective import consumed_updates, merged_frames
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,15 @@ class Worth:
     updates_us: float
     """Consuming updates."""
     frames_us: float
-    """Delivering frames; no placement changes it."""
+    """Delivering frames; less where more of those of a write are in one partition for a client."""
     connections_us: float
     """Open connections of clients, or of proxies in their place."""
     links: float
     """Mean number of these connections."""
     memory_bytes: float
     """Memory of these connections."""
+    merged: float = 0.0
+    """Frames a second that share a send with another one."""
 
     @property
     def cpu_us(self) -> float:
@@ -36,20 +38,27 @@ class Worth:
         return self.updates_us + self.frames_us + self.connections_us
 
 
-def placement_worth(instance: Instance, costs: Costs, links: float, hot: Mask, servers: int) -> Worth:
-    """Return what a placement with ``hot`` endpoints takes on ``servers``, with a mean number of ``links``."""
-    return _worth(instance, costs, consumed_updates(instance, hot, servers), links)
+def placement_worth(
+    instance: Instance, costs: Costs, links: float, hot: Mask, servers: int, *, met: float = 0.0
+) -> Worth:
+    """Return what a placement with ``hot`` endpoints takes on ``servers``, with a mean number of ``links``.
+
+    ``met`` is the mean number of partitions that a client's endpoints are in; 0: unknown, no frames share a send.
+    """
+    return _worth(instance, costs, consumed_updates(instance, hot, servers), links, met)
 
 
-def mode_x_worth(instance: Instance, costs: Costs, servers: int) -> Worth:
+def mode_x_worth(instance: Instance, costs: Costs, servers: int, *, met: float = 0.0) -> Worth:
     """Return what mode x takes: every server consumes every update, and a client needs one connection."""
     links = float(instance.weight.sum()) / instance.seconds
     every = np.ones(len(instance.endpoints), np.bool_)
-    return _worth(instance, costs, consumed_updates(instance, every, servers), links)
+    return _worth(instance, costs, consumed_updates(instance, every, servers), links, met)
 
 
-def _worth(instance: Instance, costs: Costs, consumed: float, links: float) -> Worth:
+def _worth(instance: Instance, costs: Costs, consumed: float, links: float, met: float) -> Worth:
     frames = float((instance.rate * instance.subscribers).sum())
     work = terms.pairs(consumed, frames, links)
     updates_us, frames_us, connections_us = (getattr(costs, name) * amount for name, amount in work.items())
-    return Worth(updates_us, frames_us, connections_us, links, costs.connection_bytes * links)
+    merged = merged_frames(instance, met)
+    frames_us -= costs.merged_saving_us * merged
+    return Worth(updates_us, frames_us, connections_us, links, costs.connection_bytes * links, merged)

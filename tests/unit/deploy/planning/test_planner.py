@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import typer
 
@@ -15,7 +14,6 @@ from deploy.planning.planner import (
     PlanRun,
     count_partitions,
     current_homes,
-    evaluate,
     make_plan,
     run_plan,
 )
@@ -26,7 +24,6 @@ from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT, partition_of
 from metadata.placement.baselines import Infeasible
-from metadata.placement.planner import PlanResult
 from metadata.plans.plan import decode, encode
 from tests.support.brief_search import brief_search
 from tests.support.traffic import MINUTE, Life, write
@@ -130,7 +127,9 @@ def test_plan_groups_endpoints_of_the_same_clients(traffic: Path) -> None:
     assert decode(encode(plan)) == plan
     figures = plan.report["servers"]["2"]
     assert figures["plan"]["connections"] < figures["current"]["connections"]
-    saved = 1.7 * (figures["current"]["connections"] - figures["plan"]["connections"])
+    now, then = figures["current"], figures["plan"]
+    assert now["partitions_met"] > then["partitions_met"]
+    saved = 1.7 * (now["connections"] - then["connections"]) + now["frames_us_per_s"] - then["frames_us_per_s"]
     assert plan.report["saves_us_per_s"] == pytest.approx(saved, rel=1e-3)
     assert plan.report["moves"]["of"] == 16
 
@@ -167,31 +166,26 @@ def test_a_budget_is_not_what_holds_back_where_nothing_better_is_known(traffic: 
     homes = made(traffic, running()).plan.homes
     now = running(**{name.removeprefix("/"): home for name, home in homes.items()})
     assert made(traffic, now, movement=0.01).plan.report["obstacle"] is None
-    # Connections do not count behind shared proxies.
-    assert made(traffic, running(), SHARED, movement=0.001).plan.report["obstacle"] is None
 
 
 def test_connections_with_shared_proxies_are_those_of_the_proxies(traffic: Path) -> None:
     found = made(traffic, running(), SHARED)
     figures = found.plan.report["servers"]["2"]
     assert {own["connections"] for name, own in figures.items() if name not in {"bounds", "gaps", "mode_x"}} == {6.0}
-    assert found.plan.report["saves_us_per_s"] == 0
 
 
-@pytest.mark.parametrize(
-    ("system", "balances", "pays"),
-    [(SHARED, False, False), (SHARED, True, True), (Z_CLIENT, False, True)],
-)
-def test_fewer_connections_alone_do_not_pay_with_shared_proxies(system: System, balances: bool, pays: bool) -> None:
-    outcome = PlanResult(np.zeros(1, np.int32), 8, {}, pays=True, why="the planner's reason", balances=balances)
-    found, why = evaluate(outcome, system)
-    assert found is pays
-    assert ("the planner's reason" in why) is pays
-
-
-def test_plan_that_does_not_pay_for_the_planner_pays_in_no_mode() -> None:
-    outcome = PlanResult(np.zeros(1, np.int32), 8, {}, pays=False, why="nothing better was found")
-    assert evaluate(outcome, SHARED) == (False, "nothing better was found")
+def test_with_shared_proxies_a_plan_pays_by_the_sends_that_it_saves(traffic: Path) -> None:
+    found = made(traffic, running(), SHARED)
+    figures = found.plan.report["servers"]["2"]
+    now, then = figures["current"], figures["plan"]
+    assert now["partitions_met"] > then["partitions_met"]
+    assert found.pays
+    assert found.why.startswith("saves ")
+    assert (now["frames_us_per_s"], now["connections_us_per_s"]) == (
+        then["frames_us_per_s"],
+        then["connections_us_per_s"],
+    )
+    assert now["proxies_us_per_s"] > then["proxies_us_per_s"]
 
 
 def test_partitions_are_those_of_owners_and_of_the_map() -> None:

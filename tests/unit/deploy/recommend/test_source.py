@@ -9,7 +9,6 @@ from deploy.recommend.source import (
     NoLoad,
     Source,
     from_numbers,
-    load_of,
     mean_source_of,
     overridden,
     source_of,
@@ -17,7 +16,6 @@ from deploy.recommend.source import (
 from deploy.topology import Mode
 from metadata.modes.configuration import Configuration, Size
 from metadata.modes.load import Data, Load, touched
-from tests.unit.metadata.placement.instances import instance
 
 
 def process(name: str, kind: str = "", **report: Any) -> dict[str, Any]:
@@ -111,11 +109,3 @@ def test_given_numbers_replace_those_of_the_source() -> None:
     assert overridden(source, {"clients": 600}).load.subscribers is None
     with pytest.raises(NoLoad, match="it has no --updates; give the numbers"):
         overridden(Source(Load(60, 200, 0), "the running x"), {})
-
-
-def test_recorded_traffic_is_a_load_with_the_subscribers_of_its_updates() -> None:
-    # Three endpoints with 1, 3 and 2 subscribers; three clients.
-    found = load_of(instance([1.0, 3.0, 4.0], ([0, 1], 100), ([1, 2], 200)))
-    assert (found.clients, found.endpoints, found.updates) == (3, 3, 8)
-    assert found.frames == 1 + 9 + 8
-    assert found.subscriptions == 2

@@ -13,7 +13,7 @@ from metadata.costs import MEANINGS, ROLES
 from metadata.modes import terms
 from metadata.modes.configuration import Configuration, Size
 from metadata.modes.load import Data, Load, touched
-from metadata.modes.model import Prediction, predict
+from metadata.modes.model import Prediction, merged_saving, predict
 
 REPORTS = Path(__file__).parents[4] / "docs" / "benchmarks" / "2026-11-21"
 LOAD = Load(clients=600, endpoints=200, updates=300, subscriptions=10, batch=30, data=Data.NONE)
@@ -177,3 +177,23 @@ def test_between_modes_and_sizes_predictions_differ_as_measurements_do() -> None
     for role in ("websocket", "bridge", "proxy"):
         typical = median(by_role[role])
         assert all(abs(ratio / typical - 1) < 0.25 for ratio in by_role[role]), (role, by_role[role])
+
+
+def test_a_merged_frame_saves_a_send_wherever_clients_or_their_links_are_sent_it() -> None:
+    send, merged = ROLES.value({"delivery_us": 1.0}), ROLES.value({"merged_frame_us": 1.0})
+    assert merged_saving(Configuration.Z_CLIENT, SIZE, LOAD, ROLES) == (send - merged, 0.0)
+    link, proxy = merged_saving(Configuration.Z_PASSTHROUGH, SIZE, LOAD, ROLES)
+    assert 0 < link < proxy < send
+    shared, composites = (merged_saving(each, SIZE, LOAD, ROLES) for each in (Configuration.Z_SHARED, Configuration.XZ))
+    # It is one frame of a server for all clients of the proxy, which merges some itself; nginx is before composites.
+    assert shared.servers == composites.servers == 0
+    assert 0 < shared.between < proxy
+    assert shared.between < composites.between
+
+
+def test_a_merged_frame_saves_what_the_model_says_that_sends_cost() -> None:
+    met = (7.0, 3.0)
+    before, after = (predict(Configuration.Z_CLIENT, SIZE, LOAD, met=each) for each in met)
+    merged = LOAD.sends_of(met[0]) - LOAD.sends_of(met[1])
+    saved = before.cpu(ROLES).value - after.cpu(ROLES).value
+    assert saved == pytest.approx(merged_saving(Configuration.Z_CLIENT, SIZE, LOAD, ROLES).servers * merged)

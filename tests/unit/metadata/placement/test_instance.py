@@ -9,7 +9,7 @@ import pytest
 
 from metadata.placement.instance import Instance, expected_counts, expected_factors, from_events, read_statistics
 from metadata.statistics.window import Window
-from tests.unit.metadata.placement.instances import block, sets_of
+from tests.unit.metadata.placement.instances import block, instance, sets_of
 
 START = 1_700_000_000_000
 WINDOW = Window(START, START + 100_000)
@@ -141,3 +141,11 @@ def test_an_instance_is_read_from_the_files_of_a_window(tmp_path: Path) -> None:
     assert read.busy is not None
     assert read.busy.tolist() == [9.0, 2.0]
     assert np.diff(expected.starts).sum() == 3
+
+
+def test_recorded_traffic_is_a_load_with_the_subscribers_of_its_updates() -> None:
+    # Three endpoints with 1, 3 and 2 subscribers; three clients.
+    found = instance([1.0, 3.0, 4.0], ([0, 1], 100), ([1, 2], 200)).load
+    assert (found.clients, found.endpoints, found.updates) == (3, 3, 8)
+    assert found.frames == 1 + 9 + 8
+    assert found.subscriptions == 2

@@ -5,7 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from metadata.placement.publish import EvaluatedPlacement, HeldOut, Obstacle, choose_candidate
+from metadata.costs import Costs
+from metadata.placement.options import PlanOptions, Problem
+from metadata.placement.publish import EvaluatedPlacement, HeldOut, Obstacle, choose_candidate, evaluate
+from tests.unit.metadata.placement.instances import backend, instance
 
 NOW = EvaluatedPlacement("now", np.zeros(2, np.int32), 2, 100.0, 1.0, 1.0, 0.02, 1000.0, 0.0, 0.0)
 BETTER = replace(NOW, name="new", cost=90.0, moved=0.1, move_cost=2.0)
@@ -78,3 +81,18 @@ def test_of_paying_candidates_the_cheapest_including_its_moves_is_chosen() -> No
     far = replace(BETTER, name="far", cost=80.0, move_cost=13.0)
     assert choose_candidate(NOW, [BETTER, far], 0.05).candidate.name == "new"
     assert choose_candidate(NOW, [BETTER, replace(far, move_cost=10.0)], 0.05).candidate.name == "far"
+
+
+def test_a_placement_with_fewer_partitions_for_each_client_saves_sends_and_no_connections() -> None:
+    made = instance([1.0] * 4, *(([0, 1], 100), ([2, 3], 100)) * 20)
+    apart, together = np.array([0, 1, 0, 1], np.int32), np.array([0, 0, 1, 1], np.int32)
+    costs = Costs(5.0, 10.0, 0.0)
+    for saving, pays in ((0.0, False), (10.0, True)):
+        counted = replace(costs, proxy_merged_saving_us=saving)
+        options = PlanOptions(servers=(2,), current_partitions=2, horizon_s=1e6)
+        problem = Problem(made, backend(made), costs, options, verdict_costs=counted)
+        now, found = (evaluate(problem, each, 2, current=apart, name="any") for each in (apart, together))
+        decision = choose_candidate(now, [found], 0.05)
+        assert (decision.pays, now.cost > found.cost) == (pays, pays)
+        # Every client has a partition fewer: there is no difference between them.
+        assert found.error == pytest.approx(0.0)

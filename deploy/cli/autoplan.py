@@ -265,13 +265,14 @@ def decide(planned: dict[str, Any], last: Mapping[str, Any] | None, *, dry_run: 
         figures["compared_at"] = compared_at
     if is_old(window, datetime.now(UTC)):
         return Decision(NOTHING, f"no traffic was recorded after {window['to']}", None, figures)
+    obstacle = figures.get("obstacle")
+    held_back = f"; {obstacle['text']}" if obstacle else ""
     if not planned["pays"]:
-        obstacle = figures.get("obstacle")
-        return Decision(NOTHING, f"{why}; {obstacle['text']}" if obstacle else why, None, figures)
+        return Decision(NOTHING, f"{why}{held_back}", None, figures)
     if planned["report"]["balances"] and not begins_after(window, since := uneven_since(last, window)):
         waiting = {**figures, "uneven_since": since}
-        return Decision(WAITING, f"{why}; to be confirmed by the next window", None, waiting)
-    return Decision(WOULD_APPLY if dry_run else APPLIED, why, name, figures)
+        return Decision(WAITING, f"{why}; to be confirmed by the next window{held_back}", None, waiting)
+    return Decision(WOULD_APPLY if dry_run else APPLIED, f"{why}{held_back}", name, figures)
 
 
 def last_comparison(planned: Mapping[str, Any], last: Mapping[str, Any] | None) -> str | None:

@@ -98,7 +98,8 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
     outcome = search(options)
     report = _extend_report(traffic, outcome, current, system, costs=costs, roles=roles)
     pays, why = outcome.pays, outcome.why
-    compares = not pays and request.compare and request.movement is not None
+    # A plan that only balances the load may be all that the budget allows, and far from the best.
+    compares = not outcome.saves and request.compare and request.movement is not None
     made = Plan(
         epoch=now.map.head.epoch,
         partitions=outcome.partitions,
@@ -113,7 +114,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
             "pays": pays,
             "why": why,
             "compared": compares,
-            "obstacle": None if pays else _obstacle(outcome, options, search if compares else None),
+            "obstacle": None if outcome.saves else _obstacle(outcome, options, search if compares else None),
             "there": there,
             "source": traffic.source,
             "cheaper_mode": _cheaper_mode(traffic.instance, system, max(there, 1), roles),
@@ -163,7 +164,7 @@ def current_homes(now: Snapshot, instance: Instance) -> Parts:
 def _obstacle(
     outcome: PlanResult, options: PlanOptions, search: Callable[[PlanOptions], PlanResult] | None
 ) -> dict[str, Any] | None:
-    """Return what keeps a plan from paying: the budget of moves if a plan without it pays, else its obstacle.
+    """Return what keeps a plan from saving: the budget of moves if a plan without it does, else its obstacle.
 
     ``search`` makes the plan without the budget, without polishing, which would only make it better; None: that is not
     compared. It takes ten times the CPU time of a plan within a budget, which is a warm start.
@@ -172,7 +173,7 @@ def _obstacle(
     if search is not None:
         with suppress(Infeasible):
             best = search(replace(options, movement_budget=None, polish=False))
-            if best.pays:
+            if best.saves:
                 moves, why = best.report["moved"]["plan"]["subscriptions"], best.why
                 found = {"kind": str(Obstacle.MOVEMENT), "budget": options.movement_budget, "moves": moves, "why": why}
     if found is None and outcome.obstacle is not None:
@@ -289,7 +290,8 @@ class PlanRun:
         summary = "It pays" if made.pays else "It does not pay"
         self.terminal.info(f"{summary}: {made.why}")
         if obstacle := made.plan.report["obstacle"]:
-            self.terminal.info(f"What holds it back: {obstacle['text']}")
+            what = "more" if made.pays else "it"
+            self.terminal.info(f"What holds {what} back: {obstacle['text']}")
         self.terminal.info("")
         if file is None:
             text = "no plan was submitted: the current placement can stay (--anyway submits it regardless)"

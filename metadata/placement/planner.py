@@ -52,6 +52,8 @@ class PlanResult:
     """Whether it pays because it balances an uneven load."""
     obstacle: Obstacle | None = None
     """What keeps it from paying, if that is known."""
+    saves: bool = False
+    """Whether it pays by what it saves, perhaps beside balancing the load."""
 
 
 def plan(
@@ -92,7 +94,14 @@ def plan(
     figures = report.build_report(problem, others, decision, candidates if now is None else [now, *candidates], current)
     best = decision.candidate
     return PlanResult(
-        best.placement, best.partitions, figures, decision.pays, decision.why, decision.balances, decision.obstacle
+        best.placement,
+        best.partitions,
+        figures,
+        decision.pays,
+        decision.why,
+        decision.balances,
+        decision.obstacle,
+        decision.saves,
     )
 
 

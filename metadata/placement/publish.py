@@ -98,6 +98,8 @@ class PublishDecision:
     """Whether it pays because it balances the load: to be confirmed by the next window."""
     obstacle: Obstacle | None = None
     """Why it does not pay; None where nothing better was found, or its moves cost more than it saves."""
+    saves: bool = False
+    """Whether it pays by what it saves, perhaps beside balancing the load."""
 
 
 def evaluate(
@@ -217,7 +219,9 @@ def decide(now: EvaluatedPlacement | None, candidate: EvaluatedPlacement, epsilo
             f"balances the load: the fullest server has {imbalance:.3f} times the mean, not {now.imbalance:.3f} "
             f"(+- {_chance(now):.3f})"
         )
-        return PublishDecision(candidate, pays=True, why=why, balances=True)
+        costs = _compare_costs(now, candidate)
+        why = f"{why}; {costs.why}" if costs.saves else why
+        return PublishDecision(candidate, pays=True, why=why, balances=True, saves=costs.saves)
     if imbalance > max(bound, now.imbalance + ROUNDING):
         why = f"the fullest server would have {imbalance:.3f} times the mean load"
         return PublishDecision(candidate, pays=False, why=why, obstacle=Obstacle.BALANCE)
@@ -235,7 +239,8 @@ def _compare_costs(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> Pu
     why = f"saves {_cpu(saved)}{whose}, and its moves cost {candidate.move_cost / 1000:,.3f} ms"
     pays = saved > candidate.move_cost
     pays_in_window = now.cost - candidate.cost > max(candidate.move_cost, SAVING_ERRORS * candidate.error)
-    return PublishDecision(candidate, pays, why, obstacle=Obstacle.HOLD_OUT if pays_in_window and not pays else None)
+    obstacle = Obstacle.HOLD_OUT if pays_in_window and not pays else None
+    return PublishDecision(candidate, pays, why, obstacle=obstacle, saves=pays)
 
 
 def _cpu(us_per_s: float) -> str:

@@ -159,6 +159,20 @@ async def test_what_holds_a_plan_back_is_part_of_the_decision() -> None:
     assert decision.figures["obstacle"]["kind"] == "movement"
 
 
+async def test_a_plan_that_waits_or_balances_names_the_one_that_the_budget_forbids() -> None:
+    found = json.loads(planned(pays=True, balances=True))
+    found["report"]["obstacle"] = {"kind": "movement", "text": "a plan without a budget pays, but moves 69 %"}
+    run = Scripted(plan=CommandResult(0, json.dumps(found), ""))
+    waiting = await run_round(run, POLICY)
+    assert waiting.line().startswith(
+        "waiting: saves much; to be confirmed by the next window; a plan without a budget pays, but moves 69 % (S = 4"
+    )
+    assert waiting.figures is not None
+    last = {"what": "waiting", "figures": {**waiting.figures, "uneven_since": found["window"]["from"]}}
+    applied = await run_round(run, POLICY, last)
+    assert applied.line().startswith("applied p-1: saves much; a plan without a budget pays, but moves 69 % (S = 4")
+
+
 @pytest.mark.parametrize(
     ("hours", "obstacle", "compares"),
     [(None, {}, True), (23, {}, False), (25, {}, True), (1, {"obstacle": {"kind": "movement"}}, True)],

@@ -24,6 +24,9 @@ from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT, partition_of
 from metadata.placement.baselines import Infeasible
+from metadata.placement.instance import Instance
+from metadata.placement.options import PlanOptions
+from metadata.placement.planner import PlanResult, plan
 from metadata.plans.plan import decode, encode
 from tests.support.brief_search import brief_search
 from tests.support.traffic import MINUTE, Life, write
@@ -160,6 +163,24 @@ def test_a_budget_that_keeps_a_plan_from_paying_is_compared_with_the_plan_withou
     assert free.plan.report["obstacle"] is None
     alone = made(traffic, running(), movement=0.001, compare=False)
     assert (alone.plan.report["compared"], alone.plan.report["obstacle"]) == (False, None)
+
+
+def test_a_plan_that_only_balances_within_its_budget_is_compared_with_the_plan_without_it(
+    traffic: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plan_within(instance: Instance, options: PlanOptions, *others: Any, **more: Any) -> PlanResult:
+        found = plan(instance, options, *others, **more)
+        return found if options.movement_budget is None else replace(found, pays=True, balances=True, saves=False)
+
+    monkeypatch.setattr("deploy.planning.planner.plan", plan_within)
+    request = PlanRequest(traffic, window=600_000, movement=0.001)
+    planning = run_plan(request, Z_CLIENT, running(), Terminal(), plain_console())
+    obstacle = planning.made.plan.report["obstacle"]
+    assert planning.made.pays
+    assert (obstacle["kind"], obstacle["budget"]) == ("movement", 0.001)
+    assert obstacle["why"].startswith("saves ")
+    planning.print_summary(None, submitted=False)
+    assert "What holds more back: a plan without a budget pays (saves " in capsys.readouterr().out
 
 
 def test_a_budget_is_not_what_holds_back_where_nothing_better_is_known(traffic: Path) -> None:

@@ -43,8 +43,15 @@ def test_a_plan_pays_if_it_saves_more_than_its_moves_cost_and_chance_explains(
 
 
 def test_a_plan_that_pays_for_an_uneven_load_only_is_marked() -> None:
-    assert choose_candidate(replace(NOW, imbalance=1.2), [BETTER], 0.05).balances
-    assert not choose_candidate(NOW, [BETTER], 0.05).balances
+    only = choose_candidate(replace(NOW, imbalance=1.2), [replace(BETTER, cost=101.0)], 0.05)
+    assert (only.pays, only.balances, only.saves) == (True, True, False)
+    assert "saves" not in only.why
+    both = choose_candidate(replace(NOW, imbalance=1.2), [BETTER], 0.05)
+    assert (both.balances, both.saves) == (True, True)
+    assert "balances the load: " in both.why
+    assert "; saves 0.010 ms of CPU a second, and its moves cost 0.002 ms" in both.why
+    saves = choose_candidate(NOW, [BETTER], 0.05)
+    assert (saves.balances, saves.saves) == (False, True)
 
 
 @pytest.mark.parametrize(

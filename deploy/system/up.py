@@ -55,6 +55,10 @@ SOURCES_WITHIN_S: Final = 30.0
 """Time for the first tries of all sources, after which those that failed by then are shown."""
 STARTUP_WARNINGS_S: Final = 5.0
 """Warnings that a new process logs within this time are start-up noise, such as a missing bridge."""
+LATENESS_EVERY_S: Final = 15.0
+"""Seconds between two lines about what is not ready."""
+MAX_NAMED: Final = 3
+"""Processes that such a line names."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -133,7 +137,10 @@ class Up:
         self._events = ProcessEvents(self._clock)
         self._early_deaths = dict.fromkeys(self._planned, 0)
         self._down: set[str] = set()
-        self._lateness_shown = False
+        self._lateness_due_s = self._started + options.time_factor * (
+            STARTUP_WARNINGS_S + (KAFKA_STARTUP_S if options.mode.uses_kafka else 0)
+        )
+        """When it is shown next what is not ready."""
         self._sources_until_s: float | None = None
         """When failing sources are shown at the latest; None before the system is up, and once they were shown."""
         self._fault: ProcessNotStarted | None = None
@@ -334,22 +341,26 @@ class Up:
         return kind(name, reason, self._state.log_of(name))
 
     def _show_missing(self, waiting: list[Planned]) -> None:
-        """Print once, if the start takes long, the last log lines of the processes that are not ready."""
-        grace_s = STARTUP_WARNINGS_S + (KAFKA_STARTUP_S if self._options.mode.uses_kafka else 0)
-        if self._lateness_shown or self._clock.monotonic() - self._started < grace_s * self._options.time_factor:
+        """Print, if the start takes long, what is not ready and why: one line every ``LATENESS_EVERY_S``."""
+        now = self._clock.monotonic()
+        if not waiting or now < self._lateness_due_s:
             return
-        self._lateness_shown = True
-        for process in waiting:
-            if line := self._logs.last(process.name):
-                self._terminal.warn(f"{process.name} is not ready yet: {line}")
+        self._lateness_due_s = now + LATENESS_EVERY_S * self._options.time_factor
+        names = [process.name for process in waiting]
+        listed = ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if (more := len(names) - MAX_NAMED) > 0 else "")
+        name, line = self._reason_of_lateness(waiting)
+        because = f"; {name}: {line}" if line else ""
+        self._terminal.warn(f"not ready after {now - self._started:.0f} s: {listed}{because}")
 
-    def _not_ready(self, waiting: list[Planned]) -> ProcessNotStarted:
+    def _reason_of_lateness(self, waiting: list[Planned]) -> tuple[str, str]:
+        """Return one of the processes that are not ready, and its last log line; empty without any."""
         # Prefer one that has logged a reason: others may only be waiting for it.
         named = next((process for process in waiting if self._logs.last(process.name)), waiting[0])
-        line = self._logs.last(named.name)
-        return self._not_started(
-            named.name, "it does not become ready" + (f": {line}" if line else ""), ProcessNotStarted
-        )
+        return named.name, self._logs.last(named.name)
+
+    def _not_ready(self, waiting: list[Planned]) -> ProcessNotStarted:
+        name, line = self._reason_of_lateness(waiting)
+        return self._not_started(name, "it does not become ready" + (f": {line}" if line else ""), ProcessNotStarted)
 
     async def _show_recovered(self, probe: HealthProbe) -> None:
         """Print which restarted processes are ready again; their deaths were printed, too."""
@@ -371,8 +382,8 @@ class Up:
                 self._terminal.warn(f"{line} (`diem status`)")
 
     def _poll_logs(self) -> None:
-        # During the start processes warn that they wait for each other: shown only if that takes long.
-        self._logs.poll(show=self._up or self._lateness_shown)
+        # During the start processes warn that they wait for each other: if that takes long, one line has a reason.
+        self._logs.poll(show=self._up)
 
     def _spec(self, process: Planned) -> Spec:
         if process.ports.public in self._guarded:

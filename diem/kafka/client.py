@@ -7,6 +7,7 @@ log. Here, every wait is bounded, and one error has the reason.
 import asyncio
 import logging
 import ssl
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
@@ -20,7 +21,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, SaslAuthentication
 from aiokafka.protocol.metadata import MetadataRequest
 
 from diem.kafka.config import KafkaOptions
-from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.errors import NO_BROKER, KafkaUnavailable
 
 DIAGNOSE_TIMEOUT_S: Final = 3.0
 _OTHER_NAME: Final = frozenset({62, 64})
@@ -194,6 +195,7 @@ async def admin_client(
     try:
         async with asyncio.timeout(within):
             await admin.start()
+            await _require_controller(admin, options)
             yield admin
     except (KafkaError, OSError, TimeoutError) as error:
         reason = "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__} {error}".strip()
@@ -202,6 +204,23 @@ async def admin_client(
         with suppress(KafkaError, OSError, TimeoutError):
             async with asyncio.timeout(2):
                 await admin.close()
+
+
+async def _require_controller(admin: AIOKafkaAdminClient, options: KafkaOptions) -> None:
+    """Raise ``KafkaUnavailable`` without a controller: the library takes it for granted."""
+    client = admin._client  # noqa: SLF001  # it has no public name
+    if client.cluster.controller is None:
+        await client.force_metadata_update()
+    if client.cluster.controller is None:
+        raise KafkaUnavailable(options.bootstrap_servers, NO_BROKER)
+
+
+def raised_in_library(error: BaseException) -> bool:
+    """Return whether an error comes out of aiokafka, of any type: in an unexpected cluster, the library has faults."""
+    if isinstance(error, KafkaError):
+        return True
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(str(frame.f_globals.get("__name__")).partition(".")[0] == "aiokafka" for frame, _ in frames)
 
 
 Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
@@ -223,7 +242,7 @@ def silence_library_log() -> None:
 
 
 class _AbandonedTaskHandler:
-    """Exception handler of a loop (:meth:`asyncio.loop.set_exception_handler`): one line for errors of Kafka."""
+    """Exception handler of a loop (:meth:`asyncio.loop.set_exception_handler`): one line for errors of aiokafka."""
 
     def __init__(self, before: Handler | None) -> None:
         self._before: Final = before
@@ -231,7 +250,7 @@ class _AbandonedTaskHandler:
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if isinstance(error, KafkaError) and "future" in context:
+        if error is not None and "future" in context and raised_in_library(error):
             text = f"{type(error).__name__} {error}".strip()
             self._log.warning("an abandoned request to Kafka has failed", error=text)
         elif self._before is None:

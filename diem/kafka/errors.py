@@ -2,8 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from diem.errors import ConfigurationError, DiemError
+
+NO_BROKER: Final = "no broker takes part in the cluster now: it starts, or its controller has fenced all"
+"""Reason: a broker answers, and no broker is active, not even the one that answers."""
 
 
 @dataclass(eq=False)

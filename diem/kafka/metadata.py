@@ -25,7 +25,7 @@ from aiokafka.protocol.types import (
 )
 
 from diem.kafka.client import REQUEST_TIMEOUT_MS, diagnose
-from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.errors import NO_BROKER, KafkaUnavailable
 
 METADATA: Final = 3
 
@@ -163,20 +163,27 @@ async def describe(client: AIOKafkaClient, *topics: str, avoid: Collection[int] 
     Brokers to ``avoid`` are tried last: they may accept connections, and never answer.
 
     Raises:
-        KafkaUnavailable: no broker answers, or the topics are just being created.
+        KafkaUnavailable: no broker answers or takes part, or the topics are just being created.
     """
     request = MetadataRequest([(NO_ID, name, {}) for name in topics] if topics else None)
     known = [broker.nodeId for broker in client.cluster.brokers()]
     random.shuffle(known)
+    alone = False
     # A dead or hanging broker stays known for minutes, so more than one is tried.
     for node in sorted(known, key=lambda number: number in avoid)[:MAX_BROKERS]:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
-                return _cluster(client, await client.send(node, request))
+                answer = await client.send(node, request)
         except (KafkaError, OSError, TimeoutError) as error:
             failed, fault = node, error
+        else:
+            if answer.brokers:
+                return _cluster(client, answer)
+            alone = True
     if not known:
         raise KafkaUnavailable(_servers(client), "no broker is known")
+    if alone:
+        raise KafkaUnavailable(_servers(client), NO_BROKER)
     reason = await _why(client, failed) if isinstance(fault, NodeNotReadyError) else ""
     raise KafkaUnavailable(_servers(client), reason or f"{type(fault).__name__} {fault}".strip()) from fault
 

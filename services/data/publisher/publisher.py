@@ -9,7 +9,7 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from diem.errors import ConfigurationError, DiemError
-from diem.kafka.client import connected_client, silence_library_log
+from diem.kafka.client import connected_client, raised_in_library, silence_library_log
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.map_reader import MapReader
@@ -215,9 +215,11 @@ class Publisher:
         return self._state
 
     def _failed(self, error: Exception) -> None:
+        known = isinstance(error, (DiemError, KafkaError, OSError, TimeoutError))
         reason = str(error) or type(error).__name__
+        if not known and raised_in_library(error):
+            known, reason = True, f"{type(error).__name__} {error}".strip()
         if reason != self.failure:
-            known = isinstance(error, (DiemError, KafkaError, OSError, TimeoutError))
             self._log.error("not publishing", reason=reason, exc_info=None if known else error)
             self.failure = reason
 

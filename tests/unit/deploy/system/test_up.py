@@ -11,6 +11,7 @@ from deploy.system.up import HealthProbe, Up
 from deploy.terminal import Terminal
 from deploy.topology import KafkaTopology, Mode, Options, Planned, Programs, assign_ports, compose, sizes_of, slots
 from diem.process.auth import SharedKey
+from diem.process.clock import ManualClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 
@@ -113,3 +114,35 @@ async def test_targets_without_composites_need_no_probes(up: Up) -> None:
         await up._write_targets(probe)
     assert probe.probed == []
     assert b"127.0.0.1" in up._state.targets_file.read_bytes()
+
+
+def test_a_slow_start_is_one_line_every_15_s_with_what_is_waited_for_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs").mkdir()
+    up = of_mode(Mode.X, tmp_path)
+    clock = ManualClock()
+    monkeypatch.setattr(up, "_clock", clock)
+    up._started, up._lateness_due_s = clock.monotonic(), clock.monotonic() + 10
+    waiting = list(up._topology.processes)
+    named = waiting[2].name
+    up._state.log_of(named).write_text('{"event": "no broker is known", "level": "warning"}\n')
+    lines: list[str] = []
+    for second in range(46):
+        up._poll_logs()
+        up._show_missing(waiting[second // 40 * (len(waiting) - 1) :])
+        if shown := capsys.readouterr().err:
+            lines.append(shown)
+        clock.advance(1)
+    first, *others = (process.name for process in waiting)
+    names = f"{first}, {others[0]}, {others[1]} and {len(waiting) - 3} more"
+    assert lines == [
+        *(f"not ready after {second} s: {names}; {named}: no broker is known\n" for second in (10, 25)),
+        f"not ready after 40 s: {others[-1]}\n",
+    ]
+
+
+def test_a_start_whose_processes_are_ready_says_nothing(up: Up, capsys: pytest.CaptureFixture[str]) -> None:
+    up._lateness_due_s = 0
+    up._show_missing([])
+    assert capsys.readouterr().err == ""

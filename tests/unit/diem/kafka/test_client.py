@@ -6,9 +6,12 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import structlog
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
     GroupCoordinatorNotAvailableError,
@@ -22,9 +25,10 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
-from diem.kafka.client import connected_client, describe_error, diagnose, silence_library_log
+from diem.kafka.client import admin_client, connected_client, describe_error, diagnose, silence_library_log
 from diem.kafka.config import KafkaOptions
-from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.errors import NO_BROKER, KafkaUnavailable
+from diem.kafka.metadata import describe
 
 
 def unverified(code: int, message: str) -> ssl.SSLCertVerificationError:
@@ -136,6 +140,46 @@ async def test_an_error_of_kafka_that_nobody_retrieves_is_one_line(
         await left_behind(kind())
     assert [(line["log_level"], line["error"].split()[0]) for line in lines] == [("warning", kind.__name__)]
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_an_error_in_the_library_itself_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    silence_library_log()
+    with structlog.testing.capture_logs() as lines:
+        task = asyncio.ensure_future(AIOKafkaAdminClient().create_topics([object()]))  # has no name of a topic
+        await asyncio.wait([task])
+        del task
+        gc.collect()
+    assert [(line["log_level"], line["error"].split()[0]) for line in lines] == [("warning", "AttributeError")]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_cluster_whose_brokers_are_all_fenced_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates: list[AIOKafkaClient] = []
+
+    async def bootstrap(_client: AIOKafkaClient) -> None:
+        """Connect to a broker that counts none as active."""
+
+    async def update(client: AIOKafkaClient) -> bool:
+        updates.append(client)
+        return False
+
+    monkeypatch.setattr(AIOKafkaClient, "bootstrap", bootstrap)
+    monkeypatch.setattr(AIOKafkaClient, "force_metadata_update", update)
+    with pytest.raises(KafkaUnavailable) as caught:
+        async with admin_client(KafkaOptions("127.0.0.1:1")):
+            pass
+    assert (caught.value.reason, len(updates)) == (NO_BROKER, 1)
+
+
+async def test_the_answer_of_a_broker_that_counts_none_as_active_is_no_cluster() -> None:
+    async def send(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(topics=[], brokers=[], cluster_id="c", controller_id=-1)
+
+    known = SimpleNamespace(brokers=lambda: [SimpleNamespace(nodeId=1)])
+    client = SimpleNamespace(cluster=known, send=send, _bootstrap_servers="h:1")
+    with pytest.raises(KafkaUnavailable) as caught:
+        await describe(cast("AIOKafkaClient", client))
+    assert caught.value.reason == NO_BROKER
 
 
 async def test_any_other_error_that_nobody_retrieves_has_its_traceback(caplog: pytest.LogCaptureFixture) -> None:

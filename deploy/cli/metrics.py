@@ -38,13 +38,24 @@ def metrics(
     ] = configuration.INTERVAL_S,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the dashboard for Grafana (JSON).")] = False,
     alerts: Annotated[bool, typer.Option("--alerts", help="Print the alert rules for Prometheus (YAML).")] = False,
+    hosts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --prometheus: for processes on several hosts, the directory that `diem config MODE --hosts` has "
+            "written; print it again after changes.",
+        ),
+    ] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
 ) -> int:
     """List every metric, or print what Prometheus and Grafana need to show them."""
     if prometheus + dashboard + alerts > 1:
         raise typer.BadParameter("--prometheus, --dashboard and --alerts exclude each other")
-    if not prometheus and (static or key_file is not None or interval != configuration.INTERVAL_S):
-        raise typer.BadParameter("--static, --key-file and --interval belong to --prometheus")
+    others = static or key_file is not None or hosts is not None or interval != configuration.INTERVAL_S
+    if not prometheus and others:
+        raise typer.BadParameter("--static, --key-file, --hosts and --interval belong to --prometheus")
+    if hosts is not None:
+        return _print_configuration_of_hosts(hosts, key_file, interval)
     if prometheus:
         return _print_configuration(StateDir(state_dir), key_file, interval, static=static)
     if dashboard:
@@ -68,6 +79,16 @@ def _print_configuration(state: StateDir, key_file: Path | None, interval_s: int
             typer.echo(line)
 
     return run_interactive(show)
+
+
+def _print_configuration_of_hosts(directory: Path, key_file: Path | None, interval_s: int) -> int:
+    from deploy.hosts.status import metrics_key, read_description  # noqa: PLC0415  # of several hosts alone
+
+    targets = scrape_targets(read_description(directory))
+    key = (key_file or metrics_key(directory)).absolute()
+    for line in configuration.configuration(key, targets, interval_s):
+        typer.echo(line)
+    return 0
 
 
 def _lines(metric: Definition) -> Iterator[str]:

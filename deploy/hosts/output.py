@@ -64,6 +64,7 @@ def describe(system: System) -> dict[str, Any]:
             {
                 "name": each.name,
                 "process": each.process,
+                "clone": each.clone,
                 "host": system.host_of[each.name].label,
                 "address": each.ports.public_address,
                 "urls": {"public": each.public_url, "internal": each.internal_url},

@@ -19,18 +19,33 @@ class NoSystem(ConfigurationError):
     """A directory is not one that ``diem config`` has written."""
 
 
+def read_description(directory: Path) -> dict[str, Any]:
+    """Return what runs where, as ``diem config`` has placed it (:func:`~deploy.hosts.output.describe`).
+
+    Raises:
+        NoSystem: the directory has no such description.
+    """
+    try:
+        described: dict[str, Any] = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
+        list(described["processes"])
+    except (OSError, ValueError, LookupError, TypeError):
+        raise NoSystem(f"--hosts {directory}: this is no directory of `diem config MODE --hosts ... --out`") from None
+    return described
+
+
+def metrics_key(directory: Path) -> Path:
+    """Return the file of the key that opens the metrics and the status of all processes."""
+    return directory / "keys" / role_file(KeyRole.METRICS)
+
+
 async def read_status(directory: Path) -> dict[str, Any]:
     """Return the status of all processes that ``diem config`` has placed on hosts; those that do not answer have none.
 
     Raises:
         ConfigurationError: the directory has no description of a system, or no key.
     """
-    try:
-        described: dict[str, Any] = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
-        processes: list[dict[str, Any]] = list(described["processes"])
-    except (OSError, ValueError, LookupError, TypeError):
-        raise NoSystem(f"--hosts {directory}: this is no directory of `diem config MODE --hosts ... --out`") from None
-    key = KeyRing.load(directory / "keys" / role_file(KeyRole.METRICS))
+    described = read_description(directory)
+    key = KeyRing.load(metrics_key(directory))
     async with internal_client(key, TIMEOUT_S, role=KeyRole.METRICS) as http:
 
         async def read(process: dict[str, Any]) -> dict[str, Any]:
@@ -43,7 +58,7 @@ async def read_status(directory: Path) -> dict[str, Any]:
                 found |= {name: report[name] for name in ("pid", "uptime_seconds") if name in report}
             return {**process, **found, "name": f"{process['name']} on {process['host']}"}
 
-        return {**described, "processes": list(await asyncio.gather(*map(read, processes)))}
+        return {**described, "processes": list(await asyncio.gather(*map(read, described["processes"])))}
 
 
 async def _listens(address: str) -> bool:

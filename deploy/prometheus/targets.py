@@ -18,13 +18,14 @@ class Target(NamedTuple):
     address: str
     """``host:port``, without a scheme."""
     labels: dict[str, str]
-    """``process``, ``number``, ``clone`` and ``mode``, without those that the process does not have."""
+    """``process``, ``number``, ``clone``, ``host`` and ``mode``, without those that the process does not have."""
 
 
 def scrape_targets(status: Mapping[str, Any]) -> list[Target]:
     """Return the targets of a description (:func:`deploy.system.description.describe`), in its order.
 
     Children of composites are in it only if it has the composites' reports. Third-party programs have no metrics.
+    ``host`` is a label of processes on several hosts.
     """
     found = []
     for name, process in with_children(status["processes"]):
@@ -39,6 +40,8 @@ def scrape_targets(status: Mapping[str, Any]) -> list[Target]:
             labels["number"] = number
         if (clone := _clone(status, composite, process)) is not None:
             labels["clone"] = str(clone)
+        if "host" in process:
+            labels["host"] = process["host"]
         found.append(Target(url.partition("://")[2], {**labels, "mode": status["mode"]}))
     return found
 

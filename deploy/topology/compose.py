@@ -353,7 +353,7 @@ def _edge(process: str, options: Options, ports: Mapping[str, Ports], slot: Slot
     access = options.access.values(own_keys, trusts_loopback=options.trusts_loopback)
     env = {f"{prefix}PAGE_PORT": str(ports["data"].public), **environment.access(process, access)}
     if process != "METADATA":
-        env[f"{prefix}READS_URL"] = f"http://{ports['data'].internal_address}/v1/keys/reads"
+        env[f"{prefix}READS_URL"] = environment.reads_urls(_all("data", ports))
         env[f"{prefix}ANONYMOUS_DATA"] = options.access.anonymous_data(trusts_loopback=options.trusts_loopback)
     if options.clients_per_address is not None:
         env[f"{prefix}CONNECTIONS_PER_ADDRESS"] = str(options.clients_per_address)

@@ -3,10 +3,12 @@
 A report has the reads since the last one. It is repeated with the same number until it is answered, so that it counts
 once, unless the Data Service is killed between storing it and answering. What this process has not reported when it is
 killed is lost: the reads of some seconds.
+
+Of a Data Service and its stand-by only the one that has the store takes reports, so the URLs of both are tried in turn.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
@@ -29,8 +31,8 @@ END_TIMEOUT_S: Final = 1.0
 """Time for the last report of a process that stops."""
 MAX_KEYS: Final = 1000
 """Most API keys in one report; those of others follow in the next."""
-Post = Callable[[bytes], Awaitable[bytes]]
-"""Sends a report, and returns the answer. Raises ReportFailed."""
+Post = Callable[[str, bytes], Awaitable[bytes]]
+"""Sends a report to a URL, and returns the answer. Raises ReportFailed."""
 
 
 @dataclass(eq=False)
@@ -48,12 +50,15 @@ class ReadReporter:
     Args:
         meters: of this process.
         edge: whose connections use them.
-        post: sends a report.
+        urls: of the Data Service and its stand-bys.
+        post: sends a report to one of them.
     """
 
-    def __init__(self, meters: ReadMeters, edge: Edge, post: Post) -> None:
+    def __init__(self, meters: ReadMeters, edge: Edge, urls: Sequence[str], post: Post) -> None:
         self._meters = meters
         self._edge = edge
+        self._urls = list(urls)
+        """The one that answered last comes first."""
         self._post = post
         self._source = token_hex(8)
         """Identifies this incarnation of the process."""
@@ -84,9 +89,8 @@ class ReadReporter:
                 "exhausted": exhausted[:MAX_KEYS],
             }
         try:
-            answer = orjson.loads(await self._post(orjson.dumps(self._pending)))
-            exhausted = list(answer["exhausted"])
-        except (ReportFailed, LookupError, TypeError, ValueError) as error:
+            exhausted = await self._send(orjson.dumps(self._pending))
+        except ReportFailed as error:
             if not self._failing:
                 self._log.warning("reads are reported later", error=str(error))
             self._failing = True
@@ -98,16 +102,36 @@ class ReadReporter:
                 if connection.session.meter in changed:
                     self._edge.fanout.apply_quota(connection.session)
 
+    async def _send(self, report: bytes) -> list[str]:
+        """Return the keys whose quota is used up, as the first of the URLs that answers names them.
+
+        Raises:
+            ReportFailed: none did.
+        """
+        failures = []
+        for url in tuple(self._urls):
+            try:
+                answer = orjson.loads(await self._post(url, report))
+                exhausted = list(answer["exhausted"])
+            except ReportFailed as error:
+                failures.append(f"{url}: {error.reason}")
+            except (LookupError, TypeError, ValueError) as error:
+                failures.append(f"{url}: {type(error).__name__}: {error}")
+            else:
+                self._urls.remove(url)
+                self._urls.insert(0, url)
+                return exhausted
+        raise ReportFailed("; ".join(failures))
+
 
 @asynccontextmanager
 async def reporting(settings: EdgeSettings, edge: Edge, keys: KeyRing, tls: LinkTls) -> AsyncIterator[None]:
     """Count and report the reads of the clients of ``edge`` while the block runs; then the rest, for at most 1 s."""
-    url = settings.reads_url
-    if url is None:
+    if not settings.reads_url:
         yield
         return
 
-    async def post(report: bytes) -> bytes:
+    async def post(url: str, report: bytes) -> bytes:
         # Loaded when there is something to report: most processes on one machine have anonymous clients only.
         import httpx  # noqa: PLC0415
 
@@ -123,7 +147,7 @@ async def reporting(settings: EdgeSettings, edge: Edge, keys: KeyRing, tls: Link
         return answer.content
 
     edge.read_meters = meters = ReadMeters()
-    reporter = ReadReporter(meters, edge, post)
+    reporter = ReadReporter(meters, edge, settings.reads_url, post)
     work = asyncio.create_task(reporter.run())
     work.add_done_callback(on_failure(_log_failure))
     try:

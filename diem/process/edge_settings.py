@@ -95,10 +95,11 @@ class EdgeSettings(PublicSettings):
         description="Compress the data of updates, once for all clients that can read it (permessage-deflate), as "
         "browsers can.",
     )
-    reads_url: InternalUrl | None = Field(
-        default=None,
+    reads_url: list[InternalUrl] = Field(
+        default=[],
         description="Where reads of data with updates are reported by API key: http(s)://host:port/v1/keys/reads of "
-        "the Data Service's internal listener. Default: they are not counted.",
+        "the Data Service's internal listener; of several, as those of it and its stand-by, the one that answers. "
+        "Default: they are not counted.",
     )
     capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
     connection_rate: float = Field(default=200.0, gt=0, description="New clients a second in the long run.")

@@ -82,6 +82,11 @@ def feed_urls(feeds: Iterable[Ports]) -> str:
     return ",".join(feed.feed_url for feed in feeds)
 
 
+def reads_urls(data: Iterable[Ports]) -> str:
+    """Return the value of a setting with the Data Services to which reads are reported, one at a time."""
+    return ",".join(f"http://{own.internal_address}/v1/keys/reads" for own in data)
+
+
 def websocket(number: str, mode: str, *feeds: Ports) -> dict[str, str]:
     """Return the variables of a WebSocket server that reads one of the feeds of other processes."""
     return {

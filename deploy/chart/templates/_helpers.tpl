@@ -300,7 +300,10 @@ DIEM_KAFKA_KEY_FILE: /run/secrets/kafka/user.key
 {{- end }}
 {{- end }}
 
-{{/* What servers, proxies and composites have besides. */}}
+{{/*
+What servers, proxies and composites have besides. A stand-by is not ready, so the name of the Data Service leads to the
+pod that has the store.
+*/}}
 {{- define "diem.clientsData" -}}
 {{ .prefix }}_ANONYMOUS_DATA: {{ .root.Values.access.anonymousReads | quote }}
 {{ .prefix }}_READS_URL: http://{{ include "diem.name" .root }}-data-internal:9080/v1/keys/reads

@@ -102,6 +102,8 @@ def test_readers_of_a_feed_know_the_stand_by_and_both_data_services_wait_for_the
     of = spread(Mode.X_BROADCAST, hosts, standbys=1, balancers=2, max_servers=1)
     assert env(of, "broadcast")["DIEM_BROADCAST_FEED_URL"] == "ws://10.0.0.1:9080/feed,ws://10.0.0.2:9080/feed"
     assert {env(of, name)["DIEM_DATA_STANDBY"] for name in ("data", "data-2")} == {"true"}
+    reads = "http://10.0.0.1:9080/v1/keys/reads,http://10.0.0.2:9080/v1/keys/reads"
+    assert env(of, "websocket-1")["DIEM_WEBSOCKET_READS_URL"] == reads
     assert env(of, "data-2")["DIEM_DATA_HOST"] == "10.0.0.2"
     trusted = json.loads(env(of, "data")["DIEM_DATA_TRUSTED_PROXIES"])
     assert trusted == ["10.0.0.1/32", "10.0.0.2/32"]

@@ -445,11 +445,11 @@ async def test_data_counts_to_the_key_of_the_latest_token_and_stops_with_its_quo
         meters, used_up, reports = ReadMeters(), list[str](), list[dict[str, int]]()
         server.edge.read_meters = meters
 
-        async def post(body: bytes) -> bytes:
+        async def post(_url: str, body: bytes) -> bytes:
             reports.append(orjson.loads(body)["reads"])
             return orjson.dumps({"exhausted": used_up})
 
-        reporter = ReadReporter(meters, server.edge, post)
+        reporter = ReadReporter(meters, server.edge, ["http://data/reads"], post)
         server.put("/dam/a")
         async with server.client(ISSUER.token(key="first")) as client:
             await client.send(asking(1, "/dam/a"))

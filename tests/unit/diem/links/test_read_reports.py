@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import orjson
+import structlog
 
 from diem.fanout.fanout import Fanout
 from diem.fanout.read_meter import ReadMeter, ReadMeters
@@ -12,24 +13,31 @@ from diem.links import read_reports
 from diem.links.edge import Edge
 from diem.links.read_reports import ReadReporter, ReportFailed
 
+ONE, OTHER = "http://one/reads", "http://other/reads"
+
 
 class Service:
-    """Records reports; answers with the keys whose quota is used up, or with the bytes in ``broken``."""
+    """Records reports; answers with the keys whose quota is used up, or with the bytes in ``broken``.
+
+    Only those at the URLs in ``serving`` have the store.
+    """
 
     def __init__(self) -> None:
         self.meters = ReadMeters()
         self.connections: list[SimpleNamespace] = []
         self.reports: list[dict[str, Any]] = []
+        self.dialed: list[str] = []
+        self.serving = {ONE}
         self.exhausted: list[str] = []
         self.broken: bytes | None = None
-        self.down = False
         edge = SimpleNamespace(connections=self.connections, fanout=Fanout())
-        self.reporter = ReadReporter(self.meters, cast("Edge", edge), self.post)
+        self.reporter = ReadReporter(self.meters, cast("Edge", edge), (ONE, OTHER), self.post)
 
-    async def post(self, body: bytes) -> bytes:
+    async def post(self, url: str, body: bytes) -> bytes:
+        self.dialed.append(url)
+        if url not in self.serving:
+            raise ReportFailed("status 404")
         self.reports.append(orjson.loads(body))
-        if self.down:
-            raise ReportFailed("status 503")
         return orjson.dumps({"exhausted": self.exhausted}) if self.broken is None else self.broken
 
     def read(self, key: str, reads: int = 1) -> ReadMeter:
@@ -62,18 +70,53 @@ async def test_reads_are_reported_once_under_ascending_numbers() -> None:
 async def test_unanswered_report_is_repeated_unchanged_and_later_reads_follow() -> None:
     service = Service()
     service.read("a", 2)
-    service.down = True
+    service.serving = set()
     await service.reporter.report()
+    assert service.reports == []
     service.read("a", 5)
-    service.down, service.broken = False, b'{"exhausted":1}'
+    service.serving, service.broken = {ONE}, b'{"exhausted":1}'
     await service.reporter.report()
     service.broken = None
     await service.reporter.report()
     await service.reporter.report()
     assert [(report["number"], report["reads"]) for report in service.reports] == [
-        *[(1, {"a": 2})] * 3,
+        *[(1, {"a": 2})] * 2,
         (2, {"a": 5}),
     ]
+
+
+async def test_stand_by_that_has_the_store_now_is_reported_to_at_once_and_first_from_then_on() -> None:
+    service = Service()
+    service.read("a", 2)
+    await service.reporter.report()
+    service.serving = {OTHER}
+    service.read("a", 3)
+    await service.reporter.report()
+    service.read("a", 5)
+    await service.reporter.report()
+    assert service.dialed == [ONE, ONE, OTHER, OTHER]
+    assert [report["reads"] for report in service.reports] == [{"a": 2}, {"a": 3}, {"a": 5}]
+
+
+async def test_answer_that_is_none_is_a_failure_of_that_url_alone() -> None:
+    service = Service()
+    service.serving, service.broken = {ONE}, b"<html>"
+    service.read("a", 2)
+    await service.reporter.report()
+    service.serving, service.broken = {OTHER}, None
+    await service.reporter.report()
+    assert service.dialed == [ONE, OTHER] * 2
+    assert [(report["number"], report["reads"]) for report in service.reports] == [(1, {"a": 2})] * 2
+
+
+async def test_the_log_names_every_url_and_its_reason_once() -> None:
+    service = Service()
+    service.serving = set()
+    service.read("a")
+    with structlog.testing.capture_logs() as logs:
+        await service.reporter.report()
+        await service.reporter.report()
+    assert [line["error"] for line in logs] == [f"reads could not be reported: {ONE}: status 404; {OTHER}: status 404"]
 
 
 async def test_key_whose_quota_is_used_up_is_asked_about_until_it_has_more() -> None:

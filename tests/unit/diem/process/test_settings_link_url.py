@@ -64,3 +64,12 @@ def test_a_process_with_a_bad_link_url_fails_with_one_line(
         BadSettings, match=rf"^{variable}(\[[01]\])?: a link goes to ws://host:port/path or wss://host:port/path, not "
     ):
         model.load()
+
+
+def test_reads_are_reported_to_one_of_several_internal_listeners_or_to_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ServerSettings.load().reads_url == []
+    monkeypatch.setenv("DIEM_WEBSOCKET_READS_URL", "http://a:9080/v1/keys/reads,https://b:9080/v1/keys/reads")
+    assert ServerSettings.load().reads_url == ["http://a:9080/v1/keys/reads", "https://b:9080/v1/keys/reads"]
+    monkeypatch.setenv("DIEM_WEBSOCKET_READS_URL", "http://a:9080/v1/keys/reads,b:9080/v1/keys/reads")
+    with pytest.raises(BadSettings, match=r"^DIEM_WEBSOCKET_READS_URL\[1\]: an internal request goes to http://host"):
+        ServerSettings.load()

@@ -147,6 +147,12 @@ def test_settings_of_tokens_reach_the_children_as_they_were_given() -> None:
     assert (json.loads(edge["TOKEN_KEYS"]), json.loads(edge["TOKEN_ISSUERS"])) == (["/keys.json"], ["a", "b"])
 
 
+def test_children_report_reads_to_the_data_service_and_its_stand_by_or_to_none() -> None:
+    urls = ["http://a:9080/v1/keys/reads", "https://b:9080/v1/keys/reads"]
+    assert json.loads(composite._plan(Settings(reads_url=urls), 8603).edge["READS_URL"]) == urls
+    assert json.loads(composite._plan(Settings(), 8603).edge["READS_URL"]) == []
+
+
 def test_proxy_stops_first_within_half_of_the_drain_time() -> None:
     stages = {child.process: child.stage for child in planned(1).values()}
     assert sorted(stages, key=stages.__getitem__, reverse=True) == ["proxy", "websocket", "bridge", "metadata"]

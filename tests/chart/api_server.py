@@ -1,4 +1,4 @@
-"""An API server of Kubernetes with its etcd, on this machine: it judges objects, and runs nothing."""
+"""An API server of Kubernetes with its etcd, on this machine: it judges objects and stores them, and runs nothing."""
 
 import os
 import shutil
@@ -10,29 +10,45 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import orjson
 
-from tests.chart.cases import BUILT, NAMESPACE, Object
+from tests.chart.cases import BUILT, Object
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 PROGRAM: Final = BUILT / "bin" / "kube-apiserver"
 _PATHS: Final = {"v1": "api/v1"}
-_PLURALS: Final = {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses"}
+_PLURALS: Final = {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses", "PriorityClass": "priorityclasses"}
+_CLUSTER_WIDE: Final = frozenset({"Namespace", "PriorityClass"})
+_STRICT: Final = {"fieldValidation": "Strict"}
+"""Unknown fields, and those that are there twice, are errors."""
 
 
 class ApiServer:
-    """Judges objects as if they were created."""
+    """What ``kubectl`` and helm send to an API server."""
 
     def __init__(self, http: httpx.Client) -> None:
         self._http = http
 
-    def create(self, each: Object, *, dry: bool = True) -> httpx.Response:
-        """Create an object, or only validate it; unknown fields are errors."""
-        group, kind = each["apiVersion"], each["kind"]
-        plural = _PLURALS.get(kind, f"{kind.lower()}s")
-        scope = "" if kind == "Namespace" else f"namespaces/{NAMESPACE}/"
-        params = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry else {})}
-        return self._http.post(f"/{_PATHS.get(group, f'apis/{group}')}/{scope}{plural}", json=each, params=params)
+    def create(self, each: Object, namespace: str, *, dry: bool = False) -> httpx.Response:
+        """Create an object; with ``dry`` it is admitted and validated, and not stored."""
+        return self._http.post(_collection(each, namespace), json=each, params=_STRICT | _dry(dry))
+
+    def apply(self, each: Object, namespace: str, *, dry: bool = False) -> httpx.Response:
+        """Change an object into this one, or create it, as ``kubectl apply --server-side`` does."""
+        return self._http.patch(
+            f"{_collection(each, namespace)}/{each['metadata']['name']}",
+            content=orjson.dumps(each),
+            headers={"Content-Type": "application/apply-patch+yaml"},
+            params={"fieldManager": "helm", "force": "true"} | _STRICT | _dry(dry),
+        )
+
+    def make_namespace(self, name: str) -> None:
+        """Make a namespace in which pods that are not ``restricted`` are refused, and their workloads warned of."""
+        labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("warn", "enforce")}
+        self.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}, name
+        ).raise_for_status()
 
     def ready(self) -> bool:
         """Return whether it serves."""
@@ -42,9 +58,20 @@ class ApiServer:
             return False
 
 
+def _collection(each: Object, namespace: str) -> str:
+    group, kind = each["apiVersion"], each["kind"]
+    plural = _PLURALS.get(kind, f"{kind.lower()}s")
+    scope = "" if kind in _CLUSTER_WIDE else f"namespaces/{namespace}/"
+    return f"/{_PATHS.get(group, f'apis/{group}')}/{scope}{plural}"
+
+
+def _dry(wanted: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if wanted else {}
+
+
 @contextmanager
 def api_server(folder: Path) -> Iterator[ApiServer]:
-    """Run both while the block runs, with a namespace in which pods with privileges are warned of."""
+    """Run both while the block runs."""
     etcd = shutil.which("etcd")
     assert etcd, "etcd is not installed: make chart API=1"
     store, peers, port = free_port(), free_port(), free_port()
@@ -60,6 +87,9 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
          "--service-account-issuer", "https://kubernetes.default.svc", "--service-cluster-ip-range", "10.0.0.0/16",
          "--service-account-key-file", folder / "accounts.key",
          "--service-account-signing-key-file", folder / "accounts.key",
+         # For pods, which there are none of; the default is the address of the default route.
+         "--advertise-address", "203.0.113.1", "--endpoint-reconciler-type", "none",
+         "--allow-privileged",
          # Controllers make accounts, and there are none.
          "--disable-admission-plugins", "ServiceAccount"],
     ]  # fmt: skip
@@ -80,9 +110,6 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
         ) as http:
             server = ApiServer(http)
             _wait(server, running, folder)
-            labels = {"pod-security.kubernetes.io/warn": "restricted"}
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
-            server.create(namespace, dry=False).raise_for_status()
             yield server
     finally:
         for process in reversed(running):

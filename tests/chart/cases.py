@@ -91,14 +91,14 @@ def helm(*arguments: str, given: Object) -> str | Failed:
     return done.stdout if done.returncode == 0 else Failed(done.stderr)
 
 
-def render(given: Object, release: str = RELEASE) -> str | Failed:
+def render(given: Object, release: str = RELEASE, chart: Path = CHART) -> str | Failed:
     """Return the objects of the chart as YAML."""
-    return helm("template", release, str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES, given=given)
+    return helm("template", release, str(chart), "--namespace", NAMESPACE, "--kube-version", KUBERNETES, given=given)
 
 
-def objects(given: Object) -> list[Object]:
+def objects(given: Object, chart: Path = CHART) -> list[Object]:
     """Return the objects of the chart."""
-    text = render(given)
+    text = render(given, chart=chart)
     assert isinstance(text, str), text.text
     return [each for each in yaml.safe_load_all(text) if each]
 

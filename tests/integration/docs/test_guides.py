@@ -47,6 +47,7 @@ ELSEWHERE: Final[Mapping[str, set[str]]] = {
     "modes.md": {"diem up", "diem scale"},
     "several-machines.md": {
         *("apt install", "install -o", "echo net.ipv4.ip_unprivileged_port_start=443", "nft add"),
+        *("wg genkey", "wg pubkey", "systemctl daemon-reload"),
         *("diem topics", "diem check", "diem watch", "diem status", "diem canary", "scp -rp", "ssh root@10.0.0.1"),
     },
     "going-public.md": {

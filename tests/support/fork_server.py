@@ -348,7 +348,12 @@ def _fork(connection: socket.socket) -> int | None:
             request = orjson.loads(text)
         except orjson.JSONDecodeError:
             return None
+        # As of an executed process: who has its pid finds its session and its streams. It closes all other files then.
+        waiting, begun = os.pipe()
         if pid := os.fork():
+            os.close(begun)
+            with os.fdopen(waiting, "rb") as until:
+                until.read()
             return pid
         _run(request, streams)
     finally:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -133,7 +134,12 @@ class StateDir:
             # While a key is replaced, its file has two.
             made = [file for file in self.shared_key_files if not file.exists()]
             for file in made:
-                SharedKey.create(file)
+                if file == self.traffic_salt_file:
+                    from diem.traffic.salt import create_salt  # noqa: PLC0415  # most commands create none
+
+                    create_salt(file, time.time_ns() // 1_000_000)
+                else:
+                    SharedKey.create(file)
         except OSError as error:
             raise BadStateDir(self.path, error.strerror or str(error)) from error
         KeyRing.load(self.internal_key_file)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from diem.process.auth import BadKeyFile, SharedKey
-from diem.traffic.salt import DAY_MS, DailySalt
+from diem.traffic.salt import DAY_MS, DailySalt, create_salt
 
 NOW = 1_700_000_000_000
 
@@ -38,6 +38,22 @@ def test_the_file_has_the_salt_of_today_alone(tmp_path: Path) -> None:
     assert path.read_text(encoding="ascii").startswith("2023-11-15.")
     # `diem up` takes it as it is.
     SharedKey.create(path)
+
+
+def test_a_new_salt_is_of_today_and_an_existing_file_is_kept(tmp_path: Path) -> None:
+    new, key = tmp_path / "new", tmp_path / "key"
+    SharedKey.create(key)
+    for path in (new, key):
+        create_salt(path, NOW)
+    assert new.read_text(encoding="ascii").startswith("2023-11-14.")
+    assert oct(new.stat().st_mode)[-3:] == "600"
+    before = {path: path.read_bytes() for path in (new, key)}
+    for path in (new, key):
+        create_salt(path, NOW + DAY_MS)
+    assert {path: path.read_bytes() for path in (new, key)} == before
+    one, two = [DailySalt.load(new, NOW).pseudonym(b"client") for _ in range(2)]
+    assert one == two != DailySalt.load(key, NOW).pseudonym(b"client")
+    assert new.read_bytes() == before[new]
 
 
 def test_a_clock_that_is_a_day_behind_keeps_the_salt(tmp_path: Path) -> None:

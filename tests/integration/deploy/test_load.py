@@ -75,7 +75,7 @@ async def until_own_endpoints_are_deleted(running: Running) -> None:
 
 @pytest.mark.takes(30)
 async def test_clients_of_a_server_that_is_killed_miss_nothing_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    async with up(tmp_path, *MANY) as running:
+    async with up(tmp_path, *MANY, market=True) as running:
         await running.until_status(lambda now: fine(now) and now["data"]["report"]["endpoints"] > 0)
         check(await load_with_a_killed_server(running))
         await until_own_endpoints_are_deleted(running)

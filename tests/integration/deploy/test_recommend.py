@@ -10,7 +10,7 @@ from tests.integration.deploy.running import diem, fine, up
 
 @pytest.mark.takes(10)
 async def test_a_running_system_is_the_load_but_for_the_numbers_that_are_given(tmp_path: Path) -> None:
-    async with up(tmp_path) as running:
+    async with up(tmp_path, market=True) as running:
         # A data service is ready before its market has made the first endpoints.
         status = await running.until_status(lambda now: fine(now) and now["data"]["report"]["endpoints"] > 0)
         endpoints = status["data"]["report"]["endpoints"]

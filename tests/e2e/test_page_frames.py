@@ -15,7 +15,7 @@ from tests.support.running import Running, running
 
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
-SECONDS = 5
+SECONDS = 2
 BATCHES_A_SECOND = 10
 
 # Frames of some seconds, and how often one figure was written between two of them. What observes mutations runs once

@@ -26,7 +26,7 @@ SHARE = 1 / 3
 """Of the endpoints, that a plan moves."""
 KINDS = 6
 """Of so many that move, one gets hot, and one goes to another partition of the server that has it."""
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.05
 ANSWER_SECONDS = 20.0
 
 

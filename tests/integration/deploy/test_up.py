@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.deploy.running import DIEM, Running, alive, diem, environment, eventually, fine, report_of, up
+from tests.integration.deploy.running import DIEM, alive, diem, environment, eventually, fine, report_of, up
 from tests.integration.deploy.scraping import check_scrapes
-from tests.support.fork_server import executing
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
 
@@ -56,25 +55,16 @@ async def test_processes_of_a_mode_start_restart_when_killed_and_stop_in_order(t
 @needs_nginx
 async def test_children_end_within_two_seconds_of_a_killed_diem_up_and_the_next_one_starts(tmp_path: Path) -> None:
     # A mode with every kind of process of the others above.
-    with executing():
-        async with up(tmp_path, "--mode", "x-broadcast") as running:
-            await one_is_replaced(running, "websocket-1")
-            children = running.pids()
-            running.process.kill()
-            await running.process.wait()
-            await eventually(lambda: not any(alive(pid) for pid in children.values()), seconds=2)
+    async with up(tmp_path, "--mode", "x-broadcast") as running:
+        children = running.pids()
+        running.process.kill()
+        await running.process.wait()
+        await eventually(lambda: not any(alive(pid) for pid in children.values()), seconds=2)
     code, _, err = await diem("status", cwd=tmp_path)
     assert (code, err.count("\n")) == (1, 1)
     assert "diem is not up in" in err
     async with up(tmp_path) as running:
         assert await running.status()
-
-
-async def one_is_replaced(running: Running, name: str) -> None:
-    killed = running.pids()[name]
-    os.kill(killed, signal.SIGKILL)
-    await eventually(lambda: running.pids().get(name) not in {None, killed})
-    await running.until_status(fine)
 
 
 async def test_watch_prints_updates_of_an_endpoint_that_did_not_exist(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.support.patience import FACTOR
 
 pytestmark = [needs_nginx, pytest.mark.usefixtures("kafka_program")]
 
+X = ("--mode", "x", "--partitions", "4")
 BASE = {"kafka-1", "data", "nginx"}
 LAST = 100
 """Value of the last update that is written before the second start."""
@@ -27,7 +28,7 @@ HANGS_S = 17.0
 
 @pytest.mark.takes(80)
 async def test_mode_x_recovers_keeps_its_data_scales_and_stops_in_order(tmp_path: Path) -> None:
-    async with up(tmp_path, "--mode", "x", "--servers", "1") as running:
+    async with up(tmp_path, *X, "--servers", "1") as running:
         async with clients(running, 1) as (client,):
             await killed_processes_recover_and_updates_written_meanwhile_arrive(running, client)
             await clients_are_told_that_kafka_hangs_and_get_what_was_written_meanwhile(running, client)
@@ -36,7 +37,7 @@ async def test_mode_x_recovers_keeps_its_data_scales_and_stops_in_order(tmp_path
     code, _, err = await diem("up", "--mode", "x", "--free-ports", "--brokers", "3", cwd=tmp_path)
     assert (code, err.count("\n")) == (2, 1), "the number of brokers cannot change under the data"
     assert "is of one broker, not of 3 brokers" in err
-    async with up(tmp_path, "--mode", "x", "--servers", "2") as running:
+    async with up(tmp_path, *X, "--servers", "2") as running:
         names = ["kafka-1", "data", "bridge-1", "bridge-2", "nginx", "websocket-1", "websocket-2"]
         assert list(running.pids()) == names
         async with clients(running, 2) as (one, other):
@@ -93,7 +94,7 @@ async def its_size_is_measured_and_a_single_broker_is_too_few(directory: Path) -
     figures = {name: each["value"] for name, each in body["figures"].items()}
     # For the loss of a broker three are needed; the only fault of this system.
     assert (code, [each["name"] for each in body["excesses"]]) == (1, ["replicas"]), err
-    assert (figures["brokers"], figures["partitions"], figures["servers"], figures["groups"]) == (1, 12, 2, 2)
+    assert (figures["brokers"], figures["partitions"], figures["servers"], figures["groups"]) == (1, 4, 2, 2)
     # The topics of hot updates and of the partition map, at least.
     assert figures["other_partitions"] >= 2
     assert figures["endpoints"] > 0

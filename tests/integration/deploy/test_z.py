@@ -116,6 +116,10 @@ async def test_composite_serves_clients_and_keeps_its_number_of_pairs(
 @pytest.mark.usefixtures("executed_processes")
 async def test_children_of_a_composite_end_with_a_killed_diem_up(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
     async with up(tmp_path, *on_kafka, "--mode", "z-composite", "--servers", "1") as running:
+        killed = running.pids()["data"]
+        os.kill(killed, signal.SIGKILL)
+        await eventually(lambda: running.pids().get("data") not in {None, killed})
+        await running.until_status(fine)
         last = await pids(running)
         running.process.kill()
         await running.process.wait()

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls  # type: ignore[import-untyped]
-from scipy.stats import bootstrap  # type: ignore[import-untyped]
 
 HELD_OUT: Final = 0.3
 """Share of the configurations that nothing is fitted to."""
@@ -128,6 +127,9 @@ def error_of(points: Sequence[Point], terms: Sequence[str], found: Array, floor:
 
 def intervals(points: Sequence[Point], terms: Sequence[str], floor: float) -> list[Estimate]:
     """Return the constants with bootstrap intervals; whole configurations are drawn, for their points are alike."""
+    # Half a second, which each process of a run of all tests would take to collect those of this module.
+    from scipy.stats import bootstrap  # type: ignore[import-untyped]  # noqa: PLC0415
+
     design, values = _scaled(points, terms, floor)
     numbers = np.unique([point.configuration for point in points], return_inverse=True)[1]
     rows = [np.flatnonzero(numbers == number) for number in range(numbers.max() + 1)]

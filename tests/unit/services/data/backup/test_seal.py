@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from diem.errors import ConfigurationError
 from diem.process.auth import BadKeyFile
+from services.data.backup import seal
 from services.data.backup.errors import BadBackup
 from services.data.backup.seal import CHUNK_BYTES, BackupKey, RestoreKeys, SealedWriter, unsealed
 from tests.support.backups import key_file, keys_of
@@ -122,7 +123,7 @@ def test_nothing_of_a_changed_chunk_is_read(path: Path) -> None:
 
 @seals
 def test_writing_and_reading_take_constant_memory(path: Path, tmp_path: Path, encrypt: bool) -> None:
-    block, blocks = bytes(1 << 20), 32
+    block, blocks = bytes(1 << 20), 8
     tracemalloc.start()
     with (tmp_path / "file").open("wb") as file:
         writer = SealedWriter(file, BackupKey.of_file(key_file(path)), encrypt=encrypt)
@@ -154,7 +155,9 @@ def passphrase(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_passphrase_encrypts(tmp_path: Path) -> None:
+def test_a_passphrase_encrypts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With its own parameters each derivation takes a third of a second: a test of `diem backup` has one.
+    monkeypatch.setattr(seal, "_SCRYPT", {**seal._SCRYPT, "n": 2**10})
     right = passphrase(tmp_path / "right", "correct horse battery\n")
     file = io.BytesIO()
     writer = SealedWriter(file, BackupKey.of_passphrase_file(right), encrypt=True)

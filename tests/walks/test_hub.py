@@ -1,4 +1,5 @@
 """A server of a group between its log and its clients: two partitions and the hot topic, moves, rebalances, lost links.
+It may be about to stop: then others own its partitions, and it sends its clients there, and delivers as before.
 
 The publisher's backlog, the steps of a move, the server with its hub, and the sessions are the real ones; the log is a
 list of records for each partition, and the bridge is what docs/protocol.md section 2 says of one. Nobody may miss an
@@ -19,7 +20,7 @@ from diem.fanout.ownership import Ownership
 from diem.fanout.session import Session
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.protocol import feed
-from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, Role
 from diem.protocol.update import GONE, UPDATE, Change, encode
 from metadata.plans.steps import begin, proceed, reverse
 from services.data.publisher.backlog import Backlog
@@ -139,6 +140,8 @@ class Bridge:
         self._publisher = publisher
         self.owned: tuple[int, ...] = (0, 1)
         self.up = False
+        self.leaves = False
+        """The server is about to stop: the bridge has left the group, and reads what it had for this link."""
         self.map_sent: PartitionMap | None = None
         self._next: dict[int, int] = {}
         self._targets: dict[int, int] = {}
@@ -151,7 +154,7 @@ class Bridge:
     def dial(self) -> None:
         resume = self._server.resume()
         known = resume.positions if resume.source == "s" else {}
-        self.up = True
+        self.up, self.leaves = True, False
         self._next = {place: known.get(name_of(place), 0) for place in self.places}
         self._begin(self.places, forget=True)
 
@@ -160,6 +163,8 @@ class Bridge:
 
     def assign(self, owned: tuple[int, ...]) -> None:
         """The group has given out partitions: what is gained is read from its beginning."""
+        if self.leaves:
+            return
         gained = set(owned) - set(self.owned)
         self.owned = owned
         if self.up:
@@ -218,6 +223,15 @@ class Bridge:
             and all(self._next[place] == self._publisher.logs[place].end for place in self.places)
         )
 
+    def leave(self) -> None:
+        self.leaves = self.up
+
+    def hand_over(self, url: str | None) -> None:
+        """The server's partitions are those of the server at ``url`` now, or there is no other one."""
+        if self.leaves:
+            owners = {} if url is None else {name_of(place): url for place in LANES if place != HOT}
+            self._server.owners(feed.Owners(owners, left=True))
+
     def bad_record(self, endpoint: bytes) -> None:
         if self.up:
             self._server.resync(feed.Resync([endpoint.decode()]))
@@ -232,6 +246,8 @@ class Client:
         self._latest = latest
         self._fetches = fetches
         self.held: dict[bytes, int] = {}
+        self.moved: set[bytes] = set()
+        """Endpoints that others serve, as it was told since it has subscribed to them."""
         self._on_the_wire: dict[bytes, int] = {}
         self.frames = 0
         hub.fanout.join(self.session)
@@ -248,8 +264,10 @@ class Client:
             case "resync":
                 for name in message["endpoints"] if self._fetches else ():
                     self.held[name.encode()] = self._latest.get(name.encode(), 0)
+            case "moved":
+                self.moved |= {name.encode() for name in message["endpoints"]}
             case kind:
-                assert kind in {"moved", "status"}
+                assert kind == "status"
 
     def _take_many(self, frames: Iterable[bytes]) -> None:
         for frame in frames:
@@ -257,7 +275,10 @@ class Client:
 
     def subscribe(self, endpoint: bytes) -> None:
         if not self.session.blocked:
+            known = endpoint in self.session.endpoints
             answer = self._hub.subscribe(self.session, {endpoint.decode(): self.held.get(endpoint, 0)})
+            if not known:
+                self.moved.discard(endpoint)
             self._take_many(answer.replay)
 
     def unsubscribe(self, endpoint: bytes) -> None:
@@ -378,6 +399,15 @@ class World:
     def compact(self, number: int) -> None:
         self.publisher.logs[LANES[number % 3]].compact()
 
+    def leave(self, number: int) -> None:
+        """The server is about to stop; soon, or later, others own what it had."""
+        self.bridge.leave()
+        if number & 1:
+            self.hand_over(number)
+
+    def hand_over(self, number: int) -> None:
+        self.bridge.hand_over(None if number % 8 == 7 else "ws://other/ws")
+
     def bad_record(self, number: int) -> None:
         self.bridge.bad_record(ENDPOINTS[number % 2])
 
@@ -410,6 +440,20 @@ class World:
             assert client.session.held <= 3 * len(ENDPOINTS)
         if self.bridge.has_read_all(self.map) and self.publisher.has_written_all:
             self.nobody_is_behind()
+        if self.ownership.leaving:
+            self.everybody_is_sent_away()
+
+    def everybody_is_sent_away(self) -> None:
+        """Whoever is still subscribed knows that others serve the endpoint; every server has hot ones."""
+        assert self.server.handed_over.is_set()
+        map_ = self.ownership.map
+        assert map_ is not None
+        hot = [endpoint for endpoint in ENDPOINTS if map_.written_to(endpoint) == (HOT,)]
+        assert all(self.ownership.role(endpoint) is Role.SERVING for endpoint in hot)
+        for client in self.clients:
+            if not client.session.blocked:
+                for endpoint in client.session.endpoints:
+                    assert HOT in map_.written_to(endpoint) or endpoint in client.moved, f"{endpoint.decode()}: stays"
 
     def nobody_is_behind(self) -> None:
         for client in self.clients:
@@ -439,6 +483,8 @@ STEPS: Sequence[Callable[[World, int], None]] = (
     *[World.move] * 2,
     World.hear_of_map,
     World.compact,
+    *[World.leave] * 2,
+    World.hand_over,
     World.bad_record,
     *[World.block] * 2,
     World.unblock,

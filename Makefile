@@ -53,13 +53,14 @@ chart: install-test
 	@deploy/install/chart.sh $(if $(API),api)
 	@DIEM_CHART=1 $(PYTEST) -q tests/chart tests/unit/deploy/test_chart.py
 
-# As root on Debian; deploy/image/Containerfile is for others. SPARK=1 adds Java and Spark, and -spark to the default tag.
+# As root on Debian; deploy/image/Containerfile is for others, and CONTAINERFILE=1 builds that without a registry. SPARK=1 adds
+# Java and Spark, and -spark to the default tag.
 IMAGE ?= localhost/diem:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)$(if $(SPARK),-spark)
 image: install page sbom
 	@rm -f dist/*.whl && $(PY) -m hatchling build --target wheel --directory dist >/dev/null
-	@deploy/image/build.sh $(IMAGE) $(if $(SPARK),spark)
+	@deploy/image/$(if $(CONTAINERFILE),containerfile,build).sh $(IMAGE) $(if $(SPARK),spark)
 
-image-test: install-test image
+image-test: install-test image kafka
 	@DIEM_IMAGE=$(IMAGE) $(PYTEST) -q tests/image
 
 # Exit code 0: all checked, nothing known; 1: a known vulnerability; 3: not all could be checked.

@@ -6,25 +6,16 @@ cd "$(dirname "$0")/../.."
 name=$1
 spark=${2:-}
 export DEBIAN_FRONTEND=noninteractive BUILDAH_ISOLATION=chroot
-missing=
-for program in mmdebstrap buildah podman; do command -v "$program" >/dev/null || missing="$missing $program"; done
-if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-  echo "Installing$missing (once) ..."
-  # runc, because crun does not run on every machine without systemd.
-  { apt-get update && apt-get install -y --no-install-recommends $missing runc; } >/dev/null 2>&1 || true
-fi
-for program in mmdebstrap buildah; do
-  command -v "$program" >/dev/null || { echo "No $program here: no image (on Debian: apt install mmdebstrap buildah podman)" >&2; exit 3; }
-done
-[ "$(id -u)" = 0 ] || { echo "make image needs root: use deploy/image/Containerfile otherwise" >&2; exit 3; }
+deploy/install/containers.sh
 
 work=build/image
 base="$work/base${spark:+-spark}.tar"
 mkdir -p "$work"
 if [ ! -e "$base" ]; then
   echo "Installing Debian's packages (once) ..."
-  mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates${spark:+,openjdk-17-jre-headless} \
+  mmdebstrap --quiet --variant=minbase --format=tar --include=python3,python3-venv,ca-certificates${spark:+,openjdk-17-jre-headless} \
     --aptopt='Acquire::Languages "none"' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --customize-hook='rm -f "$1/etc/resolv.conf" "$1/etc/hostname"' \
     bookworm "$base.new"
   mv "$base.new" "$base"
 fi
@@ -44,7 +35,8 @@ install() {
 install --require-hashes -r requirements/run.txt
 if [ -n "$spark" ]; then install --require-hashes -r requirements/spark.txt; fi
 install dist/*.whl
-rm -rf "$site/bin"
+# Programs of packages, and where the wheel was.
+rm -rf "$site/bin" "$site"/diem-*.dist-info/direct_url.json
 cat >"$root/opt/diem/bin/diem" <<'PROGRAM'
 #!/opt/diem/bin/python
 from deploy.cli import app

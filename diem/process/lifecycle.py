@@ -222,10 +222,15 @@ def _supervisor(life: Lifecycle, supervised: bool) -> Iterator[None]:
     os.set_blocking(stdin, False)
 
     def readable() -> None:
-        with contextlib.suppress(BlockingIOError):
-            if not os.read(stdin, 4096):
-                loop.remove_reader(stdin)
-                life.stop("the supervisor is gone", drain_seconds=ORPHAN_DRAIN_S)
+        try:
+            data = os.read(stdin, 4096)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""  # the end, of a supervisor that had not read all heartbeats
+        if not data:
+            loop.remove_reader(stdin)
+            life.stop("the supervisor is gone", drain_seconds=ORPHAN_DRAIN_S)
 
     loop.add_reader(stdin, readable)
     try:

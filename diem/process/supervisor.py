@@ -23,7 +23,7 @@ import structlog
 from diem.process.backoff import Backoff, wait
 from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import EXIT_CONFIGURATION
-from diem.process.watchdog import HEARTBEAT_S, HUNG_AFTER_S, HangDetector, has_heartbeat
+from diem.process.watchdog import HEARTBEAT_S, HUNG_AFTER_S, WANTED, HangDetector, has_heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,10 @@ class ChildStatus(NamedTuple):
     """Seconds since the last exit; None before it."""
 
 
-async def spawn(spec: Spec, stdin: int) -> Process:
+async def spawn(spec: Spec, stdin: int, hung_after_s: float) -> Process:
     """Start a child in a process group of its own; ``stdin`` is the descriptor of its standard input.
+
+    It is asked for heartbeats within ``hung_after_s``.
 
     Raises:
         OSError: it cannot be started, or its log cannot be opened.
@@ -95,7 +97,7 @@ async def spawn(spec: Spec, stdin: int) -> Process:
     try:
         return await asyncio.create_subprocess_exec(
             *spec.argv,
-            env=dict(spec.env),
+            env={**spec.env, WANTED: str(round(hung_after_s * 1_000_000))},
             stdin=stdin,
             stdout=output,
             stderr=output,
@@ -308,7 +310,7 @@ class Supervisor:
         with ours:
             try:
                 with theirs:
-                    process = await spawn(child.spec, theirs.fileno())
+                    process = await spawn(child.spec, theirs.fileno(), self._hung_after_s)
             except OSError:
                 return EXIT_NOT_STARTED, 0.0
             ours.setblocking(False)

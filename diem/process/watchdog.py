@@ -19,23 +19,26 @@ HEARTBEAT_S: Final = 1.0
 HUNG_AFTER_S: Final = 12.0
 """Seconds without a heartbeat after which a process hangs: links are cut after 5 s, clients leave within 9 s, and a
 bridge loses its partitions after 10 s, so nobody is there who could lose something."""
+WANTED: Final = "WATCHDOG_USEC"
+"""Variable with the microseconds within which a supervisor wants a heartbeat, ours or systemd (sd_watchdog_enabled(3)).
+Supervisors of earlier releases do not set it, and would take what is written for the end of a process."""
+_VARIABLES: Final = ("NOTIFY_SOCKET", WANTED, "WATCHDOG_PID")
 _BYTES: Final = 4096
 """More heartbeats than are ever waiting."""
 
 
 @contextlib.contextmanager
 def heartbeats(*, supervised: bool) -> Iterator[None]:
-    """Send heartbeats to the supervisor, if there is one, and to systemd, if it wants them, while the block runs.
+    """Send heartbeats to the supervisor, if there is one, or to systemd, if they are wanted, while the block runs.
 
-    They need the running loop. Children do not inherit systemd's variables.
+    They need the running loop. Children do not inherit the variables.
     """
+    given = {name: os.environ.pop(name, "") for name in _VARIABLES}
     with contextlib.ExitStack() as closing:
         receivers: list[Callable[[], None]] = []
-        if supervised:
+        if supervised and given[WANTED]:
             receivers.append(_to_supervisor)
-        if address := os.environ.pop("NOTIFY_SOCKET", ""):
-            os.environ.pop("WATCHDOG_PID", None)
-            os.environ.pop("WATCHDOG_USEC", None)
+        if address := given["NOTIFY_SOCKET"]:
             manager = closing.enter_context(_ServiceManager(address))
             manager.notify("READY=1")
             receivers.append(manager.heartbeat)
@@ -50,7 +53,7 @@ def standard_input() -> int:
 
 
 def _to_supervisor() -> None:
-    # The supervisor has died, does not read, or is of a release with a pipe there.
+    # It may have died.
     with contextlib.suppress(OSError):
         os.write(standard_input(), b".")
 

@@ -2,6 +2,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -159,6 +160,25 @@ def test_end_of_standard_input_stops_a_supervised_process_quickly(
         assert life.drain_seconds == 1
 
     with open(read_end) as stdin:  # noqa: PTH123
+        monkeypatch.setattr("sys.__stdin__", stdin)
+        assert run(settings.model_copy(update={"supervised": True}), main) == 0
+
+
+def test_end_of_a_supervisor_that_has_not_read_a_heartbeat_stops_a_process(
+    settings: ProcessSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = socket.socketpair()
+
+    async def main(_settings: ProcessSettings, life: Lifecycle) -> None:
+        assert ours.recv(1, socket.MSG_PEEK)
+        ours.close()
+        async with asyncio.timeout(PATIENCE_S):
+            await life.stopping.wait()
+        assert life.reason == "the supervisor is gone"
+
+    with theirs.makefile("r") as stdin:
+        theirs.close()
+        monkeypatch.setenv("WATCHDOG_USEC", "12000000")
         monkeypatch.setattr("sys.__stdin__", stdin)
         assert run(settings.model_copy(update={"supervised": True}), main) == 0
 

@@ -282,7 +282,7 @@ async def test_listener_that_raises_is_logged_and_the_child_is_kept_all_the_same
 async def test_child_whose_heartbeats_end_is_killed_and_restarted(tmp_path: Path) -> None:
     events = Events()
     # Standard input is a socket: this is a heartbeat.
-    spec = script("a", "echo >&0; exec cat", tmp_path)
+    spec = script("a", 'test "$WATCHDOG_USEC" = 3000000 && echo >&0; exec cat', tmp_path)
     supervisor = Supervisor([spec], on_event=events, hung_after_s=3)
     supervisor.start()
 

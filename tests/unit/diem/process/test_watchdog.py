@@ -49,14 +49,21 @@ async def test_supervised_process_sends_heartbeats_to_its_standard_input(monkeyp
         ours.setblocking(False)
         monkeypatch.setattr("sys.__stdin__", SimpleNamespace(fileno=theirs.fileno))
         assert not has_heartbeat(ours)
+        monkeypatch.setenv("WATCHDOG_USEC", "12000000")
         with heartbeats(supervised=True):
             await receive(ours, 3)
         has_heartbeat(ours)
         await asyncio.sleep(0.05)
         assert not has_heartbeat(ours), "they have ended"
+        # A supervisor of an earlier release wants none, and would take them for the end of the process.
+        with heartbeats(supervised=True):
+            await asyncio.sleep(0.05)
+        assert not has_heartbeat(ours)
+        monkeypatch.setenv("WATCHDOG_USEC", "12000000")
         with heartbeats(supervised=False):
             await asyncio.sleep(0.05)
         assert not has_heartbeat(ours)
+        monkeypatch.setenv("WATCHDOG_USEC", "12000000")
         with heartbeats(supervised=True):
             assert has_heartbeat(ours)
             ours.close()

@@ -38,7 +38,8 @@ class Trees:
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
             files.extractall(self.installed, filter="data")
         for package in PACKAGES:
-            shutil.copytree(ROOT / package, self._other / package, ignore=shutil.ignore_patterns("__pycache__"))
+            # With what is compiled, which counts for files with the same times, but not what is being written.
+            shutil.copytree(ROOT / package, self._other / package, ignore=shutil.ignore_patterns("*.pyc.*"))
         shutil.copy(ROOT / "pyproject.toml", self._other)
         if (ROOT / PAGE).is_dir():
             for tree in (self.installed, self._other):

@@ -30,8 +30,10 @@ WITHOUT_SPARK: Final = tuple(f"{UNITS}/{name}" for name in ("bridge", "client", 
 SERVICES: Final = f"{UNITS}/services"
 """Half of the other unit tests: one process for all of them would be the last to end, alone, on one core."""
 CHECKS: Final = 10
-"""Niceness of the static checks, which have no time limits. Unit tests have none: they would end alone, on one core,
-long after the others."""
+"""Niceness of the static checks, which have no time limits."""
+LATER_UNITS: Final = 3
+"""Niceness of the unit tests beside the workers: half of a worker's share, so that they last as long as these. When
+they had ended, the workers, which wait now and then, left a quarter of the cores idle for the rest of the run."""
 FUZZ_OPTIONS: Final = "--strict-markers --strict-config --import-mode=importlib -ra"
 
 
@@ -145,12 +147,12 @@ class Parts:
         self.started.append(part)
         self._waiting.submit(part.wait)
 
-    def start_pytest(self, name: str, arguments: Sequence[str]) -> None:
+    def start_pytest(self, name: str, arguments: Sequence[str], *, niceness: int = 0) -> None:
         """Start a pytest beside the others, if it has arguments; its output is a log."""
         if arguments:
             report = LOGS / f"{name.replace(' ', '-')}.xml"
             argv = [*PYTEST, f"--junitxml={report}", *arguments]
-            self.start(Part(name, argv, log=report.with_suffix(".log"), report=report))
+            self.start(Part(name, argv, log=report.with_suffix(".log"), report=report, niceness=niceness))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -187,8 +189,8 @@ def run(parts: Parts, selection: Selection, *, workers: int, only_pytest: bool) 
         return installation.exit_code
     if not only_pytest:
         parts.start(Part("static checks", [*make, "check"], log=LOGS / "check.log", niceness=CHECKS))
-    parts.start_pytest("service units", selection.services)
-    parts.start_pytest("other units", selection.units)
+    parts.start_pytest("service units", selection.services, niceness=LATER_UNITS)
+    parts.start_pytest("other units", selection.units, niceness=LATER_UNITS)
     if selection.others:
         report = LOGS / "others.xml"
         options = ["-n", str(workers), "--dist", "loadgroup", "--no-loadscope-reorder", f"--junitxml={report}"]

@@ -138,15 +138,21 @@ async def test_during_a_rebalance_the_last_assignment_is_served(options: KafkaOp
         await third.leave()
 
 
-async def test_without_kafka_answers_continue_and_are_not_live(
+async def test_without_kafka_answers_continue_and_are_not_live_and_a_question_is_one_error(
     own_broker: LocalCluster, own_broker_options: KafkaOptions, tmp_path: Path
 ) -> None:
     options = replace(own_broker_options, partitions=PARTITIONS)
     await ensure_map(options, PARTITIONS)
-    async with members(options, 1, 2), serving(tmp_path, options) as running:
+    async with (
+        members(options, 1, 2),
+        serving(tmp_path, options) as running,
+        admin_client(options, 60) as admin,
+    ):
         await running.until_stable(2)
         before = await running.owners(*NAMES)
         async with killed(own_broker):
+            with pytest.raises(KafkaUnavailable, match="group g"):
+                await read_group(admin, "g", "t")
             await running.until_status(lambda status: not status["live"])
             status = await running.status()
             assert status["ready"]
@@ -262,12 +268,6 @@ async def test_a_group_without_members_is_unknown(options: KafkaOptions) -> None
     async with admin_client(options) as admin:
         found = await read_assignment(admin, "t.nobody", options.names.updates)
     assert found == CloneGroup().clone
-
-
-async def test_a_cluster_that_is_away_is_one_error(own_broker: LocalCluster, own_broker_options: KafkaOptions) -> None:
-    async with admin_client(own_broker_options, 60) as admin, killed(own_broker):
-        with pytest.raises(KafkaUnavailable, match="group g"):
-            await read_group(admin, "g", "t")
 
 
 async def test_kafka_keeps_the_first_client_id_of_a_static_member(options: KafkaOptions) -> None:

@@ -66,7 +66,7 @@ async def stable_in_kafka(options: KafkaOptions, count: int) -> None:
             found = await read_assignment(admin, options.names.z_group(1), options.names.updates)
             if found.state == "stable" and len(found.members) == count:
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
 
 
 async def until_known(running: Running, count: int) -> float:

@@ -53,7 +53,7 @@ async def ask(running: Running, method: str, path: str, body: bytes | None = Non
 async def done(running: Running, plan: Plan, state: str, within: float = PATIENCE_S) -> None:
     async with asyncio.timeout(within):
         while (await ask(running, "GET", f"/{plan.id}")).json()["state"] != state:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
 
 
 async def homes(options: KafkaOptions) -> dict[str, int]:

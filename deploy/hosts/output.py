@@ -57,6 +57,7 @@ def write_system(system: System, out: Path, database_url: str | None, sources: s
 
 def describe(system: System) -> dict[str, Any]:
     """Return what runs where, in the form of the status of ``diem up``, without what only processes know."""
+    wanted = {each.name for each in system.topology.active(system.topology.servers)}
     return {
         "mode": str(system.topology.mode),
         "urls": {"page": f"{readme.page_of(system)}/"},
@@ -68,9 +69,10 @@ def describe(system: System) -> dict[str, Any]:
                 "host": system.host_of[each.name].label,
                 "address": each.ports.public_address,
                 "urls": {"public": each.public_url, "internal": each.internal_url},
+                **({} if each.name in wanted else {"spare": True}),
             }
             for host in system.hosts
-            for each in system.active(host)
+            for each in system.processes(host)
         ],
     }
 

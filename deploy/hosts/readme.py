@@ -1,6 +1,5 @@
 """How the files are installed: a script for each host, and the order of start for all; pure."""
 
-from collections.abc import Iterable
 from typing import Final
 
 from deploy.hosts.assignment import NGINX, System
@@ -8,6 +7,7 @@ from deploy.hosts.inventory import Host
 from deploy.hosts.keys import SALT, TOKENS, needed_keys
 from deploy.hosts.units import LOCAL, SYSTEM_STATE, TARGET, unit_name
 from deploy.terminal import amount
+from deploy.topology import Planned
 
 NAME: Final = "README.txt"
 LOWEST_FREE_PORT: Final = 1024
@@ -94,7 +94,13 @@ def render_readme(system: System) -> str:
         f"`systemctl edit UNIT`. {TARGET} starts and stops everything on a host.",
     ]
     if spare := _spare(system):
-        lines += ["", f"Spare services, which no target starts: {', '.join(spare)}. `systemctl enable --now` adds one."]
+        lines += [
+            "",
+            "Spare services, by host. `systemctl enable --now` on that host adds a server, with its bridge; `systemctl",
+            "disable --now` of both takes it out again, and its clients and endpoints are at others before it ends:",
+            "",
+            *(f"   {line}" for line in spare),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -145,17 +151,32 @@ def _in_order(system: System) -> list[Host]:
     return sorted((host for host in system.hosts if _names(system, host)), key=lambda host: first[host.label])
 
 
-_UPGRADES: Final = ("data", "broadcast", "bridge", "websocket", "metadata", "composite", "proxy", "nginx")
+_UPGRADES: Final = ("data", "broadcast", "websocket", "nginx")
+_UPGRADES_WITH_KAFKA: Final = ("bridge", "websocket", "composite", "data", "metadata", "proxy", "nginx")
+"""Kinds of processes in the order of upgrades: who is dialled before who dials, readers of Kafka before writers."""
 
 
-def _upgrade_order(system: System) -> Iterable[str]:
-    names = [each.name for each in system.topology.active(system.topology.servers)]
-    for kind in _UPGRADES:
-        found = [name for name in names if name.partition("-")[0] == kind]
-        # The stand-by first: it takes over while the other one is restarted.
-        yield from reversed(found) if kind == "data" else found
+def _upgrade_order(system: System) -> list[str]:
+    """Return the names of all processes in the order of docs/operations.md section 4.1."""
+    has_kafka = system.topology.mode.uses_kafka
+    order = _UPGRADES_WITH_KAFKA if has_kafka else _UPGRADES
+    paired = {"bridge", "websocket"} if has_kafka else set[str]()
+
+    def place(planned: Planned) -> tuple[bool, int, int, int]:
+        number = int(planned.name.rpartition("-")[2]) if "-" in planned.name else 1
+        # The stand-by before the Data Service, and so it takes over while that is restarted.
+        rank = -number if planned.process == "data" else number
+        is_paired = planned.process in paired
+        return not is_paired, number if is_paired else 0, order.index(planned.process), rank
+
+    return [each.name for each in sorted(system.topology.active(system.topology.servers), key=place)]
 
 
 def _spare(system: System) -> list[str]:
+    """Return the spare services of each host, as text."""
     wanted = {each.name for each in system.topology.active(system.topology.servers)}
-    return [unit_name(each.name) for each in system.topology.processes if each.name not in wanted]
+    spare = {
+        host.label: [unit_name(each.name) for each in system.processes(host) if each.name not in wanted]
+        for host in system.hosts
+    }
+    return [f"{label}  {' '.join(names)}" for label, names in spare.items() if names]

@@ -41,6 +41,8 @@ def metrics_key(directory: Path) -> Path:
 async def read_status(directory: Path) -> dict[str, Any]:
     """Return the status of all processes that ``diem config`` has placed on hosts; those that do not answer have none.
 
+    Spare ones are left out while they do not answer: they do not run, unless somebody has started them.
+
     Raises:
         ConfigurationError: the directory has no description of a system, or no key.
     """
@@ -58,7 +60,8 @@ async def read_status(directory: Path) -> dict[str, Any]:
                 found |= {name: report[name] for name in ("pid", "uptime_seconds") if name in report}
             return {**process, **found, "name": f"{process['name']} on {process['host']}"}
 
-        return {**described, "processes": list(await asyncio.gather(*map(read, described["processes"])))}
+        found = await asyncio.gather(*map(read, described["processes"]))
+        return {**described, "processes": [each for each in found if each["report"] or not each.get("spare")]}
 
 
 async def _listens(address: str) -> bool:

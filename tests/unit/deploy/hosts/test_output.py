@@ -7,6 +7,7 @@ import pytest
 from deploy.hosts.inventory import Host, Role
 from deploy.hosts.keys import needed_keys
 from deploy.hosts.output import write_system
+from deploy.hosts.readme import render_readme
 from deploy.topology import Mode, Traffic
 from diem.process.auth import BadKeyFile
 from tests.unit.deploy.hosts.systems import system
@@ -117,16 +118,35 @@ def test_readme_has_the_order_of_start_and_of_upgrades(tmp_path: Path) -> None:
     write_system(system(Mode.Z_PROXY, standby="b", servers=2, max_servers=3), tmp_path, None, None)
     text = (tmp_path / "README.txt").read_text()
     assert text.index("1. a") < text.index("2. b")
-    order = "data-2, data, bridge-1, bridge-2, websocket-1, websocket-2, metadata, proxy-1"
-    assert order in text
+    assert "   bridge-1, websocket-1, bridge-2, websocket-2, data-2, data, metadata, proxy-1\n" in text
     assert "/tls/c.pem and /tls/k.pem" in text
-    assert "Spare services, which no target starts: diem-bridge-3.service, diem-websocket-3.service" in text
 
 
-def test_description_has_the_address_of_every_process_that_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "order"),
+    [
+        (Mode.SINGLE, "data-2, data, websocket-1, websocket-2"),
+        (Mode.X_BROADCAST, "data-2, data, broadcast, websocket-1, websocket-2, nginx"),
+        (Mode.X, "bridge-1, websocket-1, bridge-2, websocket-2, data-2, data, nginx"),
+        (Mode.XZ, "composite-1, composite-2, data-2, data, nginx"),
+    ],
+)
+def test_upgrades_replace_readers_of_kafka_before_writers_and_a_stand_by_first(mode: Mode, order: str) -> None:
+    assert f"   {order}\n" in render_readme(system(mode, standby="b"))
+
+
+def test_spare_services_are_named_with_their_hosts() -> None:
+    text = render_readme(system(Mode.Z_PROXY, servers=2, max_servers=4))
+    assert "   b  diem-bridge-3.service diem-websocket-3.service\n" in text
+    assert "   c  diem-bridge-4.service diem-websocket-4.service\n" in text
+
+
+def test_description_has_the_address_of_every_process_and_says_which_are_spare(tmp_path: Path) -> None:
     write_system(system(Mode.X, servers=2, max_servers=4), tmp_path, None, None)
     described = json.loads((tmp_path / "system.json").read_text())
     found = {each["name"]: (each["host"], each["urls"]["internal"]) for each in described["processes"]}
     assert found["websocket-2"] == ("c", "http://10.0.0.3:9102")
     assert found["nginx"] == ("a", None)
-    assert "websocket-3" not in found
+    assert [each["name"] for each in described["processes"] if each.get("spare")] == [
+        *("bridge-3", "websocket-3", "bridge-4", "websocket-4"),
+    ]

@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,18 @@ from diem.process.key_ring import KeyRing
 from tests.support.ports import free_port
 
 
-def directory_of(folder: Path, *processes: tuple[str, str | None, str]) -> Path:
+def directory_of(folder: Path, *processes: tuple[str, str | None, str], spare: Collection[str] = ()) -> Path:
     (folder / "keys").mkdir()
     SharedKey.create(folder / "keys" / "metrics.key")
     described = [
-        {"name": name, "process": name.partition("-")[0], "host": "b", "address": at, "urls": {"internal": internal}}
+        {
+            "name": name,
+            "process": name.partition("-")[0],
+            "host": "b",
+            "address": at,
+            "urls": {"internal": internal},
+            "spare": name in spare,
+        }
         for name, internal, at in processes
     ]
     (folder / "system.json").write_text(json.dumps({"mode": "x", "processes": described}))
@@ -31,7 +38,14 @@ async def test_processes_report_with_the_key_for_monitoring_and_those_that_are_g
     server, other, nginx = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{gone}", f"127.0.0.1:{port}"
     out = tmp_path / "out"
     out.mkdir()
-    directory_of(out, ("websocket-1", server, nginx), ("bridge-1", other, nginx), ("nginx", None, nginx))
+    processes = [("websocket-1", server, nginx), ("bridge-1", other, nginx), ("nginx", None, nginx)]
+    directory_of(
+        out,
+        *processes,
+        ("websocket-3", server, nginx),
+        ("websocket-4", other, nginx),
+        spare={"websocket-3", "websocket-4"},
+    )
     (own / "metrics.key").write_bytes((out / "keys" / "metrics.key").read_bytes())
     (own / "metrics.key").chmod(0o600)
     listener = InternalListener(
@@ -50,6 +64,9 @@ async def test_processes_report_with_the_key_for_monitoring_and_those_that_are_g
     assert (found["websocket-1 on b"]["pid"], found["websocket-1 on b"]["uptime_seconds"]) == (7, 61.0)
     assert found["bridge-1 on b"]["report"] is None
     assert found["nginx on b"]["state"] == "listening"
+    # Of the spare servers, the one that somebody has started.
+    assert found["websocket-3 on b"]["report"]["clients"] == 3
+    assert "websocket-4 on b" not in found
 
 
 def test_status_of_hosts_is_shown_as_that_of_one_machine(

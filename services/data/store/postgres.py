@@ -34,7 +34,14 @@ _HOLDER: Final = text(
 )
 _LONG_RUNNING: Final = text(f"SET LOCAL statement_timeout = {int(LONG_RUNNING_S * 1000)}")
 _LOCKED: Final = "diem.locked"
-_KEEPALIVE: Final = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
+_KEEPALIVE: Final = {
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    # While an answer is not acknowledged, the kernel repeats it, usually for a quarter of an hour, instead of looking
+    # whether the peer is alive.
+    "tcp_user_timeout": "11000",
+}
 """A session whose machine has vanished ends, and releases the lock, within 11 s."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]
 import httpx
 import pytest
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from services.data.store import postgres as module
@@ -213,6 +214,19 @@ async def test_an_unreachable_or_hanging_server_is_503_in_time_and_recovers(
 def _tree(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *map(int, children)]
+
+
+async def test_session_of_a_machine_that_vanishes_ends_also_while_an_answer_is_not_acknowledged(
+    postgres: Cluster, database: str
+) -> None:
+    store = module.PostgresDatabase(make_url(postgres.url(database)), 5)
+    async with store.writing() as connection:
+        idle, timeout_ms = [
+            int((await connection.execute(text(f"SHOW {name}"))).scalar_one())
+            for name in ("tcp_keepalives_idle", "tcp_user_timeout")
+        ]
+    await store.close()
+    assert (idle, timeout_ms) == (5, 11_000)
 
 
 async def test_a_long_busy_timeout_applies_to_migrations(

@@ -41,7 +41,6 @@ async def version_of(page: Page) -> int:
     return int(await page.get_by_test_id("price-view").get_attribute("data-version") or 0)
 
 
-@pytest.mark.usefixtures("executed_processes")
 async def test_a_changed_file_is_shown_by_the_pages_that_look_at_it(tmp_path: Path, browser: Browser) -> None:
     async with served(tmp_path / "files") as files:
         files.write("prices.csv", csv(*range(50, 74)))

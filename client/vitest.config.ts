@@ -5,8 +5,9 @@ import vite from "./vite.config";
 const PAGES = ["tests/page/**/*.test.ts", "tests/admin/**/*.test.ts", "tests/examples/**/*.test.{ts,tsx}"];
 
 /**
- * Pages keep their state in modules and in the document, so each of their files has both to itself. The SDK keeps none: its
- * files share the modules that a thread has loaded, which takes half of the CPU time.
+ * Pages keep their state in modules and in the document, so each of their files has both to itself, in a context of its own:
+ * a thread of its own would also load jsdom, for more than half of the CPU time. The SDK keeps none: its files share the
+ * modules that a thread has loaded, which takes half of the CPU time.
  */
 export default mergeConfig(
   vite,
@@ -14,7 +15,7 @@ export default mergeConfig(
     test: {
       pool: "threads",
       projects: [
-        { extends: true, test: { name: "pages", include: PAGES } },
+        { extends: true, test: { name: "pages", include: PAGES, pool: "vmThreads" } },
         { extends: true, test: { name: "sdk", include: ["tests/**/*.test.{ts,tsx}"], exclude: PAGES, isolate: false } },
       ],
     },

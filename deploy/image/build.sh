@@ -13,8 +13,10 @@ base="$work/base${spark:+-spark}.tar"
 mkdir -p "$work"
 if [ ! -e "$base" ]; then
   echo "Installing Debian's packages (once) ..."
+  # Java's package makes links to manuals, also where these are left out.
   mmdebstrap --quiet --variant=minbase --format=tar --include=python3,python3-venv,ca-certificates${spark:+,openjdk-17-jre-headless} \
     --aptopt='Acquire::Languages "none"' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --essential-hook='mkdir -p "$1/usr/share/man/man1"' \
     --customize-hook='rm -f "$1/etc/resolv.conf" "$1/etc/hostname"' \
     bookworm "$base.new"
   mv "$base.new" "$base"

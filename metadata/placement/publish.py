@@ -119,9 +119,12 @@ def evaluate(
             now = server_of_endpoint(current, options.current_partitions, servers)
             error += costs.connection_us_per_s * _saving_error(problem, now, part, servers) / len(planned)
         worst = max(worst, (problem.balance(part, servers), servers))
-    total -= merged_saving(instance, costs, partitions_met(problem.backend, placement, partitions))
-    if current is not None:
-        error += _merged_saving_error(problem, costs, current, placement, partitions)
+    if costs.merged_saving_us + costs.proxy_merged_saving_us > 0:
+        met = partitions_met(problem.backend, placement, partitions)
+        total -= merged_saving(instance, costs, met)
+        if current is not None:
+            most = max(partitions, options.current_partitions)
+            error += _merged_saving_error(problem, costs, with_hot(current, most), with_hot(placement, most), met)
     cost = migration_cost(instance)
     moved = 0.0 if current is None else float(cost[placement != current].sum())
     imbalance, servers = worst
@@ -155,15 +158,16 @@ def _saving_error(problem: Problem, before: Parts, part: Parts, servers: int) ->
     return problem.connected * float(np.sqrt(variance))
 
 
-def _merged_saving_error(problem: Problem, costs: Costs, current: Parts, placement: Parts, partitions: int) -> float:
-    """Return the standard error of the difference of :func:`merged_saving`, which falls as clients meet partitions."""
-    saving = partial(merged_saving, problem.instance, costs)
-    met = partitions_met(problem.backend, placement, partitions)
-    if saving(met) <= 0 and saving(1.0) <= 0:
+def _merged_saving_error(problem: Problem, costs: Costs, before: Parts, part: Parts, met: float) -> float:
+    """Return the standard error of the difference of :func:`merged_saving`, of partitions with one of hot endpoints.
+
+    ``met`` is the mean number of partitions of a client on ``part``.
+    """
+    if met <= 0 or problem.connected <= 0:
         return 0.0
-    most = max(partitions, problem.options.current_partitions)
+    saving = partial(merged_saving, problem.instance, costs)
     slope = abs(saving(met * (1 + MET_STEP)) - saving(met)) / (met * MET_STEP * problem.connected)
-    return slope * _saving_error(problem, with_hot(current, most), with_hot(placement, most), most + 1)
+    return slope * _saving_error(problem, before, part, 1 + int(max(before.max(), part.max())))
 
 
 def _imbalance_error(problem: Problem, part: Parts, filled: Floats) -> float:

@@ -45,14 +45,20 @@ def build_report(
         placements["current"] = current, options.current_partitions
     placements |= {name: (part, best.partitions) for name, part in unlearnt.items()}
     hot, found = best.placement < 0, best.held_out
+    met = {name: _round(partitions_met(problem.backend, *placed)) for name, placed in placements.items()}
+    made, held_out_met = dict(placements), dict[str, float]()
+    if others is not None and found is not None:
+        made["plan"] = found.found.placement, found.found.partitions
+        held_out_met = {name: _round(partitions_met(others.backend, *placed)) for name, placed in made.items()}
 
     def figures(servers: int) -> dict[str, Any]:
         result = _figures(problem, placements, servers)
+        for name in placements:
+            result[name]["partitions_met"] = met[name]
         if others is not None and found is not None:
-            for name, (placement, partitions) in placements.items():
-                made = (found.found.placement, found.found.partitions) if name == "plan" else (placement, partitions)
-                clients = fan_out(others.backend, server_of_endpoint(*made, servers), servers)
-                result[name]["held_out_partitions_met"] = _round(partitions_met(others.backend, *made))
+            for name, placed in made.items():
+                clients = fan_out(others.backend, server_of_endpoint(*placed, servers), servers)
+                result[name]["held_out_partitions_met"] = held_out_met[name]
                 result[name]["held_out_fan_out"] = _round(clients.mean)
                 result[name]["held_out_connections"] = _round(connections(instance, clients))
         return result
@@ -94,7 +100,6 @@ def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], serv
             "fan_out_p99": clients.p99,
             "max_over_mean_load": _round(problem.balance(part, servers)),
             "connections": _round(connections(instance, clients)),
-            "partitions_met": _round(partitions_met(backend, placement, partitions)),
         }
     hot, figures = placements["plan"][0] < 0, result["plan"]
     least = problem.balance_lower_bound(hot, servers)

@@ -43,7 +43,6 @@ _SETTINGS: Final = {
     "num.io.threads": "4",
     "log.segment.bytes": str(64 * 1024 * 1024),
     "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
-    "log.cleaner.backoff.ms": "500",
     # An idle controller writes a record this often, by which others measure how far they are behind: without these
     # records an idle broker takes 1.3 % of a core, with the usual 500 ms 2.1 %.
     "metadata.max.idle.interval.ms": "5000",

@@ -11,7 +11,6 @@ from itertools import pairwise, permutations
 from typing import Final, NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
 from metadata.placement.blocks import Floats, Ints, Parts, sum_by_cell
 from metadata.placement.objective import server_of_leaf
@@ -123,8 +122,17 @@ def _assignment_value(gain: Floats) -> Floats:
     best = np.zeros(gain.shape[:2])
     for row, column in np.argwhere(gain.any((2, 3))).tolist():
         one = gain[row, column]
-        best[row, column] = one[linear_sum_assignment(one, maximize=True)].sum()
+        best[row, column] = one[_assign(one)].sum()
     return best
+
+
+def _assign(gain: Floats) -> tuple[Ints, Ints]:
+    """Return rows and columns of the best assignment."""
+    # Only for a placement that there is already: to load SciPy's optimisers takes a third of a second.
+    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    rows, columns = linear_sum_assignment(gain, maximize=True)
+    return rows, columns
 
 
 def _renumber(shape: _Shape, overlap: Floats, row: int, column: int, number: Parts) -> None:
@@ -135,6 +143,6 @@ def _renumber(shape: _Shape, overlap: Floats, row: int, column: int, number: Par
     rows, columns = np.array([row]), np.array([column])
     exchange = max(_exchanges(shape), key=lambda each: float(_exchange_overlap(each, overlap, rows, columns)[0, 0]))
     for part, old, new in exchange:
-        pairs = linear_sum_assignment(_max_overlap(part, overlap, row + old, column + new), maximize=True)
+        pairs = _assign(_max_overlap(part, overlap, row + old, column + new))
         for one, other in zip(*pairs, strict=True):
             _renumber(part, overlap, row + int(old[one]), column + int(new[other]), number)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls  # type: ignore[import-untyped]
 
 Quantities = Mapping[str, float]
 """Amount of each quantity in a block."""
@@ -27,6 +26,9 @@ def fit(blocks: Sequence[Quantities], costs: Sequence[float], scales: Sequence[f
     What disturbs a measurement on a shared machine is a share of it: with the blocks' own costs as scales, it is the
     relative error that is least.
     """
+    # Not for each process that collects the tests: it takes a third of a second to load.
+    from scipy.optimize import nnls  # type: ignore[import-untyped]  # noqa: PLC0415
+
     names = list(dict.fromkeys(name for block in blocks for name in block))
     scale = np.asarray(scales, dtype=np.float64)
     design = np.array([[block.get(name, 0.0) for name in names] for block in blocks]) / scale[:, None]

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls  # type: ignore[import-untyped]
 
 HELD_OUT: Final = 0.3
 """Share of the configurations that nothing is fitted to."""
@@ -159,6 +158,9 @@ def _scaled(points: Sequence[Point], terms: Sequence[str], floor: float) -> tupl
 
 
 def _solve(design: Array, values: Array) -> Array:
+    # Not for each process that collects the tests: it takes a third of a second to load.
+    from scipy.optimize import nnls  # type: ignore[import-untyped]  # noqa: PLC0415
+
     return np.asarray(nnls(design, values)[0], dtype=np.float64)
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from scipy.optimize import lsq_linear  # type: ignore[import-untyped]
 
 from metadata.costs import Amounts, Constant, RoleCosts
 from metadata.modes import terms
@@ -120,6 +119,9 @@ def fit(observations: Sequence[Observation], costs: RoleCosts) -> RoleCosts:
         error = max(own, LEAST_ERROR * value, 1e-6)
         rows.append([1 / error if at == number else 0.0 for at in range(len(names))])
         wanted.append(value / error)
+    # Not for each process that collects the tests: it takes a third of a second to load.
+    from scipy.optimize import lsq_linear  # type: ignore[import-untyped]  # noqa: PLC0415
+
     design = np.array(rows)
     values = lsq_linear(design, np.array(wanted), bounds=(0, np.inf)).x
     errors = np.sqrt(np.diag(np.linalg.inv(design.T @ design)))

@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -17,6 +19,8 @@ from typing import Final
 import pytest
 
 from diem.kafka.config import KafkaOptions
+from diem.protocol.traffic import encode
+from diem.traffic.kafka_sink import KafkaSink
 from tests.chart.cases import HELM, Object, containers, objects, values
 from tests.image.containers import (
     IMAGE,
@@ -30,9 +34,12 @@ from tests.image.containers import (
 from tests.support.hosts import Network, connect_here, listen_here
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.recorded_visitors import VISITORS, visits
 
 pytestmark = [needs_image, pytest.mark.skipif(not HELM.exists(), reason="needs helm: make chart")]
 
+SPARK_S: Final = 3 * PATIENCE_S
+"""Longest time for a job of Spark."""
 PAGE: Final = 8080
 EDGES: Final = {"x-broadcast": 8101, "z-proxy": 8501, "xz": 8601}
 """Port of clients by mode."""
@@ -75,14 +82,35 @@ async def test_client_of_a_mode_gets_an_update(mode: str, kafka_options: KafkaOp
         await gets_an_update(outside(PAGE), outside(EDGES[mode]), (keys / "write.key").read_text().strip())
 
 
+@pytest.mark.skipif(not IMAGE.endswith("-spark"), reason="needs the image with Spark: make image-test SPARK=1")
+async def test_job_of_the_pipeline_reads_the_traffic_in_kafka(kafka_options: KafkaOptions, tmp_path: Path) -> None:
+    sink = KafkaSink(kafka_options, "websocket-9")
+    await sink.write([encode(event) for event in visits(time.time_ns() // 1_000_000)])
+    await sink.close()
+    recorded = {"traffic": {"sink": "kafka"}, "pipeline": {"enabled": True}}
+    rendered = objects(values("z-proxy", kafka=kafka_values(kafka_options), **recorded))
+    (job,) = [each for each in rendered if each["kind"] == "CronJob"]
+    workload = {**job, **job["spec"]["jobTemplate"]}
+    (container,) = containers(workload["spec"]["template"]["spec"])
+    argv = command(tmp_path, keys_of(tmp_path / "secret"), workload, container, ["--network", "host"])
+    process = await asyncio.create_subprocess_exec(*argv, stdout=PIPE)
+    printed, _ = await asyncio.wait_for(process.communicate(), SPARK_S)
+    assert process.returncode == 0
+    assert f"{VISITORS} " in printed.decode()
+
+
+def kafka_values(options: KafkaOptions) -> Object:
+    """Return the values with which pods find the broker."""
+    return {"bootstrapServers": options.bootstrap_servers, "topicPrefix": options.topic_prefix, "partitions": 4}
+
+
 def given(mode: str, options: KafkaOptions) -> Object:
     """Return the values of a mode with one replica of everything."""
-    kafka = {"bootstrapServers": options.bootstrap_servers, "topicPrefix": options.topic_prefix, "partitions": 4}
     own: dict[str, Object] = {name: {"env": {"DIEM_HEALTH_PORT": str(port)}} for name, port in HEALTH.items()}
     for name in ("websocket", "proxy", "composite"):
         own[name]["replicas"] = 1
     access = {"anonymous": "on", "anonymousReads": "on"}
-    return values(mode, url="http://localhost", access=access, kafka=kafka, drainSeconds=2, **own)
+    return values(mode, url="http://localhost", access=access, kafka=kafka_values(options), drainSeconds=2, **own)
 
 
 def workloads(rendered: list[Object]) -> Iterator[Object]:
@@ -93,6 +121,7 @@ def workloads(rendered: list[Object]) -> Iterator[Object]:
 
 def keys_of(folder: Path) -> Path:
     """Return a directory with the files of the Secret."""
+    folder.mkdir(exist_ok=True)
     made = folder / "keys"
     subprocess.run([sys.executable, "-m", "deploy", "keys", "internal", str(made)], check=True, capture_output=True)
     let_others_pass(made / "any")

@@ -9,10 +9,11 @@ import contextlib
 import ctypes
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Self
@@ -25,8 +26,18 @@ ROOT: Final = Path(__file__).parents[2]
 PYTHON: Final = sys.executable
 OUTSIDE: Final = "10.77.0.100"
 NEEDED: Final = ("unshare", "nsenter", "ip", "mount")
+BRIDGE_MAC: Final = "02:00:00:00:00:64"
 CLONE_NEWNET: Final = 0x40000000
 CHUNK_BYTES: Final = 64 * 1024
+ANSWER_S: Final = 1.0
+KEEPALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 11_000),
+)
+"""Options of accepted connections: those that the store asks PostgreSQL for."""
 
 
 class NetworkNamespace:
@@ -67,6 +78,30 @@ class NetworkNamespace:
             raise
         return made
 
+    async def get(self, address: tuple[str, int], path: str) -> int:
+        """Return the HTTP status of an answer. Raises ``OSError`` without one within a second."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                reader, writer = await asyncio.open_connection(sock=await self.connect(address))
+                try:
+                    writer.write(f"GET {path} HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode())
+                    return int((await reader.readline()).split()[1])
+                finally:
+                    writer.close()
+        except (TimeoutError, LookupError) as error:
+            raise OSError(f"{address} does not answer") from error
+
+    async def kill(self) -> None:
+        """Kill every process in this namespace, first the one that would start others again."""
+        inode = os.fstat(self._descriptor).st_ino
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        while inside := [pid for pid in _processes() if _network_of(pid) == inode]:
+            for pid in inside:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.01)
+
     async def run(self, *command: str) -> None:
         """Run a command in this namespace. Raises ``OSError`` if it fails."""
         await _run("nsenter", "-t", str(self.process.pid), "-n", *command)
@@ -92,7 +127,8 @@ class Network:
         try:
             self.outside = await self.start("cat")
             await self.outside.run("ip", "link", "set", "lo", "up")
-            await self.outside.run("ip", "link", "add", "bridge", "type", "bridge")
+            # Otherwise it has the address of one of its ports, which is then taken for it even when it is cut off.
+            await self.outside.run("ip", "link", "add", "bridge", "address", BRIDGE_MAC, "type", "bridge")
             await self.outside.run("ip", "addr", "add", f"{OUTSIDE}/24", "dev", "bridge")
             await self.outside.run("ip", "link", "set", "bridge", "up")
         except OSError as error:
@@ -133,10 +169,14 @@ class Network:
         await host.run("ip", "addr", "add", f"{address(number)}/24", "dev", "eth0")
         await host.run("ip", "link", "set", "eth0", "up")
 
-    @contextlib.asynccontextmanager
-    async def cut(self, host: NetworkNamespace) -> AsyncIterator[None]:
+    async def detach(self, host: NetworkNamespace) -> None:
         """Take a host off the bridge: what it sends, and what is sent to it, is lost."""
         await self.outside.run("ip", "link", "set", self._ports[host], "nomaster")
+
+    @contextlib.asynccontextmanager
+    async def cut(self, host: NetworkNamespace) -> AsyncIterator[None]:
+        """Take a host off the bridge for a time."""
+        await self.detach(host)
         try:
             yield
         finally:
@@ -150,6 +190,9 @@ class Network:
         with listener:
             while True:
                 near, _ = await asyncio.get_running_loop().sock_accept(listener)
+                # A service that keeps its connections alive, as PostgreSQL does, notices that a host has vanished.
+                for level, option, value in KEEPALIVE:
+                    near.setsockopt(level, option, value)
                 self._begin(self._relay(near, connect))
 
     async def _relay(self, near: socket.socket, connect: Callable[[], Awaitable[socket.socket]]) -> None:
@@ -191,6 +234,18 @@ def listen_here(port: int) -> socket.socket:
     listener = socket.create_server(("127.0.0.1", port))
     listener.setblocking(False)
     return listener
+
+
+def _processes() -> Iterator[int]:
+    return (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit())
+
+
+def _network_of(pid: int) -> int:
+    """Return the inode of the network namespace of a process; 0 if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino
+    except OSError:
+        return 0
 
 
 async def _pump(source: socket.socket, target: socket.socket) -> None:

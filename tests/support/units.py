@@ -1,9 +1,11 @@
 """``python -m tests.support.units SCRIPT UNITS [restricted]``: what systemd does with the units of a host, for tests.
 
-It runs in a network and a mount namespace of its own. A line on standard input starts it, the end of standard input
-stops it. It prints a line for each event: ``start UNIT PID``, ``exit UNIT CODE``, ``stopped UNIT CODE``. Of a unit it
-reads what decides how a process runs. If ``restricted``, processes are those of another user than root, under what
-:mod:`tests.support.sandbox` takes from a unit.
+It runs in a network and a mount namespace of its own. The first line on standard input, ``start``, installs the units
+and starts those of the target; later ones are ``start UNIT...``, ``stop UNIT...`` and ``restart UNIT...``, of spare
+units, too. The end of standard input stops everything. It prints a line for each event: ``start UNIT PID``, ``exit UNIT
+CODE``, ``stopped UNIT CODE``, and ``done`` when it has done what a line says. Of a unit it reads what decides how a
+process runs. If ``restricted``, processes are those of another user than root, under what :mod:`tests.support.sandbox`
+takes from a unit.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ import shutil
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 RUN = Path("/run")
@@ -74,30 +76,44 @@ def _assignments(text: str) -> Mapping[str, str]:
 
 
 class Host:
-    """The services that the target of a host wants."""
+    """The services of a host."""
 
     def __init__(self, units: Path, *, restricted: bool) -> None:
         self._restricted = restricted
-        target = Unit(units / "diem.target")
-        wanted = {name: Unit(units / name) for name in target.words("Wants")}
-        self.units: list[Unit] = []
-        while wanted:
+        self.wanted = Unit(units / "diem.target").words("Wants")
+        """Names of the units that the target starts; others are spare."""
+        waiting = {file.name: Unit(file) for file in sorted(units.glob("*.service"))}
+        self._units: list[Unit] = []
+        while waiting:
             # Those first that start after no other one.
-            free = [unit for unit in wanted.values() if not wanted.keys() & set(unit.words("After"))]
-            assert free, f"a circle of After: {sorted(wanted)}"
-            self.units += free
-            wanted = {name: unit for name, unit in wanted.items() if unit not in free}
-        self._stopping = False
+            free = [unit for unit in waiting.values() if not waiting.keys() & set(unit.words("After"))]
+            assert free, f"a circle of After: {sorted(waiting)}"
+            self._units += free
+            waiting = {name: unit for name, unit in waiting.items() if unit not in free}
+        self._running: Running = {}
+        self._stopping: set[Unit] = set()
 
-    async def run(self, until_over: asyncio.Future[None]) -> None:
-        running: Running = {}
-        for unit in self.units:
-            process = await self._start(unit)
-            running[unit] = (process, asyncio.create_task(self._supervise(unit, running, process)))
-        await until_over
-        self._stopping = True
-        for unit in reversed(self.units):
-            process, supervising = running[unit]
+    async def order(self, verb: str, names: Sequence[str]) -> None:
+        """Start, stop or restart units, in the order of their dependencies."""
+        if unknown := set(names) - {unit.name for unit in self._units}:
+            raise ValueError(f"there are no units {sorted(unknown)}")
+        found = [unit for unit in self._units if unit.name in names]
+        if verb in {"stop", "restart"}:
+            await self._stop(found)
+        if verb in {"start", "restart"}:
+            for unit in found:
+                process = await self._start(unit)
+                self._running[unit] = (process, asyncio.create_task(self._supervise(unit, process)))
+
+    async def stop(self) -> None:
+        """Stop everything."""
+        await self._stop(self._units)
+
+    async def _stop(self, units: Sequence[Unit]) -> None:
+        found = [unit for unit in reversed(units) if unit in self._running]
+        self._stopping.update(found)
+        for unit in found:
+            process, supervising = self._running[unit]
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
             try:
@@ -105,7 +121,9 @@ class Host:
             except TimeoutError:
                 process.kill()
                 await supervising
+            del self._running[unit]
             print(f"stopped {unit.name} {process.returncode}", flush=True)
+        self._stopping.difference_update(found)
 
     async def _start(self, unit: Unit) -> asyncio.subprocess.Process:
         for name in unit.words("RuntimeDirectory"):
@@ -123,36 +141,35 @@ class Host:
         print(f"start {unit.name} {process.pid}", flush=True)
         return process
 
-    async def _supervise(
-        self,
-        unit: Unit,
-        running: Running,
-        process: asyncio.subprocess.Process,
-    ) -> None:
+    async def _supervise(self, unit: Unit, process: asyncio.subprocess.Process) -> None:
         while True:
             code = await process.wait()
             print(f"exit {unit.name} {code}", flush=True)
             again = unit.one("Restart") == "on-failure" and code != 0
-            if self._stopping or not again or str(code) in unit.words("RestartPreventExitStatus"):
+            if unit in self._stopping or not again or str(code) in unit.words("RestartPreventExitStatus"):
                 return
             await asyncio.sleep(float(unit.one("RestartSec")))
-            if self._stopping:
+            if unit in self._stopping:
                 return
             process = await self._start(unit)
-            running[unit] = (process, running[unit][1])
+            self._running[unit] = (process, self._running[unit][1])
 
 
 async def main() -> None:
     script, units, *how = sys.argv[1:]
-    loop = asyncio.get_running_loop()
-    over: asyncio.Future[None] = loop.create_future()
-    await loop.run_in_executor(None, sys.stdin.readline)
+    orders = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    await orders.readline()
     installed = await asyncio.create_subprocess_exec("sh", script, stdout=sys.stderr, stderr=sys.stderr)
     assert await installed.wait() == 0
-    host = asyncio.create_task(Host(Path(units), restricted=bool(how)).run(over))
-    await loop.run_in_executor(None, sys.stdin.read)
-    over.set_result(None)
-    await host
+    host = Host(Path(units), restricted=bool(how))
+    await host.order("start", host.wanted)
+    print("done", flush=True)
+    while line := await orders.readline():
+        verb, *names = line.decode().split()
+        await host.order(verb, names)
+        print("done", flush=True)
+    await host.stop()
 
 
 if __name__ == "__main__":

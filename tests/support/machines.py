@@ -1,0 +1,272 @@
+"""A system on several hosts, from the files of ``diem config MODE --hosts``, with clients and a writer.
+
+Everything is started by the lines ``ExecStart`` and the files of variables of the units that it wrote.
+"""
+
+import asyncio
+import contextlib
+import functools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from diem.links.client.backoff import Timing, silence_limit_s
+from tests.load.client import LoadClient
+from tests.load.link import Server
+from tests.load.subscriber import SILENCE_SECONDS
+from tests.load.writes import Writer
+from tests.oracle import Bounds, Fault, History, judge
+from tests.support.hosts import OUTSIDE, PYTHON, ROOT, Network, NetworkNamespace, address, connect_here, listen_here
+from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_ports
+
+ORIGIN: Final = "https://app.example"
+LABELS: Final = ("a", "b", "c")
+USUAL_HOSTS: Final = ",".join(f"{label}={address(number)}" for number, label in enumerate(LABELS, 1))
+"""Hosts with their usual roles: the first one has everything but servers."""
+CLIENTS: Final = 10
+DATA_PORT, DATA_INTERNAL_PORT = 8080, 9080
+EVERY_MODE: Final = "DIEM_HOSTS"
+"""Variable with which all modes are tested, under the restrictions of the units (``make hosts``)."""
+
+
+class Client(LoadClient):
+    """A load client that remembers its server, and leaves one that is silent, as the SDK does (protocol.md 1.4)."""
+
+    server = ""
+    silence_s = SILENCE_SECONDS
+
+    def message(self, message: dict[str, Any], time: float) -> None:
+        if message["type"] == "welcome":
+            self.server = message["server"]
+            self.silence_s = silence_limit_s(message.get("heartbeat_ms", 0), SILENCE_SECONDS) + Timing().late_s
+        super().message(message, time)
+
+    def check(self, now: float) -> None:
+        link = self.link
+        if link is not None and link.welcomed and now - link.last_received > self.silence_s:
+            self.go_elsewhere()
+        super().check(now)
+
+    def go_elsewhere(self) -> None:
+        """Drop the connection, and dial another server if there is one."""
+        others = [server for server in self._servers if server != self._server]
+        self._server = others[0] if others else self._server
+        self.drop()
+
+
+@dataclass
+class Machine:
+    """A host and what its service manager reports."""
+
+    namespace: NetworkNamespace
+    lines: list[str] = field(default_factory=list)
+
+    async def read(self) -> None:
+        assert self.namespace.process.stdout is not None
+        async for line in self.namespace.process.stdout:
+            self.lines.append(line.decode().strip())
+
+    async def order(self, verb: str, *units: str) -> None:
+        """Have units started, stopped or restarted, in the order of their dependencies; return when that is done."""
+        done = self.lines.count("done")
+        assert self.namespace.process.stdin is not None
+        self.namespace.process.stdin.write(f"{' '.join((verb, *units))}\n".encode())
+        await until(lambda: self.lines.count("done") > done)
+
+    def starts(self, unit: str) -> list[int]:
+        """Return the process ids that a unit has had."""
+        return [int(line.split()[2]) for line in self.lines if line.startswith(f"start {unit} ")]
+
+    @property
+    def failures(self) -> list[str]:
+        """Exits that nobody asked for, and ends with another code than 0."""
+        return [line for line in self.lines if line.startswith(("exit", "stopped")) and not line.endswith(" 0")]
+
+
+@contextlib.asynccontextmanager
+async def machines(network: Network, folder: Path, out: Path) -> AsyncIterator[list[Machine]]:
+    """Copy the directory of each host to it, and have a service manager there that can install and start it."""
+    found, reading = [], []
+    root = folder / "root"
+    root.mkdir()
+    for label in LABELS:
+        own = folder / "machines" / label
+        shutil.copytree(out / "hosts" / label, own / "copied")
+        script = own / "copied" / "install.sh"
+        # There is no systemd, so its directory may not exist.
+        script.write_text(script.read_text().replace("/etc/systemd/system", f"{root}/units").replace("systemctl", ":"))
+        (own / "units").mkdir()
+        runner = (
+            PYTHON,
+            "-m",
+            "tests.support.units",
+            f"{root}/copied/install.sh",
+            f"{root}/units",
+            *(["restricted"] if EVERY_MODE in os.environ else []),
+        )
+        mounts = (f"mount --bind {own} {root}", "mount -t tmpfs tmpfs /run")
+        log = (folder / f"{label}.log").open("wb")
+        namespace = await network.start(*runner, mounts=mounts, stdout=asyncio.subprocess.PIPE, stderr=log)
+        log.close()
+        found.append(Machine(namespace))
+        reading.append(asyncio.create_task(found[-1].read()))
+        await network.attach(namespace, len(found))
+    try:
+        yield found
+    finally:
+        for machine in found:
+            assert machine.namespace.process.stdin is not None
+            machine.namespace.process.stdin.close()
+        await asyncio.gather(*reading)
+
+
+def written(folder: Path, mode: str, hosts: str, installed: Path, *options: str) -> Path:
+    """Return the directory that ``diem config`` writes for hosts, on which DIEM is in ``installed``."""
+    program = folder / "diem"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={installed} exec {sys.executable} -m deploy "$@"\n')
+    program.chmod(0o755)
+    root = folder / "root"
+    where = ("--program", str(program), "--state-dir", f"{root}/state", "--config-dir", f"{root}/etc", "--user", "root")
+    command = ("config", mode, "--hosts", hosts, "--out", str(folder / "out"), *where, *options)
+    subprocess.run([sys.executable, "-m", "deploy", *command], check=True, cwd=ROOT, capture_output=True)
+    return folder / "out"
+
+
+async def until(condition: Callable[[], object], within_s: float = PATIENCE_S) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def are_current(clients: Sequence[Client], writer: Writer) -> bool:
+    """Return whether all clients are live, and have the newest version of what they want."""
+    newest = writer.newest()
+    return all(
+        client.live and all(client.level(endpoint) >= newest[endpoint.decode()] for endpoint in client.wants)
+        for client in clients
+    )
+
+
+class Ends(NamedTuple):
+    """Where clients connect, and which of them use a server of host c."""
+
+    page_port: int
+    edges: tuple[tuple[int, int], ...]
+    """Number of the host, and port, of each address for clients."""
+    servers: frozenset[str]
+    ready: str = "live"
+    """Event in the log of each host with servers from which clients may be on all of them."""
+    pages: tuple[int, ...] = (1,)
+    """Numbers of the hosts that may have the page."""
+
+
+@dataclass
+class Loaded:
+    """A system with clients, to which a writer writes until it is stopped."""
+
+    network: Network
+    hosts: list[Machine]
+    out: Path
+    """What ``diem config`` has written."""
+    writer: Writer
+    clients: list[Client]
+    start_up: Fault
+    over: asyncio.Event
+    writing: asyncio.Task[None]
+
+    async def check(self, bounds: Bounds, *groups: tuple[list[Client], list[Fault]]) -> None:
+        """Stop writing, wait until all clients are current, and have the oracle check them, each with its excuses."""
+        self.over.set()
+        await self.writing
+        await until(lambda: are_current(self.clients, self.writer))
+        final = await self.writer.final()
+        await self.writer.close()
+        for client in self.clients:
+            client.leave()
+        ended, accepted, uncertain = monotonic(), self.writer.accepted, self.writer.uncertain
+        for clients, excuses in groups:
+            events = {client.name: client.events() for client in clients}
+            history = History(accepted, events, ended, [self.start_up, *excuses], uncertain, [], final)
+            report = judge(history, bounds)
+            assert report.clean, report.figures()
+
+
+async def _front(network: Network, ends: Ends) -> socket.socket:
+    """Connect to the page of the host whose Data Service is ready, as a load balancer with health checks does."""
+    if len(ends.pages) == 1:
+        return await network.outside.connect((address(ends.pages[0]), ends.page_port))
+    for number in ends.pages:
+        with contextlib.suppress(OSError):
+            if await network.outside.get((address(number), DATA_INTERNAL_PORT), "/readyz") == 200:
+                return await network.outside.connect((address(number), ends.page_port))
+    raise OSError("no Data Service is ready")
+
+
+@contextlib.asynccontextmanager
+async def loaded(
+    folder: Path,
+    mode: str,
+    ends: Ends,
+    services: Sequence[int],
+    *options: str,
+    hosts: str = USUAL_HOSTS,
+    installed: Path = ROOT,
+) -> AsyncIterator[Loaded]:
+    """Run a mode on three hosts under load.
+
+    Args:
+        folder: for everything.
+        mode: of the system.
+        ends: where clients connect.
+        services: ports of this machine, which each host reaches over its link.
+        options: further ones of ``diem config``.
+        hosts: the option with its hosts.
+        installed: where DIEM is on them.
+    """
+    sources = folder / "sources.toml"
+    sources.write_text("source = []\n")
+    front = ("--front-proxy", f"{OUTSIDE}/32", "--origin", ORIGIN, "--anonymous", "on", "--traffic", "off")
+    own = ("--config", str(sources), "--drain-seconds", "10")
+    out = await asyncio.to_thread(written, folder, mode, hosts, installed, *front, *own, *options)
+    page, *edges = free_ports(1 + len(ends.edges))
+    endpoints = [f"/hosts/{number}" for number in range(20)]
+    async with Network() as network, machines(network, folder, out) as found:
+        for port in services:
+            network.forward(await network.outside.listen((OUTSIDE, port)), functools.partial(connect_here, port))
+            for machine in found:
+                inside = machine.namespace
+                listener = await inside.listen(("127.0.0.1", port))
+                network.forward(listener, functools.partial(inside.connect, (OUTSIDE, port)))
+        network.forward(listen_here(page), functools.partial(_front, network, ends))
+        for edge, (number, port) in zip(edges, ends.edges, strict=True):
+            connect = functools.partial(network.outside.connect, (address(number), port))
+            network.forward(listen_here(edge), connect)
+        key = (out / "keys" / "write.key").read_text().strip()
+        began = monotonic()
+        await asyncio.gather(*(machine.order("start") for machine in found))
+        writer = Writer(f"http://127.0.0.1:{page}", key, endpoints, Random(1), rate=40)
+        await writer.put_all()
+        logs = [folder / f"{label}.log" for label in LABELS[1:]]
+        await until(lambda: all(f'"event":"{ends.ready}"' in log.read_text() for log in logs))
+        servers = [Server("127.0.0.1", edge, "/ws", ORIGIN) for edge in edges]
+        clients = [
+            Client(str(n), "127.0.0.1", servers, Random(n).sample(endpoints, 8), Random(n), filtered=False)
+            for n in range(CLIENTS)
+        ]
+        for client in clients:
+            client.start(0)
+        await until(lambda: are_current(clients, writer))
+        # Services that start are no fault of theirs, and nothing is excused once they have.
+        start_up = Fault("start", "all", began, monotonic(), heal=0.0)
+        over = asyncio.Event()
+        writing = asyncio.create_task(writer.run_until(over))
+        yield Loaded(network, found, out, writer, clients, start_up, over, writing)

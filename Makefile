@@ -146,7 +146,7 @@ bench: bench-fanout bench-convergence
 MODE ?= single
 # In `make test` only mode x.
 hosts: install-test nginx kafka postgres
-	@CI=1 DIEM_HOSTS=1 $(PYTEST) tests/integration/deploy/test_hosts.py
+	@CI=1 DIEM_HOSTS=1 $(PYTEST) -o faulthandler_timeout=900 tests/integration/deploy/test_hosts.py tests/integration/deploy/test_hosts_story.py
 
 faults: install-test
 	@$(PY) -m tests.load.faults --mode $(MODE)

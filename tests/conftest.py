@@ -13,6 +13,9 @@ from pathlib import Path
 import httpx
 import hypothesis
 import pytest
+from hypothesis.internal import charmap
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.intervalsets import IntervalSet
 
 from diem.process.imports import skip_sniffio
 from tests.support import fork_server
@@ -37,13 +40,28 @@ __all__ = [
 
 _SERVICES = pytest.StashKey[SharedServicesPlugin]()
 
-# How long an example takes is a matter of the machine, and of what else it does. The suite tries the same examples each
-# time: new ones are for `make walks`.
+# How long an example takes is a matter of the machine, and of what else it does. The suite tries the same few examples
+# each time: more and new ones are for `make walks`.
+_FACTOR = int(os.environ.get("DIEM_WALKS_FACTOR", "0"))
 hypothesis.settings.register_profile(
-    "any machine", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "any machine",
+    max_examples=40 * max(_FACTOR, 1),
+    derandomize=not _FACTOR,
+    database=None,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("any machine")
 
+if not _FACTOR:
+    # Else examples have constants of the modules that are imported by then: they would depend on the tests before, and
+    # to find the constants takes each process of a run seconds.
+    providers.is_local_module_file = lambda _path: False  # type: ignore[assignment, attr-defined]
+
+# Hypothesis finds out which characters UTF-8 has, all but surrogates, by trying: 3 s for each process of a new clone.
+_UTF_8 = IntervalSet(((0, 0xD7FF), (0xE000, sys.maxunicode))), IntervalSet(())
+_intervals_from_codec = charmap.intervals_from_codec
+charmap.intervals_from_codec = lambda codec: _UTF_8 if codec == "utf-8" else _intervals_from_codec(codec)  # type: ignore[assignment]
 
 # Each client of httpx reads the certificates of all authorities when it is made: 17 ms of CPU time, and tests make
 # thousands, none of which speaks TLS.

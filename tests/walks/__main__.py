@@ -1,4 +1,4 @@
-"""Run every random walk with new seeds until the time is over: ``python -m tests.walks --help``."""
+"""Run every random walk and property with new seeds until the time is over: ``python -m tests.walks --help``."""
 
 import os
 import random
@@ -15,6 +15,8 @@ from tests.support.commandline import parser
 
 _ROOM = Path(__file__).parent
 _FACTOR = 10
+_UNITS = "tests/unit"
+"""Properties of single parts, with more examples than `make test` tries."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,9 @@ class _Outcome:
 def _run(module: str, seed: int) -> _Outcome:
     """Run the walks of ``module`` once with ``seed``."""
     start = time.monotonic()
+    selected = ("-m", "hypothesis") if module == _UNITS else ()
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--no-header", f"--hypothesis-seed={seed}", module],
+        [sys.executable, "-m", "pytest", "-q", "--no-header", f"--hypothesis-seed={seed}", *selected, module],
         env={**os.environ, "DIEM_WALKS_FACTOR": str(_FACTOR)},
         capture_output=True,
         text=True,
@@ -47,9 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument("--minutes", type=float, default=minutes, help="how long to run; default: 10")
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="first seed")
     arguments.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="walks at a time")
-    arguments.add_argument("modules", nargs="*", help="files of tests/walks; all of them without one")
+    arguments.add_argument("modules", nargs="*", help=f"files of tests/walks, or {_UNITS}; all of them without one")
     options = arguments.parse_args(argv)
-    modules = options.modules or sorted(str(path) for path in _ROOM.glob("test_*.py"))
+    modules = options.modules or [*sorted(str(path) for path in _ROOM.glob("test_*.py")), _UNITS]
     end = time.monotonic() + options.minutes * 60
     runs = zip(cycle(modules), range(options.seed, options.seed + 2**31), strict=False)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -98,6 +99,7 @@ class RegistryMachine(RuleBasedStateMachine):
         )
 
 
+RegistryMachine.TestCase.settings = settings(max_examples=100)
 TestRegistry = RegistryMachine.TestCase
 
 

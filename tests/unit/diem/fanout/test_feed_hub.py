@@ -320,6 +320,16 @@ def live(hub: FeedHub, *names: str) -> None:
         hub.caught_up(name)
 
 
+def test_whoever_subscribes_is_sent_the_newer_update_with_data_or_without() -> None:
+    hub = FeedHub()
+    live(hub, "s")
+    hub.batch(Batch("s", 2, iter([change(START + 1)])))
+    for data in (False, True):
+        client = Client(hub)
+        client.subscribe("/a", data=data)
+        assert client.announced == {"/a": START + 1}
+
+
 def test_what_a_lost_name_brought_while_it_caught_up_reaches_the_subscribers() -> None:
     hub = FeedHub()
     client = Client(hub)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.data.access.plans import AccessPlan
@@ -151,6 +151,7 @@ class Days(RuleBasedStateMachine):
         assert self.per_day - self.lost[self.day] <= self.served[self.day] <= self.per_day
 
 
+Days.TestCase.settings = settings(max_examples=100)
 TestDays = Days.TestCase
 
 

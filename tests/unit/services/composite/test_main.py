@@ -148,12 +148,12 @@ async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp
 async def test_children_of_a_killed_composite_end_and_their_addresses_are_used_again(
     tmp_path: Path,
 ) -> None:
-    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="2") as composite:
+    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1") as composite:
         await until_ready(composite)
         pids, urls = await composite.pids(), await composite.urls()
         composite.process.kill()
         await eventually(lambda: not any(alive(pid) for pid in pids.values()))
-    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="2") as composite:
+    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1") as composite:
         await until_ready(composite)
         assert await composite.urls() == urls
 

@@ -195,7 +195,6 @@ async def admin_client(
     try:
         async with asyncio.timeout(within):
             await admin.start()
-            await _require_controller(admin, options)
             yield admin
     except (KafkaError, OSError, TimeoutError) as error:
         reason = "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__} {error}".strip()
@@ -206,8 +205,8 @@ async def admin_client(
                 await admin.close()
 
 
-async def _require_controller(admin: AIOKafkaAdminClient, options: KafkaOptions) -> None:
-    """Raise ``KafkaUnavailable`` without a controller: the library takes it for granted."""
+async def require_controller(admin: AIOKafkaAdminClient, options: KafkaOptions) -> None:
+    """Raise ``KafkaUnavailable`` without a controller, which the library takes for granted where it changes topics."""
     client = admin._client  # noqa: SLF001  # it has no public name
     if client.cluster.controller is None:
         await client.force_metadata_update()

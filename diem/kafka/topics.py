@@ -11,7 +11,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from diem.kafka.client import REQUEST_TIMEOUT_MS, admin_client, connected_client
+from diem.kafka.client import REQUEST_TIMEOUT_MS, admin_client, connected_client, require_controller
 from diem.kafka.config import PARTITIONS, KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.map_reader import read_map
@@ -180,6 +180,7 @@ async def create(options: KafkaOptions, *wanted: TopicSpec) -> None:
     """
     new = [NewTopic(spec.name, spec.partitions, spec.replication, topic_configs=dict(spec.config)) for spec in wanted]
     async with admin_client(options) as admin:
+        await require_controller(admin, options)
         answer = await admin.create_topics(new)
     outcomes = {topic: (code, rest[0] if rest else "") for topic, code, *rest in answer.topic_errors}
     for spec in wanted:

@@ -25,10 +25,11 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
-from diem.kafka.client import admin_client, connected_client, describe_error, diagnose, silence_library_log
+from diem.kafka.client import connected_client, describe_error, diagnose, silence_library_log
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import NO_BROKER, KafkaUnavailable
 from diem.kafka.metadata import describe
+from diem.kafka.topics import create, traffic_spec
 
 
 def unverified(code: int, message: str) -> ssl.SSLCertVerificationError:
@@ -165,9 +166,9 @@ async def test_a_cluster_whose_brokers_are_all_fenced_is_unavailable(monkeypatch
 
     monkeypatch.setattr(AIOKafkaClient, "bootstrap", bootstrap)
     monkeypatch.setattr(AIOKafkaClient, "force_metadata_update", update)
+    options = KafkaOptions("127.0.0.1:1")
     with pytest.raises(KafkaUnavailable) as caught:
-        async with admin_client(KafkaOptions("127.0.0.1:1")):
-            pass
+        await create(options, traffic_spec(options, 1))
     assert (caught.value.reason, len(updates)) == (NO_BROKER, 1)
 
 

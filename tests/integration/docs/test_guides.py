@@ -49,6 +49,7 @@ ELSEWHERE: Final[Mapping[str, set[str]]] = {
         *("apt install", "install -o", "echo net.ipv4.ip_unprivileged_port_start=443", "nft add"),
         *("wg genkey", "wg pubkey", "systemctl daemon-reload"),
         *("diem topics", "diem check", "diem watch", "diem status", "diem canary", "scp -rp", "ssh root@10.0.0.1"),
+        *("diem plans", "diem apply", "ssh root@10.0.0.2"),
     },
     "going-public.md": {
         *("apt install", "git clone", "useradd --system", "install -d", "install -o", "systemd-analyze security"),

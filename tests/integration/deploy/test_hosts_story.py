@@ -151,6 +151,11 @@ class Story:
         order = readme.partition("in this order\n\n")[2].partition("\n")[0].strip().split(", ")
         assert len(order) == len([each for each in self.placed.values() if not each.get("spare")])
         async with self.step("upgrade", f"of {len(order)} processes", excuses=False) as details:
+            has_store, stands_by = await self.data()
+            first = order.index("data-2")
+            assert order[first : first + 2] == ["data-2", "data"]
+            # Whichever was slower stands by: an earlier release that took over now would load modules of the new one.
+            order[first : first + 2] = [stands_by, has_store]
             exchange()
             slowest = 0.0
             for name in order:

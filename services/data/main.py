@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 _logger = structlog.get_logger(__name__)
 
+PUBLISHER: Final = "services.data.publisher"
+"""Loaded only with Kafka, because it loads Kafka's client."""
 STANDBY_RETRY_S: Final = 0.5
 SWITCH_S: Final = 1e-4
 """Longest time for which a busy event loop keeps another thread waiting for the interpreter; Python's default is 5 ms.
@@ -157,6 +160,9 @@ async def _open_store(
     except StoreInUse:
         if not settings.standby:
             raise
+    if settings.kafka_bootstrap_servers is not None:
+        # Now: after an upgrade in place, a stand-by of the release before would load modules of the next one.
+        import_module(PUBLISHER)
     async with _standing_by(settings, life, key):
         _logger.info("standing by: another process has the store")
         await life.pause(STANDBY_RETRY_S)
@@ -203,7 +209,7 @@ def _private_paths(settings: Settings) -> list[Path]:
 def _publisher(settings: Settings, store: Store) -> "Publisher | None":
     if settings.kafka_bootstrap_servers is None:
         return None
-    from services.data.publisher import Publisher  # noqa: PLC0415  # without Kafka, its client is not loaded
+    from services.data.publisher import Publisher  # noqa: PLC0415  # see PUBLISHER
 
     return Publisher(store, settings.kafka(), settings.hot)
 

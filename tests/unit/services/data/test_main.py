@@ -1,11 +1,20 @@
-"""The start of the Data Service: what must not be published."""
+"""The start of the Data Service: what must not be published, and what a stand-by has loaded."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from services.data.main import _private_paths
+from diem.process.auth import SharedKey
+from diem.process.clock import SystemClock
+from diem.process.key_ring import KeyRing
+from diem.process.lifecycle import Lifecycle
+from services.data import main
+from services.data.errors import StoreInUse
+from services.data.limits import StoreLimits
+from services.data.main import PUBLISHER, _open_store, _private_paths
 from services.data.settings import Settings
+from services.data.store import Store
 
 
 @pytest.mark.parametrize(
@@ -29,3 +38,22 @@ def test_files_with_keys_and_passwords_are_private_and_certificates_are_not(
 def test_the_file_of_the_url_of_the_store_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIEM_DATA_DATABASE_URL_FILE", "/p/url")
     assert Path("/p/url") in _private_paths(Settings())
+
+
+@pytest.mark.parametrize("brokers", ["127.0.0.1:1", None])
+async def test_a_stand_by_has_loaded_what_it_publishes_with_before_its_files_may_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brokers: str | None
+) -> None:
+    async def open_store(*_: object, **__: object) -> Any:
+        life.stop("seen")
+        raise StoreInUse("another process has it")
+
+    monkeypatch.setattr(Store, "open", open_store)
+    loaded: list[str] = []
+    monkeypatch.setattr(main, "import_module", loaded.append)
+    key = tmp_path / "internal.key"
+    SharedKey.create(key)
+    given = {"DIEM_KAFKA_BOOTSTRAP_SERVERS": brokers, "state_dir": tmp_path, "internal_port": 0, "standby": True}
+    settings, life = Settings.model_validate(given), Lifecycle(1.0)
+    assert await _open_store(settings, StoreLimits(), life, SystemClock(), KeyRing.load(key)) is None
+    assert loaded == ([] if brokers is None else [PUBLISHER])

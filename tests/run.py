@@ -21,7 +21,7 @@ from typing import IO, Final, NamedTuple, Self
 ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / "build" / "test"
 CORES: Final = os.cpu_count() or 1
-WORKERS: Final = 2 * CORES + 1
+WORKERS: Final = 2 * CORES + 2
 """Most tests wait now and then; with more workers, what waits takes more CPU time than it leaves to the others."""
 PYTEST: Final = (sys.executable, "-m", "pytest")
 UNITS: Final = "tests/unit"

@@ -8,6 +8,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+import httpx
 import pytest
 from playwright.async_api import Browser, Page, expect
 
@@ -38,7 +39,7 @@ export default {
   cacheDir: "$directory/cache",
   optimizeDeps: { noDiscovery: true, include: ["react", "react-dom/client", "react/jsx-dev-runtime"] },
   resolve: { alias: { "diem-client": "$client/src/sdk/index.ts" }, preserveSymlinks: true },
-  server: { fs: { strict: false } },
+  server: { fs: { strict: false }, watch: null },
 };
 """)
 
@@ -67,13 +68,14 @@ async def dev_server(directory: Path, port: int, config_url: str) -> AsyncIterat
         stdout=asyncio.subprocess.DEVNULL,
     )
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient() as http:
             while True:
                 assert vite.returncode is None, "the dev server has ended"
-                with contextlib.suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    writer.close()
-                    break
+                # Its page, because it may not be the one that listens there yet. It does not watch its files: on seeing
+                # them for the first time it might start again.
+                with contextlib.suppress(httpx.TransportError):
+                    if "/src/main.jsx" in (await http.get(f"http://127.0.0.1:{port}/")).text:
+                        break
                 await asyncio.sleep(0.05)
         yield
     finally:

@@ -57,9 +57,14 @@ class System:
         own = [each for each in self.topology.processes if self.host_of[each.name] == host]
         return sorted(own, key=lambda each: each.stage)
 
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Names of the processes that run at first; the others are spare."""
+        return frozenset(each.name for each in self.topology.active(self.topology.servers))
+
     def active(self, host: Host) -> list[Planned]:
-        """Return those of them that run at first."""
-        wanted = {each.name for each in self.topology.active(self.topology.servers)}
+        """Return the processes of a host that run at first."""
+        wanted = self.wanted
         return [each for each in self.processes(host) if each.name in wanted]
 
     def has(self, host: Host, *processes: str) -> bool:

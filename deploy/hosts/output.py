@@ -57,7 +57,7 @@ def write_system(system: System, out: Path, database_url: str | None, sources: s
 
 def describe(system: System) -> dict[str, Any]:
     """Return what runs where, in the form of the status of ``diem up``, without what only processes know."""
-    wanted = {each.name for each in system.topology.active(system.topology.servers)}
+    wanted = system.wanted
     return {
         "mode": str(system.topology.mode),
         "urls": {"page": f"{readme.page_of(system)}/"},

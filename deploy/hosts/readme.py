@@ -174,7 +174,7 @@ def _upgrade_order(system: System) -> list[str]:
 
 def _spare(system: System) -> list[str]:
     """Return the spare services of each host, as text."""
-    wanted = {each.name for each in system.topology.active(system.topology.servers)}
+    wanted = system.wanted
     spare = {
         host.label: [unit_name(each.name) for each in system.processes(host) if each.name not in wanted]
         for host in system.hosts

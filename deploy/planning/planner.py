@@ -97,7 +97,6 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
 
     outcome = search(options)
     report = _extend_report(traffic, outcome, current, system, costs=costs, roles=roles)
-    pays, why = outcome.pays, outcome.why
     # A plan that only balances the load may be all that the budget allows, and far from the best.
     compares = not outcome.saves and request.compare and request.movement is not None
     made = Plan(
@@ -111,8 +110,8 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
         costs=report["costs"],
         report={
             **report,
-            "pays": pays,
-            "why": why,
+            "pays": outcome.pays,
+            "why": outcome.why,
             "compared": compares,
             "obstacle": None if outcome.saves else _obstacle(outcome, options, search if compares else None),
             "there": there,
@@ -120,7 +119,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
             "cheaper_mode": _cheaper_mode(traffic.instance, system, max(there, 1), roles),
         },
     )
-    return EvaluatedPlan(made, pays, why)
+    return EvaluatedPlan(made, outcome.pays, outcome.why)
 
 
 def _cheaper_mode(instance: Instance, system: System, servers: int, roles: RoleCosts) -> str | None:

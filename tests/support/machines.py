@@ -1,6 +1,7 @@
 """A system on several hosts, from the files of ``diem config MODE --hosts``, with clients and a writer.
 
-Everything is started by the lines ``ExecStart`` and the files of variables of the units that it wrote.
+Everything is installed by the scripts that it wrote. In ``make hosts`` systemd runs the units; else a program does that
+reads the lines ``ExecStart`` and the files of variables.
 """
 
 import asyncio
@@ -8,6 +9,7 @@ import contextlib
 import functools
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -24,9 +26,11 @@ from tests.load.link import Server
 from tests.load.subscriber import SILENCE_SECONDS
 from tests.load.writes import Writer
 from tests.oracle import Bounds, Fault, History, judge
+from tests.support import systemd
 from tests.support.hosts import OUTSIDE, PYTHON, ROOT, Network, NetworkNamespace, address, connect_here, listen_here
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_ports
+from tests.support.required import unavailable
 
 ORIGIN: Final = "https://app.example"
 LABELS: Final = ("a", "b", "c")
@@ -35,7 +39,7 @@ USUAL_HOSTS: Final = ",".join(f"{label}={address(number)}" for number, label in 
 CLIENTS: Final = 10
 DATA_PORT, DATA_INTERNAL_PORT = 8080, 9080
 EVERY_MODE: Final = "DIEM_HOSTS"
-"""Variable with which all modes are tested, under the restrictions of the units (``make hosts``)."""
+"""Variable with which all modes are tested, with systemd on each host (``make hosts``)."""
 
 
 class Client(LoadClient):
@@ -82,9 +86,13 @@ class Machine:
         self.namespace.process.stdin.write(f"{' '.join((verb, *units))}\n".encode())
         await until(lambda: self.lines.count("done") > done)
 
-    def starts(self, unit: str) -> list[int]:
-        """Return the process ids that a unit has had."""
-        return [int(line.split()[2]) for line in self.lines if line.startswith(f"start {unit} ")]
+    async def kill(self, unit: str, number: signal.Signals) -> None:
+        """Send a signal to the main process of a unit."""
+        await self.order("signal", str(number.value), unit)
+
+    def starts(self, unit: str) -> int:
+        """Return how often a unit has been started."""
+        return self.lines.count(f"start {unit}")
 
     @property
     def failures(self) -> list[str]:
@@ -93,28 +101,16 @@ class Machine:
 
 
 @contextlib.asynccontextmanager
-async def machines(network: Network, folder: Path, out: Path) -> AsyncIterator[list[Machine]]:
+async def machines(network: Network, folder: Path, out: Path, installed: Path) -> AsyncIterator[list[Machine]]:
     """Copy the directory of each host to it, and have a service manager there that can install and start it."""
+    if EVERY_MODE in os.environ and (reason := systemd.why_not()):
+        unavailable("systemd on each host", OSError(reason))
     found, reading = [], []
-    root = folder / "root"
-    root.mkdir()
     for label in LABELS:
         own = folder / "machines" / label
         shutil.copytree(out / "hosts" / label, own / "copied")
-        script = own / "copied" / "install.sh"
-        # There is no systemd, so its directory may not exist.
-        script.write_text(script.read_text().replace("/etc/systemd/system", f"{root}/units").replace("systemctl", ":"))
-        (own / "units").mkdir()
-        runner = (
-            PYTHON,
-            "-m",
-            "tests.support.units",
-            f"{root}/copied/install.sh",
-            f"{root}/units",
-            *(["restricted"] if EVERY_MODE in os.environ else []),
-        )
-        mounts = (f"mount --bind {own} {root}", "mount -t tmpfs tmpfs /run")
-        log = (folder / f"{label}.log").open("wb")
+        log = (folder / f"{label}.log").open("ab")
+        runner, mounts = _systemd(folder, own, installed) if EVERY_MODE in os.environ else _emulated(folder, own)
         namespace = await network.start(*runner, mounts=mounts, stdout=asyncio.subprocess.PIPE, stderr=log)
         log.close()
         found.append(Machine(namespace))
@@ -127,15 +123,38 @@ async def machines(network: Network, folder: Path, out: Path) -> AsyncIterator[l
             assert machine.namespace.process.stdin is not None
             machine.namespace.process.stdin.close()
         await asyncio.gather(*reading)
+        for label in LABELS:
+            systemd.remove_groups(label)
 
 
-def written(folder: Path, mode: str, hosts: str, installed: Path, *options: str) -> Path:
-    """Return the directory that ``diem config`` writes for hosts, on which DIEM is in ``installed``."""
-    program = folder / "diem"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={installed} exec {sys.executable} -m deploy "$@"\n')
-    program.chmod(0o755)
+def _systemd(folder: Path, own: Path, installed: Path) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the command of a host's service manager, and what it has mounted."""
+    (own / "diem").write_text(systemd.PROGRAM)
+    (own / "diem").chmod(0o755)
+    runner = (PYTHON, "-m", "tests.support.systemd", f"{folder / own.name}.log", str(own), str(installed))
+    return runner, ("mount -t tmpfs tmpfs /run",)
+
+
+def _emulated(folder: Path, own: Path) -> tuple[Sequence[str], Sequence[str]]:
     root = folder / "root"
-    where = ("--program", str(program), "--state-dir", f"{root}/state", "--config-dir", f"{root}/etc", "--user", "root")
+    root.mkdir(exist_ok=True)
+    script = own / "copied" / "install.sh"
+    script.write_text(script.read_text().replace("/etc/systemd/system", f"{root}/units").replace("systemctl", ":"))
+    (own / "units").mkdir()
+    runner = (PYTHON, "-m", "tests.support.units", f"{root}/copied/install.sh", f"{root}/units")
+    return runner, (f"mount --bind {own} {root}", "mount -t tmpfs tmpfs /run")
+
+
+def written(folder: Path, mode: str, hosts: str, *options: str) -> Path:
+    """Return the directory that ``diem config`` writes for hosts."""
+    where: tuple[str, ...] = ()
+    if EVERY_MODE not in os.environ:
+        # This machine's own paths: its user must be no other than that of the tests, and nothing else be written.
+        program, root = folder / "diem", folder / "root"
+        program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m deploy "$@"\n')
+        program.chmod(0o755)
+        where = ("--program", str(program), "--user", "root")
+        where += ("--state-dir", f"{root}/state", "--config-dir", f"{root}/etc")
     command = ("config", mode, "--hosts", hosts, "--out", str(folder / "out"), *where, *options)
     subprocess.run([sys.executable, "-m", "deploy", *command], check=True, cwd=ROOT, capture_output=True)
     return folder / "out"
@@ -230,16 +249,16 @@ async def loaded(
         services: ports of this machine, which each host reaches over its link.
         options: further ones of ``diem config``.
         hosts: the option with its hosts.
-        installed: where DIEM is on them.
+        installed: directory with the packages of DIEM that are on them, with systemd.
     """
     sources = folder / "sources.toml"
     sources.write_text("source = []\n")
     front = ("--front-proxy", f"{OUTSIDE}/32", "--origin", ORIGIN, "--anonymous", "on", "--traffic", "off")
     own = ("--config", str(sources), "--drain-seconds", "10")
-    out = await asyncio.to_thread(written, folder, mode, hosts, installed, *front, *own, *options)
+    out = await asyncio.to_thread(written, folder, mode, hosts, *front, *own, *options)
     page, *edges = free_ports(1 + len(ends.edges))
     endpoints = [f"/hosts/{number}" for number in range(20)]
-    async with Network() as network, machines(network, folder, out) as found:
+    async with Network() as network, machines(network, folder, out, installed) as found:
         for port in services:
             network.forward(await network.outside.listen((OUTSIDE, port)), functools.partial(connect_here, port))
             for machine in found:

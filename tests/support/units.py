@@ -1,11 +1,10 @@
-"""``python -m tests.support.units SCRIPT UNITS [restricted]``: what systemd does with the units of a host, for tests.
+"""``python -m tests.support.units SCRIPT UNITS``: what systemd does with the units of a host, without systemd.
 
 It runs in a network and a mount namespace of its own. The first line on standard input, ``start``, installs the units
 and starts those of the target; later ones are ``start UNIT...``, ``stop UNIT...`` and ``restart UNIT...``, of spare
-units, too. The end of standard input stops everything. It prints a line for each event: ``start UNIT PID``, ``exit UNIT
-CODE``, ``stopped UNIT CODE``, and ``done`` when it has done what a line says. Of a unit it reads what decides how a
-process runs. If ``restricted``, processes are those of another user than root, under what :mod:`tests.support.sandbox`
-takes from a unit.
+units, too, and ``signal NUMBER UNIT...``. The end of standard input stops everything. It prints a line for each event:
+``start UNIT``, ``exit UNIT CODE``, ``stopped UNIT CODE``, and ``done`` when it has done what a line says. Of a unit it
+reads what decides how a process runs.
 """
 
 import asyncio
@@ -19,10 +18,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 RUN = Path("/run")
-RESTRICTED = (
-    *("unshare", "--user", "--map-user=1000", "--map-group=1000"),
-    *(sys.executable, "-m", "tests.support.sandbox"),
-)
 
 
 class Unit:
@@ -78,8 +73,7 @@ def _assignments(text: str) -> Mapping[str, str]:
 class Host:
     """The services of a host."""
 
-    def __init__(self, units: Path, *, restricted: bool) -> None:
-        self._restricted = restricted
+    def __init__(self, units: Path) -> None:
         self.wanted = Unit(units / "diem.target").words("Wants")
         """Names of the units that the target starts; others are spare."""
         waiting = {file.name: Unit(file) for file in sorted(units.glob("*.service"))}
@@ -94,10 +88,14 @@ class Host:
         self._stopping: set[Unit] = set()
 
     async def order(self, verb: str, names: Sequence[str]) -> None:
-        """Start, stop or restart units, in the order of their dependencies."""
+        """Start, stop, restart or signal units, in the order of their dependencies."""
+        number, *names = names if verb == "signal" else ("0", *names)
         if unknown := set(names) - {unit.name for unit in self._units}:
             raise ValueError(f"there are no units {sorted(unknown)}")
         found = [unit for unit in self._units if unit.name in names]
+        if verb == "signal":
+            for unit in found:
+                self._running[unit][0].send_signal(int(number))
         if verb in {"stop", "restart"}:
             await self._stop(found)
         if verb in {"start", "restart"}:
@@ -128,17 +126,15 @@ class Host:
     async def _start(self, unit: Unit) -> asyncio.subprocess.Process:
         for name in unit.words("RuntimeDirectory"):
             (RUN / name).mkdir(mode=0o700, exist_ok=True)
-        launcher = (*RESTRICTED, str(unit.file)) if self._restricted else ()
         process = await asyncio.create_subprocess_exec(
-            *launcher,
             *shlex.split(unit.one("ExecStart")),
             cwd=unit.one("WorkingDirectory", "/"),
-            env=unit.environment() | ({"PYTHONPATH": os.environ["PYTHONPATH"]} if self._restricted else {}),
+            env=unit.environment(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=sys.stderr,
             stderr=sys.stderr,
         )
-        print(f"start {unit.name} {process.pid}", flush=True)
+        print(f"start {unit.name}", flush=True)
         return process
 
     async def _supervise(self, unit: Unit, process: asyncio.subprocess.Process) -> None:
@@ -156,13 +152,13 @@ class Host:
 
 
 async def main() -> None:
-    script, units, *how = sys.argv[1:]
+    script, units = sys.argv[1:]
     orders = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     await orders.readline()
     installed = await asyncio.create_subprocess_exec("sh", script, stdout=sys.stderr, stderr=sys.stderr)
     assert await installed.wait() == 0
-    host = Host(Path(units), restricted=bool(how))
+    host = Host(Path(units))
     await host.order("start", host.wanted)
     print("done", flush=True)
     while line := await orders.readline():

@@ -68,12 +68,12 @@ async def test_stand_by_of_another_host_takes_over_without_a_lost_update(tmp_pat
         (active,) = [number for number, label in enumerate(LABELS[:2]) if serving == [tmp_path / f"{label}.log"]]
         other = tmp_path / f"{LABELS[1 - active]}.log"
         unit, host = ("diem-data.service", "diem-data-2.service")[active], system.hosts[active]
-        (pid,) = host.starts(unit)
+        assert host.starts(unit) == 1
         start, before = monotonic(), len(system.writer.accepted)
-        os.kill(pid, signal.SIGKILL)
+        await host.kill(unit, signal.SIGKILL)
         await until(lambda: SERVING in other.read_text())
         await until(lambda: len(system.writer.accepted) > before)
-        await until(lambda: len(host.starts(unit)) == 2)
+        await until(lambda: host.starts(unit) == 2)
         end = monotonic()
         await system.check(BOUNDS, (system.clients, [Fault("kill", "data", start, end)]))
     failures = [line for machine in system.hosts for line in machine.failures]

@@ -25,7 +25,6 @@ from diem.kafka.map_reader import read_map
 from diem.links.client.backoff import Timing
 from diem.protocol.compatibility import OURS
 from metadata.plans.plan import encode
-from tests.load.faults import LAST_RELEASE
 from tests.load.plans import draw_plan
 from tests.load.trees import Trees, why_not_extracted
 from tests.oracle import Bounds, Fault, Kind
@@ -63,6 +62,8 @@ SETTINGS: Final = {
         Ends(8000, ((2, 8000),), frozenset({"websocket-2"}), pages=(2,)),
     ),
 }
+EARLIER: Final = "21cab1db"
+"""The earliest release whose processes notify systemd, as the units ask for."""
 PARTITIONS: Final = 4
 BOUNDS: Final = Bounds(15.0 * FACTOR, 15.0 * FACTOR)
 """Those with Kafka."""
@@ -232,11 +233,11 @@ class Story:
         name, other = await self.data()
         unit, host = f"diem-{name}.service", self.machine(name)
         async with self.step("kill", f"of {name}", excuses=True) as details:
-            before, changes = len(host.starts(unit)), len(self.system.writer.accepted)
-            os.kill(host.starts(unit)[-1], signal.SIGKILL)
+            before, changes = host.starts(unit), len(self.system.writer.accepted)
+            await host.kill(unit, signal.SIGKILL)
             details.append(f"{other} has the store after {await self.ready(other, STAND_BY_S, {200}):.1f} s")
             await self._until(lambda: len(self.system.writer.accepted) > changes, STAND_BY_S, "writes are accepted")
-            await self._until(lambda: len(host.starts(unit)) > before, SCALED_S, f"{unit} is started again")
+            await self._until(lambda: host.starts(unit) > before, SCALED_S, f"{unit} is started again")
             await self.ready(name, SCALED_S, {503})
 
     async def lose_the_host_of_the_store(self) -> None:
@@ -393,7 +394,7 @@ async def test_no_update_is_lost_in_the_life_of_a_system_on_three_hosts(
     tmp_path: Path, kafka: SharedBroker, postgres: Cluster, capsys: pytest.CaptureFixture[str], mode: str
 ) -> None:
     setting = SETTINGS[mode]
-    trees = None if why_not_extracted(LAST_RELEASE) else Trees(tmp_path, LAST_RELEASE)
+    trees = None if why_not_extracted(EARLIER) else Trees(tmp_path / "releases", EARLIER)
     hosts, database = tmp_path / "hosts.toml", postgres.new_database()
     hosts.write_text(setting.hosts)
     broker = int(kafka.bootstrap_servers.rpartition(":")[2])

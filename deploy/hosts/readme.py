@@ -97,7 +97,8 @@ def render_readme(system: System) -> str:
         lines += [
             "",
             "Spare services, by host. `systemctl enable --now` on that host adds a server, with its bridge; `systemctl",
-            "disable --now` of both takes it out again, and its clients and endpoints are at others before it ends:",
+            "disable --now` of both, the server named first, takes it out again: its clients and endpoints are at",
+            "others before it ends.",
             "",
             *(f"   {line}" for line in spare),
         ]
@@ -173,10 +174,14 @@ def _upgrade_order(system: System) -> list[str]:
 
 
 def _spare(system: System) -> list[str]:
-    """Return the spare services of each host, as text."""
+    """Return the spare services of each host, as text, in the order in which one command must stop them."""
     wanted = system.wanted
     spare = {
-        host.label: [unit_name(each.name) for each in system.processes(host) if each.name not in wanted]
+        host.label: [
+            unit_name(each.name)
+            for each in sorted(system.processes(host), key=lambda each: -each.stage)
+            if each.name not in wanted
+        ]
         for host in system.hosts
     }
     return [f"{label}  {' '.join(names)}" for label, names in spare.items() if names]

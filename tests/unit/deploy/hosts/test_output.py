@@ -135,10 +135,10 @@ def test_upgrades_replace_readers_of_kafka_before_writers_and_a_stand_by_first(m
     assert f"   {order}\n" in render_readme(system(mode, standby="b"))
 
 
-def test_spare_services_are_named_with_their_hosts() -> None:
+def test_spare_services_are_named_with_their_hosts_and_servers_before_their_bridges() -> None:
     text = render_readme(system(Mode.Z_PROXY, servers=2, max_servers=4))
-    assert "   b  diem-bridge-3.service diem-websocket-3.service\n" in text
-    assert "   c  diem-bridge-4.service diem-websocket-4.service\n" in text
+    assert "   b  diem-websocket-3.service diem-bridge-3.service\n" in text
+    assert "   c  diem-websocket-4.service diem-bridge-4.service\n" in text
 
 
 def test_description_has_the_address_of_every_process_and_says_which_are_spare(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ WATCHDOG_S: Final = 15
 """Seconds without a heartbeat after which systemd kills a process (``WatchdogSec=``). More than what ``diem up`` waits
 for: systemd's clock runs on while nothing else does."""
 ABORT_S: Final = 2
-"""Seconds from the signal of the watchdog, which a stopped process does not receive, to SIGKILL."""
+"""Seconds from SIGABRT, with which the watchdog ends a process, to SIGKILL."""
 SINGLE_MACHINE_UNIT: Final = Path(__file__).parents[1] / "systemd" / "diem.service"
 SYSTEM_STATE: Final = Path("/var/lib")
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from deploy.hosts.units import ABORT_S, WATCHDOG_S
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import read_map
 from diem.links.client.backoff import Timing
@@ -80,6 +81,8 @@ ELSEWHERE_S: Final = 15.0 * FACTOR
 """Clients whose proxy is gone are connected to another one within this time."""
 TAKEN_OVER_S: Final = 20.0 * FACTOR
 """Others serve the endpoints of a pair that stays down within this time."""
+REPLACED_S: Final = (WATCHDOG_S + ABORT_S + 15.0) * FACTOR
+"""A process that hangs runs again within this time."""
 STAND_BY_S: Final = 15.0 * FACTOR
 """The stand-by has the store: PostgreSQL ends the session of a host that is gone within 11 s."""
 
@@ -184,7 +187,8 @@ class Story:
 
     async def scale(self) -> None:
         """Start two more pairs, on two hosts, and stop them again. No client may notice."""
-        pairs = [(f"diem-bridge-{number}.service", f"diem-websocket-{number}.service") for number in (3, 4)]
+        # The server first: systemd stops those of one command in its order, not in that of dependencies.
+        pairs = [(f"diem-websocket-{number}.service", f"diem-bridge-{number}.service") for number in (3, 4)]
         for verb, servers in (("start", 4), ("stop", 2)):
             async with self.step("scale", f"to {servers} pairs", excuses=False) as details:
                 started = monotonic()
@@ -227,6 +231,22 @@ class Story:
             async with self.system.network.cut(self.system.hosts[2].namespace):
                 details.append(await self.live_elsewhere(away, start))
                 await asyncio.sleep(start + CUT_S - monotonic())
+
+    async def hang(self) -> None:
+        """Stop a server or proxy of host c with SIGSTOP: its clients go elsewhere, and systemd replaces it."""
+        away = await self.spread()
+        (name,) = SETTINGS[self.mode].ends.servers
+        unit, host = f"diem-{name}.service", self.machine(name)
+        before = host.starts(unit)
+        async with self.step("hang", f"of {name}", excuses=True) as details:
+            start = monotonic()
+            await host.kill(unit, signal.SIGSTOP)
+            details.append(await self.live_elsewhere(away, start))
+            await self._until(
+                lambda: host.starts(unit) > before, start + REPLACED_S - monotonic(), f"{unit} is replaced"
+            )
+            details.append(f"replaced after {monotonic() - start:.1f} s")
+        assert f"watchdog {unit}" in host.lines
 
     async def fail_over(self) -> None:
         """Kill the Data Service that has the store."""
@@ -423,12 +443,14 @@ async def test_no_update_is_lost_in_the_life_of_a_system_on_three_hosts(
         if mode == "z-proxy":
             await story.plan()
         await story.cut_off()
+        await story.hang()
         await story.fail_over()
         await story.lose_the_host_of_the_store()
         await story.lose_a_host()
         watching.cancel()
         await system.check(BOUNDS, (system.clients, story.faults))
-    # The Data Services: the one that was killed, and the one that had lost the store. Host c was killed at the end.
-    failures = [line for machine in system.hosts for line in machine.failures if not line.endswith(" -9")]
+    # The Data Services: the one that was killed, and the one that had lost the store. The watchdog aborted what hung,
+    # and host c was killed at the end.
+    failures = [line for machine in system.hosts for line in machine.failures if not line.endswith((" -6", " -9"))]
     assert {line.split()[1] for line in failures} <= {"diem-data.service", "diem-data-2.service"}, failures
     postgres.empty(database)

@@ -58,7 +58,7 @@ class LocalCluster:
 
     Its methods may be called from any event loop, one at a time. The brokers stop when the thread that started them
     ends. Each broker's output is in ``directory``/kafka-N/broker.log. ``with_users``: they are as closed as those of
-    ``diem up``, and have its users.
+    ``diem up``, and have its users. ``time_factor`` multiplies the time that they have to become ready.
     """
 
     def __init__(
@@ -68,11 +68,13 @@ class LocalCluster:
         *,
         prepare: Callable[[], KafkaProgram] = prepare,
         with_users: bool = False,
+        time_factor: float = 1.0,
     ) -> None:
         self.directory = directory
         self.brokers = brokers
         self._prepare = prepare
         self._with_users = with_users
+        self._ready_within_s = READY_WITHIN_S * time_factor
         self._plans: tuple[BrokerPlan, ...] = ()
         self._argv: dict[int, tuple[str, ...]] = {}
         self._running: dict[int, subprocess.Popen[bytes]] = {}
@@ -175,7 +177,7 @@ class LocalCluster:
         from deploy.kafka.users import create_users  # noqa: PLC0415  # most clusters have none, and it takes 0.2 s
 
         controllers = [plan.controller_port for plan in self._plans]
-        await create_users(self.directory, controllers, Names(DEFAULT_PREFIX), READY_WITHIN_S)
+        await create_users(self.directory, controllers, Names(DEFAULT_PREFIX), self._ready_within_s)
 
     def _launch(self, plan: BrokerPlan) -> None:
         self._running[plan.node] = processes.start(self._argv[plan.node], _log(plan), plan.directory)
@@ -185,14 +187,14 @@ class LocalCluster:
         return any(self._running[p.node].poll() is None and not p.stopped_file.exists() for p in running)
 
     async def wait_until_ready(self) -> None:
-        """Wait until all running brokers know of each other, for at most ``READY_WITHIN_S``.
+        """Wait until all running brokers know of each other, for at most ``READY_WITHIN_S`` times the factor.
 
         A broker that was stopped for longer than its session is fenced, and needs a moment, too.
 
         Raises:
             BrokerFailed: one has ended, or takes too long.
         """
-        deadline = time.monotonic() + READY_WITHIN_S
+        deadline = time.monotonic() + self._ready_within_s
         waiting = [plan for plan in self._plans if plan.node in self._running]
         while not await all_see_all(waiting, self.options):
             failed = self.failed()

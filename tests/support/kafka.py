@@ -14,6 +14,7 @@ from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.java import NoJava
 from deploy.kafka.program import KafkaProgram, prepare
 from diem.kafka.config import KafkaOptions
+from tests.support.patience import FACTOR
 from tests.support.required import unavailable
 from tests.support.shared import SharedServicesPlugin, Unavailable, on_own_loop
 
@@ -45,7 +46,7 @@ def kafka(shared_services: SharedServicesPlugin) -> SharedBroker:
 @pytest.fixture(scope="session")
 def own_broker(kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A broker of the one worker that runs all tests that kill or stop it; each leaves it running."""
-    cluster = LocalCluster(tmp_path_factory.mktemp("kafka"), prepare=lambda: kafka_program)
+    cluster = LocalCluster(tmp_path_factory.mktemp("kafka"), prepare=lambda: kafka_program, time_factor=FACTOR)
     on_own_loop(cluster.start())
     yield cluster
     on_own_loop(cluster.stop())

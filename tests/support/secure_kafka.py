@@ -21,7 +21,7 @@ from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.kafka.metadata import describe
 from tests.support.kafka_tools import new_topic, rights
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.ports import free_port
 
 NAME: Final = "localhost"
@@ -95,7 +95,7 @@ class SecureKafka:
             certificate = self.certificates.broker
 
         self._ports = Here.ports
-        self.cluster = LocalCluster(directory, prepare=lambda: Here(*program))
+        self.cluster = LocalCluster(directory, prepare=lambda: Here(*program), time_factor=FACTOR)
 
     @property
     def servers(self) -> str:

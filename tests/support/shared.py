@@ -21,7 +21,7 @@ from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import prepare
 from diem.errors import DiemError
 from tests.support import fork_server, postgres
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S
 
 _ADDRESS = "diem_shared_services"
 """Key of a worker's input under which it is given the socket's path."""
@@ -81,7 +81,7 @@ def _start_fork_server(running: ExitStack, _directory: Path) -> dict[str, Any]:
 
 
 def _start_kafka(running: ExitStack, directory: Path) -> dict[str, Any]:
-    cluster = LocalCluster(directory, prepare=prepare)
+    cluster = LocalCluster(directory, prepare=prepare, time_factor=FACTOR)
     on_own_loop(cluster.start())
     running.callback(lambda: on_own_loop(cluster.stop()))
     return {"bootstrap_servers": cluster.bootstrap_servers}

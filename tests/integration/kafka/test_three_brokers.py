@@ -27,6 +27,7 @@ from services.data.publisher import Publisher
 from tests.integration.kafka.test_cluster import TOPIC, consume, eventually, produce, where
 from tests.support.bridge import FeedRecorder, running_bridge, until
 from tests.support.membership import Member, members, serving
+from tests.support.patience import FACTOR
 from tests.support.published import MemoryStore, publishing
 
 # The brokers are started once, by the worker that runs all of these.
@@ -40,7 +41,9 @@ async def three_brokers(
     kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[LocalCluster]:
     directory = tmp_path_factory.mktemp("kafka")
-    async with LocalCluster(directory, 3, prepare=lambda: kafka_program, with_users=True) as cluster:
+    async with LocalCluster(
+        directory, 3, prepare=lambda: kafka_program, with_users=True, time_factor=FACTOR
+    ) as cluster:
         yield cluster
 
 

@@ -38,7 +38,7 @@ from diem.protocol.partition_map import Head
 from tests.integration.deploy.running import diem
 from tests.support import sandbox
 from tests.support.fork_server import executing
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.required import unavailable
 from tests.support.running import ROOT, Running, running
 
@@ -57,7 +57,9 @@ async def system(kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathF
     """Run a system with processes of all kinds on data without users."""
     directory = tmp_path_factory.mktemp("kafka")
     (directory / "state").mkdir(mode=0o700)
-    async with LocalCluster(kafka_of(directory / "state"), prepare=lambda: kafka_program) as open_to_all:
+    async with LocalCluster(
+        kafka_of(directory / "state"), prepare=lambda: kafka_program, time_factor=FACTOR
+    ) as open_to_all:
         options = KafkaOptions(open_to_all.bootstrap_servers, partitions=4, replication=1)
         await ensure(options)
         await ensure_traffic(options)

@@ -70,11 +70,12 @@ audit: install $(VENV)/audit/.installed
 sbom: install
 	@$(PY) -m deploy.audit sbom build/sbom.cdx.json
 
-check: install-test install-spark
+check: install-test install-spark $(MODULES)
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .
 	@set -o pipefail; $(VENV)/bin/lint-imports --no-logo 2>/dev/null | grep -v '^$$' | tail -4
 	@$(VENV)/bin/mypy $(if $(CI),--cache-dir=/dev/null)
 	@$(PY) -m tests.vocabulary
+	@cd client && ../deploy/install/node.sh npm run check --silent
 
 unit contract integration e2e: install-test install-spark
 	@$(PYTEST) tests/$@

@@ -22,8 +22,14 @@ from tests.support.patience import PATIENCE_S
 ROOT: Final = Path(__file__).parents[2]
 SYSTEMD: Final = Path("/usr/lib/systemd/systemd")
 CGROUPS: Final = Path("/sys/fs/cgroup")
-HIERARCHIES: Final = {"systemd": "none,name=systemd", "memory": "memory", "pids": "pids"}
-"""Of cgroups of version 1, and the options with which they are mounted."""
+VERSION_1: Final = {
+    "systemd": "-t cgroup -o none,name=systemd cgroup",
+    "memory": "-t cgroup -o memory cgroup",
+    "pids": "-t cgroup -o pids cgroup",
+    "unified": "-t cgroup2 cgroup2",
+}
+"""Hierarchies of a machine with cgroups of version 1 by directory, and how each is mounted."""
+VERSION_2: Final = {"": "-t cgroup2 cgroup2"}
 UNITS: Final = Path("/etc/systemd/system")
 OWN_UNITS: Final = Path("/usr/lib/systemd/system")
 JOURNAL: Final = "systemd-journald.service"
@@ -45,12 +51,16 @@ def why_not() -> str:
     """Return why no host with systemd can be made here; empty if one can."""
     if not SYSTEMD.exists():
         return "systemd is not installed"
-    missing = [name for name in (*HIERARCHIES, "unified") if not (CGROUPS / name / "cgroup.procs").exists()]
-    return f"no cgroups here: {', '.join(missing)}" if missing else ""
+    missing = [str(CGROUPS / name) for name in _hierarchies() if not (CGROUPS / name / "cgroup.procs").exists()]
+    return f"these are no cgroups: {', '.join(missing)}" if missing else ""
+
+
+def _hierarchies() -> Mapping[str, str]:
+    return VERSION_2 if (CGROUPS / "cgroup.controllers").exists() else VERSION_1
 
 
 def _groups(name: str) -> list[Path]:
-    return [CGROUPS / hierarchy / f"diem-tests-{name}" for hierarchy in (*HIERARCHIES, "unified")]
+    return [CGROUPS / hierarchy / f"diem-tests-{name}" for hierarchy in _hierarchies()]
 
 
 def remove_groups(name: str) -> None:
@@ -76,9 +86,7 @@ def _boot(folder: Path, installed: Path, name: str) -> str:
         *(f"mount -t tmpfs tmpfs {path}" for path in (UNITS, OWN_UNITS, "/var/lib", "/opt", CGROUPS)),
         f"cp /run/units/* {OWN_UNITS}",
         "mount -t tmpfs tmpfs /usr/lib/systemd/system-generators",
-        *(f"mkdir {CGROUPS / hierarchy}" for hierarchy in (*HIERARCHIES, "unified")),
-        *(f"mount -t cgroup -o {options} cgroup {CGROUPS / each}" for each, options in HIERARCHIES.items()),
-        f"mount -t cgroup2 cgroup2 {CGROUPS}/unified",
+        *(f"mkdir -p {CGROUPS / each} && mount {how} {CGROUPS / each}" for each, how in _hierarchies().items()),
         # This Python, which may be in a home directory, and the packages of this environment.
         f"mkdir -p {PYTHON} {ENVIRONMENT}/bin {ENVIRONMENT}/lib {RELEASE.parent}",
         f"mount --bind {sys.base_prefix} {PYTHON}",

@@ -237,17 +237,19 @@ class PassthroughClient:
     def restrict(self, allows: Callable[[str], bool]) -> list[str]:
         """Unsubscribe from endpoints that the client may no longer see; withhold what servers send meanwhile."""
         ended = [name for name in self.wanted if not allows(name)]
-        if not ended:
+        # Of those that it has unsubscribed from updates may still come, too.
+        left = [name for name in self._unsubscribes.endpoints if name not in self.wanted and not allows(name)]
+        if not (withheld := [*ended, *left]):
             return ended
-        for name in ended:
-            del self.wanted[name]
+        for name in withheld:
+            self.wanted.pop(name, None)
             self._session.forget(name.encode())
         self._subscribes.reject(self._client, ended, messages.FORBIDDEN)
         trace_unsubscribed(self._session, ended)
-        self._withheld.update(dict.fromkeys(ended, ended))
+        self._withheld.update(dict.fromkeys(withheld, withheld))
         self._inspect(self._open)
         self._apply(self.relocator.unsubscribe(ended))
-        self._unsubscribes.add(ended, lambda: self._release(ended))
+        self._unsubscribes.add(withheld, lambda: self._release(withheld))
         return ended
 
     def block(self, *, blocked: bool) -> None:
@@ -296,11 +298,11 @@ class PassthroughClient:
         self._client.respond(messages.unsubscribed(request.id, request.endpoints))
         self._close_unused_later()
 
-    def _release(self, ended: list[str]) -> None:
+    def _release(self, withheld: list[str]) -> None:
         """Stop withholding endpoints: their servers have confirmed that nothing follows."""
-        for name in ended:
+        for name in withheld:
             # Unless it was subscribed and ended again: then it waits for a later confirmation.
-            if self._withheld.get(name) is ended:
+            if self._withheld.get(name) is withheld:
                 del self._withheld[name]
         if not self._withheld:
             self._inspect(self._open)

@@ -217,6 +217,11 @@ class PendingUnsubscribes:
         """Servers whose confirmation the client waits for."""
         return {url for url, _ in self._waiting}
 
+    @property
+    def endpoints(self) -> Collection[str]:
+        """Endpoints of unconfirmed requests: updates of them may still come."""
+        return {name for names in self._sent.values() for name in names}
+
     def sent(self, url: str, request_id: int, names: Iterable[str]) -> None:
         """Note a request sent to a server; until it is confirmed, updates of its endpoints may come from there."""
         self._sent[url, request_id] = frozenset(names)

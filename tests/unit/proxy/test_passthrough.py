@@ -336,6 +336,21 @@ def test_ended_rights_withhold_updates_until_the_server_has_confirmed(harness: H
     assert not of_type(harness, "unsubscribed"), "the client has not unsubscribed"
 
 
+def test_ended_rights_withhold_updates_of_what_was_unsubscribed_before(harness: Harness) -> None:
+    harness.subscribe(1, A=0, A2=0)
+    upstream = harness.open(A)
+    harness.receive(A, messages.subscribed(1, {A: START, A2: START}, {}))
+    harness.proxy.unsubscribe(harness.edge, messages.Unsubscribe(2, [A, A2]))
+    assert harness.proxy.restrict(harness.edge, lambda name: name != A) == [], "it is subscribed to nothing"
+    frames = [text_frame(encode(name, START + 1, START + 1)) for name in (A, A2)]
+    harness.client.updates(harness.urls[A], b"".join(frames), 2)
+    assert [message["endpoint"] for message in of_type(harness, "update")] == [A2]
+    assert [kind for kind, _ in upstream.requested] == ["subscribe", "unsubscribe"]
+    harness.receive(A, messages.unsubscribed(2, [A, A2]))
+    assert not upstream.inspected
+    assert [message["id"] for message in of_type(harness, "unsubscribed")] == [2]
+
+
 def test_ended_rights_refuse_the_request_that_waits_for_them(harness: Harness) -> None:
     harness.subscribe(1, A=0, B=0)
     harness.open(A)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import count, cycle
 from pathlib import Path
 
 from tests.support.commandline import parser
@@ -50,16 +50,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument("--minutes", type=float, default=minutes, help="how long to run; default: 10")
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="first seed")
     arguments.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="walks at a time")
-    arguments.add_argument("modules", nargs="*", help=f"files of tests/walks, or {_UNITS}; all of them without one")
+    arguments.add_argument("modules", nargs="*", help=f"tests/walks/... or {_UNITS}, each at least once; default: all")
     options = arguments.parse_args(argv)
     modules = options.modules or [*sorted(str(path) for path in _ROOM.glob("test_*.py")), _UNITS]
     end = time.monotonic() + options.minutes * 60
-    runs = zip(cycle(modules), range(options.seed, options.seed + 2**31), strict=False)
+    runs = zip(count(), cycle(modules), range(options.seed, options.seed + 2**31), strict=False)
 
     def work() -> list[_Outcome]:
         done: list[_Outcome] = []
-        while time.monotonic() < end and not failed:
-            outcome = _run(*next(runs))
+        for number, module, seed in runs:
+            # Those that are named run once in any case: a failure can be repeated.
+            if failed or (number >= len(options.modules) and time.monotonic() >= end):
+                break
+            outcome = _run(module, seed)
             done.append(outcome)
             left = max(0, end - time.monotonic())
             verdict = "FAILED" if outcome.failure else "passed"
@@ -78,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ]
     for outcome in failed:
         print(outcome.failure)
-        print(f"repeat it: python -m tests.walks --minutes 0.01 --jobs 1 --seed {outcome.seed} {outcome.module}")
+        print(f"repeat it: python -m tests.walks --minutes 0 --jobs 1 --seed {outcome.seed} {outcome.module}")
     print(f"{len(outcomes)} runs of {len(modules)} modules, {len(failed)} failed")
     return 1 if failed else 0
 

@@ -90,8 +90,8 @@ async def test_clients_of_a_server_that_is_killed_miss_nothing_and_nothing_is_le
         await until_subscribed(running)
         loading.send_signal(signal.SIGINT)
         async with asyncio.timeout(PATIENCE_S):
-            printed, _ = await loading.communicate()
-        assert loading.returncode == 130
+            printed, errors = await loading.communicate()
+        assert loading.returncode == 130, errors.decode()
         assert b"not checked: interrupted" in printed
         await until_own_endpoints_are_deleted(running)
 

@@ -202,8 +202,9 @@ class LoadTest:
                 await tasks[-1]
             latest = None if stopping.is_set() else await self._latest(outcome, stopping)
         finally:
+            # Zero if it is interrupted at once: the loop's clock stands still during an iteration.
             outcome.measured_s = loop.time() - began
-            outcome.cpu_share = (time.process_time() - cpu) / outcome.measured_s
+            outcome.cpu_share = (time.process_time() - cpu) / outcome.measured_s if outcome.measured_s else 0.0
             outcome.received_bytes = _received_bytes(outcome.clients) - payload
             outcome.loop_lag_s = lag.pop()
             lag.close()

@@ -132,6 +132,24 @@ async def test_an_interrupted_test_ends_at_once_and_claims_nothing() -> None:
     assert (outcome.interrupted, outcome.completeness, outcome.passed) == (True, None, False)
 
 
+async def test_a_test_that_is_interrupted_before_any_time_has_passed_has_measured_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measure, loop = LoadTest._measure, asyncio.get_running_loop()
+
+    async def interrupted(
+        test: LoadTest, outcome: Outcome, tasks: list[asyncio.Task[None]], stopping: asyncio.Event
+    ) -> None:
+        now = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: now)
+        loop.call_soon(stopping.set)
+        await measure(test, outcome, tasks, stopping)
+
+    monkeypatch.setattr(LoadTest, "_measure", interrupted)
+    outcome = await load_test(options()).run(asyncio.Event())
+    assert (outcome.interrupted, outcome.measured_s, outcome.cpu_share) == (True, 0.0, 0.0)
+
+
 async def test_a_fault_of_a_client_is_an_error_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise RuntimeError("a fault of the tool")

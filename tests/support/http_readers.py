@@ -26,6 +26,11 @@ class HttpReaders:
         self._held = held
         self._writers: set[asyncio.StreamWriter] = set()
 
+    @property
+    def have_all_connections(self) -> bool:
+        """Whether readers were answered, and some refused, or idle ones closed for others where answers are fast."""
+        return self.answers["200"] > 0 and self.answers["503"] + self.answers["idle"] > 0
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["HttpReaders"]:
         """Open all connections on entry, and close them on exit."""

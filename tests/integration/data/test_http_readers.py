@@ -37,7 +37,7 @@ async def writes_under(process: DataProcess, readers: HttpReaders, writes: int) 
     async with readers.running():
         done = [await put(process, value + 1) for value in range(writes)]
         deadline = time.monotonic() + PATIENCE_S
-        while not readers.answers["503"] or not readers.answers["200"]:
+        while not readers.have_all_connections:
             assert time.monotonic() < deadline, readers.answers
             await asyncio.sleep(0.02)
     assert Counter(status for status, _ in done) == {b"200": writes}

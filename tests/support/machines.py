@@ -129,8 +129,6 @@ async def machines(network: Network, folder: Path, out: Path, installed: Path) -
 
 def _systemd(folder: Path, own: Path, installed: Path) -> tuple[Sequence[str], Sequence[str]]:
     """Return the command of a host's service manager, and what it has mounted."""
-    (own / "diem").write_text(systemd.PROGRAM)
-    (own / "diem").chmod(0o755)
     runner = (PYTHON, "-m", "tests.support.systemd", f"{folder / own.name}.log", str(own), str(installed))
     return runner, ("mount -t tmpfs tmpfs /run",)
 

@@ -19,7 +19,6 @@ from typing import Final
 from deploy.hosts.units import TARGET
 from tests.support.patience import PATIENCE_S
 
-ROOT: Final = Path(__file__).parents[2]
 SYSTEMD: Final = Path("/usr/lib/systemd/systemd")
 CGROUPS: Final = Path("/sys/fs/cgroup")
 VERSION_1: Final = {
@@ -188,6 +187,7 @@ class Host:
 
 async def main() -> None:
     log, folder, installed = map(Path, sys.argv[1:])
+    (folder / "diem").write_text(PROGRAM)
     orders = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     groups = _groups(f"{os.getppid()}-{log.stem}")

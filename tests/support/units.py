@@ -10,7 +10,6 @@ reads what decides how a process runs.
 import asyncio
 import os
 import shlex
-import shutil
 import signal
 import sys
 from collections import defaultdict
@@ -48,18 +47,7 @@ class Unit:
             if file.exists() or not text.startswith("-"):
                 for line in file.read_text().splitlines():
                     found |= {} if line.startswith("#") else _assignments(line)
-        return found | self._credentials()
-
-    def _credentials(self) -> dict[str, str]:
-        if not self._all["LoadCredential"]:
-            return {}
-        directory = RUN / "credentials" / self.name
-        directory.mkdir(parents=True, exist_ok=True)
-        for text in self._all["LoadCredential"]:
-            name, _, source = text.partition(":")
-            shutil.copy(source, directory / name)
-            (directory / name).chmod(0o400)
-        return {"CREDENTIALS_DIRECTORY": str(directory)}
+        return found
 
 
 Running = dict[Unit, tuple[asyncio.subprocess.Process, asyncio.Task[None]]]

@@ -124,6 +124,18 @@ def test_hot_endpoints_stay_within_their_budget_and_save_connections(small: Inst
     assert outcome.report["servers"]["6"]["plan"]["fan_out"] < without
 
 
+def test_hot_endpoints_are_chosen_within_the_movement_budget_as_long_as_loads_are_even_enough(small: Instance) -> None:
+    options = PlanOptions(servers=(6,), partitions=6, current_partitions=6, epsilon=0.1, hot_budget=0.0, hold_out=0.0)
+    current = plan(small, options, COSTS).placement
+    within = replace(options, partitions=None, hot_budget=0.01, movement_budget=0.2)
+    even, less_even = (plan(small, replace(within, epsilon=each), COSTS, current) for each in (0.1, 0.2))
+    # With all that pay, one server would have 15 % more than the mean.
+    assert imbalance(small, even.placement, 6, 6) <= 1.1 + 1e-6
+    assert 0 < less_even.report["hot"]["added_load"] <= 0.01
+    assert imbalance(small, current, 6, 6) < imbalance(small, less_even.placement, 6, 6) <= 1.2 + 1e-6
+    assert less_even.report["moved"]["plan"]["subscriptions"] <= 0.2 + 1e-6
+
+
 @brief_search()
 def test_groups_that_most_clients_have_become_hot_as_a_whole() -> None:
     made = page(clients=2000).instance()

@@ -14,6 +14,16 @@ ENDPOINT = b"/invented/1"
 HOME = partition_of(ENDPOINT, 4)
 
 
+def test_endpoints_that_move_are_counted() -> None:
+    reader = ScriptedReader()
+    driver = ScriptedDriver(reader, ManualClock())
+    assert (driver.busy, driver.moving) == (False, 0)
+    reader.latest = PartitionMap(
+        Head(4, 7, Phase.PREPARE, "p"), {ENDPOINT: Entry(HOME, (HOME + 1) % 4), b"/b": Entry(1)}
+    )
+    assert (driver.busy, driver.moving) == (True, 1)
+
+
 @pytest.mark.parametrize(
     ("acknowledged", "proceeds", "cancelled"), [(6, False, False), (7, True, True), (8, True, False)]
 )

@@ -122,6 +122,20 @@ async def test_an_update_with_data_is_an_event_unless_data_of_its_version_was(*,
     assert reported == [(4, None), *again, (6, None), (7, None), (8, None), (9, with_data.get(9)), (10, None)]
 
 
+async def test_events_of_an_endpoint_that_wait_are_not_reported_after_an_unsubscribe() -> None:
+    client = UpdatesClient("ws://127.0.0.1:1/ws", timing=QUICK)
+    await client.subscribe({"/a": None, "/b": None})
+    for message in (
+        {"type": "update", "endpoint": "/a", "version": 1},
+        {"type": "status", "live": False, "endpoints": ["/a", "/b"]},
+        {"type": "update", "endpoint": "/b", "version": 2},
+    ):
+        client.on_message(client._link, message)
+    await client.unsubscribe(["/a"])
+    reported = [await anext(client) for _ in range(2)]
+    assert [(event.kind, event.endpoint) for event in reported] == [("status", "/b"), ("update", "/b")]
+
+
 async def test_a_rejected_name_is_not_requested_again(server: FakeServer) -> None:
     server.refuse["/a"] = None
     client = UpdatesClient(server.url, timing=QUICK)

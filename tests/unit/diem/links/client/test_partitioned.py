@@ -147,16 +147,20 @@ async def test_moved_without_an_owner_is_located(system: Deployment) -> None:
 
 
 async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(system: Deployment) -> None:
+    def joins() -> int:
+        return len(system.a.subscribed_with("/a")) + len(system.b.subscribed_with("/a"))
+
     system.a.refuse["/a"], system.b.refuse["/a"] = system.b.url, system.a.url
     client = client_of(system)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/c": None})
         await live(seen, "/c")
-        await eventually(lambda: len(system.metadata.requests) >= 4)
-        requests = len(system.metadata.requests)
-        joins = len(system.a.subscribed_with("/a")) + len(system.b.subscribed_with("/a"))
-        # Four attempts for the first request, and after a pause one for each further one.
-        assert requests + 2 <= joins <= requests + 3
+        requests = system.metadata.requests
+        await eventually(lambda: len(requests) >= 4)
+        # Four attempts for the first request, and after a pause one for each further one. A busy machine may delay an
+        # attempt until after the next request.
+        await eventually(lambda: joins() >= len(requests) + 2)
+        assert joins() <= len(requests) + 3
         del system.a.refuse["/a"]
         await live(seen, "/a")
         assert seen.of("rejected") == []

@@ -29,8 +29,9 @@ WITHOUT_SPARK: Final = tuple(f"{UNITS}/{name}" for name in ("bridge", "client", 
 """Unit tests that need no package of Spark's or of the planner's: they start before these are installed."""
 SERVICES: Final = f"{UNITS}/services"
 """Half of the other unit tests: one process for all of them would be the last to end, alone, on one core."""
-CHECKS: Final = 10
-"""Niceness of the static checks, which have no time limits."""
+CHECKS: Final = 5
+"""Niceness of the static checks, which have no time limits: a third of a worker's share. With a tenth they were the
+last to end, alone on one core."""
 LATER_UNITS: Final = 3
 """Niceness of the unit tests beside the workers: half of a worker's share, so that they last as long as these. When
 they had ended, the workers, which wait now and then, left a quarter of the cores idle for the rest of the run."""

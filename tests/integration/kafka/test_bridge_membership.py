@@ -50,11 +50,15 @@ async def options(kafka_options: KafkaOptions) -> AsyncIterator[KafkaOptions]:
         yield kafka_options
 
 
-def inside(membership: Membership) -> Any:
-    """The client library's coordinator of a member."""
-    consumer: Any = membership.consumer
-    assert consumer is not None
-    return consumer._coordinator
+async def stable(membership: Membership) -> Any:
+    """The consumer of a member when no join is in progress: a moment after its partitions are assigned."""
+    await until(lambda: membership.consumer is not None)
+    return membership.consumer
+
+
+async def inside(membership: Membership) -> Any:
+    """The client library's coordinator of a member when no join is in progress."""
+    return (await stable(membership))._coordinator
 
 
 async def test_the_group_shows_the_urls_and_partitions_of_a_member(options: KafkaOptions) -> None:
@@ -73,21 +77,20 @@ async def test_a_member_fetches_nothing_whether_or_not_there_are_committed_offse
         async with member(options, 1) as only:
             for times in (1, 2):
                 await until(lambda: only.assignments == times)  # noqa: B023
-                assert only.consumer is not None
-                await only.consumer.commit({TopicPartition(topic.name, 0): 3})
+                consumer = await stable(only)
+                await consumer.commit({TopicPartition(topic.name, 0): 3})
                 # As long as a fetch takes that finds something.
                 await asyncio.sleep(1.0)
                 parts = [TopicPartition(topic.name, number) for number in ALL]
-                assert [only.consumer.highwater(part) for part in parts] == [None] * 4
-                assert not only.consumer._fetcher._records
-                inside(only).request_rejoin()
+                assert [consumer.highwater(part) for part in parts] == [None] * 4
+                assert not consumer._fetcher._records
+                consumer._coordinator.request_rejoin()
 
 
 async def test_a_member_that_never_polls_stays(options: KafkaOptions) -> None:
     async with member(options, 1) as only:
         await until(lambda: only.assigned == ALL)
-        assert only.consumer is not None
-        only.consumer._subscription._last_fetch_ended -= 30 * 86_400
+        (await stable(only))._subscription._last_fetch_ended -= 30 * 86_400
         async with member(options, 2) as other:
             await until(lambda: (only.assigned, other.assigned) == (LOW, HIGH))
         await until(lambda: only.assigned == ALL)
@@ -99,7 +102,7 @@ async def test_a_member_that_the_group_has_forgotten_joins_again_and_never_owns_
     async with member(options, 1) as only:
         only.acquire(lambda _names: seen.append(only.assigned))
         await until(lambda: only.assigned == ALL)
-        coordinator = inside(only)
+        coordinator = await inside(only)
         request = LeaveGroupRequest(only.group, coordinator.member_id)
         await coordinator._client.send(coordinator.coordinator_id, request)
         await until(lambda: only.assignments == 2 and only.joined)
@@ -119,10 +122,10 @@ def _park(coordinator: Any) -> None:
 async def test_a_member_whose_tasks_are_stuck_is_replaced(options: KafkaOptions, fault: Callable[[Any], None]) -> None:
     async with member(options, 1) as first, member(options, 2) as broken:
         await until(lambda: (first.assigned, broken.assigned) == (LOW, HIGH))
-        coordinator, assignments = inside(broken), (first.assignments, broken.assignments)
+        coordinator, assignments = await inside(broken), (first.assignments, broken.assignments)
         fault(coordinator)
         await until(lambda: broken.assignments > assignments[1])
-        assert inside(broken) is not coordinator
+        assert await inside(broken) is not coordinator
         assert (broken.assigned, broken.fault, first.assignments) == (HIGH, None, assignments[0])
 
 
@@ -182,7 +185,7 @@ async def test_a_commit_during_a_join_does_not_cause_another_join(options: Kafka
     """A commit refused just after the join would make the library join again."""
     async with member(options, 1) as leader:
         await until(lambda: leader.assigned == ALL)
-        coordinator = inside(leader)
+        coordinator = await inside(leader)
         send = coordinator._send_req
 
         async def with_a_commit(request: Any) -> Any:

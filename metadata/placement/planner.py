@@ -29,6 +29,9 @@ SMALLEST_CLUSTER: Final = 3
 """Brokers, and replicas, of the smallest cluster that survives the loss of one: the strictest limits of partitions."""
 HOT_BUDGET_SHARE: Final = 0.5
 """Share of the movement budget that is reserved for changes of the hot set."""
+HOT_SHARES: Final = (1.0, 0.5, 0.25)
+"""Shares of what is left of the movement budget that new hot endpoints may take: the first after which loads are even.
+The rest of it evens them out."""
 NEW: Final = "new"
 """Name of the candidate from scratch; with clients held out, also of the polished one if polishing gained nothing."""
 HOT_ROUNDS: Final = 2
@@ -276,12 +279,13 @@ def warm_start(problem: Problem, current: Parts, *, uneven: bool) -> Parts:
     part = _refine_within_budget(problem, part, replace(movement, budget=budget * (1 - HOT_BUDGET_SHARE)), least)
     # Endpoints that have already moved may become hot at no further cost.
     move_cost = np.where(part == current, cost, 0.0)
-    is_hot = hot.choose(problem, part, options.current_partitions, move_cost, budget - movement.spent(part))
-    heated = _refine_within_budget(problem, np.where(is_hot, -1, part).astype(np.int32), movement, least)
-    reached, _ = _worst_balance(problem, heated, options.current_partitions)
-    if reached <= max(1 + options.epsilon, least) * (1 + ROUNDING):
-        return heated
-    # With the new hot endpoints the load of servers is less even, and the budget is used up.
+    left, bound = budget - movement.spent(part), max(1 + options.epsilon, least) * (1 + ROUNDING)
+    for share in HOT_SHARES if np.isfinite(left) else HOT_SHARES[:1]:
+        is_hot = hot.choose(problem, part, options.current_partitions, move_cost, share * left)
+        heated = _refine_within_budget(problem, np.where(is_hot, -1, part).astype(np.int32), movement, least)
+        if _worst_balance(problem, heated, options.current_partitions)[0] <= bound:
+            return heated
+    # With new hot endpoints the load of servers is less even, and the rest of the budget cannot mend that.
     return _refine_within_budget(problem, part, movement, least)
 
 

@@ -32,7 +32,9 @@ async def eventually(condition: Callable[[], bool], seconds: float = 20) -> None
 
 
 def unready(tmp_path: Path, *names: str) -> None:
-    (tmp_path / "unready").write_text(" ".join(names))
+    # In one step: a child that is asked meanwhile would find an empty file, and be ready.
+    (tmp_path / "unready.new").write_text(" ".join(names))
+    (tmp_path / "unready.new").rename(tmp_path / "unready")
 
 
 def stopped(tmp_path: Path) -> list[str]:

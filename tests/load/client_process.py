@@ -108,7 +108,8 @@ class ClientProcess:
         return float(self.figures["end"])
 
     def _check(self) -> None:
-        if self._process is None or self._process.returncode is not None:
+        # A process that has ended may have said more than has been read.
+        if self._reading is None or self._reading.done():
             raise ClientProcessLost("the client process has ended")
 
     async def _send(self, order: bytes) -> None:

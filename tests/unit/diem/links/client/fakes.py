@@ -13,8 +13,8 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from diem.links.client import BaseClient, Event, Timing
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S = 10.0
 QUICK = Timing(
     base_s=0.02,
     cap_s=0.2,
@@ -95,7 +95,7 @@ class FakeServer:
             await connection.close(code, reason)
 
     async def send(self, message: dict[str, Any]) -> None:
-        for connection in self.connections:
+        for connection in list(self.connections):
             await connection.send(orjson.dumps(message).decode())
 
     async def update(self, name: str, version: int) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from diem.links.client import UpdatesClient, backoff
 from diem.protocol.endpoints import BadName
-from tests.unit.diem.links.client.fakes import PATIENCE_S, QUICK, FakeServer, eventually, seeing
+from tests.support.patience import PATIENCE_S
+from tests.unit.diem.links.client.fakes import QUICK, FakeServer, eventually, seeing
 
 
 @pytest.fixture

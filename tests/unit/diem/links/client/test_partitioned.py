@@ -244,7 +244,7 @@ async def test_another_metadata_service_is_asked_after_one_that_is_gone(system: 
 
 
 async def test_a_server_that_is_silent_is_given_up_and_what_it_had_is_located_anew(system: Deployment) -> None:
-    client = client_of(system, replace(QUICK, suspect_after_s=60.0, silence_s=0.1))
+    client = client_of(system, replace(QUICK, suspect_after_s=60.0, silence_s=1.0))
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")

@@ -214,7 +214,7 @@ class FakeComposite(Fake):
         return status | {"processes": [{"name": "composite-1", "report": report}]}
 
 
-async def scale_of(tmp_path: Path, fake: Fake, servers: int, within_s: float = 5.0) -> list[tuple[int, int]]:
+async def scale_of(tmp_path: Path, fake: Fake, servers: int, within_s: float = PATIENCE_S) -> list[tuple[int, int]]:
     shown: list[tuple[int, int]] = []
     state = StateDir(tmp_path)
     async with serve(state, {"scale": fake.scale, "status": fake.status}):

@@ -80,14 +80,15 @@ async def running(tmp_path: Path, **environment: str) -> AsyncIterator[Running]:
         "DIEM_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
         "DIEM_COMPOSITE_PORT": "0",
         "DIEM_COMPOSITE_INTERNAL_PORT": str(port),
-        "DIEM_DRAIN_SECONDS": "3",
+        # A child that is killed, because the machine stands still, does not say that it has stopped.
+        "DIEM_DRAIN_SECONDS": "60",
         **environment,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SCRIPT, env=env, cwd=tmp_path, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
     try:
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
             yield Running(process, port, key, http)
     finally:
         if process.returncode is None:
@@ -121,7 +122,10 @@ async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp
     async with running(tmp_path, **variables) as composite:
         await until_ready(composite)
         assert (state / "composite-1.ports.json").exists()
-        assert (await composite.http.get(f"http://127.0.0.1:{health}/readyz")).text == "ok\n"
+        # A child that does not answer for a second has no status until it is polled again.
+        async with asyncio.timeout(PATIENCE_S):
+            while (await composite.http.get(f"http://127.0.0.1:{health}/readyz")).text != "ok\n":
+                await asyncio.sleep(0.05)
         url = f"ws://{composite.address}{PATH}"
         async with InternalConnect(url, composite.key, subprotocols=[Subprotocol(SUBPROTOCOL)]) as control:
             await control.send('{"pairs": 2}')
@@ -132,9 +136,10 @@ async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp
                 await asyncio.sleep(0.05)
         pids = await composite.pids()
         assert set(pids) == set(child_names(2))
-        metrics = await composite.page("/metrics")
+        async with asyncio.timeout(PATIENCE_S):
+            while "diem_composite_clients 3.0" not in (metrics := await composite.page("/metrics")):
+                await asyncio.sleep(0.05)
         assert "diem_pairs 2.0" in metrics
-        assert "diem_composite_clients 3.0" in metrics
         assert 'diem_child_up{child="websocket-2",url="http://127.0.0.1:1' in metrics
         composite.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PATIENCE_S):

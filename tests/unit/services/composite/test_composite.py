@@ -25,16 +25,17 @@ def fake(child: Child) -> tuple[str, ...]:
     return (sys.executable, str(FAKE), child.process)
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # other processes set no events
             await asyncio.sleep(0.02)
 
 
 def unready(tmp_path: Path, *names: str) -> None:
-    # In one step: a child that is asked meanwhile would find an empty file, and be ready.
-    (tmp_path / "unready.new").write_text(" ".join(names))
-    (tmp_path / "unready.new").rename(tmp_path / "unready")
+    # In one step: a child that reads an empty file reports that it is ready.
+    written = tmp_path / "unready.new"
+    written.write_text(" ".join(names))
+    written.replace(tmp_path / "unready")
 
 
 def stopped(tmp_path: Path) -> list[str]:
@@ -47,14 +48,17 @@ async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pairs: int) -
     monkeypatch.setenv("DIEM_INTERNAL_KEY_FILE", str(tmp_path / "key"))
     monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
     ports = PersistedPorts(PortReservations(), tmp_path / "ports")
-    composite = Composite(lambda count: children(PLAN, count, ports.of), pairs, StatusPoller(key), 5, launch=fake)
+    composite = Composite(
+        lambda count: children(PLAN, count, ports.of), pairs, StatusPoller(key), PATIENCE_S, launch=fake
+    )
     task = asyncio.create_task(composite.run())
     try:
         yield composite
     finally:
         task.cancel()
         await asyncio.wait({task})
-        await composite.stop(5)
+        # Children that are killed, because the machine stands still, do not say that they have stopped.
+        await composite.stop(PATIENCE_S)
     assert composite.running() == []
 
 
@@ -162,8 +166,8 @@ async def test_failure_of_an_added_pair_does_not_affect_the_others(
         await eventually(lambda: composite.why_not_ready() is None)
         composite.scale(2)
         await eventually(lambda: "failed" in states(composite))
-        await eventually(lambda: composite.ready_pairs == 2)
-        assert composite.why_not_ready() is None
+        # At once: a child that does not answer for a second is not ready until it is polled again.
+        await eventually(lambda: composite.ready_pairs == 2 and composite.why_not_ready() is None)
 
 
 def states(composite: Composite) -> list[Any]:

@@ -1,11 +1,13 @@
 """A real Kafka for tests: one broker for a whole run, with separate topics for each test."""
 
+import asyncio
 import contextlib
 import os
 import secrets
 import signal
+import time
 from collections.abc import AsyncIterator, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -13,7 +15,10 @@ from deploy.jars import JarsUnavailable
 from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.java import NoJava
 from deploy.kafka.program import KafkaProgram, prepare
+from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.metadata import describe
 from tests.support.patience import FACTOR
 from tests.support.required import unavailable
 from tests.support.shared import SharedServicesPlugin, Unavailable, on_own_loop
@@ -71,6 +76,47 @@ def stopped(broker: LocalCluster) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+_USUAL_S: Final = 0.1
+"""Time in which a broker that gets the CPU answers a small request."""
+
+
+class BrokerStalls:
+    """``seconds`` is the time for which the broker has not answered, the current request included."""
+
+    def __init__(self) -> None:
+        self._before = 0.0
+        self._asked: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self._before + self._late()
+
+    def _late(self) -> float:
+        return 0.0 if self._asked is None else max(0.0, time.monotonic() - self._asked - _USUAL_S)
+
+    async def count(self, options: KafkaOptions) -> None:
+        """Measure until cancelled."""
+        async with connected_client(options) as client:
+            while True:
+                self._asked = time.monotonic()
+                with contextlib.suppress(KafkaUnavailable):
+                    await describe(client, options.names.updates)
+                self._before, self._asked = self.seconds, None
+                await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def broker_stalls(options: KafkaOptions) -> AsyncIterator[BrokerStalls]:
+    """Measure stalls of a broker in a block, as ``stalls`` does those of the test's own process."""
+    counted = BrokerStalls()
+    counting = asyncio.create_task(counted.count(options))
+    try:
+        yield counted
+    finally:
+        counting.cancel()
+        await asyncio.wait([counting])
 
 
 @pytest.fixture

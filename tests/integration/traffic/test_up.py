@@ -1,5 +1,6 @@
 """``diem up`` records traffic by default; nothing that a killed server had written is lost."""
 
+import signal
 from pathlib import Path
 
 from diem.links.client import UpdatesClient
@@ -26,6 +27,8 @@ async def test_the_file_of_a_killed_server_is_completed_by_the_next_one(tmp_path
         folder = system.state_dir / "traffic" / "in"
         client = await record(system, "/a", "/b")
         (hidden,) = await until(lambda: [p for p in folder.glob(".websocket-1-*") if b'"/b"' in p.read_bytes()])
+        # It may be about to write a line, as at a full minute.
+        system.kill("websocket-1", signal.SIGSTOP)
         with hidden.open("ab") as file:
             file.write(b'{"type":"subscr')
         system.kill("websocket-1")

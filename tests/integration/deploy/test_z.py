@@ -14,7 +14,7 @@ from deploy.prometheus.targets import file_sd, scrape_targets
 from deploy.system.description import with_children
 from tests.integration.deploy.clients import NAME, Client, clients, clients_at, put, scale
 from tests.integration.deploy.running import Running, alive, eventually, fine, report_of, up
-from tests.integration.deploy.scraping import check_key_opens_nothing_else, check_scrapes
+from tests.integration.deploy.scraping import check_key_opens_nothing_else, check_scrapes, status_of
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
 
@@ -26,8 +26,8 @@ def inside(composite: str) -> list[str]:
 
 
 async def everything(running: Running) -> dict[str, dict[str, Any]]:
-    """Return the running processes, including the children of composites."""
-    return dict(with_children((await running.status()).values()))
+    """Return the running processes, including the children of composites, which only these report."""
+    return dict(with_children((await status_of(running))["processes"]))
 
 
 async def pids(running: Running) -> list[int]:

@@ -123,7 +123,11 @@ async def running_nginx(
     directory, port, log = tmp_path / "state" / "nginx", free_port(), tmp_path / "nginx.log"
     upstreams = tuple(f"127.0.0.1:{each}" for each in (data if isinstance(data, tuple) else (data,)))
     servers = tuple(f"127.0.0.1:{slot}" for slot in slots)
-    nginx.write(directory, render(NginxPlan(directory, port, upstreams, servers, workers=2, **differences)))
+    text = render(NginxPlan(directory, port, upstreams, servers, workers=2, **differences))
+    # The servers are in this process, which may stand still for longer than a probe may take.
+    usual = f"proxy_read_timeout {nginx.PROBE_S}s;"
+    assert text.count(usual) == 1
+    nginx.write(directory, text.replace(usual, f"proxy_read_timeout {PATIENCE_S:.0f}s;"))
     directory.parent.chmod(0o700)
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(*nginx.argv(found(), directory), stdout=output, stderr=output)

@@ -10,6 +10,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from tests.integration.deploy.running import diem, eventually, up
+from tests.support.day_boundary import wait_for_room_in_the_day
 from tests.support.patience import PATIENCE_S
 
 PLAN = """
@@ -25,6 +26,7 @@ RELAYED = {"Via": "1.1 relay"}
 async def test_token_of_an_api_key_opens_its_endpoints_with_data_for_its_quota_until_the_key_is_revoked(
     tmp_path: Path,
 ) -> None:
+    wait_for_room_in_the_day()
     (tmp_path / "diem.toml").write_text(PLAN)
     async with up(tmp_path, "--config", "diem.toml") as running:
         urls = running.described()["urls"]

@@ -77,7 +77,9 @@ async def test_server_that_swallows_updates_is_named_in_time_and_no_other(tmp_pa
                 began = time.monotonic()
                 await eventually(lambda: any("websocket-2" in line for line in output))
                 assert time.monotonic() - began - counted.seconds < NAMED_WITHIN_S * FACTOR
-            async with httpx.AsyncClient(trust_env=False, headers={"Authorization": f"Bearer {key}"}) as http:
+            async with httpx.AsyncClient(
+                trust_env=False, timeout=PATIENCE_S, headers={"Authorization": f"Bearer {key}"}
+            ) as http:
                 exposed = (await http.get(f"http://127.0.0.1:{port}/metrics")).text
             assert 'diem_canary_late{edge="websocket-2",partition="0"} 1' in exposed
             assert 'diem_canary_late{edge="websocket-1",partition=""} 0' in exposed
@@ -92,6 +94,6 @@ async def test_server_that_swallows_updates_is_named_in_time_and_no_other(tmp_pa
         assert any(line.startswith("websocket-2 is late: nothing for ") for line in output)
 
         # Users do not see the endpoints.
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
             assert (await http.get(f"{system.rest}/v1/endpoints?gone=true")).json() == {"endpoints": []}
             assert (await http.get(f"{system.rest}/v1/data/canary/p0")).status_code == 200

@@ -62,7 +62,7 @@ async def test_clients_connect_over_tls_and_a_renewed_certificate_cuts_nobody(
         page = urls["page"].replace("127.0.0.1", "localhost")
         (url,) = (each.replace("127.0.0.1", "localhost") for each in urls["websocket"])
         assert (urlsplit(page).scheme, urlsplit(url).scheme) == ("https", "wss")
-        async with httpx.AsyncClient(verify=context, trust_env=False) as http:
+        async with httpx.AsyncClient(verify=context, trust_env=False, timeout=PATIENCE_S) as http:
             answer = await http.get(f"{page}config.json")
             assert answer.headers["strict-transport-security"] == HSTS
             assert [entry["port"] for entry in answer.json()["servers"]] == [urlsplit(url).port]

@@ -97,7 +97,7 @@ def login(system: Running, user: KafkaUser, password: str | None = None) -> Kafk
 
 @asynccontextmanager
 async def producing(options: KafkaOptions) -> AsyncIterator[AIOKafkaProducer]:
-    producer = AIOKafkaProducer(**options.client_arguments(), request_timeout_ms=5000)
+    producer = AIOKafkaProducer(**options.client_arguments())
     try:
         await producer.start()
         yield producer
@@ -218,11 +218,22 @@ async def test_a_replaced_password_file_counts_from_the_next_start(system: Runni
     old = login(system, KafkaUser.CHECK)
     KafkaUser.CHECK.password_file(directory).write_text("another-password-of-the-auditor\n")
     await create_users(directory, [controller], old.names, PATIENCE_S)
-    async with connected_client(login(system, KafkaUser.CHECK)):
-        pass
+    # The controller has it; the broker follows.
+    async with asyncio.timeout(PATIENCE_S):
+        while not await accepts(login(system, KafkaUser.CHECK)):
+            await asyncio.sleep(0.1)
     with pytest.raises(KafkaUnavailable, match="does not accept user diem-check with this password"):
         async with connected_client(old):
             pass
+
+
+async def accepts(options: KafkaOptions) -> bool:
+    """Return whether the broker accepts a login."""
+    try:
+        async with connected_client(options):
+            return True
+    except KafkaUnavailable:
+        return False
 
 
 async def test_processes_work_with_their_rights(system: Running) -> None:

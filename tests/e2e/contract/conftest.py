@@ -21,6 +21,11 @@ class Case(NamedTuple):
     """The processes that clients are connected to."""
 
     @property
+    def early(self) -> bool:
+        """Whether updates may precede the reply to their subscription (docs/protocol.md section 1)."""
+        return self.mode == "all-to-all" or "passthrough" in self.options
+
+    @property
     def name(self) -> str:
         return "-".join((self.mode, *(option for option in self.options if not option.startswith("-"))))
 
@@ -62,4 +67,4 @@ def case(request: pytest.FixtureRequest) -> Case:
 async def mode(case: Case, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ModeUnderTest]:
     directory: Path = tmp_path_factory.mktemp("contract")
     async with running(directory, case.mode, options=(*case.options, "--clients-per-address", "500")) as system:
-        yield ModeUnderTest(case.mode, case.edges, system)
+        yield ModeUnderTest(case.mode, case.edges, system, early=case.early)

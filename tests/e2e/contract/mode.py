@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import socket
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,11 +23,16 @@ SMALL_BUFFER = 4096
 
 class Raw:
     """A connection that says raw messages; what it hears of endpoints that it never named is passed over (as the
-    baseline mode asks every client to do), and so are status messages."""
+    baseline mode asks every client to do), and so are status messages.
 
-    def __init__(self, connection: ClientConnection) -> None:
+    Where updates may precede the reply to their subscription (``early``), they are received after it.
+    """
+
+    def __init__(self, connection: ClientConnection, *, early: bool = False) -> None:
         self.connection = connection
         self.named: set[str] = set()
+        self._early = early
+        self._waiting: deque[dict[str, Any]] = deque()
         self._ids = itertools.count(1)
 
     async def send(self, kind: str, endpoints: Any) -> int:
@@ -36,6 +42,9 @@ class Raw:
         return number
 
     async def receive(self, within: float = PATIENCE_S) -> dict[str, Any]:
+        return self._waiting.popleft() if self._waiting else await self._receive(within)
+
+    async def _receive(self, within: float = PATIENCE_S) -> dict[str, Any]:
         async with asyncio.timeout(within):
             while True:
                 message: dict[str, Any] = orjson.loads(await self.connection.recv())
@@ -46,6 +55,11 @@ class Raw:
     async def answer(self, number: int) -> dict[str, Any]:
         """The next message, which answers the request of that number."""
         message = await self.receive()
+        early: list[dict[str, Any]] = []
+        while self._early and message["type"] == "update":
+            early.append(message)
+            message = await self.receive()
+        self._waiting.extendleft(reversed(early))
         assert message.get("id") == number, message
         return message
 
@@ -111,9 +125,11 @@ async def _connected(url: str, *, slow: bool) -> ClientConnection | None:
 class ModeUnderTest:
     """The system in one mode."""
 
-    def __init__(self, mode: str, edges: tuple[str, ...], system: Running) -> None:
+    def __init__(self, mode: str, edges: tuple[str, ...], system: Running, *, early: bool) -> None:
         self.name = mode
         self.edges = edges
+        self.early = early
+        """Whether updates may precede the reply to their subscription."""
         self.system = system
         self._numbers = itertools.count(1)
 
@@ -164,7 +180,7 @@ class ModeUnderTest:
     async def raw(self, endpoint: str, *, slow: bool = False) -> AsyncIterator[Raw]:
         """A client at the server that has ``endpoint``; a slow one has a small buffer."""
         async with _dial(await self.owner(endpoint), slow=slow) as connection:
-            yield Raw(connection)
+            yield Raw(connection, early=self.early)
 
     def client(self) -> BaseClient:
         """The library's client, as an application would use it in this mode."""

@@ -77,6 +77,17 @@ class Running:
         finally:
             killing.cancel()
 
+    @contextlib.contextmanager
+    def down(self, *names: str) -> Iterator[None]:
+        """Kill processes while `diem up`, which would restart them at once, stands still: none comes back meanwhile."""
+        self.up.send_signal(signal.SIGSTOP)
+        try:
+            for name in names:
+                self.kill(name)
+            yield
+        finally:
+            self.up.send_signal(signal.SIGCONT)
+
     async def answers(self) -> bool:
         """Return whether the Data Service answers requests."""
         try:

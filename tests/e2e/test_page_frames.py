@@ -11,6 +11,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.e2e import small_market
 from tests.e2e.page import connected, stats
 from tests.e2e.small_market import write
+from tests.support.patience import PATIENCE_S
 from tests.support.running import Running, running
 
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
@@ -79,18 +80,20 @@ async def test_the_page_draws_once_a_frame_under_fifty_updates_a_second(
         renewable = page.locator(RENEWABLE)
         await expect(renewable).to_have_text("67 %")
         quiet = await frames(page)
-        before = (await stats(page))["updateFrames"]
         enough = asyncio.Event()
-        async with asyncio.TaskGroup() as updating:
+        received = 0
+        async with asyncio.TaskGroup() as updating, asyncio.timeout(PATIENCE_S):
             updating.create_task(fifty_updates_a_second(system, enough))
-            busy = await frames(page)
-            received = (await stats(page))["updateFrames"] - before
+            # While a process between here and the page stands still, there is nothing to measure.
+            while not received:
+                before = (await stats(page))["updateFrames"]
+                busy = await frames(page)
+                received = (await stats(page))["updateFrames"] - before
             enough.set()
         # How many frames a second there are is the machine's affair, and is only recorded.
         figures = {"quiet": quiet, "busy": busy, "updates_a_second": received / SECONDS}
         record_property("frames", figures)
         print(figures)
-        assert received > 0, "the page heard of updates while it was measured"
         assert busy["most"] <= 1, figures
         await write(system, *(small_market.generation("GR", kind, 3000.0) for kind in ("gas", "hydro")))
         await write(system, small_market.generation("GR", "solar", 9000.0))

@@ -31,7 +31,10 @@ CONFIG = "".join(
     for prefix in ("/dam", "/load", "/imbalance", "/generation", "/flows")
 )
 LOAD = '[data-endpoint="/load/GR"] [data-testid="load-value"]'
-ALL_SHOWN = "window.diem.updates.subscriptions > 9 && window.diem.data.health.value.reachable"
+NAMES = [dataset["endpoint"] for dataset in small_market.market()]
+# A subscription without a reply for two seconds is followed by a request: none may be without its data.
+ALL_SHOWN = f"""window.diem.updates.subscriptions > 9 && window.diem.data.health.value.reachable
+  && {NAMES}.every((name) => !window.diem.updates.isWatched(name) || window.diem.data.held(name) > 0)"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -11,12 +11,17 @@ MINUS: Final = "\N{MINUS SIGN}"
 DASH: Final = "\N{EN DASH}"
 
 
-async def open_page(browser: Browser, url: str, *, price: str, load: str, data: str = "on") -> Page:
+async def open_page(
+    browser: Browser, url: str, *, price: str, load: str, data: str = "on", frames: list[str] | None = None
+) -> Page:
     """Open the page with views of two endpoints (``load`` may be several, with commas), connected and live.
 
-    With ``data`` "off" it fetches all data; otherwise data comes with updates.
+    With ``data`` "off" it fetches all data; otherwise data comes with updates. The frames that it is sent are added to
+    ``frames``.
     """
     page = await browser.new_page()
+    if (sent := frames) is not None:
+        page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: sent.append(str(frame))))
     await page.goto(f"{url}?price={price}&load={load}&data={data}")
     await connected(page)
     return page

@@ -64,7 +64,7 @@ async def test_a_backup_does_not_follow_a_planted_symlink(databases: Databases, 
 
 async def test_foreign_tables_are_neither_saved_nor_changed(databases: Databases, tmp_path: Path) -> None:
     await filled(databases.url())
-    database = database_at(databases.url(), 5)
+    database = database_at(databases.url(), PATIENCE_S)
     async with database.writing() as connection:
         await connection.exec_driver_sql("CREATE TABLE theirs (name VARCHAR(9), paid NUMERIC(9, 2))")
         await connection.exec_driver_sql("INSERT INTO theirs VALUES ('a', 1.25)")
@@ -78,7 +78,7 @@ async def test_foreign_tables_are_neither_saved_nor_changed(databases: Databases
 
 async def test_a_store_of_a_later_release_is_not_backed_up(databases: Databases, tmp_path: Path) -> None:
     await filled(databases.url())
-    database = database_at(databases.url(), 5)
+    database = database_at(databases.url(), PATIENCE_S)
     async with database.writing() as connection:
         await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
         await connection.commit()

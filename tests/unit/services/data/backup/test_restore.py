@@ -22,6 +22,7 @@ from services.data.store.database import database_at
 from services.data.store.tables import API_KEYS, downgrade
 from tests.support.backups import backup, check, end_of, lines_of, restore, write_lines
 from tests.support.databases import Databases
+from tests.support.patience import PATIENCE_S
 from tests.unit.services.data.stores import LATER, NOW, dataset, filled
 
 
@@ -157,7 +158,7 @@ async def test_restored_versions_are_greater_than_the_replaced_ones(databases: D
 
 async def test_a_backup_of_an_earlier_release_is_migrated(databases: Databases, tmp_path: Path) -> None:
     await filled(databases.url())
-    database = database_at(databases.url(), 5)
+    database = database_at(databases.url(), PATIENCE_S)
     await database.lock()
     async with database.writing() as connection:
         await connection.run_sync(downgrade, "0002")
@@ -259,7 +260,7 @@ async def test_keys_become_valid_only_when_they_are_accepted(databases: Database
 async def test_a_store_from_before_api_keys_is_replaced(databases: Databases, tmp_path: Path) -> None:
     await filled(databases.url())
     await backup(databases.url(), tmp_path / "file", LATER)
-    database = database_at(databases.url(), 5)
+    database = database_at(databases.url(), PATIENCE_S)
     await database.lock()
     async with database.writing() as connection:
         await connection.run_sync(downgrade, "0003")
@@ -282,7 +283,7 @@ async def test_a_backup_of_an_earlier_release_restores_its_keys(databases: Datab
     key = new_key("page", "free", NOW)[0]
     await filled(databases.url())
     await keep(databases.url(), partial(records.add_key, key=key))
-    database = database_at(databases.url(), 5)
+    database = database_at(databases.url(), PATIENCE_S)
     await database.lock()
     async with database.writing() as connection:
         await connection.run_sync(downgrade, "0004")

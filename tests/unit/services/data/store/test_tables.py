@@ -17,10 +17,11 @@ from services.data.store import EndpointHead, Store, migrations
 from services.data.store.database import database_at
 from services.data.store.tables import REVISION, downgrade, upgrade
 from tests.support.databases import Databases
+from tests.support.patience import PATIENCE_S
 
 
 async def run(url: str, work: Callable[[Connection], Any]) -> Any:
-    database = database_at(url, 5.0)
+    database = database_at(url, PATIENCE_S)
     await database.lock()
     try:
         async with database.writing() as connection:

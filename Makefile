@@ -1,4 +1,4 @@
-# The habits: run test quick check unit contract integration e2e walks conformance audit sbom image chart bench-NAME faults hosts docs site packages lock clean.
+# The habits: run test quick check unit contract integration e2e walks pauses conformance audit sbom image chart bench-NAME faults hosts docs site packages lock clean.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -15,7 +15,7 @@ NODE_AFTER := $(shell deploy/install/node.sh --is-on-machine || echo $(VENV)/$(i
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display faults hosts walks conformance cluster chart audit sbom image image-test docs site packages lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display faults hosts walks pauses conformance cluster chart audit sbom image image-test docs site packages lock clean \
   install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium kafka nginx postgres prometheus spark autobahn
 
 help:
@@ -23,7 +23,7 @@ help:
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
-	@echo "also: check unit contract integration e2e client-test walks conformance cluster chart audit sbom image bench-NAME faults MODE=... hosts docs site packages lock clean"
+	@echo "also: check unit contract integration e2e client-test walks pauses conformance cluster chart audit sbom image bench-NAME faults MODE=... hosts docs site packages lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
@@ -37,6 +37,11 @@ quick: test-parts
 
 walks: install-test install-spark $(MODULES)
 	@$(PY) -m tests.walks
+
+# Pauses are sleep: more workers than cores can run.
+TESTS ?= tests/unit tests/contract
+pauses: install-test install-spark
+	@$(PYTEST) -p tests.support.pauses -n 8 $(TESTS)
 
 # In `make test` only the cases of the `ws` package.
 conformance: install-test autobahn $(MODULES)

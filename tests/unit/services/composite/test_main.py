@@ -21,19 +21,22 @@ from services.composite.plan import child_names
 from services.composite.settings import Settings
 from tests.support.internal import InternalConnect
 from tests.support.patience import PATIENCE_S
-from tests.support.ports import free_port
+from tests.support.ports import free_port, free_ports
 
 FAKE = Path(__file__).parent / "fake_child.py"
 ROOT = Path(__file__).parents[4]
+CHILD_PORTS = 40
 SCRIPT = f"""
-import functools, sys
-from diem.process import lifecycle
+import functools, os, sys
+from diem.process import lifecycle, ports
 from services.composite import main as module
 from services.composite.composite import Composite
 from services.composite.settings import Settings
 from tests.support.ports import free_port
 fake = lambda child: (sys.executable, {str(FAKE)!r}, child.process)
 module.Composite = functools.partial(Composite, launch=fake)
+if first := int(os.environ.get("FAKE_PORTS", "0")):
+    ports.CHILD_RANGE = range(first, first + {CHILD_PORTS})
 sys.exit(lifecycle.run(Settings.load(), module.main))
 """
 
@@ -153,12 +156,14 @@ async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp
 async def test_children_of_a_killed_composite_end_and_their_addresses_are_used_again(
     tmp_path: Path,
 ) -> None:
-    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1") as composite:
+    # Of this process alone: between the two composites, others of the run would take some of the usual ones.
+    environment = {"DIEM_COMPOSITE_PAIRS": "1", "FAKE_PORTS": str(free_ports(CHILD_PORTS).start)}
+    async with running(tmp_path, **environment) as composite:
         await until_ready(composite)
         pids, urls = await composite.pids(), await composite.urls()
         composite.process.kill()
         await eventually(lambda: not any(alive(pid) for pid in pids.values()))
-    async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1") as composite:
+    async with running(tmp_path, **environment) as composite:
         await until_ready(composite)
         assert await composite.urls() == urls
 

@@ -70,7 +70,7 @@ async def accepted(verifier: Verifier, token: str) -> Claims:
 
 async def test_a_token_is_verified_elsewhere_and_reads_here(tmp_path: Path) -> None:
     async with serving(tmp_path / "state", config=PLANS, ANONYMOUS_READS="off") as process:
-        async with httpx.AsyncClient(base_url=process.url, headers=process.write) as http:
+        async with httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http:
             assert (await http.put("/v1/data", json=bulk({"/dam/a": 1, "/load/a": 2}))).status_code == 200
         key = await create(process, "dam")
         token = await mint(process, key)
@@ -99,7 +99,7 @@ async def test_tokens_outlive_a_restart_and_a_rotation(tmp_path: Path) -> None:
         made = json.loads(out)
         code, out, err = await diem(state, process, "keys", group="tokens")
         assert [line.split()[3] for line in out.splitlines()[1:]] == ["signing", "published"], err
-        async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient(base_url=process.url) as http:
+        async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) as http:
             while True:
                 kids = [jwk["kid"] for jwk in (await http.get("/v1/tokens/keys")).json()["keys"]]
                 if kids[1:] == [made["kid"]]:
@@ -137,7 +137,7 @@ async def test_a_revocation_by_command_reaches_verifiers_also_after_a_kill(tmp_p
     async with serving(state, config=PLANS) as process:
         async with reader(process, token) as http:
             assert (await http.get("/v1/endpoints")).status_code == 401
-        async with httpx.AsyncClient(base_url=process.url) as http:
+        async with httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) as http:
             assert list((await http.get("/v1/tokens/keys")).json()["revoked"]) == [key[5:13]]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -23,6 +24,8 @@ from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.postgres import Cluster
 from tests.support.stalls import stalls
 
+AT_ONCE_S = 1.0
+"""Less than what is left of the time-out of a write when a read is sent right after it."""
 # Of this database alone: others of the server belong to other tests of the run.
 LOCKS = (
     "pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"
@@ -74,18 +77,24 @@ async def test_a_locked_table_is_503_for_writes_alone_and_passes(
             await other.execute("SELECT * FROM store FOR UPDATE")
             writes = asyncio.gather(*(http.put("/v1/data", json=bulk({"/a": 2, f"/n{n}": 2})) for n in range(3)))
             await asyncio.sleep(0.1)
+            began = time.monotonic()
             assert (await http.get("/v1/data/b")).status_code == 200
-            assert not writes.done(), "a read waited for the lock"
+            # Writes that were refused before the read was sent, because this process stood still, tell nothing.
+            assert not writes.done() or time.monotonic() - began < AT_ONCE_S, "a read waited for the lock"
             for answer in await writes:
                 assert answer.status_code == 503
                 assert answer.headers["retry-after"] == "2"
                 assert answer.json()["code"] == "store_unavailable"
-                assert "timeout" in answer.json()["detail"]
+                assert re.search("timeout|did not answer within 4 s", answer.json()["detail"])
             await until(http, f"{process.internal}/readyz", 503)
         await until(http, f"{process.internal}/readyz", 200)
-        assert postgres.sql(HOLDER, database) == holder, "a stand-by could have taken over"
         assert (await http.get("/v1/data/n0")).status_code == 404
-        assert (await http.put("/v1/data", json=bulk({"/a": 2}))).json()["accepted"][0]["changed"]
+        assert (await put_until(http, bulk({"/a": 2}), 200)).json()["accepted"][0]["changed"]
+        # The server's time-out, 0.8 s before that of the process, keeps the session. Where the machine stood still for
+        # that time, the session was ended, as the log says before the process is ready again.
+        await process.logged("the store commits again")
+        if not any("did not answer within" in line for line in process.log):
+            assert postgres.sql(HOLDER, database) == holder, "a stand-by could have taken over"
 
 
 async def test_a_terminated_session_is_reopened_with_its_lock(postgres: Cluster, database: str, tmp_path: Path) -> None:
@@ -113,11 +122,14 @@ async def test_a_hanging_session_of_this_process_is_an_outage_and_not_another_ow
         (hanging,) = map(int, postgres.sql(HOLDER, database))
         os.kill(hanging, signal.SIGSTOP)
         try:
-            for value in (2, 3, 4):
-                answer = await http.put("/v1/data", json=bulk({"/a": value}))
-                assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
-            assert "has not ended the last session yet" in answer.json()["detail"]
-            assert (await http.get("/v1/data/a")).status_code == 200
+            detail = ""
+            async with asyncio.timeout(PATIENCE_S):
+                # The first time-out ends the session. A later one only tells that the machine stands still.
+                while "has not ended the last session yet" not in detail:
+                    answer = await http.put("/v1/data", json=bulk({"/a": 2}))
+                    assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+                    detail = answer.json()["detail"]
+            await until(http, "/v1/data/a", 200)
         finally:
             os.kill(hanging, signal.SIGCONT)
         await put_until(http, bulk({"/a": 5}), 200)
@@ -180,30 +192,30 @@ async def test_an_unreachable_or_hanging_server_is_503_in_time_and_recovers(
 ) -> None:
     url = own_cluster.url(own_cluster.new_database())
     async with serving(tmp_path, DATABASE_URL=url, BUSY_TIMEOUT="2") as process, client(process) as http:
-        (first,) = (await http.put("/v1/data", json=bulk({"/a": 1}))).json()["accepted"]
+        (first,) = (await put_until(http, bulk({"/a": 1}), 200)).json()["accepted"]
         own_cluster.stop()
         await put_until(http, bulk({"/a": 2}), 503)
         await until(http, f"{process.internal}/readyz", 503)
         own_cluster.start()
         await until(http, f"{process.internal}/readyz", 200)
-        (second,) = (await http.put("/v1/data", json=bulk({"/a": 3}))).json()["accepted"]
+        (second,) = (await put_until(http, bulk({"/a": 3}), 200)).json()["accepted"]
         assert second["version"] > first["version"]
         # A server whose processes all hang sends no answers, not even of a time-out.
-        hanging = _tree(own_cluster.pid)
-        for pid in hanging:
-            os.kill(pid, signal.SIGSTOP)
+        hanging = _stopped_tree(own_cluster.pid)
         try:
             began = time.monotonic()
             async with stalls() as stalled:
                 answer = await http.put("/v1/data", json=bulk({"/a": 4}))
             assert answer.status_code == 503
-            assert time.monotonic() - began < 5 * FACTOR + stalled.seconds
+            # Twice 2 s if it waits behind a check; the process may have stood still, too.
+            assert time.monotonic() - began < 10 * FACTOR + stalled.seconds
             assert "did not answer within 2 s" in answer.json()["detail"]
         finally:
-            for pid in hanging:
+            for pid in reversed(hanging):
                 os.kill(pid, signal.SIGCONT)
         await until(http, f"{process.internal}/readyz", 200)
         await put_until(http, bulk({"/a": 5}), 200)
+        await until(http, "/v1/data/a", 200)
         assert (await http.get("/v1/data/a")).json()["points"][0]["value"] == 5
         said = "\n".join(process.log) + (await http.get(f"{process.internal}/status", headers=process.shared)).text
     assert "cannot commit" in said
@@ -211,9 +223,14 @@ async def test_an_unreachable_or_hanging_server_is_503_in_time_and_recovers(
     assert url.split(":")[2].partition("@")[0] not in said
 
 
-def _tree(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *map(int, children)]
+def _stopped_tree(pid: int) -> list[int]:
+    """Stop a process and its children; return their ids, its own first."""
+    # Itself first: it neither starts more children nor waits for those that end, whose ids stay theirs.
+    os.kill(pid, signal.SIGSTOP)
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    for child in children:
+        os.kill(child, signal.SIGSTOP)
+    return [pid, *children]
 
 
 async def test_session_of_a_machine_that_vanishes_ends_also_while_an_answer_is_not_acknowledged(

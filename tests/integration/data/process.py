@@ -16,8 +16,11 @@ from diem.process.auth import SharedKey
 from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
-DEFAULTS = {"PORT": "0", "INTERNAL_PORT": "0"}
-"""``DIEM_DATA_*`` of every process, unless overridden."""
+DEFAULTS = {"PORT": "0", "INTERNAL_PORT": "0", "BUSY_TIMEOUT": "60"}
+"""``DIEM_DATA_*`` of every process, unless overridden: no write is refused because the machine stands still."""
+RESTARTED = {"STANDBY": "true"}
+"""Settings of a process that follows a killed one, for tests of something else: PostgreSQL has not always ended the
+killed one's session within the second for which a start waits."""
 HOUR = "2026-01-01T00:00:00Z"
 
 

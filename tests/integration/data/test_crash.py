@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.data.process import DataProcess, bulk, serving
+from tests.integration.data.process import RESTARTED, DataProcess, bulk, serving
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("any_database")
@@ -43,7 +43,7 @@ async def test_nothing_accepted_is_lost_by_a_kill_in_the_middle_of_writing(tmp_p
     accepted: dict[str, tuple[int, float]] = {}
     stores = set()
     for least in (3, 7, 11):
-        async with serving(tmp_path / "state") as process:
+        async with serving(tmp_path / "state", **RESTARTED) as process:
             await _assert_there(process, accepted)
             async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
                 stores.add((await http.get(f"{process.internal}/status", headers=process.shared)).json()["store"])
@@ -54,6 +54,6 @@ async def test_nothing_accepted_is_lost_by_a_kill_in_the_middle_of_writing(tmp_p
                     await asyncio.sleep(0.01)
             await process.end(signal.SIGKILL)
             await asyncio.gather(*writers)
-    async with serving(tmp_path / "state") as process:
+    async with serving(tmp_path / "state", **RESTARTED) as process:
         await _assert_there(process, accepted)
     assert len(stores) == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.data.process import RESTARTED
 from tests.support.databases import Databases
 from tests.support.store_kills import Broken, WriteRecord, kill_repeatedly
 
@@ -14,7 +15,7 @@ KILLS = 3
 
 
 async def test_kills_under_ingest_lose_nothing_and_use_no_version_twice(databases: Databases, tmp_path: Path) -> None:
-    record = await kill_repeatedly(tmp_path / "state", KILLS, 7, DATABASE_URL=databases.url())
+    record = await kill_repeatedly(tmp_path / "state", KILLS, 7, DATABASE_URL=databases.url(), **RESTARTED)
     assert record.kills == KILLS
     assert record.answers >= 4 * KILLS
 

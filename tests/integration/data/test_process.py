@@ -15,7 +15,7 @@ from diem.links import http_server as server_module
 from diem.links.connection_limits import ConnectionLimits
 from diem.links.http_server import make_server
 from diem.protocol import feed
-from tests.integration.data.process import DataProcess, bulk, serving, start
+from tests.integration.data.process import RESTARTED, DataProcess, bulk, serving, start
 from tests.support.internal import InternalConnect, http_client
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_ports
@@ -128,7 +128,10 @@ async def test_a_stop_completes_requests_under_way(tmp_path: Path) -> None:
         assert answer.startswith(b"HTTP/1.1 200 OK")
         assert await ending == 0
         writer.close()
-    async with serving(tmp_path / "state") as process, httpx.AsyncClient(timeout=PATIENCE_S) as http:
+    async with (
+        serving(tmp_path / "state", **RESTARTED) as process,
+        httpx.AsyncClient(timeout=PATIENCE_S) as http,
+    ):
         assert (await http.get(f"{process.url}/v1/data/a")).status_code == 200
 
 

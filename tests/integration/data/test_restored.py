@@ -7,7 +7,7 @@ import httpx
 
 from services.data.store import MARK_FILE
 from services.data.store.rollback_guard import MarkFile
-from tests.integration.data.process import DataProcess, bulk, serving, until
+from tests.integration.data.process import RESTARTED, DataProcess, bulk, serving, until
 from tests.support.backups import backup, restore
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
@@ -46,17 +46,17 @@ async def test_an_older_copy_is_not_ready_until_it_is_restored_as_a_new_store(
     databases: Databases, tmp_path: Path
 ) -> None:
     state, url = tmp_path / "state", databases.url()
-    async with serving(state, DATABASE_URL=url) as process, client(process) as http:
+    async with serving(state, DATABASE_URL=url, **RESTARTED) as process, client(process) as http:
         assert (await http.put("/v1/data", json=bulk({"/a": 1}))).status_code == 200
         await process.end()
     keep_copy(databases)
-    async with serving(state, DATABASE_URL=url) as process, client(process) as http:
+    async with serving(state, DATABASE_URL=url, **RESTARTED) as process, client(process) as http:
         (newest,) = (await http.put("/v1/data", json=bulk({"/a": 2}))).json()["accepted"]
         before = await store_of(process)
         # A kill leaves the mark of the last second: it is enough that this change is in it.
         await become(lambda: (mark := MarkFile(state / MARK_FILE).read()) is not None and mark.sequence == 2)
     put_copy_back(databases)
-    async with serving(state, DATABASE_URL=url) as process, httpx.AsyncClient(timeout=PATIENCE_S) as http:
+    async with serving(state, DATABASE_URL=url, **RESTARTED) as process, httpx.AsyncClient(timeout=PATIENCE_S) as http:
         await until(http, f"{process.internal}/readyz", 503)
         said = (await http.get(f"{process.internal}/readyz")).text
         assert "older copy of itself (it has been at position 2)" in said
@@ -67,7 +67,7 @@ async def test_an_older_copy_is_not_ready_until_it_is_restored_as_a_new_store(
     assert mark is not None
     assert mark.version == newest["version"]
     await restore(url, tmp_path / "file", 0, replace=True, least_version=mark.version)
-    async with serving(state, DATABASE_URL=url) as process, client(process) as http:
+    async with serving(state, DATABASE_URL=url, **RESTARTED) as process, client(process) as http:
         assert (await http.get(f"{process.internal}/readyz")).status_code == 200
         found = (await http.get("/v1/data/a")).json()
         assert found["points"][0]["value"] == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
 from tests.support.postgres import Cluster, programs
 from tests.support.required import unavailable
 from tests.support.shared import SharedServicesPlugin, Unavailable
@@ -68,9 +69,12 @@ def postgres(shared_services: SharedServicesPlugin) -> Cluster:
 
 
 @pytest.fixture(params=BACKENDS)
-def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databases]:
+def databases(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Databases]:
     """Databases for a store; the test runs on SQLite and on PostgreSQL."""
     cluster = request.getfixturevalue("postgres") if request.param == "postgresql" else None
+    if cluster is not None:
+        # A session that a test has closed has the lock until the server is scheduled: longer than a second, perhaps.
+        monkeypatch.setattr("services.data.store.postgres.LOCK_TIMEOUT_S", PATIENCE_S)
     made = Databases(tmp_path / "databases", cluster)
     yield made
     made.close()

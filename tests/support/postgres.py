@@ -144,7 +144,8 @@ class Cluster:
         """End all sessions of a database, and remove what it contains, so that another test can use it."""
         sessions = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         removal = "DROP SCHEMA public CASCADE; CREATE SCHEMA public"
-        self.sql(f"SELECT pg_terminate_backend(pid) {sessions}; {removal}", database)
+        # Waits for their end: one of them may have the lock of a store, which the next test needs.
+        self.sql(f"SELECT pg_terminate_backend(pid, 30000) {sessions}; {removal}", database)
         self._empty.append(database)
 
     def drop(self, database: str) -> None:

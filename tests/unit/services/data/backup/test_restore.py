@@ -17,7 +17,7 @@ from services.data.backup.errors import BadBackup, NotEmpty, UnconfirmedKeys
 from services.data.backup.restore import restore as restore_with
 from services.data.backup.seal import RestoreKeys
 from services.data.errors import DataError, StoreInUse
-from services.data.store import IdempotencyKey, Store
+from services.data.store import IdempotencyKey, Store, postgres
 from services.data.store.database import database_at
 from services.data.store.tables import API_KEYS, downgrade
 from tests.support.backups import backup, check, end_of, lines_of, restore, write_lines
@@ -129,12 +129,15 @@ async def test_a_restore_does_not_replace_keys_without_the_option(databases: Dat
     assert databases.rows("SELECT count(*) FROM api_keys", "other") == ["0"]
 
 
-async def test_a_restore_under_a_running_service_is_refused(databases: Databases, tmp_path: Path) -> None:
+async def test_a_restore_under_a_running_service_is_refused(
+    databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await filled(databases.url())
     await backup(databases.url(), tmp_path / "file", LATER)
     store = await Store.open(databases.url())
     async with store.serving():
-        with pytest.raises(StoreInUse):
+        with monkeypatch.context() as patch, pytest.raises(StoreInUse):
+            patch.setattr(postgres, "LOCK_TIMEOUT_S", 0.1)
             await restore(databases.url(), tmp_path / "file", LATER, replace=True)
         assert store.id == check(tmp_path / "file").header.store
 

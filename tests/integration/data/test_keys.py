@@ -22,7 +22,7 @@ PER_DAY = 500
 PLANS = f"""
 [[plan]]
 name = "minute"
-per_minute = 240
+per_minute = 90
 
 [[plan]]
 name = "day"
@@ -76,7 +76,8 @@ async def diem(state_dir: Path, process: DataProcess, *arguments: str, group: st
 async def test_fifty_clients_at_once_get_exactly_the_quota_of_the_minute(tmp_path: Path) -> None:
     async with serving(tmp_path / "state", config=PLANS) as process:
         key = await create(process, "minute")
-        assert await statuses(process, key, CLIENTS, 8) == {200: 240, 429: 160}
+        # Few requests: after a minute, more are admitted.
+        assert await statuses(process, key, CLIENTS, 3) == {200: 90, 429: 60}
 
 
 async def test_fifty_clients_at_once_get_exactly_the_quota_of_the_day_over_an_orderly_restart(tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ QUICK = Timing(
     base_s=0.02,
     cap_s=0.2,
     late_s=0.05,
-    suspect_after_s=0.1,
+    suspect_after_s=1000.0,
     idle_after_s=0.05,
     stayed_after_s=5.0,
-    answer_timeout_s=0.2,
+    answer_timeout_s=1000.0,
 )
+"""Short delays, but no doubts: a process that stood still while it dials would locate again, or dial where it was."""
 PROTOCOL = Subprotocol("diem.v1.json")
 LIMIT = "limit"
 FORBIDDEN = {"code": "forbidden", "message": "m"}

@@ -11,6 +11,7 @@ from diem.links.client import PartitionedClient, Timing
 from tests.support.patience import PATIENCE_S
 from tests.unit.diem.links.client.fakes import LIMIT, QUICK, Deployment, Seen, deployed, eventually, seeing
 
+DOUBTING = replace(QUICK, suspect_after_s=0.1)
 LONG_OUT = replace(QUICK, held_after_s=1000.0)
 """No connection ends the outage that began with the client: it is longer than any window once the cap has passed."""
 
@@ -168,7 +169,7 @@ async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(sys
 
 
 async def test_an_owner_that_dies_is_left_for_who_is_located_and_the_others_stay_live(system: Deployment) -> None:
-    client = client_of(system, replace(QUICK, suspect_after_s=60.0))  # it is asked before the next dial, not by doubt
+    client = client_of(system)  # it is asked before the next dial, not by doubt
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
@@ -181,7 +182,7 @@ async def test_an_owner_that_dies_is_left_for_who_is_located_and_the_others_stay
 
 
 async def test_an_owner_that_is_located_elsewhere_later_is_left_whatever_its_own_delay(system: Deployment) -> None:
-    client = client_of(system)
+    client = client_of(system, DOUBTING)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")
@@ -244,7 +245,7 @@ async def test_another_metadata_service_is_asked_after_one_that_is_gone(system: 
 
 
 async def test_a_server_that_is_silent_is_given_up_and_what_it_had_is_located_anew(system: Deployment) -> None:
-    client = client_of(system, replace(QUICK, suspect_after_s=60.0, silence_s=1.0))
+    client = client_of(system, replace(QUICK, silence_s=1.0))
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")
@@ -273,7 +274,8 @@ async def test_a_server_that_had_enough_of_a_connection_nobody_needed_is_dialled
         await client.subscribe({"/a": None})
         await live(seen, "/a")
         await client.unsubscribe(["/a"])
-        await eventually(lambda: not system.a.held)
+        # Before the connection is closed as idle, which may be before the answer has come.
+        await eventually(lambda: [event.endpoint for event in seen.of("unsubscribed")] == ["/a"])
         await system.a.kick(4509, "too many errors")
         await eventually(lambda: not system.a.connections)
         await client.subscribe({"/a": None})
@@ -297,7 +299,7 @@ async def test_whoever_is_not_wanted_back_ends_also_when_another_server_closes_m
 
 
 async def test_a_server_that_hangs_is_not_waited_for_when_it_was_given_up(system: Deployment) -> None:
-    client = client_of(system, replace(QUICK, suspect_after_s=60.0, silence_s=0.1))
+    client = client_of(system, replace(QUICK, silence_s=0.1))
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")
@@ -322,7 +324,7 @@ async def test_nothing_is_live_before_its_owner_has_answered(system: Deployment)
         await live(seen, "/a")
 
 
-LONGEST = replace(QUICK, base_s=60.0, cap_s=60.0, listed_cap_s=60.0, suspect_after_s=60.0, expedite_s=0.01)
+LONGEST = replace(QUICK, base_s=60.0, cap_s=60.0, listed_cap_s=60.0, expedite_s=0.01)
 """A back-off in which no test would live to see the next attempt."""
 
 
@@ -378,7 +380,7 @@ async def test_a_restart_is_no_failure(system: Deployment, windows: list[float])
     async def back(dials: int) -> None:
         await eventually(lambda: system.a.dials == dials and "/a" in system.a.held)
 
-    client = client_of(system, replace(LONG_OUT, suspect_after_s=60.0))
+    client = client_of(system, LONG_OUT)
     async with seeing(client):
         await client.subscribe({"/a": None})
         await asyncio.sleep(LONG_OUT.cap_s)
@@ -395,7 +397,7 @@ async def test_delays_are_shorter_while_the_server_is_named(
 ) -> None:
     client = client_of(
         system,
-        replace(LONG_OUT, base_s=0.01, cap_s=0.08, listed_cap_s=0.04, suspect_after_s=60.0, answer_timeout_s=5.0),
+        replace(LONG_OUT, base_s=0.01, cap_s=0.08, listed_cap_s=0.04),
     )
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
@@ -409,7 +411,7 @@ async def test_delays_are_shorter_while_the_server_is_named(
 
 
 async def test_a_server_that_is_not_live_is_doubted_and_left_for_another_owner(system: Deployment) -> None:
-    client = client_of(system)
+    client = client_of(system, DOUBTING)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
@@ -463,7 +465,6 @@ async def test_unsubscribing_closes_the_connection_that_nothing_needs_any_more(s
         await eventually(lambda: not system.a.connections)
         assert len(system.b.connections) == 1
         assert client.received_bytes >= received > 0, "what a dropped server has sent still counts"
-        assert [event.endpoint for event in seen.of("unsubscribed")] == ["/a"]
         await system.b.update("/b", 5)
         await eventually(lambda: seen.versions("/b") == [5])
 

@@ -71,9 +71,10 @@ async def test_a_token_is_replaced_on_the_open_connection_and_nothing_is_request
     async with seeing(client):
         await client.subscribe({"/a": None})
         began = time.monotonic()
-        await eventually(lambda: len(server.tokens) == 3)
+        await eventually(lambda: len(server.tokens) >= 3)
         assert time.monotonic() - began > 0.4
-        assert server.tokens == page.made
+        # One that was due before it could be presented was replaced unseen.
+        assert server.tokens == [token for token in page.made if token in server.tokens]
         assert (server.dials, len(server.requests)) == (1, 1)
 
 
@@ -83,17 +84,18 @@ async def test_a_function_that_fails_is_called_again_while_the_token_is_good_and
     page = Page(LIFE_S)
     client = UpdatesClient(server.url, timing=QUICK, token=page)
     async with seeing(client) as seen:
-        await eventually(lambda: len(server.tokens) == 1)
+        await eventually(lambda: bool(server.tokens))
         page.fail = True
-        await eventually(lambda: page.calls > 3)
+        made, calls = len(page.made), page.calls
+        await eventually(lambda: page.calls > calls + 2)
         assert server.connections
         await server.kick(4001)
-        await eventually(lambda: page.calls > 6)
+        calls = page.calls
+        await eventually(lambda: page.calls > calls + 3)
         assert server.dials == 1
         await eventually(lambda: "no token: logged out" in [event.message for event in seen.of("closed")])
         page.fail = False
-        await eventually(lambda: len(server.tokens) == 2)
-        assert server.tokens[1] == page.made[1]
+        await eventually(lambda: server.tokens[-1] in page.made[made:])
 
 
 async def test_a_token_that_is_good_is_used_for_the_next_dial(server: FakeServer) -> None:

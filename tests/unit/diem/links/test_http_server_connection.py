@@ -6,10 +6,11 @@ import weakref
 from ipaddress import ip_network
 
 import pytest
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from diem.links import connection_limits
+from diem.links import connection_limits, http_server
 from diem.links.connection_limits import ConnectionLimits
 from diem.links.fast_path import FastAnswer, RequestHead
 from diem.links.http_server import KEEP_ALIVE_S, make_server
@@ -61,6 +62,25 @@ async def test_a_request_that_waits_for_its_turn_is_not_cut_as_idle(monkeypatch:
     idle.timeout_keep_alive_handler()
     await rest(idle, other)
     assert wire.answers == 2
+
+
+async def test_a_request_that_is_worked_on_for_longer_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.05)
+    go = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await Request(scope, receive).body()
+        await go.wait()
+        await HELLO(scope, receive, send)
+
+    protocol, wire = connected(serving(slow, readers=10))
+    protocol.data_received(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na")
+    protocol.data_received(b"b")
+    await asyncio.sleep(4 * http_server.REQUEST_S)
+    assert not wire.ended
+    go.set()
+    await rest(protocol)
+    assert wire.answers == 1
 
 
 async def test_of_a_connection_that_its_client_resets_nothing_is_kept() -> None:

@@ -180,7 +180,7 @@ async def test_an_impostor_cannot_have_the_listener_answer_for_it() -> None:
     async with serving() as listener, impostor(port := free_port(), relaying(listener.port)) as taken:
         with pytest.raises(PeerNotAuthenticated):
             await link_to(port)
-        async with http_client(KEY, 2.0) as http:
+        async with http_client(KEY) as http:
             with pytest.raises(httpx.ConnectError):
                 await http.post(f"http://127.0.0.1:{port}/v1/keys", json={})
         assert SECRET.encode() not in b"".join(taken.recorded)

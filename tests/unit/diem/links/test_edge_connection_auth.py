@@ -96,6 +96,14 @@ class Server:
             yield client
 
 
+class Patient(AdmissionRules):
+    """Allowances that are not refilled during a test."""
+
+    @property
+    def address_limits(self) -> AddressLimits:
+        return replace(super().address_limits, message_rate_per_s=1e-6)
+
+
 @contextlib.asynccontextmanager
 async def serving(**options: Any) -> AsyncIterator[Server]:
     server = Server(**options)
@@ -275,6 +283,7 @@ async def test_connection_outlives_its_token_if_it_is_refreshed_in_time(server: 
 
 
 async def test_refused_requests_count_as_errors_and_as_messages(server: Server) -> None:
+    server.edge.admission = Admission(Patient(anonymous="off", tokens=True))
     async with server.client() as client:
         for number in range(20):
             await client.send(subscribe(number, "/a"))
@@ -347,14 +356,6 @@ async def test_holder_of_an_api_key_is_no_user() -> None:
     async with serving(per_user=1) as server, server.client(token), server.client(token), server.client() as third:
         await third.ask(auth(1, token))
         assert not len(server.edge.admission.users)
-
-
-class Patient(AdmissionRules):
-    """Allowances that are not refilled during a test."""
-
-    @property
-    def address_limits(self) -> AddressLimits:
-        return replace(super().address_limits, message_rate_per_s=1e-6)
 
 
 async def test_user_who_has_sent_all_messages_is_refused_at_another_address_whatever_the_way_of_the_token() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 import pytest
 
 from diem.links.client import Event, UpdatesClient
+from diem.links.client.tokens import TokenFunction
 from tests.support.patience import PATIENCE_S
 from tests.support.small import System, small_system
 from tests.support.tokens import Issuer, key_set
@@ -43,7 +44,7 @@ class Tokens:
 class Watcher:
     """A client, and what it has seen."""
 
-    def __init__(self, system: System, tokens: Callable[[], str]) -> None:
+    def __init__(self, system: System, tokens: TokenFunction) -> None:
         self.client = UpdatesClient(system.url, token=tokens)
         self.events: list[Event] = []
         self.ended = False
@@ -63,8 +64,11 @@ class Watcher:
             self.events.append(event)
         self.ended = True
 
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event.kind == kind]
+
     def count(self, kind: str) -> int:
-        return sum(event.kind == kind for event in self.events)
+        return len(self.of(kind))
 
     def last(self, name: str) -> int | None:
         return next((e.version for e in reversed(self.events) if e.kind == "update" and e.endpoint == name), None)
@@ -90,17 +94,23 @@ async def test_a_client_keeps_its_connection_over_refreshes_and_sees_each_last_v
 
 
 async def test_what_a_new_token_does_not_cover_is_rejected_and_its_updates_end(tmp_path: Path) -> None:
-    tokens = Tokens(["/dam", "/load"], ["/dam"])
-    async with small_system(tmp_path, **settings(tmp_path)) as system, Watcher(system, tokens) as watcher:
+    tokens, is_due = Tokens(["/dam", "/load"], ["/dam"]), asyncio.Event()
+
+    async def token() -> str:
+        if tokens.made:
+            await is_due.wait()
+        return tokens()
+
+    async with small_system(tmp_path, **settings(tmp_path)) as system, Watcher(system, token) as watcher:
         await watcher.client.subscribe({"/dam/a": None, "/load/a": None, "/secret": None})
         await eventually(lambda: watcher.count("subscribed") == 2)
         before = system.feed.put("/load/a", "/dam/a", "/secret")
         await eventually(lambda: watcher.last("/dam/a") is not None and watcher.last("/load/a") is not None)
-        rejected = [event for event in watcher.events if event.kind == "rejected"]
-        assert [event.endpoint for event in rejected] == ["/secret"]
+        assert [event.endpoint for event in watcher.of("rejected")] == ["/secret"]
+        is_due.set()
         await eventually(lambda: watcher.count("rejected") == 2)
-        assert watcher.events[-1].endpoint == "/load/a"
-        assert watcher.events[-1].message.startswith("forbidden")
+        assert watcher.of("rejected")[-1].endpoint == "/load/a"
+        assert watcher.of("rejected")[-1].message.startswith("forbidden")
         system.feed.put("/load/a")
         version = system.feed.put("/dam/a")
         await eventually(lambda: watcher.last("/dam/a") == version)
@@ -157,7 +167,7 @@ async def test_clients_whose_tokens_expire_together_miss_no_update(tmp_path: Pat
                 last[name] = system.feed.put(name)
             await asyncio.sleep(0.25)
         await eventually(lambda: all(watcher.last(name) == last[name] for watcher in watchers for name in names))
+        await eventually(lambda: min(source.made for source in sources) > 2)
         assert all(watcher.count("closed") == 0 for watcher in watchers)
-        assert min(source.made for source in sources) > 2
         for watcher in watchers:
             await watcher.__aexit__(None, None, None)

@@ -6,7 +6,7 @@ import { CONFIG, body, etag } from "../sdk/world.ts";
 vi.setConfig({ testTimeout: 90_000, hookTimeout: 90_000 }); // frameworks start slowly on a busy machine
 
 /** Waits until `check` throws no more. */
-export const eventually = (check: () => void): Promise<void> => vi.waitFor(check, { timeout: 10_000 });
+export const eventually = (check: () => void): Promise<void> => vi.waitFor(check, { timeout: 60_000 });
 
 export class FakeServer {
   /** endpoint -> version, which is its value too. */

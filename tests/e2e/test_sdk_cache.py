@@ -107,7 +107,7 @@ async def test_what_was_seen_is_shown_at_once_with_the_servers_down_and_confirme
         page = await started(context, system.page, "/a")
         await becomes(page, "JSON.stringify(shown) === '[[1,true]]'")
         await becomes(page, f"{KEPT}.then((values) => values.includes(1))")
-        async with system.held_down("data", "websocket-1"):
+        with system.down("data", "websocket-1"):
             await restarted(page, "/a")
             await becomes(page, "JSON.stringify(shown) === '[[1,false]]'")
             assert await page.evaluate("diem.updates.connection.value.state") != "open"

@@ -518,13 +518,13 @@ async def test_other_answers_are_not_cached(tmp_path: Path, answer: str) -> None
 async def test_a_herd_on_one_version_is_one_request(tmp_path: Path) -> None:
     async with (
         serving(tmp_path / "data", ANONYMOUS_READS="on", TRUSTED_PROXIES='["127.0.0.1/32"]') as process,
-        httpx.AsyncClient(base_url=process.url, headers=process.write) as writer,
+        httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S, headers=process.write) as writer,
     ):
         accepted = (await writer.put("/v1/data", json=bulk({"/a": 5}))).json()["accepted"][0]
         path = f"/v1/data/a?version={accepted['version']}"
 
         async def answered() -> float:
-            async with httpx.AsyncClient(base_url=process.internal) as internal:
+            async with httpx.AsyncClient(base_url=process.internal, timeout=PATIENCE_S) as internal:
                 text = (await internal.get("/metrics", headers=process.shared)).text
             return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(REQUESTS))
 

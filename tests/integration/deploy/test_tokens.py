@@ -75,7 +75,10 @@ async def _updates_until_the_quota_is_used_up(client: ClientConnection, rest: st
     """Change an endpoint until its update comes without data; return the number of updates with data before."""
     write_key = (folder / ".diem" / "write.key").read_text().strip()
     received = 0
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {write_key}"}) as http, asyncio.timeout(PATIENCE_S):
+    async with (
+        httpx.AsyncClient(timeout=PATIENCE_S, headers={"Authorization": f"Bearer {write_key}"}) as http,
+        asyncio.timeout(PATIENCE_S),
+    ):
         while True:
             dataset = {
                 "unit": "EUR/MWh",

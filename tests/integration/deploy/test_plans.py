@@ -24,7 +24,8 @@ from tests.support.patience import PATIENCE_S
 from tests.support.traffic import MINUTE, write
 from tests.unit.deploy.planning.recorded_traffic import MINUTES, events
 
-MOVE_S = 3
+MOVE_S = 6
+"""Longer than a command that looks every half second may stand still: it would not see the phase."""
 
 
 @pytest.mark.takes(60)

@@ -14,6 +14,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import read_map
 from diem.kafka.map_writer import ensure_map
 from diem.protocol.partition_map import HOT, PartitionMap, Phase, partition_of
+from metadata.plans.migration_driver import MigrationDriver
 from metadata.plans.plan import Plan, encode
 from tests.support.internal import http_client
 from tests.support.membership import Running, members, serving
@@ -36,6 +37,21 @@ def store() -> MemoryStore:
     store = MemoryStore()
     store.put(*NAMES)
     return store
+
+
+class Hold:
+    """How long the phase lasts in which clients move: until the test sets ``seconds``, longer than it takes itself."""
+
+    def __init__(self) -> None:
+        self.seconds = 600.0
+
+
+@pytest.fixture
+def hold(monkeypatch: pytest.MonkeyPatch) -> Hold:
+    """Return what all metadata services of the test hold the phase for, whatever their settings are."""
+    made = Hold()
+    monkeypatch.setattr(MigrationDriver, "_move_s", property(lambda _: made.seconds, lambda _, __: None), raising=False)
+    return made
 
 
 def rotated(partitions: int = PARTITIONS, *, epoch: int = 0) -> Plan:
@@ -153,33 +169,34 @@ async def test_a_topic_gets_the_partitions_that_a_plan_needs(
 
 @pytest.mark.parametrize("phase", [Phase.PREPARE, Phase.MOVE, Phase.RETIRE])
 async def test_a_service_that_dies_in_any_phase_is_succeeded_by_one_that_continues(
-    options: KafkaOptions, store: MemoryStore, tmp_path: Path, phase: Phase
+    options: KafkaOptions, store: MemoryStore, tmp_path: Path, phase: Phase, hold: Hold
 ) -> None:
     plan = rotated()
     async with AsyncExitStack() as publisher:
         # Without the publisher's acknowledgement the phase lasts until it is there.
         if phase is not Phase.PREPARE:
             await publisher.enter_async_context(publishing(store, options))
-        hold = {Phase.MOVE: 600.0, Phase.RETIRE: 2.0}.get(phase, HOLD)
         settings: dict[str, Any] = {"plans_dir": tmp_path / "plans"}
-        async with members(options, 1), serving(tmp_path, options, move_seconds=hold, **settings) as running:
+        async with members(options, 1), serving(tmp_path, options, **settings) as running:
             await running.until_stable(1)
             await ask(running, "POST", "", encode(plan))
             await ask(running, "POST", f"/{plan.id}/apply")
             if phase is Phase.RETIRE:
                 await running.until_status(lambda status: status["phase"] == "move")
                 await publisher.aclose()
+                hold.seconds = HOLD
             await running.until_status(lambda status: status["phase"] == str(phase))
         if phase is not Phase.MOVE:
             await publisher.enter_async_context(publishing(store, options))
-        async with members(options, 1), serving(tmp_path, options, move_seconds=HOLD, **settings) as running:
+        hold.seconds = HOLD
+        async with members(options, 1), serving(tmp_path, options, **settings) as running:
             await done(running, plan, "applied")
             assert await homes(options) == plan.homes
 
 
 @pytest.mark.parametrize("phase", [Phase.PREPARE, Phase.MOVE])
 async def test_a_plan_in_progress_is_rolled_back_from_its_phase(
-    options: KafkaOptions, store: MemoryStore, tmp_path: Path, phase: Phase
+    options: KafkaOptions, store: MemoryStore, tmp_path: Path, phase: Phase, hold: Hold
 ) -> None:
     plan = rotated()
     async with AsyncExitStack() as publisher:
@@ -188,7 +205,7 @@ async def test_a_plan_in_progress_is_rolled_back_from_its_phase(
             await publisher.enter_async_context(publish)
         async with (
             members(options, 1),
-            serving(tmp_path, options, move_seconds=2.0, plans_dir=tmp_path / "plans") as running,
+            serving(tmp_path, options, plans_dir=tmp_path / "plans") as running,
         ):
             await running.until_stable(1)
             await ask(running, "POST", "", encode(plan))
@@ -198,6 +215,7 @@ async def test_a_plan_in_progress_is_rolled_back_from_its_phase(
             expected = "retire" if phase is Phase.PREPARE else "move"
             assert (back.status_code, back.json()["state"], back.json()["phase"]) == (202, "rolling_back", expected)
             assert back.json()["moves"] == 12
+            hold.seconds = HOLD
             if phase is Phase.PREPARE:
                 await publisher.enter_async_context(publish)
             await done(running, plan, "rolled_back")
@@ -233,7 +251,7 @@ async def test_invalid_plans_are_refused_with_the_reason(options: KafkaOptions, 
         serving(tmp_path, options, move_seconds=HOLD, plans_dir=tmp_path / "plans") as running,
     ):
         await running.until_stable(1)
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
             url = f"http://127.0.0.1:{running.settings.internal_port}/v1/plans"
             assert (await http.get(url, headers={"Authorization": running.key.header})).status_code == 401
         assert (await ask(running, "POST", "", b"{}")).status_code == 422

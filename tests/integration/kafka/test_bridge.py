@@ -82,7 +82,8 @@ async def test_every_partition_even_an_empty_one_catches_up_once_and_a_heartbeat
         await topic.put("/a", "/b", "/c")
         await until(lambda: recorder.names == {"/a", "/b", "/c"} and recorder.records == 4)
         await until(lambda: len(recorder.heartbeats) >= 3)
-        status = await running.status()
+        # After a pause of three seconds it is not, until its next heartbeat.
+        status = await becomes(running, live=True)
         await topic.put("/hot", hot=True)
         await until(lambda: "/hot" in recorder.names)
     assert sorted(recorder.caught_up_names()) == sorted(topic.names)

@@ -67,9 +67,12 @@ def _waiting(listener: socket.socket) -> int:
 
 @contextlib.asynccontextmanager
 async def serving(
-    slots: tuple[int, ...], directory: Path, failed_s: int = nginx.FAILED_S
+    slots: tuple[int, ...], directory: Path, failed_s: int = nginx.FAILED_S, probe_s: int = int(PATIENCE_S)
 ) -> AsyncIterator[Callable[[], "asyncio.Task[int]"]]:
-    """Start nginx; yield what begins to connect a client, and returns the status of its handshake."""
+    """Start nginx; yield what begins to connect a client, and returns the status of its handshake.
+
+    A probe may take ``probe_s``: the servers are in this process, which may stand still for longer than it usually may.
+    """
     port = free_port()
     plan = nginx.NginxPlan(
         directory=directory,
@@ -78,9 +81,14 @@ async def serving(
         slots=tuple(f"127.0.0.1:{slot}" for slot in slots),
         limit_loopback=False,
     )
-    text, usual = nginx.render(plan), f"fail_timeout={nginx.FAILED_S}s"
-    assert text.count(usual) == len(slots)
-    nginx.write(directory, text.replace(usual, f"fail_timeout={failed_s}s"))
+    text, failed, probe = nginx.render(plan), "fail_timeout={}s", "proxy_read_timeout {}s;"
+    for setting, usual, here, times in (
+        (failed, nginx.FAILED_S, failed_s, len(slots)),
+        (probe, nginx.PROBE_S, probe_s, 1),
+    ):
+        assert text.count(setting.format(usual)) == times
+        text = text.replace(setting.format(usual), setting.format(here))
+    nginx.write(directory, text)
     process = await asyncio.create_subprocess_exec(*nginx.argv(nginx.find(), directory))
     writers: list[asyncio.StreamWriter] = []
 
@@ -158,7 +166,7 @@ async def test_no_client_is_sent_to_a_server_that_hangs(tmp_path: Path) -> None:
     servers = [await asyncio.start_server(_accept, sock=each) for each in others]
     slots = tuple(each.getsockname()[1] for each in listeners)
     # It is marked for as long as the test takes.
-    async with serving(slots, tmp_path / "nginx", failed_s=int(PATIENCE_S)) as connect:
+    async with serving(slots, tmp_path / "nginx", int(PATIENCE_S), nginx.PROBE_S) as connect:
         async with stalls() as counted:
             began = loop.time()
             assert await asyncio.gather(*(connect() for _ in range(6))) == [101] * 6

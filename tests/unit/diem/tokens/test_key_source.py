@@ -15,6 +15,7 @@ from diem.tokens.key_set import MAX_DOCUMENT_BYTES, KeySet
 from diem.tokens.key_source import POLL_FILE_S, POLL_URL_S, KeyFile, KeySource, KeyUrl, location_of
 from diem.tokens.verifier import Verifier
 from tests.support.file_owners import give_away, needs_root
+from tests.support.patience import PATIENCE_S
 from tests.support.tokens import NOW, Issuer, key_set
 
 URL = "http://127.0.0.1:8080/v1/tokens/keys"
@@ -412,7 +413,7 @@ async def test_a_changed_file_is_followed(tmp_path: Path) -> None:
     await polled.wait()
     verifier.verify(A.token(), NOW)
     written(path, key_set(B))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not verifier.outcomes["new"] == 2:  # noqa: SIM201  # the second token of the loop is the first good one
             polled.clear()
             await polled.wait()

@@ -178,7 +178,8 @@ async def test_server_that_does_not_welcome_is_given_up() -> None:
     connected = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connected.append(reader)
+        # A link that has sent its request can be aborted.
+        connected.append(await reader.readuntil(b"\r\n\r\n"))
         await reader.read()
         writer.close()
 

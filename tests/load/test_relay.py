@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.load.relay import Relay
-
-WITHIN = 5.0
+from tests.support.patience import PATIENCE_S
 
 
 class Echo:
@@ -46,7 +45,7 @@ class Client:
         self.reader = reader
         self.writer = writer
 
-    async def receive(self, within: float = WITHIN) -> bytes:
+    async def receive(self, within: float = PATIENCE_S) -> bytes:
         async with asyncio.timeout(within):
             return await self.reader.read(1024)
 
@@ -75,7 +74,7 @@ async def test_relay_forwards_both_ways_and_hands_on_the_end(echo: Echo, relay: 
     async with client(relay.port) as one:
         assert await one.echoes(b"hello")
         assert relay.connections == 1
-    async with asyncio.timeout(WITHIN):
+    async with asyncio.timeout(PATIENCE_S):
         while echo.ended != ["closed"]:
             await asyncio.sleep(0.01)
 

@@ -10,6 +10,7 @@ import pytest
 
 from diem.tokens.errors import TokenInvalid
 from diem.tokens.verifier import Verifier
+from tests.load import attackers as attackers_module
 from tests.load.attackers import Attackers, Plan, Refused, forged_tokens
 from tests.load.injection.attack import ATTACKS, QUICK_SECONDS, Visits, goals_of
 from tests.support.patience import PATIENCE_S
@@ -17,31 +18,45 @@ from tests.support.small import System, small_system
 from tests.support.tokens import Issuer, key_set
 
 ISSUER = Issuer()
-VALID = ISSUER.token(time.time(), prefixes=["/load-test/000"])
-OTHER = ISSUER.token(time.time(), sub="bob", prefixes=["/load-test/000"])
+
+
+def issued(now: float, sub: str = "alice") -> str:
+    return ISSUER.token(now, sub=sub, prefixes=["/load-test/000"])
+
+
+NOW = time.time()
+"""Of the import of this module: tests may run when the tokens of that time have expired."""
+VALID = issued(NOW)
 FORGED = forged_tokens(VALID, ISSUER.kid, ISSUER.jwk["x"])
 
 
-def attackers_of(system: System, token: str = VALID) -> Attackers:
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Attackers and system share a loop: a stall of it is no refusal.
+    monkeypatch.setattr(attackers_module, "OPEN_SECONDS", PATIENCE_S)
+
+
+def attackers_of(system: System) -> Attackers:
+    token = issued(time.time())
     at = ("127.0.0.1", system.settings.port)
     plan = Plan(
         websocket=(*at, "/ws"),
         rest=at,
         token=token,
-        other_tokens=[OTHER],
+        other_tokens=[issued(time.time(), "bob")],
         endpoints=["/load-test/000", "/load-test/001"],
     )
     attackers = Attackers(plan)
-    attackers.tokens = FORGED
+    attackers.tokens = forged_tokens(token, ISSUER.kid, ISSUER.jwk["x"])
     return attackers
 
 
 @pytest.mark.parametrize(("kind", "token"), FORGED, ids=[kind for kind, _ in FORGED])
 def test_forged_token_is_invalid_where_the_one_that_it_is_made_of_is_valid(kind: str, token: str) -> None:
     verifier = Verifier([ISSUER.key])
-    assert verifier.verify(VALID, time.time()).subject == "alice"
+    assert verifier.verify(VALID, NOW).subject == "alice"
     with pytest.raises(TokenInvalid):
-        verifier.verify(token, time.time())
+        verifier.verify(token, NOW)
 
 
 async def test_attacks_are_refused_or_ended_and_counted(tmp_path: Path) -> None:
@@ -68,7 +83,7 @@ async def test_accepted_token_is_counted(tmp_path: Path) -> None:
     keys.write_bytes(key_set(ISSUER))
     async with small_system(tmp_path, anonymous="off", token_keys=[str(keys)]) as system:
         attackers = attackers_of(system)
-        attackers.tokens = [("valid", VALID)]
+        attackers.tokens = [("valid", attackers.plan.token)]
         async with asyncio.timeout(PATIENCE_S):
             await attackers.forge_tokens("127.0.4.1")
         assert attackers.counts["forge_tokens: ACCEPTED"] > 0

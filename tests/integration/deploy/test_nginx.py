@@ -17,6 +17,7 @@ from deploy.nginx import NginxPlan, NoNginx, render
 from services.data.cache_control import IMMUTABLE
 from tests.integration.data.process import bulk, serving
 from tests.support.certificates import Authority
+from tests.support.nginx import with_probe
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
@@ -125,9 +126,7 @@ async def running_nginx(
     servers = tuple(f"127.0.0.1:{slot}" for slot in slots)
     text = render(NginxPlan(directory, port, upstreams, servers, workers=2, **differences))
     # The servers are in this process, which may stand still for longer than a probe may take.
-    usual = f"proxy_read_timeout {nginx.PROBE_S}s;"
-    assert text.count(usual) == 1
-    nginx.write(directory, text.replace(usual, f"proxy_read_timeout {PATIENCE_S:.0f}s;"))
+    nginx.write(directory, with_probe(text, int(PATIENCE_S)))
     directory.parent.chmod(0o700)
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(*nginx.argv(found(), directory), stdout=output, stderr=output)

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from deploy import nginx
-from tests.support.nginx import needs_nginx
+from tests.support.nginx import changed, needs_nginx, with_probe
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.stalls import stalls
@@ -81,13 +81,8 @@ async def serving(
         slots=tuple(f"127.0.0.1:{slot}" for slot in slots),
         limit_loopback=False,
     )
-    text, failed, probe = nginx.render(plan), "fail_timeout={}s", "proxy_read_timeout {}s;"
-    for setting, usual, here, times in (
-        (failed, nginx.FAILED_S, failed_s, len(slots)),
-        (probe, nginx.PROBE_S, probe_s, 1),
-    ):
-        assert text.count(setting.format(usual)) == times
-        text = text.replace(setting.format(usual), setting.format(here))
+    text = with_probe(nginx.render(plan), probe_s)
+    text = changed(text, f"fail_timeout={nginx.FAILED_S}s", f"fail_timeout={failed_s}s", len(slots))
     nginx.write(directory, text)
     process = await asyncio.create_subprocess_exec(*nginx.argv(nginx.find(), directory))
     writers: list[asyncio.StreamWriter] = []

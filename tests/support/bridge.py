@@ -191,6 +191,15 @@ class RunningBridge:
         result: dict[str, Any] = (await self.get("/status")).json()
         return result
 
+    async def becomes(self, **expected: Any) -> dict[str, Any]:
+        """Wait until its status has these values; return the status."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                status = await self.status()
+                if {name: status[name] for name in expected} == expected:
+                    return status
+                await asyncio.sleep(0.05)
+
     @contextlib.asynccontextmanager
     async def reading(self, sink: FeedRecorder) -> AsyncIterator[FeedReader]:
         reader = FeedReader(self.url, self.key, sink)

@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import orjson
@@ -63,15 +62,6 @@ async def raw(running: RunningBridge) -> AsyncIterator[ClientConnection]:
         yield connection
 
 
-async def becomes(running: RunningBridge, within: float = PATIENCE_S, **expected: Any) -> dict[str, Any]:
-    async with asyncio.timeout(within):
-        while True:
-            status = await running.status()
-            if {name: status[name] for name in expected} == expected:
-                return status
-            await asyncio.sleep(0.05)
-
-
 async def test_every_partition_even_an_empty_one_catches_up_once_and_a_heartbeat_follows(
     topic: UpdatesTopic, running: RunningBridge
 ) -> None:
@@ -83,7 +73,7 @@ async def test_every_partition_even_an_empty_one_catches_up_once_and_a_heartbeat
         await until(lambda: recorder.names == {"/a", "/b", "/c"} and recorder.records == 4)
         await until(lambda: len(recorder.heartbeats) >= 3)
         # After a pause of three seconds it is not, until its next heartbeat.
-        status = await becomes(running, live=True)
+        status = await running.becomes(live=True)
         await topic.put("/hot", hot=True)
         await until(lambda: "/hot" in recorder.names)
     assert sorted(recorder.caught_up_names()) == sorted(topic.names)
@@ -133,7 +123,7 @@ async def test_a_reader_resumes_at_its_positions_and_reads_unknown_streams_from_
 async def test_position_beyond_the_end_of_a_log_starts_it_over(topic: UpdatesTopic, running: RunningBridge) -> None:
     await topic.put(*(f"/{n}" for n in range(20)))
     name = f"{topic.name}/1"
-    source = (await becomes(running, ready=True))["source"]
+    source = (await running.becomes(ready=True))["source"]
     async with raw(running) as connection:
         positions_ = {f"{topic.name}/{number}": 0 for number in range(4)} | {name: 999}
         await connection.send(orjson.dumps({"type": "resume", "source": source, "positions": positions_}), text=True)
@@ -226,7 +216,7 @@ async def test_without_a_reader_nothing_is_consumed(topic: UpdatesTopic, running
     recorder = FeedRecorder()
     async with running.reading(recorder):
         await until(lambda: recorder.heartbeats)
-    await becomes(running, reader=False, lag=None)
+    await running.becomes(reader=False, lag=None)
     await topic.put("/a")
     await asyncio.sleep(1.5)  # longer than a poll and a tick
     assert _metrics((await running.get("/metrics")).text)["diem_updates_received_total"] == 0
@@ -272,7 +262,7 @@ async def test_a_silent_reader_is_disconnected(topic: UpdatesTopic, running: Run
         await connection.recv()
         connection.transport.pause_reading()
         assert (await running.status())["reader"]
-        await becomes(running, reader=False)
+        await running.becomes(reader=False)
         connection.transport.abort()
 
 
@@ -467,6 +457,6 @@ async def test_heartbeats_follow_the_publishers_watermarks(
 
         async with bridge.reading(server):
             await marked_until_a_beat()
-            await becomes(bridge, live=False)
+            await bridge.becomes(live=False)
             await marked_until_a_beat()
             assert (await bridge.status())["bad"] == 0

@@ -22,7 +22,6 @@ from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
 from diem.protocol.feed import partition_of_stream
 from diem.protocol.partition_map import HEAD_KEY, HOT, START_KEY, Entry, Head, encode_entry
-from tests.integration.kafka.test_bridge import becomes
 from tests.support.bridge import (
     FeedRecorder,
     RunningBridge,
@@ -249,7 +248,7 @@ async def test_a_bridge_stays_in_its_group_for_a_short_loss_of_its_reader_and_le
         await share((first, ALL))
         assert time.monotonic() - away > 4.5
         # The others are assigned its partitions a moment before it knows that it has left.
-        await becomes(bridge, joined=False)
+        await bridge.becomes(joined=False)
         async with bridge.reading(server) as reader:
             await share((first, {0, 1, 2}), (Pair(bridge, server, reader), {3, 4, 5}))
             await writer.all_arrives(first.server)
@@ -268,7 +267,7 @@ async def test_a_bridge_whose_reader_is_about_to_stop_delivers_until_another_one
         # Others have its partitions, and it reads them as before.
         assert {name: url for name, url in second.server.left[0].items() if "public-1" not in url} == {}
         await share((first, ALL), (second, {3, 4, 5}))
-        await becomes(second.bridge, joined=False)
+        await second.bridge.becomes(joined=False)
         written = dict(writer.written)
         await until(lambda: all(len(second.server.offsets[number]) > written[number] for number in (3, 4, 5)))
         await writer.all_arrives(first.server)

@@ -42,9 +42,8 @@ class Raw:
         return number
 
     async def receive(self, within: float = PATIENCE_S) -> dict[str, Any]:
-        return self._waiting.popleft() if self._waiting else await self._receive(within)
-
-    async def _receive(self, within: float = PATIENCE_S) -> dict[str, Any]:
+        if self._waiting:
+            return self._waiting.popleft()
         async with asyncio.timeout(within):
             while True:
                 message: dict[str, Any] = orjson.loads(await self.connection.recv())

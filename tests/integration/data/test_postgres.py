@@ -18,14 +18,12 @@ from sqlalchemy.engine import make_url
 
 from services.data.store import postgres as module
 from services.data.store.postgres import LOCK
-from tests.integration.data.process import DataProcess, bulk, serving, start, until
+from tests.integration.data.process import AT_ONCE_S, DataProcess, bulk, serving, start, until
 from tests.support import postgres as support
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.postgres import Cluster
 from tests.support.stalls import stalls
 
-AT_ONCE_S = 1.0
-"""Less than what is left of the time-out of a write when a read is sent right after it."""
 # Of this database alone: others of the server belong to other tests of the run.
 LOCKS = (
     "pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"

@@ -11,11 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.data.process import HOUR, DataProcess, bulk, serving, until
+from tests.integration.data.process import AT_ONCE_S, HOUR, DataProcess, bulk, serving, until
 from tests.support.patience import PATIENCE_S
-
-AT_ONCE_S = 1.0
-"""Less than what is left of the time-out of a write when a read is sent right after it."""
 
 
 @contextlib.contextmanager

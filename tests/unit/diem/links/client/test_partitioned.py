@@ -395,10 +395,7 @@ async def test_a_restart_is_no_failure(system: Deployment, windows: list[float])
 async def test_delays_are_shorter_while_the_server_is_named(
     system: Deployment, windows: list[float], *, up: bool, longest: float
 ) -> None:
-    client = client_of(
-        system,
-        replace(LONG_OUT, base_s=0.01, cap_s=0.08, listed_cap_s=0.04),
-    )
+    client = client_of(system, replace(LONG_OUT, base_s=0.01, cap_s=0.08, listed_cap_s=0.04))
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
         await live(seen, "/a")

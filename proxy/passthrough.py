@@ -51,7 +51,7 @@ class PassthroughProxy(Service):
         later: CallLater,
         *,
         upstreams: int,
-        limit: int = 128,
+        limit: int = messages.SUBSCRIPTIONS,
     ) -> None:
         self.stats = stats
         self.router = router

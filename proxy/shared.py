@@ -114,7 +114,7 @@ class SharedProxy(Service):
         clock: Clock,
         later: CallLater,
         *,
-        limit: int = 128,
+        limit: int = messages.SUBSCRIPTIONS,
         budget: DataBudget | None = None,
     ) -> None:
         self.relay = Relay(fanout, budget)

@@ -12,7 +12,7 @@ from diem.fanout.session import Session
 from diem.protocol import endpoints as names
 from diem.protocol import messages
 from diem.protocol.feed import Batch
-from diem.protocol.messages import Refusal
+from diem.protocol.messages import SUBSCRIPTIONS, Refusal
 from diem.protocol.partition_map import Role
 
 
@@ -40,7 +40,7 @@ class FeedHub:
     def __init__(
         self,
         *,
-        limit: int = 128,
+        limit: int = SUBSCRIPTIONS,
         everyone: bool = False,
         ownership: Ownership | None = None,
         budget: DataBudget | None = None,

@@ -99,7 +99,7 @@ class AdmissionRules:
     """Clients of this machine have the limits of one address, too."""
     per_user: int = CONNECTIONS_PER_USER
     """Connections with tokens of one user."""
-    subscriptions: int = 128
+    subscriptions: int = messages.SUBSCRIPTIONS
     """Subscriptions of one connection, which a client may request all at once."""
     capacity: int = 10_000
     rate: float = 200.0
@@ -138,7 +138,7 @@ def admission_rules(settings: EdgeSettings) -> AdmissionRules:
         rate_per_address=settings.connection_rate_per_address,
         limit_loopback=settings.limit_loopback,
         per_user=settings.connections_per_user,
-        subscriptions=settings.connection_subscriptions,
+        subscriptions=settings.subscriptions,
         capacity=settings.capacity,
         rate=settings.connection_rate,
     )
@@ -308,7 +308,7 @@ class EdgeRules:
 
     server: str
     mode: str
-    subscriptions: int = 128
+    subscriptions: int = messages.SUBSCRIPTIONS
     data: bool = False
     """Clients may ask for the data of updates."""
     compression: bool = False

@@ -10,6 +10,7 @@ from diem.process.limits import CONNECTIONS_PER_USER
 from diem.process.listeners import canonical_origin
 from diem.process.settings import InternalUrl
 from diem.process.tls import TlsSettings
+from diem.protocol.messages import SUBSCRIPTIONS
 
 Anonymous = Literal["auto", "on", "off"]
 """Which clients need no token: those of this machine, also all pages (clients with an allowed Origin), or none."""
@@ -63,7 +64,9 @@ class PublicSettings(TlsSettings):
 class EdgeSettings(PublicSettings):
     """Settings of WebSocket servers and proxies: their listeners, and the limits of their clients."""
 
-    subscriptions: int = Field(default=128, ge=1, le=1000, description="Subscriptions that one client may hold.")
+    subscriptions: int = Field(
+        default=SUBSCRIPTIONS, ge=1, le=8 * SUBSCRIPTIONS, description="Subscriptions that one connection may hold."
+    )
     connection_rate_per_address: float | None = Field(
         default=None,
         gt=0,
@@ -103,8 +106,3 @@ class EdgeSettings(PublicSettings):
     )
     capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
     connection_rate: float = Field(default=200.0, gt=0, description="New clients a second in the long run.")
-
-    @property
-    def connection_subscriptions(self) -> int:
-        """Subscriptions that one connection may hold."""
-        return self.subscriptions

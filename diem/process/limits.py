@@ -28,7 +28,7 @@ FRAME_BURST: Final = 200.0
 """Pings, pongs and fragments of a client."""
 REPLY_DATA_RATE_PER_S: Final = 64 * 1024
 REPLY_DATA_BURST: Final = 4 * 1024 * 1024
-"""Bytes of data in the retained updates that follow ``subscribed``: 128 endpoints with the longest datasets at once."""
+"""Bytes of data in the retained updates that follow ``subscribed``: at once 4 KiB for each of a client's endpoints."""
 READMITTED_WITH: Final = 0.25
 """Share of a burst that an exhausted address must have regained before it may connect."""
 UNLIMITED_SHARE: Final = 0.8

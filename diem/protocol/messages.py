@@ -18,6 +18,9 @@ MAX_FETCH_WINDOW_MS: Final = 10_000
 """Longest time over which clients spread their fetches (section 1.2)."""
 MAX_NAMES: Final = 100
 """Limit of names in one message, beyond which it is refused with ``too_many`` (docs/reliability.md S11)."""
+SUBSCRIPTIONS: Final = 1024
+"""Subscriptions of one connection, unless configured otherwise (docs/reliability.md S10): a page of 1,000 series fits,
+and a client with so many in all is refused at no server of a group, wherever endpoints move."""
 CLIENT_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 """Ids that clients give themselves: random and not personal."""
 MAX_VERSION: Final = 2**53 - 1
@@ -169,7 +172,7 @@ def _is_count(value: object) -> bool:
 
 def over_limit(limit: int) -> Refusal:
     """Return the refusal of a client that has ``limit`` subscriptions."""
-    return Refusal(ErrorCode.LIMIT, f"more than {limit} subscriptions")
+    return Refusal(ErrorCode.LIMIT, f"over {limit} subscriptions (DIEM_*_SUBSCRIPTIONS)")
 
 
 def not_owner(owner: str | None) -> Refusal:

@@ -44,7 +44,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     key = KeyRing.load(settings.internal_key_file)
     ownership = Ownership() if settings.partitioned else None
     hub = FeedHub(
-        limit=settings.connection_subscriptions,
+        limit=settings.subscriptions,
         everyone=settings.mode == "all-to-all",
         ownership=ownership,
         budget=DataBudget(settings.retained_data_bytes) if settings.retained_data_bytes else None,
@@ -118,7 +118,7 @@ def _edge_rules(settings: Settings, name: str) -> EdgeRules:
     return EdgeRules(
         server=name,
         mode=settings.mode,
-        subscriptions=settings.connection_subscriptions,
+        subscriptions=settings.subscriptions,
         data=settings.retained_data_bytes > 0,
         compression=settings.compression and settings.retained_data_bytes > 0,
     )

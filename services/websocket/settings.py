@@ -1,6 +1,6 @@
 """Settings of a WebSocket server."""
 
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -8,13 +8,6 @@ from diem.process.edge_settings import EdgeSettings
 from diem.process.numbers import FORMS, parse_number
 from diem.process.settings import LinkUrl
 from diem.traffic.settings import TrafficSettings
-
-GROUP_ALLOWANCE: Final = 8
-"""Multiple of a client's limit that one connection may hold at a server of a group.
-
-A client may hold the limit at each of several servers. A plan, or the end of a server, may move all of these endpoints
-to one server, which must not refuse them: no other server has them (docs/protocol.md section 3).
-"""
 
 
 class Settings(EdgeSettings, TrafficSettings):
@@ -44,11 +37,6 @@ class Settings(EdgeSettings, TrafficSettings):
     def partitioned(self) -> bool:
         """Whether the endpoints are divided among a group of servers."""
         return self.mode.startswith("z-") or self.mode == "xz"
-
-    @property
-    def connection_subscriptions(self) -> int:
-        """Subscriptions that one connection may hold, and may request at once."""
-        return self.subscriptions * (GROUP_ALLOWANCE if self.partitioned else 1)
 
     @property
     def process_name(self) -> str:

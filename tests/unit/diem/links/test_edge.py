@@ -50,11 +50,11 @@ def test_address_that_has_sent_all_it_may_waits_outside() -> None:
     gate = gate_with()
     allowance = knock(gate, "192.0.2.1")
     assert isinstance(allowance, MessageAllowance)
-    assert sum(allowance.messages.take(0) for _ in range(100)) == 20
+    assert sum(allowance.messages.take(0) for _ in range(100)) == 62
     gate.release("192.0.2.1", allowance, 0)
     refused = knock(gate, "192.0.2.1")
     assert isinstance(refused, Refusal)
-    assert (refused.status, refused.retry_after_s) == (429, 3)
+    assert (refused.status, refused.retry_after_s) == (429, 19)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_clients_of_this_machine_have_no_limit_of_an_address_where_it_is_off(add
     allowances = [each for each in admitted if isinstance(each, MessageAllowance)]
     assert len(allowances) == 200
     for allowance in allowances:
-        assert sum(allowance.messages.take(0) for _ in range(100)) == 20, "the limits of a client stay"
+        assert sum(allowance.messages.take(0) for _ in range(100)) == 62, "the limits of a client stay"
         gate.release(address, allowance, 0)
     assert gate.open == 0
     assert isinstance(knock(gate, address), MessageAllowance), "what others have used up does not count"

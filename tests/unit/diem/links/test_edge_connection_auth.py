@@ -283,7 +283,7 @@ async def test_connection_outlives_its_token_if_it_is_refreshed_in_time(server: 
 
 
 async def test_refused_requests_count_as_errors_and_as_messages(server: Server) -> None:
-    server.edge.admission = Admission(Patient(anonymous="off", tokens=True))
+    server.edge.admission = Admission(Patient(anonymous="off", tokens=True, subscriptions=128))
     async with server.client() as client:
         for number in range(20):
             await client.send(subscribe(number, "/a"))

@@ -43,7 +43,7 @@ async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
         cluster = await describe(client)
         updates, *side_topics = options.names.topics
         numbers, known = sorted(cluster.brokers), (updates, *side_topics, *INTERNAL)
-        brokers = await asyncio.gather(*(_broker_settings(client, number) for number in numbers))
+        brokers = await asyncio.gather(*(broker_settings(client, number) for number in numbers))
         answered = [number for number, settings in zip(numbers, brokers, strict=True) if settings is not None]
         topics = await _topic_settings(client, [name for name in known if name in cluster.topics], answered)
     return Facts(
@@ -64,7 +64,7 @@ async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
     )
 
 
-async def _broker_settings(client: AIOKafkaClient, number: int) -> Settings | None:
+async def broker_settings(client: AIOKafkaClient, number: int) -> Settings | None:
     """Return a broker's settings, empty if it does not show them; None without an answer."""
     answer = await _describe_configs(client, number, [(ConfigResourceType.BROKER, str(number), None)])
     return None if answer is None else answer.get(str(number), {})

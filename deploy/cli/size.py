@@ -76,6 +76,14 @@ def size(
     other_partitions: Annotated[
         int | None, typer.Option(min=0, help="Partitions of other topics in the cluster.", rich_help_panel=_PANEL)
     ] = None,
+    session_timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            help="The controllers' broker.session.timeout.ms, in seconds. Default: what Kafka shows, else 9.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
     growth: Annotated[
         float, typer.Option(min=0.01, help="Factor by which updates will grow.", rich_help_panel=_PANEL)
     ] = 1.0,
@@ -89,14 +97,22 @@ def size(
         ),
     ] = PLANNED,
     latency: Annotated[
-        float, typer.Option(min=0.001, help="Longest replication latency, in milliseconds.", rich_help_panel=_LIMITS)
+        float,
+        typer.Option(
+            min=0.001,
+            help="Longest replication, in milliseconds, when every partition has a record at once.",
+            rich_help_panel=_LIMITS,
+        ),
     ] = 100,
     unavailability: Annotated[
         float,
         typer.Option(
-            min=0.001, help="Longest unavailability after the loss of a broker, in seconds.", rich_help_panel=_LIMITS
+            min=0.001,
+            help="Longest unavailability after the loss of a broker, in seconds. To detect the loss takes 1.07 "
+            "session timeouts of it.",
+            rich_help_panel=_LIMITS,
         ),
-    ] = 10,
+    ] = 20,
     storage: Annotated[
         float | None, typer.Option(min=0.001, help="Write rate of a broker's disk, in MB/s.", rich_help_panel=_LIMITS)
     ] = None,
@@ -142,6 +158,7 @@ def size(
         "groups": groups,
         "brokers": brokers,
         "other_partitions": other_partitions,
+        "session_timeout_s": session_timeout,
     }
     state, found = StateDir(state_dir), list[Figures]()
 

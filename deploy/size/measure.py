@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deploy.size.workload import BUILT_IN, RECORD_BYTES, Figure, Figures
 from deploy.system import control
@@ -22,11 +22,13 @@ from metadata.costs import Costs
 # What needs Kafka's client or numpy is imported where it is used: while the rate is measured.
 
 if TYPE_CHECKING:
+    from deploy.check.facts import Settings
     from diem.kafka.metadata import Cluster
 
 SAMPLE_S: Final = 1.0
 """Time for which the rate of updates is measured."""
 CONNECT_TIMEOUT_S: Final = 8.0
+SESSION_TIMEOUT: Final = "broker.session.timeout.ms"
 _SERVER: Final = "websocket"
 _REQUIRED_PACKAGES: Final = ("numpy", "pyarrow")
 
@@ -42,13 +44,15 @@ async def measure(state: StateDir, kafka: KafkaOptions | None, costs: Costs) -> 
         KafkaUnavailable: no broker answers.
     """
     sampled, cluster, recorded = await asyncio.gather(
-        _sample(state), _describe(kafka), asyncio.to_thread(read_recorded, state.path / "traffic" / "warehouse", costs)
+        _sample(state), _described(kafka), asyncio.to_thread(read_recorded, state.path / "traffic" / "warehouse", costs)
     )
     before, after, seconds = sampled
     figures = of_status(before, after, seconds)
     if recorded is not None:
         figures = with_recorded(figures, *recorded)
-    return figures if cluster is None or kafka is None else with_cluster(figures, cluster, kafka.names.updates)
+    if cluster is None or kafka is None:
+        return figures
+    return with_cluster(figures, cluster.topology, cluster.brokers, kafka.names.updates)
 
 
 async def _sample(state: StateDir) -> tuple[dict[str, Any], dict[str, Any], float]:
@@ -58,14 +62,24 @@ async def _sample(state: StateDir) -> tuple[dict[str, Any], dict[str, Any], floa
     return before, after, time.monotonic() - begin
 
 
-async def _describe(kafka: KafkaOptions | None) -> "Cluster | None":
+class _Described(NamedTuple):
+    """A cluster, and the settings of those brokers that show them."""
+
+    topology: "Cluster"
+    brokers: "list[Settings]"
+
+
+async def _described(kafka: KafkaOptions | None) -> _Described | None:
     if kafka is None:
         return None
+    from deploy.check.collect import broker_settings  # noqa: PLC0415
     from diem.kafka.client import connected_client  # noqa: PLC0415
     from diem.kafka.metadata import describe  # noqa: PLC0415
 
     async with connected_client(kafka, within=CONNECT_TIMEOUT_S) as client:
-        return await describe(client)
+        cluster = await describe(client)
+        found = await asyncio.gather(*(broker_settings(client, number) for number in cluster.brokers))
+    return _Described(cluster, [settings for settings in found if settings])
 
 
 def of_status(before: dict[str, Any], after: dict[str, Any], seconds: float) -> Figures:
@@ -101,8 +115,8 @@ def _sequence(status: dict[str, Any]) -> int:
     return next((int(report["sequence"]) for report in reports if "sequence" in report), 0)
 
 
-def with_cluster(figures: Figures, cluster: "Cluster", updates: str) -> Figures:
-    """Return the figures with the brokers and partitions of a cluster."""
+def with_cluster(figures: Figures, cluster: "Cluster", brokers: Iterable["Settings"], updates: str) -> Figures:
+    """Return the figures with the brokers and partitions of a cluster, and the session timeout that they show."""
     topic = cluster.topics.get(updates)
     present = 0 if topic is None else len(topic.partitions)
     others = sum(len(each.partitions) for each in cluster.topics.values()) - present
@@ -110,6 +124,8 @@ def with_cluster(figures: Figures, cluster: "Cluster", updates: str) -> Figures:
         "brokers": Figure(max(1, len(cluster.brokers)), "Kafka, now"),
         "other_partitions": Figure(others, "Kafka, now"),
     }
+    if timeouts := [int(found) for each in brokers if (found := each.get(SESSION_TIMEOUT))]:
+        changed["session_timeout_s"] = Figure(max(timeouts) / 1000, "Kafka, now")
     if present:
         changed["partitions"] = Figure(present, f"topic {updates}, now")
     return figures.replaced(changed)

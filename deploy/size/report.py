@@ -9,7 +9,9 @@ from rich.text import Text
 
 from deploy.size.sizing import EVEN_ENOUGH, Count, Sizing
 from deploy.terminal import amount, plain_table
+from metadata.sizing import kafka
 from metadata.sizing.kafka import Bound, Side
+from metadata.sizing.solver import DETECTION
 
 _SIDES: Final = {Side.AT_LEAST: "at least", Side.AT_MOST: "at most"}
 _STRICTEST: Final = "<- binds"
@@ -37,6 +39,11 @@ def as_json(sizing: Sizing) -> dict[str, Any]:
             "disk_bytes": _round(sizing.disk_bytes),
         },
         "memory": {"publisher_bytes": sizing.count.producer_bytes, "consumer_bytes": sizing.consumer_bytes},
+        "after_a_lost_broker": {
+            "detection_s": _round(sizing.detection_s),
+            "elections_s": _round(sizing.count.elections_s),
+            "longest_session_timeout_s": _round(sizing.longest_session_timeout_s),
+        },
         "bounds": [_bound(bound) for bound in (*solution.lower, *solution.upper)],
         "elasticities": {str(side): values for side, values in sizing.sensitivity.items()},
         "excesses": [
@@ -82,6 +89,11 @@ def guideline(sizing: Sizing) -> Iterator[str]:
         "acks=all, unclean.leader.election.enable=false (`diem check --tolerate "
         f"{limits.tolerate}` verifies it, for Kafka's own topics too)"
     )
+    yield (
+        f"A lost broker's partitions are led again within {sizing.detection_s + count.elections_s:.3g} s: "
+        f"{sizing.detection_s:.3g} s until the loss is known, {kafka.DETECTION_TIMEOUTS} x broker.session.timeout.ms, "
+        f"and {count.elections_s:.2g} s of elections"
+    )
     present = sizing.figures.partitions
     if present is not None and present.value == sizing.partitions:
         yield f"Keep the {sizing.partitions} partitions: another number would move keys"
@@ -110,7 +122,21 @@ def _infeasible(sizing: Sizing) -> Iterator[RenderableType]:
         factor = "without any room" if each.factor == float("inf") else f"{each.factor:.3g} times too much"
         required, allowed = (_value(value, each.unit) for value in (each.required, each.allowed))
         yield Text(f"  {each.name}: {factor}, {required} of {allowed} ({each.source})", style="red")
+        if each.name == DETECTION:
+            yield Text(f"    {_shorter_timeout(sizing)}", style="red")
     yield ""
+
+
+def _shorter_timeout(sizing: Sizing) -> str:
+    """Return the change of the cluster with which the loss is known in time."""
+    most_ms = int(1000 * sizing.longest_session_timeout_s)
+    if most_ms == 0:
+        return f"elections alone take {sizing.count.elections_s:.2g} s: fewer partitions, or more brokers"
+    needed_s = sizing.detection_s + sizing.count.elections_s
+    return (
+        f"it needs broker.session.timeout.ms={most_ms} or less at the controllers, and broker.heartbeat.interval.ms of "
+        f"a quarter of it at the brokers; or --unavailability {needed_s:.3g} or more"
+    )
 
 
 def _figures(sizing: Sizing) -> dict[str, tuple[float, str]]:
@@ -125,6 +151,7 @@ def _figures(sizing: Sizing) -> dict[str, tuple[float, str]]:
         "brokers": figures.brokers,
         "partitions": figures.partitions,
         "other_partitions": figures.other_partitions,
+        "session_timeout_s": figures.session_timeout_s,
     }
     return {name: (figure.value, figure.origin) for name, figure in named.items() if figure is not None}
 
@@ -242,6 +269,6 @@ def _join(numbers: tuple[int, ...]) -> str:
 def _value(value: float, unit: str) -> str:
     """Return a number with its unit; bytes by powers of 1,000."""
     if unit not in {"per s", "bytes"}:
-        return f"{value:,.0f} {unit}"
+        return f"{value:.3g} s" if unit == "s" else f"{value:,.0f} {unit}"
     power = next((power for power in (3, 2, 1) if value >= 1000**power), 0)
     return f"{value / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}" + ("/s" if unit == "per s" else "")

@@ -76,6 +76,17 @@ class Sizing:
         return (kept + float(self.workload.throughput) * _DIRTY_S) * self.limits.replicas / self.brokers
 
     @property
+    def detection_s(self) -> float:
+        """Time until the loss of a broker is known."""
+        return float(kafka.detection_s(self.figures.session_timeout_s.value))
+
+    @property
+    def longest_session_timeout_s(self) -> float:
+        """Longest session timeout with which the chosen partitions are led again in time; 0 if none is short enough."""
+        left = self.limits.unavailability_s - self.count.elections_s
+        return max(0.0, left / kafka.DETECTION_TIMEOUTS)
+
+    @property
     def consumer_bytes(self) -> int:
         """Most memory that a consumer fetches ahead."""
         return FETCH_BYTES
@@ -132,7 +143,10 @@ def _count(partitions: int, figures: Figures, limits: Limits, solution: Solution
         worst_at,
         _by_load(partitions, figures),
         float(away),
-        float(kafka.replication_delay_s(everything, brokers, replicas, kafka.REPLICATION_S)),
+        float(
+            kafka.replication_delay_s(partitions, brokers, replicas, kafka.REPLICATION_S)
+            + kafka.replication_delay_s(figures.other_partitions.value, brokers, replicas, kafka.IDLE_REPLICATION_S)
+        ),
         float(kafka.open_files(everything, brokers, replicas, Workload(1, 1).segments)),
         partitions * MAX_MESSAGE_BYTES,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from metadata.costs import Costs
-from metadata.sizing.kafka import in_sync_for, replicas_for
+from metadata.sizing.kafka import SESSION_TIMEOUT_S, in_sync_for, replicas_for
 from metadata.sizing.solver import Workload
 
 GIVEN: Final = "given"
@@ -41,6 +41,8 @@ class Figures:
     """Present partitions of the updates topic."""
     other_partitions: Figure = field(default=Figure(0, BUILT_IN))
     """Partitions of other topics in the cluster."""
+    session_timeout_s: Figure = field(default=Figure(SESSION_TIMEOUT_S, "Kafka's default"))
+    """``broker.session.timeout.ms`` of the controllers, in seconds."""
     partitioned: bool = True
     """Whether servers share the updates; in mode x each of them reads all."""
     loads: tuple[tuple[str, float], ...] = ()
@@ -67,7 +69,8 @@ class Limits:
     planned: tuple[int, ...] = tuple(range(1, 13))
     """Numbers of servers that partitions should be even for."""
     latency_s: float = 0.1
-    unavailability_s: float = 10.0
+    unavailability_s: float = 20.0
+    """From the loss of a broker until all of its partitions are led again: T_heal of docs/reliability.md."""
     storage: float | None = None
     network: float | None = None
     open_files: int | None = 100_000
@@ -103,6 +106,7 @@ def workload_of(figures: Figures, limits: Limits, costs: Costs) -> Workload:
         network=limits.network,
         latency_s=limits.latency_s,
         unavailability_s=limits.unavailability_s,
+        session_timeout_s=figures.session_timeout_s.value,
         open_files=limits.open_files,
     )
 

@@ -16,14 +16,24 @@ from typing import Final
 
 Number = int | float | Fraction
 
-ELECTION_S: Final = 0.005
-"""Time to elect the leader of one partition (thesis 5.3, t_elect; also the paper's u)."""
+THESIS_ELECTION_S: Final = 0.005
+"""Time to elect the leader of one partition, by the thesis (5.3, t_elect; also the paper's u)."""
+THESIS_REPLICATION_S: Final = 0.00002
+"""Time to replicate one partition to one server, by the thesis (5.3, t_repl): 1,000 partitions add 20 ms."""
+ELECTION_S: Final = 0.0025
+"""The same as measured (docs/sizing.md section 6: 1.5 to 3.4 ms)."""
+REPLICATION_S: Final = 0.0006
+"""The same as measured on two cores, for a record to every partition at once (section 6: 0.4 to 0.9 ms)."""
+IDLE_REPLICATION_S: Final = 0.00002
+"""What a partition without a record at that time adds to it, as measured (section 6: 0.01 to 0.05 ms)."""
+DETECTION_TIMEOUTS: Final = 1.07
+"""Time until the loss of a broker is known, in session timeouts, as measured (section 6). Not in the thesis."""
+SESSION_TIMEOUT_S: Final = 9.0
+"""Kafka's default of ``broker.session.timeout.ms``."""
 METADATA_S: Final = 0.002
 """Time in which a new traditional controller fetches one replica's metadata (thesis 5.3, t_meta)."""
 QUORUM_METADATA_S: Final = 0.0
 """The same with a quorum of controllers, which all have the metadata: nothing is fetched."""
-REPLICATION_S: Final = 0.00002
-"""Time to replicate one partition to one server (thesis 5.3, t_repl): 1,000 partitions add 20 ms."""
 FILES_OF_SEGMENT: Final = 3
 """Open files of a segment: records, index of offsets, index of times."""
 
@@ -159,12 +169,17 @@ def partitions_by_latency(
     return Bound("replication latency", "partitions", Side.AT_MOST, limit, "partitions", "thesis eq. 10")
 
 
+def detection_s(session_timeout_s: Number) -> Fraction:
+    """Return the time until the loss of a server is known, before any partition gets another leader."""
+    return exact(DETECTION_TIMEOUTS) * exact(session_timeout_s)
+
+
 def unavailability_s(
     partitions: Number, servers: Number, replicas: Number, election_s: Number, metadata_s: Number
 ) -> Fraction:
-    """Return for how long partitions of a lost server have no leader (left side of equation 11).
+    """Return how long it takes to elect other leaders for the partitions of a lost server (left side of equation 11).
 
-    ``partitions`` are those of all topics. Excludes the time to detect the loss, which the thesis leaves out.
+    ``partitions`` are those of all topics. Excludes :func:`detection_s`, which the thesis leaves out.
     """
     led = exact(partitions) / exact(servers)
     return exact(election_s) * led + exact(metadata_s) * exact(partitions) * exact(replicas)
@@ -178,13 +193,16 @@ def partitions_by_unavailability(
     *,
     election_s: Number = ELECTION_S,
     metadata_s: Number = QUORUM_METADATA_S,
+    session_timeout_s: Number = SESSION_TIMEOUT_S,
 ) -> Bound:
-    """Return the most partitions of a topic by elections: n U / (t (t_elect + r n t_meta)) (equation 11).
+    """Return the most partitions of a topic by elections: n (U - D) / (t (t_elect + r n t_meta)) (equation 11).
 
-    ``unavailability`` is U in seconds. ``metadata_s`` is ``METADATA_S`` for a traditional controller, 0 for a quorum.
+    ``unavailability`` is U in seconds, and D is :func:`detection_s`, 0 in the thesis. Where D alone is longer, the
+    limit is 0. ``metadata_s`` is ``METADATA_S`` for a traditional controller, 0 for a quorum.
     """
     of_one = unavailability_s(topics, servers, replicas, election_s, metadata_s)
-    limit = exact(unavailability) / of_one if of_one else None
+    left = max(Fraction(0), exact(unavailability) - detection_s(session_timeout_s))
+    limit = left / of_one if of_one else None
     return Bound("unavailability", "partitions", Side.AT_MOST, limit, "partitions", "thesis eq. 11")
 
 

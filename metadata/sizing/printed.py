@@ -2,7 +2,14 @@
 
 from typing import Final, NamedTuple
 
-from metadata.sizing.kafka import METADATA_S, QUORUM_METADATA_S, partitions_by_latency, partitions_by_unavailability
+from metadata.sizing.kafka import (
+    METADATA_S,
+    QUORUM_METADATA_S,
+    THESIS_ELECTION_S,
+    THESIS_REPLICATION_S,
+    partitions_by_latency,
+    partitions_by_unavailability,
+)
 
 
 class Entry(NamedTuple):
@@ -57,10 +64,18 @@ UNIFORM: Final = {
 
 
 def compute(entry: Entry) -> int:
-    """Return the most partitions of an entry by equation 10 or 11."""
+    """Return the most partitions of an entry by equation 10 or 11, with the constants of the thesis."""
     if entry.table == LATENCY:
-        bound = partitions_by_latency(entry.limit_s, SERVERS, REPLICAS, entry.topics)
+        bound = partitions_by_latency(entry.limit_s, SERVERS, REPLICAS, entry.topics, THESIS_REPLICATION_S)
     else:
         metadata_s = METADATA_S if entry.table == TRADITIONAL else QUORUM_METADATA_S
-        bound = partitions_by_unavailability(entry.limit_s, SERVERS, REPLICAS, entry.topics, metadata_s=metadata_s)
+        bound = partitions_by_unavailability(
+            entry.limit_s,
+            SERVERS,
+            REPLICAS,
+            entry.topics,
+            election_s=THESIS_ELECTION_S,
+            metadata_s=metadata_s,
+            session_timeout_s=0,
+        )
     return bound.whole or 0

@@ -12,11 +12,14 @@ from typing import Final
 
 from metadata.sizing.kafka import (
     ELECTION_S,
+    IDLE_REPLICATION_S,
     QUORUM_METADATA_S,
     REPLICATION_S,
+    SESSION_TIMEOUT_S,
     Bound,
     Number,
     Side,
+    detection_s,
     exact,
     network_per_server,
     partitions_by_consumers,
@@ -29,6 +32,8 @@ from metadata.sizing.kafka import (
 
 MAX_SERVERS: Final = 1000
 """Largest cluster that is tried."""
+DETECTION: Final = "detection of a lost broker"
+"""Name of the excess when the loss is known too late, whatever the number of partitions and servers."""
 _STEP: Final = Fraction(1, 1000)
 """Relative step of a derivative."""
 
@@ -55,14 +60,19 @@ class Workload:
     network: Number | None = None
     """T_N of one server."""
     latency_s: Number | None = 0.1
-    unavailability_s: Number | None = 10.0
+    unavailability_s: Number | None = 20.0
+    """From the loss of a broker until its last partition is led again: detection and elections."""
     open_files: Number | None = None
     """Files that a server may have open."""
     segments: Number = 2
     """Segments of a partition."""
     election_s: Number = ELECTION_S
     metadata_s: Number = QUORUM_METADATA_S
+    session_timeout_s: Number = SESSION_TIMEOUT_S
+    """``broker.session.timeout.ms``; a multiple of it passes before the first election."""
     replication_s: Number = REPLICATION_S
+    idle_replication_s: Number = IDLE_REPLICATION_S
+    """The same for each of ``other_partitions``, which are taken as idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +137,14 @@ def solve(workload: Workload, servers: int) -> Solution:
 def fewest_servers(workload: Workload, most: int = MAX_SERVERS) -> Solution:
     """Return the solution with the fewest servers that the workload fits on; else that on ``most``, with excesses.
 
-    All bounds loosen as n grows but equation 6: the search starts at n = r, below which replicas have no place.
+    All bounds loosen as n grows but equation 6: the search starts at n = r, below which replicas have no place. A loss
+    that is detected too late is so on any number of servers, and does not count.
     """
-    found = None
+    counted = replace(workload, unavailability_s=None) if _is_detected_late(workload) else workload
     for servers in range(max(1, int(workload.replicas)), most + 1):
-        found = solve(workload, servers)
-        if found.feasible:
-            return found
-    return found or solve(workload, most)
+        if solve(counted, servers).feasible:
+            return solve(workload, servers)
+    return solve(workload, most)
 
 
 def elasticities(workload: Workload, servers: int, side: Side) -> dict[str, float]:
@@ -183,9 +193,14 @@ def _upper(workload: Workload, servers: Number) -> Iterator[Bound]:
     replicas, others = workload.replicas, exact(workload.other_partitions)
     if workload.latency_s is not None:
         bound = partitions_by_latency(workload.latency_s, servers, replicas, 1, workload.replication_s)
-        yield _of_topic(bound, others, workload.topics)
-    if workload.unavailability_s is not None:
-        times = {"election_s": workload.election_s, "metadata_s": workload.metadata_s}
+        idle = exact(workload.idle_replication_s) / exact(workload.replication_s)
+        yield _of_topic(bound, others * idle, workload.topics)
+    if workload.unavailability_s is not None and not _is_detected_late(workload):
+        times = {
+            "election_s": workload.election_s,
+            "metadata_s": workload.metadata_s,
+            "session_timeout_s": workload.session_timeout_s,
+        }
         bound = partitions_by_unavailability(workload.unavailability_s, servers, replicas, 1, **times)
         yield _of_topic(bound, others, workload.topics)
     if workload.open_files is not None:
@@ -208,6 +223,9 @@ def _excesses(
             yield _excess(need.name, _limit(need), exact(capacity), need.unit, need.source)
     if exact(workload.replicas) > servers:
         yield _excess("replicas", exact(workload.replicas), Fraction(servers), "servers", "thesis 7.2")
+    if workload.unavailability_s is not None and _is_detected_late(workload):
+        needed, allowed = detection_s(workload.session_timeout_s), exact(workload.unavailability_s)
+        yield _excess(DETECTION, needed, allowed, "s", "sizing 6")
     lower, upper = bounds
     fewest = max(bound.whole or 0 for bound in lower)
     for bound in upper:
@@ -215,6 +233,12 @@ def _excesses(
             name = f"{lower[0].name} against {bound.name}"
             sources = f"{lower[0].source} against {bound.source.removeprefix('thesis ')}"
             yield _excess(name, Fraction(fewest), _limit(bound), "partitions", sources)
+
+
+def _is_detected_late(workload: Workload) -> bool:
+    """Return whether no partition could have a leader again in time, however few there are."""
+    limit = workload.unavailability_s
+    return limit is not None and detection_s(workload.session_timeout_s) >= exact(limit)
 
 
 def _excess(name: str, required: Fraction, allowed: Fraction, unit: str, source: str) -> Excess:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
-from metadata.sizing.kafka import ELECTION_S, FILES_OF_SEGMENT, REPLICATION_S
+from metadata.sizing.kafka import FILES_OF_SEGMENT, THESIS_ELECTION_S, THESIS_REPLICATION_S
 from tests.bench.sizing_fit import CONSTANT, Form, Point
 
 Result = Mapping[str, Any]
@@ -220,7 +220,7 @@ LAWS: Final = {
         "10",
         "delay of a record by replication, one leader at a time",
         "s",
-        Form(_FETCHED, (CONSTANT,), float(REPLICATION_S), rival=(CONSTANT, _COPIES)),
+        Form(_FETCHED, (CONSTANT,), float(THESIS_REPLICATION_S), rival=(CONSTANT, _COPIES)),
         _replication("one"),
         "the followers share the cores: they copy one after the other what the equation has them copy in parallel",
         timed=True,
@@ -229,7 +229,7 @@ LAWS: Final = {
         "10, all leaders",
         "delay of a record by replication, all leaders at the same time",
         "s",
-        Form(_FETCHED, (CONSTANT,), float(REPLICATION_S), rival=(CONSTANT, _COPIES)),
+        Form(_FETCHED, (CONSTANT,), float(THESIS_REPLICATION_S), rival=(CONSTANT, _COPIES)),
         _replication("all"),
         "as for one leader, and the leaders share the cores, too",
         timed=True,
@@ -256,7 +256,7 @@ LAWS: Final = {
         "11",
         "time until the last partition of a killed broker has a leader",
         "s",
-        Form(_LED, (_TIMEOUT, CONSTANT), float(ELECTION_S)),
+        Form(_LED, (_TIMEOUT, CONSTANT), float(THESIS_ELECTION_S)),
         _loss(lambda found: found["last_s"]),
         "the controllers wait for the cores that the brokers use",
         timed=True,
@@ -265,7 +265,7 @@ LAWS: Final = {
         "11, elections",
         "time from the first partition that has a leader again to the last",
         "s",
-        Form(_LED, (CONSTANT,), float(ELECTION_S)),
+        Form(_LED, (CONSTANT,), float(THESIS_ELECTION_S)),
         _loss(lambda found: found["last_s"] - found["first_s"]),
         "as for equation 11",
         timed=True,

@@ -78,10 +78,14 @@ def test_uneven_replicas_are_a_warning() -> None:
 
 
 def test_too_many_partitions_are_counted_over_all_topics() -> None:
-    crowd = facts(cluster=cluster(topic(UPDATES, 12), *(topic(f"other-{n}", 1000) for n in range(7))))
+    crowd = facts(cluster=cluster(topic(UPDATES, 12), *(topic(f"other-{n}", 1000) for n in range(13))))
     found = judgement("not too many", crowd)
     assert found.verdict is WARNING
-    assert "21036 replicas on 3 brokers, 2338 led by each: 11.69 s" in found.found
+    assert "39036 replicas on 3 brokers, 4338 led by each: when one fails, 9.6 s until that is known" in found.found
+    assert "10.85 s of elections" in found.found
+    assert found.change == "use fewer partitions over all topics, or more brokers"
+    slow = facts(of_broker={"broker.session.timeout.ms": "30000"})
+    assert judgement("not too many", slow).commands == ("broker.session.timeout.ms=9000",)
 
 
 def with_topics(given: Facts, *topics: Topic) -> Facts:

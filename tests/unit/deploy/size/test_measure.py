@@ -55,11 +55,13 @@ def test_kafka_has_brokers_and_partitions() -> None:
         for name, count in (("diem.updates", 12), ("diem.hot", 1), ("__consumer_offsets", 4))
     }
     cluster = Cluster("c", 1, {1: ("a", 1), 2: ("b", 1)}, topics)
-    found = with_cluster(without_system(), cluster, "diem.updates")
+    found = with_cluster(without_system(), cluster, [{}, {"broker.session.timeout.ms": "2000"}], "diem.updates")
+    assert found.session_timeout_s == (2, "Kafka, now")
+    assert with_cluster(without_system(), cluster, [{}], "diem.updates").session_timeout_s == (9, "Kafka's default")
     assert found.brokers is not None
     assert found.partitions is not None
     assert (found.brokers.value, found.partitions.value, found.other_partitions.value) == (2, 12, 5)
-    missing = with_cluster(without_system(), cluster, "other.updates")
+    missing = with_cluster(without_system(), cluster, [], "other.updates")
     assert (missing.partitions, missing.other_partitions.value) == (None, 17)
 
 

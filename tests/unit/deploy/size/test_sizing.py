@@ -73,7 +73,7 @@ def test_brokers_are_as_many_as_throughput_needs() -> None:
 
 
 def test_a_cluster_that_is_too_small_is_named_with_its_factors(capsys: pytest.CaptureFixture[str]) -> None:
-    found = sized(Limits(storage=2e6, unavailability_s=0.01), brokers=3)
+    found = sized(Limits(storage=2e6, unavailability_s=9.635), brokers=3)
     assert not found.solution.feasible
     out = shown(found, capsys)
     assert "It does not fit on 3 brokers:" in out
@@ -82,31 +82,38 @@ def test_a_cluster_that_is_too_small_is_named_with_its_factors(capsys: pytest.Ca
     assert "replicas: 3 times too much" in shown(sized(brokers=1), capsys)
     body = report.as_json(found)
     assert [each["name"] for each in body["excesses"]] == ["storage", "planned consumers against unavailability"]
-    full = report.as_json(sized(other_partitions=10_000, brokers=3))
+    full = report.as_json(sized(other_partitions=20_000, brokers=3))
     assert full["excesses"][0]["factor"] is None
 
 
 def test_report_names_what_binds_and_how_it_moves(capsys: pytest.CaptureFixture[str]) -> None:
     out = shown(sized(), capsys)
-    lines = {line.split("  ")[0]: line for line in out.splitlines()}
-    assert lines["unavailability"].split() == [
-        "unavailability",
-        "at",
-        "most",
-        "6,000",
-        "thesis",
-        "eq.",
-        "11",
-        "<-",
-        "binds",
-    ]
-    assert "at most: 1 % more topics -1 %, 1 % more unavailability +1 %" in out
+    lines = {line.split("  ")[0]: " ".join(line.split()) for line in out.splitlines()}
+    assert lines["replication latency"] == "replication latency at most 500 thesis eq. 10 <- binds"
+    assert lines["unavailability"] == "unavailability at most 12,444 thesis eq. 11"
+    assert "at most: 1 % more servers +2.5 %, 1 % more replicas -1.5 %" in out
     assert "load at" not in out
     assert all(f" {count} " in out for count in (24, 30, 36, 48, 60, 72, 120))
     body = json.loads(json.dumps(report.as_json(sized())))
     assert body["bounds"][0] == {"name": "planned consumers", "side": "at least", "limit": 12, "source": "paper eq. 2"}
     assert body["figures"]["updates_per_s"] == {"value": 20_000, "origin": "given"}
-    assert body["most_partitions"] == 6000
+    assert body["most_partitions"] == 500
+
+
+def test_unavailability_below_the_detection_of_a_loss_is_refused_with_the_remedy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = sized(Limits(unavailability_s=2))
+    assert (found.solution.feasible, found.brokers, found.partitions) == (False, 3, 48)
+    out = shown(found, capsys)
+    assert "It does not fit on 3 brokers:" in out
+    assert "detection of a lost broker: 4.82 times too much, 9.63 s of 2 s (sizing 6)" in out
+    assert "it needs broker.session.timeout.ms=1831 or less at the controllers" in out
+    assert "or --unavailability 9.67 or more" in out
+    assert report.as_json(found)["after_a_lost_broker"]["longest_session_timeout_s"] == pytest.approx(1.83178)
+    assert sized(Limits(unavailability_s=2), session_timeout_s=1.831).solution.feasible
+    late = sized(Limits(unavailability_s=0.05, planned=(60,)))
+    assert "elections alone take 0.05 s: fewer partitions, or more brokers" in shown(late, capsys)
 
 
 def test_recorded_load_is_shown_beside_the_count(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,6 +144,10 @@ def test_command_prints_json_and_writes_the_picture(
     body = json.loads(capsys.readouterr().out)
     assert body["figures"]["updates_per_s"] == {"value": 20_000, "origin": "given, times 20"}
     assert file.read_text().startswith("<svg ")
+    assert diem("size", "--updates", "1000", "--unavailability", "2") == 1
+    assert "detection of a lost broker" in capsys.readouterr().out
+    assert diem("size", "--updates", "1000", "--unavailability", "2", "--session-timeout", "1.5") == 0
+    assert "1.6 s until the loss is known" in capsys.readouterr().out
     assert diem("size", "--updates", "1000", "--brokers", "1") == 1
     assert "It does not fit on 1 broker" in capsys.readouterr().out
 

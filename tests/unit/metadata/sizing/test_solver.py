@@ -4,11 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from metadata.sizing.kafka import METADATA_S, Side
-from metadata.sizing.solver import Workload, elasticities, fewest_servers, solve
+from metadata.sizing.kafka import METADATA_S, THESIS_ELECTION_S, THESIS_REPLICATION_S, Side
+from metadata.sizing.solver import DETECTION, Workload, elasticities, fewest_servers, solve
 
 MB = 10**6
-WORKLOAD = Workload(throughput=100 * MB, consumer=20 * MB, consumers=4, groups=2)
+WORKLOAD = Workload(
+    throughput=100 * MB,
+    consumer=20 * MB,
+    consumers=4,
+    groups=2,
+    unavailability_s=10.0,
+    election_s=THESIS_ELECTION_S,
+    session_timeout_s=0,
+    replication_s=THESIS_REPLICATION_S,
+    idle_replication_s=THESIS_REPLICATION_S,
+)
+"""With the constants of the thesis."""
 
 
 def names(workload: Workload, servers: int) -> tuple[str, str]:
@@ -83,3 +94,15 @@ def test_fewest_servers_are_the_first_that_fit() -> None:
     impossible = fewest_servers(replace(WORKLOAD, consumers=300, unavailability_s=0.1), most=10)
     assert (impossible.servers, impossible.feasible) == (10, False)
     assert impossible.excesses[0].factor == pytest.approx(1.5)
+
+
+def test_a_loss_that_is_detected_too_late_is_so_on_any_number_of_servers() -> None:
+    slow = replace(WORKLOAD, session_timeout_s=9, unavailability_s=2)
+    found = fewest_servers(slow)
+    assert (found.servers, found.feasible, found.most) == (3, False, 15_000)
+    (late,) = found.excesses
+    assert (late.name, late.required, late.allowed) == (DETECTION, 9.63, 2)
+    assert late.factor == pytest.approx(9.63 / 2)
+    # What else does not fit is still found, and needs more servers.
+    assert fewest_servers(replace(slow, storage=50 * MB)).servers == 6
+    assert fewest_servers(replace(slow, session_timeout_s=1.5)).feasible

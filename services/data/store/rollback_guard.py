@@ -14,6 +14,8 @@ MARK_FILE: Final = "store.mark"
 """Name of the mark's file in the state directory."""
 MARK_EVERY_S: Final = 1.0
 
+_logger = structlog.get_logger(__name__)
+
 
 class HighWaterMark(NamedTuple):
     """The greatest sequence and version that a store has committed."""
@@ -44,9 +46,7 @@ class MarkFile:
             replace_private(self._path, orjson.dumps(mark._asdict()))
         except OSError as error:
             if not self._failed:
-                structlog.get_logger(__name__).warning(
-                    "the store's high-water mark cannot be written", reason=error.strerror
-                )
+                _logger.warning("the store's high-water mark cannot be written", reason=error.strerror)
             self._failed = True
         else:
             self._failed = False
@@ -66,23 +66,41 @@ class RollbackGuard:
         self._file = file
         self._store = store
         self._index = index
-        self._marked: int | None = None
-        self._older_than: int | None = None
+        self._proof: str | None = None
+        """What shows that this is an older copy."""
         known = file.read() if file is not None else None
-        if known is not None and known.store == store and known.sequence > index.changes.sequence:
-            self.went_back(known.sequence)
+        self._marked = known if known is not None and known.store == store else None
+        """The mark in the file; None if it is not this store's, or may be damaged."""
+        self._greatest = self._marked or HighWaterMark(store, 0, 0)
+        """The greatest sequence and version known of this store, whoever has them."""
+        if self._greatest.sequence > index.changes.sequence:
+            self.went_back(self._greatest.sequence)
 
     def went_back(self, position: int) -> None:
         """Mark the store as an older copy: it was once at ``position``, beyond its sequence."""
-        self._older_than = max(position, self._older_than or 0)
+        self._fail(f"it has been at position {position}")
+
+    def log_is_ahead(self, endpoint: str, version: int) -> None:
+        """Mark the store as an older copy: its log has ``version`` of ``endpoint``, beyond the store's."""
+        # Kept in the mark: a restore begins above it, where readers of the log accept its versions.
+        self._greatest = self._greatest._replace(version=max(version, self._greatest.version))
+        head = self._index.heads.get(endpoint)
+        held = f"the store has {head.version}" if head is not None else "the store has none"
+        self._fail(f"the log has version {version} of {endpoint}, {held}")
+
+    def _fail(self, proof: str) -> None:
+        # The first proof stays: there may be one for each endpoint, and a cause that changes hides itself.
+        if self._proof is None:
+            self._proof = proof
+            _logger.error("the store is an older copy of itself", reason=proof)
 
     @property
     def failure(self) -> str | None:
         """Why the store cannot be used: it is an older copy; None when it is not."""
-        if self._older_than is None:
+        if self._proof is None:
             return None
         return (
-            f"the store was replaced by an older copy of itself (it has been at position {self._older_than}): "
+            f"the store was replaced by an older copy of itself ({self._proof}): "
             "make it a new store with `diem backup` and `diem restore`"
         )
 
@@ -93,9 +111,10 @@ class RollbackGuard:
             await asyncio.sleep(MARK_EVERY_S)
 
     def write(self) -> None:
-        """Write the mark if the store has new changes."""
-        # Never over a mark that is ahead: it proves that this is an older copy.
-        sequence = self._index.changes.sequence
-        if self._file is not None and self._older_than is None and sequence != self._marked:
-            written = self._file.write(HighWaterMark(self._store, sequence, self._index.version))
-            self._marked = sequence if written else None
+        """Write the mark if it has changed."""
+        # Of an older copy its sequence does not count: a mark that is ahead of it stays as proof.
+        if self._proof is None:
+            version = max(self._index.version, self._greatest.version)
+            self._greatest = HighWaterMark(self._store, self._index.changes.sequence, version)
+        if self._file is not None and self._greatest != self._marked:
+            self._marked = self._greatest if self._file.write(self._greatest) else None

@@ -156,6 +156,14 @@ class Store:
         """Mark the store as an older copy of itself: a reader has read it up to ``position``."""
         self._rollback_guard.went_back(position)
 
+    def log_is_ahead(self, endpoint: str, version: int) -> None:
+        """Mark the store as an older copy of itself: its log has ``version`` of ``endpoint``, beyond the store's.
+
+        May be called for every such endpoint: the greatest version goes into the high-water mark, above which a restore
+        begins.
+        """
+        self._rollback_guard.log_is_ahead(endpoint, version)
+
     def keep_cursor(self, cursor: Cursor) -> None:
         """Store the publisher's cursor with one of the next commits; a lost cursor only causes a resend."""
         self.cursor = cursor

@@ -59,6 +59,35 @@ async def test_an_older_copy_is_detected_at_the_start(tmp_path: Path) -> None:
         assert head.version > newest.version
 
 
+async def test_a_log_that_is_ahead_of_the_store_fails_it_and_a_restore_begins_above_the_log(tmp_path: Path) -> None:
+    url, mark = f"sqlite:///{tmp_path / 'live.db'}", tmp_path / "mark"
+    async with (store := await Store.open(url, mark=mark)).serving():
+        (held,) = await store.writer.put([dataset(1)])
+        # As after a whole state directory was put back, with the mark in it.
+        store.log_is_ahead("/a", held.version + 7)
+        store.log_is_ahead("/other", held.version + 9)
+        assert store.failure is not None
+        assert "older copy of itself" in store.failure
+        assert f"the log has version {held.version + 7} of /a, the store has {held.version}" in store.failure
+        assert "diem restore" in store.failure
+    known = MarkFile(mark).read()
+    assert known is not None
+    assert known.version == held.version + 9
+    await backup(url, tmp_path / "file", 0)
+    restored = await restore(url, tmp_path / "file", 0, replace=True, least_version=known.version)
+    assert restored.version > held.version + 9
+
+
+async def test_the_mark_of_an_older_copy_keeps_the_position_that_proves_it(tmp_path: Path) -> None:
+    mark = MarkFile(tmp_path / "mark")
+    mark.write(HighWaterMark("id", 9, 5))
+    guard = RollbackGuard(mark, "id", StoreIndex())
+    guard.log_is_ahead("/a", 7)
+    guard.write()
+    assert mark.read() == HighWaterMark("id", 9, 7)
+    assert "position 9" in (RollbackGuard(mark, "id", StoreIndex()).failure or "")
+
+
 async def test_a_counter_that_went_back_ends_the_writer(databases: Databases) -> None:
     store = await Store.open(databases.url())
     with pytest.raises(StoreReplaced, match="was at 2 and is at 1"):

@@ -25,11 +25,12 @@ ANSWER_TIMEOUT_S: Final = 5.0
 
 
 class CheckInput(NamedTuple):
-    """Parameters of the audit: lost brokers, cluster sizes, and the brokers that a ``diem up`` started."""
+    """Parameters of the audit: lost brokers, cluster sizes, and the brokers and options of a local ``diem up``."""
 
     tolerate: int
     planned: tuple[int, ...]
     started: frozenset[int]
+    restart: tuple[str, ...] = ("--mode", "x")
 
 
 async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
@@ -60,6 +61,7 @@ async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
         silent=frozenset(numbers) - frozenset(answered),
         tolerate=plans.tolerate,
         planned=plans.planned,
+        restart=plans.restart,
         side_topics=tuple(side_topics),
     )
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from diem.kafka.metadata import Cluster, Topic
+from metadata.sizing.even import PLANNED
 from metadata.sizing.kafka import in_sync_for, replicas_for
 
 OFFSETS: Final = "__consumer_offsets"
@@ -33,7 +34,7 @@ class Facts:
     ``side_topics`` are the topics of hot updates and of the partition map, which have one partition each. ``wanted`` is
     the updates topic's configuration as this system would create it, ``started`` the ids of the brokers of a local
     ``diem up`` (empty for any other cluster), ``silent`` those that are listed and do not answer. ``tolerate`` is the
-    thesis' N.
+    thesis' N, ``restart`` the options of ``diem up`` with which the system that uses the cluster was started.
     """
 
     bootstrap_servers: str
@@ -48,7 +49,8 @@ class Facts:
     started: frozenset[int] = frozenset()
     silent: frozenset[int] = frozenset()
     tolerate: int = 1
-    planned: tuple[int, ...] = (1, 2, 3, 4, 6, 12)
+    planned: tuple[int, ...] = PLANNED
+    restart: tuple[str, ...] = ("--mode", "x")
     side_topics: tuple[str, ...] = ()
 
     @property

@@ -11,7 +11,7 @@ from deploy.check.facts import Facts, Judgement, Rule, fault, ok, replicas_of, w
 from deploy.check.rules_cluster import MIN_IN_SYNC, UNCLEAN
 from deploy.check.tools import cluster_line, create_topics_line, recreate_topics, set_topic_line
 from deploy.terminal import amount
-from metadata.sizing.even import better_counts, imbalance, mean_imbalance
+from metadata.sizing.even import even_count, imbalance, mean_imbalance
 from metadata.sizing.kafka import (
     ELECTION_S,
     IDLE_REPLICATION_S,
@@ -213,12 +213,12 @@ def _multiple(count: int, brokers: int) -> int:
 
 
 def _suggest(facts: Facts, count: int) -> tuple[str, ...]:
-    better = better_counts(count, facts.planned)
-    if not better:
-        return ("no larger number is worth it",)
-    grades = ", ".join(f"{p} ({mean_imbalance(p, facts.planned):.2f})" for p in better)
-    words, lines = recreate_topics(facts, len(facts.started), "--partitions", str(better[-1]))
-    return f"mean imbalance now {mean_imbalance(count, facts.planned):.2f}; better: {grades}; {words}", *lines
+    better = even_count(facts.planned)
+    now, then = mean_imbalance(count, facts.planned), mean_imbalance(better, facts.planned)
+    if max(facts.planned) <= count and now <= then:
+        return (f"mean imbalance {now:.2f}: no other number is worth it",)
+    words, lines = recreate_topics(facts, len(facts.started), "--partitions", str(better))
+    return f"mean imbalance now {now:.2f}, with {better} partitions {then:.2f}; {words}", *lines
 
 
 def _join_numbers(numbers: list[int]) -> str:

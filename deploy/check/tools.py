@@ -54,7 +54,7 @@ def recreate_topics(facts: Facts, brokers: int, *options: str) -> tuple[str, tup
         words = (
             "stop `diem up`, remove the folder kafka in its state directory, and start it like this; no update is lost"
         )
-        return words, (diem_command("up", "--mode", "x", "--brokers", str(brokers), *options),)
+        return words, (diem_command("up", *facts.restart, "--brokers", str(brokers), *options),)
     away = (cluster_line(facts, "kafka-topics.sh", "--delete", "--topic", name) for name in facts.ours)
     words = "stop the Data Service, recreate the topics, and start it again; no update is lost"
     return words, (*away, create_topics_line(facts, *options))

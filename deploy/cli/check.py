@@ -10,10 +10,11 @@ import typer
 
 from deploy.cli.options import (
     NoCluster,
+    PlannedOption,
     StateDirOption,
     find_cluster,
     kafka_settings,
-    parse_counts,
+    parse_planned,
     require_kafka_client,
     run_interactive,
     with_kafka_options,
@@ -26,7 +27,6 @@ from diem.process import lifecycle
 
 # Modules that need Kafka's client are imported where they are used, so that no other command loads it.
 
-PLANNED: Final = "1,2,3,4,6,12"
 MAX_COLUMNS: Final = 100
 """Columns of findings, which are sentences, also where the output is not a terminal."""
 
@@ -41,9 +41,7 @@ def check(
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     tolerate: Annotated[int, typer.Option(min=0, max=7, help="Brokers that may fail at the same time.")] = 1,
-    planned: Annotated[
-        str, typer.Option(help="Numbers of servers and brokers to plan for.", metavar="N,...")
-    ] = PLANNED,
+    planned: PlannedOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     kafka: Mapping[str, object],
 ) -> int:
@@ -53,12 +51,13 @@ def check(
     from deploy.check.collect import CheckInput, collect  # noqa: PLC0415
     from deploy.check.facts import Severity  # noqa: PLC0415
 
-    cluster, sizes = find_cluster(StateDir(state_dir), kafka, KafkaUser.CHECK), parse_counts(planned, "--planned")
+    cluster = find_cluster(StateDir(state_dir), kafka, KafkaUser.CHECK)
+    sizes = parse_planned(planned, cluster.servers)
     worst = Severity.OK
 
     async def evaluate() -> None:
         nonlocal worst
-        facts = await collect(cluster.options, CheckInput(tolerate, sizes, cluster.started))
+        facts = await collect(cluster.options, CheckInput(tolerate, sizes, cluster.started, cluster.restart))
         findings = report.audit(facts)
         worst = report.worst(findings)
         if as_json:

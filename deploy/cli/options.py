@@ -13,7 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from deploy.system.state_dir import StateDir
-from deploy.topology import BadTopology
+from deploy.topology import BadTopology, Mode
 from deploy.topology.kafka_users import KafkaUser, directory_of
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions, KafkaSettings
@@ -21,6 +21,7 @@ from diem.process import lifecycle
 from diem.process.lifecycle import Lifecycle
 from diem.process.settings import BadSettings, from_environment, variable
 from diem.protocol import endpoints
+from metadata.sizing.even import planned_sizes
 from metadata.statistics.window import Window, parse_span, parse_time
 
 EXIT_NOTHING: Final = 3
@@ -61,6 +62,21 @@ def parse_counts(text: str, option: str) -> tuple[int, ...]:
     if not all(word.isdecimal() and 1 <= int(word) <= MAX_COUNT for word in words):
         raise typer.BadParameter(f"{option} takes numbers from 1 to {MAX_COUNT}, separated by commas, not {text!r}")
     return tuple(sorted({int(word) for word in words}))
+
+
+PlannedOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,...",
+        help="Numbers of servers to plan for, among which partitions are shared.",
+        show_default="1,2,3,4,6,12 and as many as run",
+    ),
+]
+
+
+def parse_planned(text: str | None, running: int | None) -> tuple[int, ...]:
+    """Return the planned numbers of servers; by default those of a new system, and ``running`` ones."""
+    return planned_sizes(running) if text is None else parse_counts(text, "--planned")
 
 
 def parse_share(text: str, option: str) -> float:
@@ -126,10 +142,15 @@ class NoCluster(ConfigurationError):
 
 
 class ChosenCluster(NamedTuple):
-    """A cluster to connect to, and the ids of its brokers that the local ``diem up`` runs."""
+    """A cluster to connect to, and what the local ``diem up`` has of it."""
 
     options: KafkaOptions
-    started: frozenset[int]
+    started: frozenset[int] = frozenset()
+    """Ids of its brokers."""
+    restart: tuple[str, ...] = ("--mode", "x")
+    """Options with which it was started."""
+    servers: int | None = None
+    """Servers among which it shares partitions; None if it shares none."""
 
 
 def with_kafka_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -170,7 +191,7 @@ def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) 
     """
     chosen = kafka_settings(given)
     if chosen.kafka_bootstrap_servers is not None:
-        return ChosenCluster(chosen.kafka(), frozenset())
+        return ChosenCluster(chosen.kafka())
     processes = state.read_processes()
     # The settings of its processes; options of this command override them.
     running = {f"{_PREFIX}{name}": value for name, value in processes.get("kafka", {}).items()}
@@ -181,7 +202,16 @@ def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) 
     if started and user.password_file(directory).exists():
         login = user.settings(directory)
         running |= {f"{_PREFIX}{name}": value for name, value in login.items()}
-    return ChosenCluster(kafka_settings({**running, **given}).kafka(), started)
+    return ChosenCluster(kafka_settings({**running, **given}).kafka(), started, *_as_started(processes))
+
+
+def _as_started(processes: Mapping[str, Any]) -> tuple[tuple[str, ...], int | None]:
+    """Return the options with which a ``diem up`` was started, and the servers among which it shares partitions."""
+    mode, servers, clones = Mode(processes["mode"]), int(processes["servers"]), int(processes["clones"])
+    if mode is Mode.XZ:  # where the number is that of its composites, which share nothing
+        return ("--mode", mode, "--clones", str(servers)), None
+    several = ("--clones", str(clones)) if clones > 1 else ()
+    return ("--mode", mode, "--servers", str(servers), *several), servers if mode.partitioned else None
 
 
 def local_brokers(processes: Mapping[str, Any]) -> frozenset[int]:

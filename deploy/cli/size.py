@@ -3,19 +3,21 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from deploy.cli.options import (
     NoCluster,
+    PlannedOption,
     StateDirOption,
     UnusableFile,
     find_cluster,
-    parse_counts,
+    parse_planned,
     require_kafka_client,
     run_interactive,
     with_kafka_options,
@@ -26,9 +28,11 @@ from deploy.topology.kafka_users import KafkaUser
 from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle
 
+if TYPE_CHECKING:
+    from deploy.size.workload import Figures
+
 # Modules that need Kafka's client are imported where they are used, so that no other command loads it.
 
-PLANNED: Final = ",".join(map(str, range(1, 13)))
 _PANEL: Final = "Workload (default: what runs now)"
 _LIMITS: Final = "Requirements"
 
@@ -90,12 +94,7 @@ def size(
     tolerate: Annotated[
         int, typer.Option(min=0, max=7, help="Brokers that may fail at the same time.", rich_help_panel=_LIMITS)
     ] = 1,
-    planned: Annotated[
-        str,
-        typer.Option(
-            metavar="N,...", help="Numbers of servers to plan for.", rich_help_panel=_LIMITS, show_default="1 to 12"
-        ),
-    ] = PLANNED,
+    planned: PlannedOption = None,
     latency: Annotated[
         float,
         typer.Option(
@@ -142,7 +141,7 @@ def size(
 
     limits = Limits(
         tolerate=tolerate,
-        planned=parse_counts(planned, "--planned"),
+        planned=parse_planned(planned, None),
         latency_s=latency / 1000,
         unavailability_s=unavailability,
         storage=None if storage is None else storage * 1e6,
@@ -177,6 +176,7 @@ def size(
     from deploy.size import report  # noqa: PLC0415
     from deploy.size.sizing import size as size_of  # noqa: PLC0415
 
+    limits = replace(limits, planned=_planned_sizes(planned, found[0]))
     changed = {name: Figure(value, GIVEN) for name, value in given.items() if value is not None}
     sizing = size_of(found[0].replaced(changed).scaled(growth), limits, constants)
     if picture is not None:
@@ -210,6 +210,10 @@ def figures(
         raise UnusableFile(out, error.strerror or str(error)) from error
     Terminal().info(f"{amount(len(files), 'file')} in {out}")
     return lifecycle.EXIT_OK
+
+
+def _planned_sizes(planned: str | None, figures: "Figures") -> tuple[int, ...]:
+    return parse_planned(planned, int(figures.servers.value) if figures.partitioned else None)
 
 
 def _kafka_of(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions | None:

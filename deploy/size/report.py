@@ -7,9 +7,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from deploy.size.sizing import EVEN_ENOUGH, Count, Sizing
+from deploy.size.sizing import Count, Sizing
 from deploy.terminal import amount, plain_table
 from metadata.sizing import kafka
+from metadata.sizing.even import EVEN_ENOUGH
 from metadata.sizing.kafka import Bound, Side
 from metadata.sizing.solver import DETECTION
 

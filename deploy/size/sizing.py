@@ -12,8 +12,6 @@ from metadata.sizing import even, kafka
 from metadata.sizing.kafka import QUORUM_METADATA_S, Side
 from metadata.sizing.solver import Excess, Solution, Workload, elasticities, fewest_servers, solve
 
-EVEN_ENOUGH: Final = 1.05
-"""Mean imbalance that is good enough to prefer a smaller count."""
 _DIRTY_S: Final = (int(UPDATES_CONFIG["segment.ms"]) + int(UPDATES_CONFIG["max.compaction.lag.ms"])) / 1000
 """Longest time for which superseded records stay: until their segment is closed, and then compacted."""
 
@@ -122,7 +120,7 @@ def size(figures: Figures, limits: Limits, costs: Costs) -> Sizing:
 def _choose(counts: list[Count], present: tuple[int, ...]) -> Count:
     """Return the present count if it fits and is even enough, else the smallest such one, else the most even."""
     fitting = [count for count in counts if count.fits]
-    good = [count for count in fitting if count.mean <= EVEN_ENOUGH]
+    good = [count for count in fitting if count.mean <= even.EVEN_ENOUGH]
     kept = [count for count in good if count.partitions in present]
     if kept or good:
         return (kept or good)[0]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from metadata.costs import Costs
+from metadata.sizing.even import PLANNED
 from metadata.sizing.kafka import SESSION_TIMEOUT_S, in_sync_for, replicas_for
 from metadata.sizing.solver import Workload
 
@@ -66,7 +67,7 @@ class Limits:
 
     tolerate: int = 1
     """Brokers that may be lost at the same time (the thesis' N)."""
-    planned: tuple[int, ...] = tuple(range(1, 13))
+    planned: tuple[int, ...] = PLANNED
     """Numbers of servers that partitions should be even for."""
     latency_s: float = 0.1
     unavailability_s: float = 20.0

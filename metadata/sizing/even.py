@@ -10,8 +10,12 @@ from metadata.sizing.kafka import shares_partitions
 
 MAX_SUGGESTED: Final = 120
 """Largest suggested count: the most even one that the thesis examines."""
-COUNTS: Final = (24, 30, 36, 48, 60, 72, 120)
-"""Counts that thesis (24, 36 to 120) and practice (30) recommend, to be compared side by side."""
+COUNTS: Final = (12, 24, 30, 36, 48, 60, 72, 120)
+"""Counts to be compared side by side: ours for a new topic, and those of thesis (24, 36 to 120) and practice (30)."""
+EVEN_ENOUGH: Final = 1.05
+"""Mean imbalance that is good enough to prefer a smaller count."""
+PLANNED: Final = (1, 2, 3, 4, 6, 12)
+"""Numbers of servers that are planned for if nobody says: those that share a new topic evenly (ADR 26)."""
 COMPOSITE_COUNTS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720, 840)
 """Counts with many divisors: their ranges are equal for many numbers of servers."""
 _EQUAL: Final = 1e-9
@@ -49,6 +53,19 @@ def better_counts(partitions: int, sizes: Sequence[int], most: int = MAX_SUGGEST
             best = grade
             found.append(count)
     return found[-3:]
+
+
+def planned_sizes(running: int | None = None) -> tuple[int, ...]:
+    """Return the numbers of servers to plan for if nobody says: ``PLANNED``, and as many as run."""
+    return tuple(sorted({*PLANNED, *(() if running is None else (running,))}))
+
+
+def even_count(sizes: Sequence[int]) -> int:
+    """Return the smallest of the largest size and ``COUNTS`` that is even enough for ``sizes``, else the most even."""
+    least = max(sizes)
+    counts = sorted(count for count in {least, *COUNTS} if count >= least)
+    good = (count for count in counts if mean_imbalance(count, sizes) <= EVEN_ENOUGH)
+    return next(good, min(counts, key=lambda count: mean_imbalance(count, sizes)))
 
 
 def record_counts(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:

@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from deploy.check.facts import Facts, Severity
+from deploy.size.sizing import size
+from deploy.size.workload import Limits, without_system
+from diem.kafka.config import PARTITIONS
 from diem.kafka.metadata import Partition, Topic
+from metadata.costs import DEFAULT
+from metadata.modes import configuration
+from metadata.sizing.even import PLANNED, even_count
 from tests.unit.deploy.check.healthy import (
     SIDE_TOPICS,
     UPDATES,
@@ -56,7 +62,7 @@ def test_fewer_partitions_than_servers_are_a_fault() -> None:
     found = judgement("enough partitions", counted(5, 1, 2, 3, 4, 6, 12))
     assert found.verdict is FAULT
     assert "of 12 servers 7 get no partition" in found.found
-    assert "12 (1.00)" in found.change
+    assert "with 12 partitions 1.00" in found.change
     assert found.commands[-1].endswith("--partitions 12")
     assert judgement("enough partitions", counted(12, 12)).verdict is OK
 
@@ -67,6 +73,23 @@ def test_sizes_that_do_not_divide_the_count_are_graded() -> None:
     assert "12 among 1, 4: even" in found.found
     assert "5: the busiest has 1.25 x the mean, 8: the busiest has 1.33 x the mean" in found.found
     assert judgement("even shares", counted(120, 1, 2, 3, 4, 5, 6, 8, 10, 12)).verdict is OK
+
+
+def test_a_new_topic_is_judged_as_it_is_sized() -> None:
+    """`diem up`, `diem check` and `diem size` have one number for the same planned servers."""
+    assert judgement("even shares", counted(PARTITIONS, *PLANNED)).verdict is OK
+    for planned in (PLANNED, (*PLANNED, 5), tuple(range(1, 13)), (1, 5), (7,), (30,)):
+        chosen = size(without_system(), Limits(planned=planned), DEFAULT).partitions
+        few = judgement("enough partitions", counted(max(planned) - 1, *planned))
+        assert few.commands[-1].endswith(f"--partitions {chosen}")
+    assert even_count(PLANNED) == PARTITIONS == configuration.PARTITIONS
+    assert even_count(range(1, 13)) == 48
+
+
+def test_the_line_that_corrects_partitions_is_of_the_system_that_runs() -> None:
+    given = replace(counted(12, 1, 5), started=frozenset({1}), restart=("--mode", "z-client", "--servers", "5"))
+    (line,) = judgement("even shares", given).commands
+    assert line == "diem up --mode z-client --servers 5 --brokers 1 --partitions 5"
 
 
 def test_uneven_replicas_are_a_warning() -> None:

@@ -14,6 +14,7 @@ from deploy.cli.options import (
     find_cluster,
     local_brokers,
     parse_counts,
+    parse_planned,
     parse_share,
     parse_window,
 )
@@ -25,6 +26,9 @@ from diem.process.settings import BadSettings
 from metadata.statistics.window import Window
 
 PROCESSES: dict[str, Any] = {
+    "mode": "z-client",
+    "servers": 5,
+    "clones": 2,
     "kafka": {"bootstrap_servers": "127.0.0.1:9092,127.0.0.1:9094", "topic_prefix": "told.", "partitions": "24"},
     "processes": [
         {"name": "data", "process": "data", "ports": {"public": 8080, "internal": 9080}},
@@ -49,6 +53,28 @@ def test_the_brokers_of_the_diem_up_are_the_default(state: StateDir) -> None:
     assert cluster.options.partitions == 24
     assert cluster.started == {1, 3}
     assert find_cluster(state, {}, KafkaUser.CHECK).options.names.updates == "told.updates"
+
+
+@pytest.mark.parametrize(
+    ("mode", "clones", "restart", "servers"),
+    [
+        ("x", 1, "--mode x --servers 5", None),
+        ("z-client", 2, "--mode z-client --servers 5 --clones 2", 5),
+        ("xz", 2, "--mode xz --clones 5", None),
+    ],
+)
+def test_commands_know_how_the_diem_up_was_started(
+    state: StateDir, mode: str, clones: int, restart: str, servers: int | None
+) -> None:
+    state.write_processes({**PROCESSES, "mode": mode, "clones": clones})
+    cluster = find_cluster(state, {}, KafkaUser.CHECK)
+    assert (" ".join(cluster.restart), cluster.servers) == (restart, servers)
+
+
+def test_servers_that_run_are_planned_for() -> None:
+    assert parse_planned(None, 5) == (1, 2, 3, 4, 5, 6, 12)
+    assert parse_planned(None, None) == (1, 2, 3, 4, 6, 12)
+    assert parse_planned("8,2", 5) == (2, 8)
 
 
 def create_passwords(state: StateDir) -> None:

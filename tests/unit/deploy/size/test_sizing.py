@@ -24,8 +24,11 @@ def figures(**given: float) -> Figures:
     return without_system().replaced({name: Figure(value, GIVEN) for name, value in values.items()})
 
 
+TWELVE = tuple(range(1, 13))
+
+
 def sized(limits: Limits | None = None, **given: float) -> Sizing:
-    return size(figures(**given), limits or Limits(), COSTS)
+    return size(figures(**given), limits or Limits(planned=TWELVE), COSTS)
 
 
 def shown(sizing: Sizing, capsys: pytest.CaptureFixture[str]) -> str:
@@ -61,7 +64,7 @@ def test_consumers_set_the_fewest_partitions_where_servers_share_updates() -> No
     assert (found.solution.fewest, found.solution.lower[0].name) == (90, "consumer throughput")
     assert found.partitions == 90
     assert "90 cores" in "\n".join(report.guideline(found))
-    whole = size(replace(figures(updates=2e6), partitioned=False), Limits(), COSTS)
+    whole = size(replace(figures(updates=2e6), partitioned=False), Limits(planned=TWELVE), COSTS)
     assert (whole.solution.fewest, whole.partitions) == (12, 48)
     assert "Every server reads all updates in this mode, 90 of its core" in "\n".join(report.guideline(whole))
 
@@ -103,7 +106,7 @@ def test_report_names_what_binds_and_how_it_moves(capsys: pytest.CaptureFixture[
 def test_unavailability_below_the_detection_of_a_loss_is_refused_with_the_remedy(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = sized(Limits(unavailability_s=2))
+    found = sized(Limits(unavailability_s=2, planned=TWELVE))
     assert (found.solution.feasible, found.brokers, found.partitions) == (False, 3, 48)
     out = shown(found, capsys)
     assert "It does not fit on 3 brokers:" in out
@@ -111,7 +114,7 @@ def test_unavailability_below_the_detection_of_a_loss_is_refused_with_the_remedy
     assert "it needs broker.session.timeout.ms=1831 or less at the controllers" in out
     assert "or --unavailability 9.67 or more" in out
     assert report.as_json(found)["after_a_lost_broker"]["longest_session_timeout_s"] == pytest.approx(1.83178)
-    assert sized(Limits(unavailability_s=2), session_timeout_s=1.831).solution.feasible
+    assert sized(Limits(unavailability_s=2, planned=TWELVE), session_timeout_s=1.831).solution.feasible
     late = sized(Limits(unavailability_s=0.05, planned=(60,)))
     assert "elections alone take 0.05 s: fewer partitions, or more brokers" in shown(late, capsys)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Self
 
@@ -10,15 +10,27 @@ import structlog
 
 from diem.process import metrics
 from diem.process.clock import Clock
+from diem.process.limits import address_key
 from diem.protocol.traffic import Accessed
 from diem.tokens.claims import Claims
 from diem.tokens.errors import TokenInvalid
 from services.data.access import records
-from services.data.access.accounts import AddressAccounts, KeyAccounts, UsageTracker, state_reason
+from services.data.access.accounts import KeyAccounts, MemoryAccounts, UsageTracker, state_reason
 from services.data.access.keys import ApiKeys, Key, KeyState, WriteTerms, new_key
 from services.data.access.last_use import LastUse
 from services.data.access.plans import AccessPlan, AccessPlans
-from services.data.access.quota import Limit, Quota, QuotaDecision, QuotaReason, QuotaRequest, day_of
+from services.data.access.quota import (
+    REASONS,
+    USER_PREFIX,
+    USER_REASONS,
+    Limit,
+    Quota,
+    QuotaDecision,
+    QuotaOutcome,
+    QuotaReason,
+    QuotaRequest,
+    day_of,
+)
 from services.data.access.signing import SigningKeys
 from services.data.access.tokens import Tokens
 from services.data.errors import DataError, StoreUnavailable
@@ -161,7 +173,10 @@ class Access:
         self._store = store
         self._clock = clock
         self._accounts = KeyAccounts(self.usage_tracker, api_keys, clock)
-        self._addresses = AddressAccounts(clock)
+        self._addresses = MemoryAccounts(clock)
+        self._users = MemoryAccounts(clock)
+        self._minters = MemoryAccounts(clock)
+        """Tokens by key, and by user: apart, so that no reader can use up what renews the tokens of others."""
         self._creating = asyncio.Lock()
         self._reports: OrderedDict[str, tuple[int, set[str]]] = OrderedDict()
         """Process -> number of its last report of reads, and the keys that were charged for it."""
@@ -216,7 +231,11 @@ class Access:
             return self._count(QuotaDecision(QuotaReason.NO_PLAN, key.plan, key=key), request)
         if not key.allows_origin(request.origin):
             return self._count(QuotaDecision(QuotaReason.ORIGIN, key.plan, key=key), request)
-        reason = QuotaReason.ADMITTED if request.free else await self._accounts.acquire(key, plan)
+        if request.mints and claims is None:
+            # Counted by admit_token_request, once the body says for whom it is.
+            return self._token_decision(key, plan, [self._minters.quota(key.id, plan.limits)])
+        user = None if claims is None else claims.user
+        reason = QuotaReason.ADMITTED if request.free else await self._acquire(key, plan, user)
         if reason in INVALID:
             self._unknown += 1
             return QuotaDecision(reason, key=key)
@@ -224,17 +243,55 @@ class Access:
             reason = _allowed(plan, request)
             if claims is not None and request.endpoint is not None and not claims.allows(request.endpoint):
                 reason = QuotaReason.PREFIX
-        decision = self._decision(reason, plan, self._accounts.quota(key, plan), key)
+        decision = self._decision(reason, plan, self._accounts.quota(key, plan), key, user)
         if claims is not None and not claims.everything:
             decision = decision._replace(granted=(*decision.granted, claims.prefixes))
         return self._count(decision, request)
+
+    async def _acquire(self, key: Key, plan: AccessPlan, user: str | None) -> QuotaReason:
+        """Acquire one unit of a key and of its user, or of neither: what a user may not have is left for others."""
+        if user is None:
+            return await self._accounts.acquire(key, plan)
+        at, day = self._clock.monotonic(), self._today
+        outcome, quota = self._users.acquire(user, plan.limits_of_user)
+        if outcome is not QuotaOutcome.ADMITTED:
+            return USER_REASONS[outcome]
+        reason = await self._accounts.acquire(key, plan)
+        if reason is not QuotaReason.ADMITTED:
+            quota.refund(at, day)
+        return reason
+
+    def admit_token_request(self, key: Key, plan: AccessPlan, subject: str) -> QuotaDecision:
+        """Admit or refuse a token for a user of a key, or for the key itself if ``subject`` is empty.
+
+        As many are issued as the plan has requests, and for one user as it has requests for one user. Neither the
+        requests of a key nor its tokens count for the other.
+        """
+        quotas = [self._minters.quota(key.id, plan.limits)]
+        if subject:
+            quotas.append(self._minters.quota(f"{key.id}/{subject}", plan.limits_of_user))
+        decision = self._token_decision(key, plan, quotas)
+        if decision.reason is QuotaReason.ADMITTED:
+            for quota in quotas:
+                quota.acquire(self._clock.monotonic(), self._today)
+        return decision
+
+    def _token_decision(self, key: Key, plan: AccessPlan, quotas: Sequence[Quota]) -> QuotaDecision:
+        """Return whether all of these have a token left; nothing is counted but a refusal."""
+        limits = [limit for quota in quotas for limit in quota.limits(self._clock.monotonic(), self._clock.wall_ms())]
+        waits = [limit.reset_s for limit in limits if not limit.remaining]
+        if not waits:
+            return QuotaDecision(QuotaReason.ADMITTED, plan.name, key=key)
+        self.usage.add(Cell(key.id, plan.name, ""), QuotaReason.TOKENS, self._today, refused=True)
+        return QuotaDecision(QuotaReason.TOKENS, plan.name, (), max(waits), key)
 
     def admit_anonymous(self, plan: AccessPlan, address: str, request: QuotaRequest) -> QuotaDecision:
         """Admit or refuse a request without a key, under the configured anonymous plan.
 
         Addresses are counted in memory only, and never stored.
         """
-        reason, quota = self._addresses.acquire(plan, address)
+        outcome, quota = self._addresses.acquire(address_key(address), plan.limits)
+        reason = REASONS[outcome]
         if reason is QuotaReason.ADMITTED:
             reason = _allowed(plan, request)
         return self._count(self._decision(reason, plan, quota, None), request)
@@ -284,8 +341,13 @@ class Access:
             self._reports.popitem(last=False)
         return charged if report.number == last else set(report.reads)
 
-    def _decision(self, reason: QuotaReason, plan: AccessPlan, quota: Quota, key: Key | None) -> QuotaDecision:
-        limits = tuple(quota.limits(self._clock.monotonic(), self._clock.wall_ms()))
+    def _decision(
+        self, reason: QuotaReason, plan: AccessPlan, quota: Quota, key: Key | None, user: str | None = None
+    ) -> QuotaDecision:
+        now, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
+        limits = tuple(quota.limits(now, wall_ms))
+        if user is not None:
+            limits += tuple(self._users.quota(user, plan.limits_of_user).limits(now, wall_ms, prefix=USER_PREFIX))
         waits = {limit.name: limit.reset_s for limit in limits}
         wait_s = 2 if reason is QuotaReason.UNAVAILABLE else waits.get(reason.value, 0)
         return QuotaDecision(reason, plan.name, limits, wait_s, key, (plan.prefixes,) if plan.prefixes else ())

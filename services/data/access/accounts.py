@@ -1,4 +1,4 @@
-"""Remaining quota of each key, with daily units reserved in the store, and of each anonymous address, in memory."""
+"""Remaining quota of each key, with daily units reserved in the store, and of users and addresses, in memory."""
 
 import asyncio
 from collections import OrderedDict
@@ -8,10 +8,9 @@ from typing import Final
 import structlog
 
 from diem.process.clock import Clock
-from diem.process.limits import address_key
 from diem.process.tasks import on_failure
 from services.data.access.keys import ApiKeys, Key, KeyState
-from services.data.access.plans import AccessPlan
+from services.data.access.plans import AccessPlan, RequestLimits
 from services.data.access.quota import REASONS, Quota, QuotaOutcome, QuotaReason, day_of
 from services.data.access.records import Units
 from services.data.errors import StoreUnavailable
@@ -65,34 +64,36 @@ class UsageTracker:
                 answer.set_result(total)
 
 
-MAX_ADDRESSES: Final = 10_000
-"""Most counted addresses; the least recently used is evicted, and then starts at zero."""
+MAX_IN_MEMORY: Final = 10_000
+"""Most counted addresses, and most users; the least recently used is evicted, and then starts at zero."""
 
 
-class AddressAccounts:
-    """Quotas of anonymous addresses, in memory only: addresses are not stored."""
+class MemoryAccounts:
+    """Quotas in memory only, of readers that are not stored: anonymous addresses, and users of API keys."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._quotas: OrderedDict[str, Quota] = OrderedDict()
 
-    def acquire(self, plan: AccessPlan, address: str) -> tuple[QuotaReason, Quota]:
-        """Acquire one unit of an address; return the outcome, and the quota."""
-        which = address_key(address)
-        quota = self._quotas.get(which)
+    def quota(self, name: str, limits: RequestLimits) -> Quota:
+        """Return the quota of a reader, with units for today."""
+        quota = self._quotas.get(name)
         if quota is None:
-            quota = self._quotas[which] = Quota(plan)
-            if len(self._quotas) > MAX_ADDRESSES:
+            quota = self._quotas[name] = Quota(limits)
+            if len(self._quotas) > MAX_IN_MEMORY:
                 self._quotas.popitem(last=False)
         else:
-            self._quotas.move_to_end(which)
-        now, day = self._clock.monotonic(), day_of(self._clock.wall_ms())
-        outcome = quota.acquire(now, day)
-        if outcome is QuotaOutcome.RESERVE:
+            self._quotas.move_to_end(name)
+        day = day_of(self._clock.wall_ms())
+        if quota.day != day:
             # Not shared with other processes: the whole day is granted at once.
             quota.grant(day, quota.whole, quota.whole)
-            outcome = quota.acquire(now, day)
-        return REASONS[outcome], quota
+        return quota
+
+    def acquire(self, name: str, limits: RequestLimits) -> tuple[QuotaOutcome, Quota]:
+        """Acquire one unit of a reader; return the outcome, which is never RESERVE, and the quota."""
+        quota = self.quota(name, limits)
+        return quota.acquire(self._clock.monotonic(), day_of(self._clock.wall_ms())), quota
 
 
 _logger = structlog.get_logger(__name__)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -20,6 +20,18 @@ DAY_S: Final = 86_400
 MAX_TOKEN_S: Final = int(MAX_OWN_AHEAD_S)
 """Longest life of a client token in seconds, and the default: so long it is valid after a change of its plan."""
 MIN_TOKEN_S: Final = 10
+USERS_PER_PLAN: Final = 10
+"""One user of a key may have this part of its plan, unless the plan says otherwise."""
+
+
+class RequestLimits(NamedTuple):
+    """Requests of one reader; None: any number."""
+
+    per_minute: int | None = None
+    per_day: int | None = None
+
+
+NOT_GIVEN: Final = RequestLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +44,32 @@ class AccessPlan:
     prefixes: tuple[str, ...] = ()
     token_s: int = MAX_TOKEN_S
     """Seconds until client tokens expire."""
+    per_user: RequestLimits = NOT_GIVEN
+    """Of each user that tokens name (their subject), within the plan; None: a tenth of the plan."""
     may_read: Callable[[str], bool] = field(init=False, repr=False, compare=False)
     """Returns whether an endpoint is one of the prefixes or below one."""
 
     def __post_init__(self) -> None:
         """Prepare the prefixes once."""
         object.__setattr__(self, "may_read", coverage(self.prefixes or (EVERYTHING,)))
+
+    @property
+    def limits(self) -> RequestLimits:
+        """What all readers with one key may have together."""
+        return RequestLimits(self.per_minute, self.per_day)
+
+    @property
+    def limits_of_user(self) -> RequestLimits:
+        """What one user of a key may have."""
+        given = self.per_user
+        return RequestLimits(
+            _part(self.per_minute) if given.per_minute is None else given.per_minute,
+            _part(self.per_day) if given.per_day is None else given.per_day,
+        )
+
+
+def _part(units: int | None) -> int | None:
+    return None if units is None else max(1, units // USERS_PER_PLAN)
 
 
 STANDARD: Final = AccessPlan("standard", per_minute=600, per_day=100_000)
@@ -98,6 +130,12 @@ class PlanConfig(BaseModel):
     per_day: int | None = Field(
         default=None, ge=1, le=MAX_PER_DAY, description="Requests within a day (UTC); without it, any number."
     )
+    per_user_per_minute: int | None = Field(
+        default=None, ge=1, le=MAX_PER_MINUTE, description="The same for each user of a key; without it, a tenth."
+    )
+    per_user_per_day: int | None = Field(
+        default=None, ge=1, le=MAX_PER_DAY, description="The same for each user of a key; without it, a tenth."
+    )
     prefixes: list[Annotated[str, AfterValidator(_prefix)]] | None = Field(
         default=None, min_length=1, max_length=100, description="Endpoints, and what is below them; without it, all."
     )
@@ -109,4 +147,5 @@ class PlanConfig(BaseModel):
     def plan(self) -> AccessPlan:
         """The declared plan."""
         prefixes = tuple(self.prefixes or ())
-        return AccessPlan(self.name, self.per_minute, self.per_day, prefixes, self.token_seconds)
+        per_user = RequestLimits(self.per_user_per_minute, self.per_user_per_day)
+        return AccessPlan(self.name, self.per_minute, self.per_day, prefixes, self.token_seconds, per_user)

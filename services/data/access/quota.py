@@ -14,7 +14,7 @@ from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple
 
 from services.data.access.keys import Key
-from services.data.access.plans import DAY_S, MINUTE_S, AccessPlan
+from services.data.access.plans import DAY_S, MINUTE_S, AccessPlan, RequestLimits
 
 UNLIMITED: Final = 10**15
 """Daily units of a plan without a daily limit, which are counted nevertheless."""
@@ -38,7 +38,7 @@ class Limit(NamedTuple):
     """Current state of one limit."""
 
     name: str
-    """``minute`` or ``day``."""
+    """``minute`` or ``day``; ``user_minute`` and ``user_day`` are those of one user of a key."""
     quota: int
     window_s: int
     remaining: int
@@ -65,6 +65,15 @@ class RateWindow:
             self._cells.append([second, units])
         self._count += units
 
+    def remove(self, at: float) -> None:
+        """Uncount a unit that was counted at ``at``; a no-op once that second has left the window."""
+        for cell in reversed(self._cells):
+            if cell[0] <= int(at):
+                if cell[0] == int(at):
+                    cell[1] -= 1
+                    self._count -= 1
+                return
+
     def count(self, now: float) -> int:
         """Return the count. The second that began 60 seconds ago is included: part of it is within the window."""
         before = int(now) - MINUTE_S
@@ -78,11 +87,11 @@ class RateWindow:
 
 
 class Quota:
-    """Remaining quota of one key or address under its plan."""
+    """Remaining quota of one key, user or address under its plan."""
 
     __slots__ = ("_beyond", "_minute", "_per_day", "_per_minute", "day", "spare", "total")
 
-    def __init__(self, plan: AccessPlan) -> None:
+    def __init__(self, plan: AccessPlan | RequestLimits) -> None:
         self._per_minute = plan.per_minute
         self._per_day = plan.per_day or UNLIMITED
         self._minute = RateWindow()
@@ -112,6 +121,12 @@ class Quota:
         if self._per_minute is not None:
             self._minute.add(now)
         return QuotaOutcome.ADMITTED
+
+    def refund(self, at: float, day: int) -> None:
+        """Give back a unit that :meth:`acquire` has handed out at ``at`` on ``day``."""
+        self._minute.remove(at)
+        if day == self.day:
+            self.spare += 1
 
     def missing(self, day: int, units: int) -> int:
         """Return how many of so many units that were consumed already are not reserved by this process."""
@@ -179,24 +194,27 @@ class Quota:
         """Return the units of a day handed out, or lost with a killed process; None when unknown."""
         return min(self.total, self._per_day) - self.spare if self.day == day else None
 
-    def limits(self, now: float, wall_ms: int, used: int | None = None) -> list[Limit]:
+    def limits(self, now: float, wall_ms: int, used: int | None = None, prefix: str = "") -> list[Limit]:
         """Return the current state of the plan's limits.
 
         Args:
             now: monotonic seconds.
             wall_ms: Unix time.
             used: used units of the day, if the caller has read them from the store.
+            prefix: of the limits' names.
         """
         found: list[Limit] = []
         if self._per_minute is not None:
             count = self._minute.count(now)
             reset_s = _up(self._minute.wait_s(now)) if count else MINUTE_S
-            found.append(Limit("minute", self._per_minute, MINUTE_S, max(0, self._per_minute - count), reset_s))
+            found.append(
+                Limit(f"{prefix}minute", self._per_minute, MINUTE_S, max(0, self._per_minute - count), reset_s)
+            )
         if self._per_day != UNLIMITED:
             if used is None:
                 used = self.used(day_of(wall_ms)) or 0
             left = max(0, self._per_day - used)
-            found.append(Limit("day", self._per_day, DAY_S, left, DAY_S - wall_ms // 1000 % DAY_S))
+            found.append(Limit(f"{prefix}day", self._per_day, DAY_S, left, DAY_S - wall_ms // 1000 % DAY_S))
         return found
 
 
@@ -239,6 +257,11 @@ class QuotaReason(StrEnum):
     PREFIX = "prefix"
     MINUTE = "minute"
     DAY = "day"
+    USER_MINUTE = "user_minute"
+    """More requests than one user of the key may have in a minute."""
+    USER_DAY = "user_day"
+    TOKENS = "tokens"
+    """More tokens than the key may have issued, in all or for one user."""
     UNAVAILABLE = "unavailable"
     """No unit of the day is reserved, and the store cannot commit."""
 
@@ -264,12 +287,23 @@ class QuotaRequest(NamedTuple):
     writes: bool = False
     free: bool = False
     """Whether the request consumes no unit."""
+    mints: bool = False
+    """Whether it requests a client token, which is counted apart."""
     origin: str | None = None
     """Of the page that sends it, with a key or token; None: no page, or of the service itself."""
 
 
+USER_PREFIX: Final = "user_"
+"""Of the names of a user's limits, and of the reasons for refusing it."""
 REASONS: Final = {
     QuotaOutcome.ADMITTED: QuotaReason.ADMITTED,
     QuotaOutcome.OVER_MINUTE: QuotaReason.MINUTE,
     QuotaOutcome.OVER_DAY: QuotaReason.DAY,
 }
+"""For a key or an address."""
+USER_REASONS: Final = {
+    QuotaOutcome.ADMITTED: QuotaReason.ADMITTED,
+    QuotaOutcome.OVER_MINUTE: QuotaReason.USER_MINUTE,
+    QuotaOutcome.OVER_DAY: QuotaReason.USER_DAY,
+}
+"""For one user of a key."""

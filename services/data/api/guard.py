@@ -322,6 +322,9 @@ _KINDS: Final = {
     QuotaReason.PREFIX: SecurityEvent.FORBIDDEN,
     QuotaReason.MINUTE: SecurityEvent.RATE_EXCEEDED,
     QuotaReason.DAY: SecurityEvent.RATE_EXCEEDED,
+    QuotaReason.USER_MINUTE: SecurityEvent.RATE_EXCEEDED,
+    QuotaReason.USER_DAY: SecurityEvent.RATE_EXCEEDED,
+    QuotaReason.TOKENS: SecurityEvent.RATE_EXCEEDED,
 }
 """Reasons of refusals that are security events; that the store cannot commit is none."""
 
@@ -370,7 +373,7 @@ def _quota_request(scope: Scope) -> QuotaRequest:
     resource = next((prefix for prefix in _OF_ENDPOINTS if path.startswith(f"{prefix}/")), None)
     endpoint = None if resource is None else path.removeprefix(resource)
     writes = scope["method"] in _WRITES and not _is_read(scope)
-    return QuotaRequest(endpoint, writes=writes, free=path == USAGE)
+    return QuotaRequest(endpoint, writes=writes, free=path == USAGE, mints=path == TOKENS)
 
 
 def _is_read(scope: Scope, method: str | None = None) -> bool:

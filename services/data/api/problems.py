@@ -51,6 +51,9 @@ REFUSALS: Final = {
     QuotaReason.PREFIX: (403, "not_in_plan", "this endpoint is not in the plan"),
     QuotaReason.MINUTE: (429, "rate", "more requests than the plan has for a minute"),
     QuotaReason.DAY: (429, "quota", "more requests than the plan has for a day"),
+    QuotaReason.USER_MINUTE: (429, "rate", "more requests than the plan has for one user in a minute"),
+    QuotaReason.USER_DAY: (429, "quota", "more requests than the plan has for one user in a day"),
+    QuotaReason.TOKENS: (429, "rate", "more tokens than the plan has requests"),
     QuotaReason.UNAVAILABLE: (503, "store_unavailable", "the store cannot commit now: requests cannot be counted"),
 }
 

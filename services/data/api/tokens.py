@@ -14,9 +14,10 @@ from services.data.access.keys import bearer_key
 from services.data.access.plans import MAX_TOKEN_S, MIN_TOKEN_S
 from services.data.access.tokens import TokenRequest
 from services.data.api.guard import unauthorised
+from services.data.api.problems import quota_problem
 from services.data.api.requests import has_etag, media_type
 from services.data.cache_control import NO_CACHE
-from services.data.errors import InvalidDataset, MalformedBody
+from services.data.errors import DataError, InvalidDataset, MalformedBody
 
 MAX_BODY_BYTES: Final = 32 * 1024
 MAX_SUBJECT: Final = 100
@@ -30,7 +31,7 @@ class TokensApi:
         self._access = access
 
     async def mint(self, request: Request) -> Response:
-        """``POST /v1/tokens``: a token for the API key of the request, which the guard has counted."""
+        """``POST /v1/tokens``: a token for the API key of the request, if it and the user may have one more."""
         text = bearer_key(request.headers.get("authorization"))
         key = None if text is None else self._access.verify(text)
         plan = None if key is None else self._access.plans.get(key.plan)
@@ -39,7 +40,15 @@ class TokensApi:
         body = await read_body(request, MAX_BODY_BYTES)
         if body and media_type(request.headers.get("content-type")) != _JSON:
             return problem(415, "unsupported_media_type", f"the body is {_JSON}", headers={"Accept": _JSON})
-        issued = await self._access.tokens.mint(key, plan, _wanted(body) if body else TokenRequest())
+        try:
+            wanted = _wanted(body) if body else TokenRequest()
+        except DataError:
+            self._access.admit_token_request(key, plan, "")
+            raise
+        refused = quota_problem(self._access.admit_token_request(key, plan, wanted.subject))
+        if refused is not None:
+            return refused
+        issued = await self._access.tokens.mint(key, plan, wanted)
         answer = orjson.dumps({"token": issued.token, "expires": issued.expires})
         return Response(answer, headers={"Cache-Control": "no-store"}, media_type=_JSON)
 

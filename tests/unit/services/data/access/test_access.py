@@ -408,7 +408,7 @@ async def test_readers_without_a_key_are_limited_by_the_anonymous_plan(tmp_path:
 async def test_counted_addresses_are_bounded_and_the_least_recent_is_evicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounts, "MAX_ADDRESSES", 2)
+    monkeypatch.setattr(accounts, "MAX_IN_MEMORY", 2)
     plan = AccessPlan("anonymous", 1)
     world = World(tmp_path, (plan,))
     await world.begin()

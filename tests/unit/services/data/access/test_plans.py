@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.data.access.plans import STANDARD, AccessPlan, AccessPlans
+from services.data.access.plans import STANDARD, AccessPlan, AccessPlans, RequestLimits
 from services.data.sources.config import BadConfig, load
 
 GOOD = """\
@@ -34,6 +34,16 @@ def test_plans_are_read(tmp_path: Path) -> None:
         AccessPlan("free", 60, 1000),
         AccessPlan("prices", None, 100, ("/dam", "/my/prices")),
     ]
+
+
+def test_a_user_has_a_tenth_of_the_plan_unless_it_says_otherwise(tmp_path: Path) -> None:
+    assert AccessPlan("a", 600, 100_000).limits_of_user == (60, 10_000)
+    assert AccessPlan("a", 3).limits_of_user == (1, None)
+    assert AccessPlan("a").limits_of_user == (None, None)
+    given = GOOD.replace("per_day = 1000", "per_user_per_minute = 20\nper_user_per_day = 90")
+    (free, _) = load(write(tmp_path, given)).plan
+    assert free.plan == AccessPlan("free", 60, per_user=RequestLimits(20, 90))
+    assert free.plan.limits_of_user == (20, 90)
 
 
 @pytest.mark.parametrize(

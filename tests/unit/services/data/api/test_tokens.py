@@ -15,9 +15,10 @@ from diem.process.clock import ManualClock
 from diem.process.limits import RateLimit
 from diem.tokens.key_set import parse_key_set
 from diem.tokens.verifier import Verifier
+from services.data.access import accounts
 from services.data.access.access import Access
 from services.data.access.keys import WriteTerms
-from services.data.access.plans import AccessPlan, AccessPlans
+from services.data.access.plans import AccessPlan, AccessPlans, RequestLimits
 from services.data.access.quota import day_of
 from services.data.api import ApiOptions, make_api
 from services.data.store import Store
@@ -26,7 +27,14 @@ from tests.support.tokens import Issuer
 from tests.unit.services.data.conftest import BODY, WRITE_KEY, assert_problem
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
-PLANS = AccessPlans([AccessPlan("dam", per_day=20, prefixes=("/dam",)), AccessPlan("open")])
+PLANS = AccessPlans(
+    [
+        AccessPlan("dam", per_day=20, prefixes=("/dam",)),
+        AccessPlan("open"),
+        AccessPlan("page", per_minute=60),
+        AccessPlan("users", per_minute=60, per_user=RequestLimits(3, 5)),
+    ]
+)
 
 
 @dataclass
@@ -53,6 +61,9 @@ class World:
         assert answer.status_code == 200, answer.text
         return str(answer.json()["token"])
 
+    async def read(self, credential: str) -> httpx.Response:
+        return await self.http.get("/v1/data/dam/a", headers=bearer(credential))
+
     async def used(self, key_id: str) -> int:
         key = next(key for key in self.access.all_keys() if key.id == key_id)
         return (await self.access.usage_of(key))[0]
@@ -78,13 +89,12 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         await access.close()
 
 
-async def test_a_token_costs_one_read_and_is_verified_by_the_published_keys(world: World) -> None:
+async def test_a_token_costs_no_request_and_is_verified_by_the_published_keys(world: World) -> None:
     key_id, text = await world.key()
     answer = await world.mint(text)
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
-    assert '"day";r=19' in answer.headers["ratelimit"]
-    assert await world.used(key_id) == 1
+    assert await world.used(key_id) == 0
     body = answer.json()
     assert body.keys() == {"token", "expires"}
     assert body["expires"] == world.now + 1800
@@ -116,10 +126,61 @@ async def test_a_token_gets_no_other_token(world: World) -> None:
     assert_problem(await world.mint(await world.token(text)), 401, "unauthorised")
 
 
-async def test_a_quota_that_is_used_up_ends_the_tokens(world: World) -> None:
+async def test_a_key_gets_as_many_tokens_as_its_plan_has_requests(world: World) -> None:
     _, text = await world.key()
-    answers = [(await world.mint(text)).status_code for _ in range(21)]
-    assert answers == [200] * 20 + [429]
+    answers = [await world.mint(text) for _ in range(10)]
+    answers += [await world.mint(text, seconds=9) for _ in range(10)]
+    assert [answer.status_code for answer in answers] == [200] * 10 + [422] * 10
+    refused = await world.mint(text)
+    assert_problem(refused, 429, "rate")
+    assert refused.headers["retry-after"] == "43200"
+    assert (await world.read(text)).status_code == 200
+
+
+async def test_one_user_of_a_key_leaves_reads_and_tokens_to_the_others(world: World) -> None:
+    key_id, text = await world.key("page")
+    mallory, alice = await world.token(text, subject="mallory"), await world.token(text, subject="alice")
+    answers = [await world.read(mallory) for _ in range(60)]
+    assert [answer.status_code for answer in answers] == [200] * 6 + [429] * 54
+    assert '"user_minute";q=6;w=60' in answers[0].headers["ratelimit-policy"]
+    assert answers[5].headers["ratelimit"] == '"minute";r=54;t=61, "user_minute";r=0;t=61'
+    assert_problem(answers[6], 429, "rate")
+    assert answers[6].headers["retry-after"] == "61"
+    # As many times as the page may be loaded in a minute.
+    assert [(await world.mint(text, subject="mallory")).status_code for _ in range(60)] == [200] * 5 + [429] * 55
+    assert (await world.read(alice)).status_code == 200
+    assert (await world.mint(text, subject="bob")).status_code == 200
+    assert await world.used(key_id) == 7
+    world.clock.advance(61)
+    assert (await world.read(mallory)).status_code == 200
+
+
+async def test_a_refused_request_costs_a_user_nothing(world: World) -> None:
+    _, text = await world.key("page")
+    alice = await world.token(text, subject="alice")
+    assert {(await world.read(text)).status_code for _ in range(60)} == {200}
+    assert {(await world.read(alice)).status_code for _ in range(20)} == {429}
+    world.clock.advance(61)
+    assert [(await world.read(alice)).status_code for _ in range(7)] == [200] * 6 + [429]
+
+
+async def test_a_plan_says_what_one_user_may_have(world: World) -> None:
+    _, text = await world.key("users")
+    alice, bob = await world.token(text, subject="alice"), await world.token(text, subject="bob")
+    assert [(await world.read(alice)).status_code for _ in range(4)] == [200] * 3 + [429]
+    world.clock.advance(61)
+    answers = [await world.read(alice) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert_problem(answers[2], 429, "quota")
+    assert (await world.read(bob)).status_code == 200
+
+
+async def test_users_in_memory_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "MAX_IN_MEMORY", 2)
+    _, text = await world.key("page")
+    for number in range(6):
+        assert (await world.read(await world.token(text, subject=str(number)))).status_code == 200
+    assert len(world.access._users._quotas) == len(world.access._minters._quotas) == 2
 
 
 @pytest.mark.parametrize(
@@ -175,8 +236,8 @@ async def test_a_token_reads_what_it_covers_at_the_cost_of_its_key(world: World,
     assert answer.status_code == 200
     assert_problem(await world.http.get(f"{resource}/load/a", headers=bearer(token)), 403, "not_in_plan")
     assert_problem(await world.http.get(f"{resource}/dam/a"), 401, "unauthorised")
-    assert await world.used(key_id) == 3
-    assert world.access.usage.today(key_id, day_of(NOON)) == {"": 1, "/dam/a": 1}
+    assert await world.used(key_id) == 2
+    assert world.access.usage.today(key_id, day_of(NOON)) == {"/dam/a": 1}
 
 
 async def test_a_token_has_no_more_rights_than_the_plan_of_its_key_has_now(world: World) -> None:
@@ -193,8 +254,8 @@ async def test_a_token_has_no_more_rights_than_the_plan_of_its_key_has_now(world
 async def test_the_quota_of_the_key_ends_the_reads_of_its_tokens(world: World) -> None:
     _, text = await world.key()
     token = await world.token(text)
-    read = [(await world.http.get("/v1/data/dam/a", headers=bearer(token))).status_code for _ in range(20)]
-    assert read == [200] * 19 + [429]
+    read = [(await world.http.get("/v1/data/dam/a", headers=bearer(token))).status_code for _ in range(21)]
+    assert read == [200] * 20 + [429]
 
 
 async def test_a_revoked_key_ends_its_tokens_at_once(world: World) -> None:
@@ -229,7 +290,7 @@ async def test_an_expired_or_forged_token_is_refused_and_costs_its_address(world
     assert_problem(await world.http.get("/v1/data/dam/a", headers=bearer(forged)), 401, "unauthorised")
     world.clock.advance(1831)
     assert_problem(await world.http.get("/v1/data/dam/a", headers=bearer(token)), 401, "unauthorised")
-    assert await world.used(key_id) == 1
+    assert await world.used(key_id) == 0
     many = [(await world.http.get("/v1/data/dam/a", headers=bearer(forged))).status_code for _ in range(20)]
     assert set(many) == {401, 429}
     assert many[-1] == 429

@@ -134,7 +134,10 @@ def test_all_faults_are_reported_at_once_with_places_and_hints(tmp_path: Path) -
         "line 16, [[source]] 3 \"market\", name: another source has the name 'market'",
         'line 17, [[source]] 3 "market", path: expected text in quotes',
         'line 21, [[source]] 3 "market", endpoints./files/x: unknown field `unti` (did you mean `unit` or `quantity`?)',
-        'line 25, [[plan]] 1 "standard": unknown field `per_minutes` (did you mean `per_minute`?)',
+        (
+            'line 25, [[plan]] 1 "standard": unknown field `per_minutes`'
+            " (did you mean `per_minute` or `per_user_per_minute`?)"
+        ),
         'line 26, [[plan]] 1 "standard", per_day: must be at least 1',
         "line 29, [[plan]] 2 \"standard\", name: another plan has the name 'standard'",
         'line 30, [[plan]] 2 "standard": unknown field `prefix` (did you mean `prefixes`?)',

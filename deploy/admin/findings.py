@@ -280,12 +280,22 @@ def _of_report(now: Situation, name: str, process: dict[str, Any]) -> Iterator[F
 
 
 def _of_publisher(name: str, publisher: Mapping[str, Any]) -> Iterator[Finding]:
+    for warning in publisher.get("warnings") or ():
+        yield Finding(
+            Level.WARNING,
+            "publisher_settings",
+            (name,),
+            f"Kafka's topics do not admit everything that {name} publishes",
+            f"{warning}.",
+            "Run the command that the message names.",
+        )
     if publisher.get("failure"):
+        refused = publisher.get("state") == "publishing"
         yield Finding(
             Level.CRITICAL,
             "publisher",
             (name,),
-            f"{name} does not reach Kafka",
+            f"Kafka refuses records of {name}" if refused else f"{name} does not reach Kafka",
             f"{publisher['failure']}. Changes are stored, and wait: {publisher.get('lag') or 0:,} so far.",
             "Make the brokers reachable, or run the command that the message names.",
         )

@@ -87,7 +87,7 @@ def status(
         if as_json:
             typer.echo(json.dumps(answer))
         else:
-            console.print(Group(*status_tables(answer, console.width), *page_lines(answer)))
+            console.print(Group(*status_tables(answer, console.width), *fault_lines(answer), *page_lines(answer)))
             if hosts is not None:
                 return
             from deploy.recommend.advice import remark  # noqa: PLC0415  # not needed for --json
@@ -99,7 +99,8 @@ def status(
         with Live(console=console, auto_refresh=False) as live:
             while True:
                 answer = await read()
-                live.update(Group(*status_tables(answer, console.width), *page_lines(answer)), refresh=True)
+                tables = status_tables(answer, console.width)
+                live.update(Group(*tables, *fault_lines(answer), *page_lines(answer)), refresh=True)
                 await asyncio.sleep(STATUS_EVERY_S)
 
     return run_interactive(keep_showing if watching and not as_json else show)
@@ -140,6 +141,16 @@ def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[T
         )
     parts = [_parts(((name, report) for name, report, _ in rows), gap)] if _is_partitioned(status) else []
     return [processes, *parts, *([_sources(sources, gap)] if sources else [])]
+
+
+def fault_lines(status: dict[str, Any]) -> Iterator[Text]:
+    """Yield what the processes report as failed or refused, a line each."""
+    for name, process in with_children(status["processes"]):
+        report = process["report"] or {}
+        publisher = report.get("publisher") or {}
+        for text in (report.get("failure"), publisher.get("failure"), *(publisher.get("warnings") or ())):
+            if text:
+                yield Text(f"{name}: {text}")
 
 
 def page_lines(status: dict[str, Any]) -> list[Text]:

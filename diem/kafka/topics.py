@@ -19,14 +19,11 @@ from diem.kafka.metadata import Cluster, Topic, describe
 from diem.kafka.topic_config import TRAFFIC_CONFIG, TRAFFIC_PARTITIONS, UPDATES_CONFIG
 from diem.protocol.partition_map import PartitionMap
 
-# Other values of these lose or stop updates. The rest concerns performance, and ``diem check`` reports it.
-_MUST_HOLD: Final = (
-    "cleanup.policy",
-    "unclean.leader.election.enable",
-    "compression.type",
-    "min.insync.replicas",
-    "max.message.bytes",
-)
+# Other values of these lose or stop updates.
+_MUST_HOLD: Final = ("cleanup.policy", "unclean.leader.election.enable", "compression.type", "min.insync.replicas")
+# With other values of these, brokers may refuse records, which then go without their data (or wait). The rest concerns
+# performance, and ``diem check`` reports it.
+_SHOULD_HOLD: Final = ("max.message.bytes",)
 _AT_LEAST: Final = frozenset({"min.insync.replicas", "max.message.bytes"})
 DEFAULT_REPLICATION: Final = 3
 
@@ -91,11 +88,21 @@ def differences(spec: TopicSpec, options: KafkaOptions, topic: Topic, config: Ma
             f"or set DIEM_KAFKA_REPLICATION to {replicas}"
         )
     needed = {name: spec.config[name] for name in _MUST_HOLD} | {"min.insync.replicas": str(min_insync(replicas))}
+    yield from _other_values(topic.name, config, needed, "it must be")
+
+
+def lesser_differences(spec: TopicSpec, config: Mapping[str, str]) -> Iterator[str]:
+    """Yield the settings of an existing topic that lose no update, and should be others, with the remedy."""
+    for line in _other_values(spec.name, config, {name: spec.config[name] for name in _SHOULD_HOLD}, "it should be"):
+        yield f"topic {spec.name}: {line}"
+
+
+def _other_values(topic: str, config: Mapping[str, str], needed: Mapping[str, str], what: str) -> Iterator[str]:
     for name, wanted in needed.items():
         if config.get(name) != wanted and not _is_more(name, config.get(name), wanted):
             yield (
-                f"{name} is {config.get(name)}, it must be {wanted}: "
-                f"kafka-configs.sh --alter --topic {topic.name} --add-config {name}={wanted}"
+                f"{name} is {config.get(name)}, {what} {wanted}: "
+                f"kafka-configs.sh --alter --topic {topic} --add-config {name}={wanted}"
             )
 
 
@@ -212,8 +219,8 @@ class UnknownToBroker(KafkaUnavailable):
     """A broker does not know an existing topic yet: it was created a moment ago."""
 
 
-async def compare(client: AIOKafkaClient, options: KafkaOptions, cluster: Cluster) -> None:
-    """Compare our topics, all of which are in ``cluster``, with their specifications.
+async def compare(client: AIOKafkaClient, options: KafkaOptions, cluster: Cluster) -> list[str]:
+    """Compare our topics, all of which are in ``cluster``, with their specifications; return the lesser differences.
 
     A single broker proves nothing, because it may not know yet how a topic was created or altered. All brokers describe
     the topics, repeatedly while they differ; any fault in the last answers counts.
@@ -233,9 +240,11 @@ async def compare(client: AIOKafkaClient, options: KafkaOptions, cluster: Cluste
             if not left or all(each == found[0] for each in found):
                 break
         await asyncio.sleep(PAUSE_S)
-    for spec in specs(options, len(cluster.brokers)):
+    ours = specs(options, len(cluster.brokers))
+    for spec in ours:
         if lines := dict.fromkeys(line for each in found for line in each[spec.name]):
             raise WrongTopic(spec.name, lines)
+    return [line for spec in ours for line in lesser_differences(spec, outcomes[0][spec.name])]
 
 
 def _faults(options: KafkaOptions, cluster: Cluster, settings: Settings) -> dict[str, list[str]]:

@@ -28,11 +28,11 @@ class MemoryStore:
     def keep_cursor(self, cursor: Cursor) -> None:
         self.cursor = cursor
 
-    def put(self, *names: str) -> None:
+    def put(self, *names: str, data: bytes | None = None) -> None:
         for name in names:
             sequence = self.changes.sequence + 1
             version = START + sequence
-            self.changes.apply(Change(sequence, name.encode(), version, 0, encode(name, version, version)))
+            self.changes.apply(Change(sequence, name.encode(), version, 0, encode(name, version, version, data=data)))
 
     @property
     def versions(self) -> dict[bytes, int]:

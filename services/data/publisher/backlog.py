@@ -1,12 +1,14 @@
 """Backlog of a log: the updates due in each partition, the cursor of the complete part, and the publisher's state."""
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from diem.errors import DiemError
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from diem.protocol.update import Change
+from services.data.publisher.refusals import Refusals
 
 NO_SEQUENCE: Final = 1 << 63
 """Above every sequence: of an endpoint that is only resent, or not pending; it does not hold the cursor back."""
@@ -67,16 +69,16 @@ class PartitionQueue:
             if endpoint in pending:
                 pending[endpoint] = min(pending[endpoint], sequence)
 
-    def dequeue(self, limit: int) -> list[bytes]:
-        """Move the endpoints of the next request in flight, longest due first."""
-        batch = list(self.due)[:limit]
+    def dequeue(self, limit: int, held: Collection[bytes] = ()) -> list[bytes]:
+        """Move the endpoints of the next request in flight, longest due first; none of ``held``."""
+        batch = list(islice((endpoint for endpoint in self.due if endpoint not in held), limit))
         self.in_flight = {endpoint: self.due.pop(endpoint) for endpoint in batch}
         self.first_in_flight = {endpoint for endpoint in batch if endpoint in self.first}
         return batch
 
-    def dequeue_tombstones(self, limit: int) -> list[bytes]:
+    def dequeue_tombstones(self, limit: int, held: Collection[bytes] = ()) -> list[bytes]:
         """Move the tombstones of the next request in flight; for :meth:`Backlog.dequeue_tombstones`."""
-        batch = list(self.tombstones)[:limit]
+        batch = list(islice((endpoint for endpoint in self.tombstones if endpoint not in held), limit))
         self.tombstones_in_flight = {endpoint: self.tombstones.pop(endpoint) for endpoint in batch}
         return batch
 
@@ -158,12 +160,12 @@ class Backlog:
         moving_first = self.map.head.phase is Phase.PREPARE
         return sorted(found, key=lambda name: (self.map.entries[name].target is None) is moving_first)
 
-    def dequeue_tombstones(self, number: int, limit: int) -> list[bytes]:
+    def dequeue_tombstones(self, number: int, limit: int, held: Collection[bytes] = ()) -> list[bytes]:
         """Dequeue tombstones of a partition; none before every endpoint has its first update in its new partition.
 
         Thus the log as a whole has an update of every endpoint at all times.
         """
-        return [] if any(queue.first for queue in self.queues) else self.queues[number].dequeue_tombstones(limit)
+        return [] if any(queue.first for queue in self.queues) else self.queues[number].dequeue_tombstones(limit, held)
 
     def with_tombstones(self) -> list[int]:
         """Return the partitions that have tombstones to send now."""
@@ -273,3 +275,7 @@ class PublisherState:
     """Acknowledged records."""
     foreign: int = 0
     """Partitions resent because of foreign records."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """Records that the brokers refuse."""
+    lesser_faults: list[str] = field(default_factory=list)
+    """Settings of the topics that lose no update, and should be others."""

@@ -19,6 +19,7 @@ from diem.kafka.metadata import describe
 from diem.kafka.topic_config import MAX_MESSAGE_BYTES
 from diem.kafka.topics import compare
 from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
+from services.data.publisher.refusals import refusal
 
 BATCH_BYTES: Final = 96 * 1024
 """Size of one request to one partition; the topic accepts up to ``MAX_MESSAGE_BYTES``."""
@@ -79,6 +80,7 @@ class Log:
             The offset of the first (negative if the broker no longer knows it), and the number written.
 
         Raises:
+            RecordsRefused, TimestampsRefused: the brokers refuse them; none was written.
             KafkaError, OSError: whether they were written is unknown.
         """
         batch = self._producer.create_batch()
@@ -87,9 +89,17 @@ class Log:
             if batch.append(key=key, value=value, timestamp=None) is None:
                 break
             count += 1
-        topic, partition = self._partitions[number]
-        sending = await self._producer.send_batch(batch, topic, partition=partition)
-        written = await sending
+        topic, partition = place = self._partitions[number]
+        sequences = self._producer._txn_manager._sequence_numbers  # noqa: SLF001  # no public way
+        sequence = sequences[place]
+        try:
+            written = await (await self._producer.send_batch(batch, topic, partition=partition))
+        except KafkaError as error:
+            if (refused := refusal(topic, error, count)) is None:
+                raise
+            # The library counts the records as sent; after a gap the brokers would refuse everything else.
+            sequences[place] = sequence
+            raise refused from error
         return (-1 if written is None else int(written.offset)), count
 
     async def acknowledge(self, epoch: int, unknown: Iterable[bytes]) -> None:
@@ -139,8 +149,8 @@ class Log:
             partitions=sum(topic == self._names.updates for topic, _ in found),
         )
 
-    async def check_settings(self) -> None:
-        """Check that no topic was altered in a way that loses or refuses updates.
+    async def check_settings(self) -> list[str]:
+        """Check that no topic was altered in a way that loses updates; return the lesser faults, with the remedies.
 
         Raises:
             WrongTopic: a topic was.
@@ -148,7 +158,8 @@ class Log:
         """
         cluster = await describe(self._client, *self._names.topics)
         if len(cluster.topics) == len(self._names.topics):
-            await compare(self._client, self._options, cluster)
+            return await compare(self._client, self._options, cluster)
+        return []
 
     def disconnect(self, node: int) -> None:
         """Close the producer's connection to a hanging broker, so that requests in flight go to the new leader.

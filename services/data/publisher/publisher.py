@@ -234,7 +234,8 @@ class Publisher:
         state = self._state
         return {
             "state": "publishing" if self.publishing else "waiting",
-            "failure": self.failure,
+            "failure": (state and state.refusals.failure()) or self.failure,
+            "warnings": [*state.refusals.warnings(), *state.lesser_faults] if state else [],
             "topic": self._options.names.updates,
             "source": state.source if state else None,
             "epoch": state.backlog.map.head.epoch if state else None,

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from diem.fanout.change_map import ChangeMap
-from diem.protocol.update import WATERMARK, WATERMARK_KEY
+from diem.protocol.update import WATERMARK, WATERMARK_KEY, Change, without_data
 from services.data.publisher.backlog import PublisherState
 from services.data.publisher.log import Log
+from services.data.publisher.refusals import RecordsRefused
 
 
 class OffsetTracker:
@@ -37,7 +38,11 @@ class OffsetTracker:
 
 
 MAX_RECORDS = 500
-"""Endpoints in one request."""
+"""Endpoints in one request, and tombstones."""
+Records = list[tuple[bytes, bytes | None]]
+"""Keys and values of one request."""
+WHOLE = 2 * MAX_RECORDS + 1
+"""Records in one request with its watermark."""
 
 
 class PartitionSenders:
@@ -71,31 +76,47 @@ class PartitionSenders:
     async def run(self, number: int) -> None:
         """Send the queue of one partition until a fault.
 
+        A request that the brokers refuse is halved until a single record is left; requests grow again afterwards. While
+        a record waits, the partition has no watermarks.
+
         Raises:
-            KafkaError, OSError: whether the request in flight was written is unknown.
+            TimestampsRefused: the brokers refuse the time of all records.
+            KafkaError, OSError, RecordsRefused: whether the request in flight was written is unknown.
         """
         queue, wake, loop = self._queues[number], self._wake[number], asyncio.get_running_loop()
+        most = WHOLE
         while True:
-            updates = queue.dequeue(MAX_RECORDS)
+            held = self._state.refusals.held(number)
+            updates = queue.dequeue(MAX_RECORDS, held)
             # Always the current update: a repetition never brings an older one back.
-            records: list[tuple[bytes, bytes | None]] = [
-                (endpoint, change.value) for endpoint in updates if (change := self._changes.get(endpoint))
+            records: Records = [
+                (endpoint, self._value(number, change))
+                for endpoint in updates
+                if (change := self._changes.get(endpoint))
             ]
-            tombstones = self._state.backlog.dequeue_tombstones(number, MAX_RECORDS)
+            tombstones = self._state.backlog.dequeue_tombstones(number, MAX_RECORDS, held)
             records += [(endpoint, None) for endpoint in tombstones]
             # A watermark asserts that every accepted change is here: nothing is due or yet to be ingested.
             all_in = not queue.due and self._state.backlog.ingested >= self._changes.sequence
-            if number in self._watermarks_due and all_in:
+            if number in self._watermarks_due and all_in and WATERMARK_KEY not in held:
                 records.append((WATERMARK_KEY, WATERMARK))
             if not records:
                 wake.clear()
                 await wake.wait()
                 continue
             self.in_flight_since[number] = loop.time()
-            base, count = await self._log.write(number, records)
-            del self.in_flight_since[number]
+            try:
+                base, count = await self._log.write(number, records[:most])
+            except RecordsRefused as refused:
+                await self._requeue_refused(number, records, refused)
+                most = max(1, refused.count // 2)
+                continue
+            finally:
+                del self.in_flight_since[number]
+            most = min(2 * most, WHOLE)
             self.trackers[number].acknowledged(base, count)
             written = {key for key, _ in records[:count]}
+            self._state.refusals.written(number, records[:count])
             queue.requeue(endpoint for endpoint in (*updates, *tombstones) if endpoint not in written)
             queue.acknowledged()
             self.wake(self._state.backlog.with_tombstones())
@@ -103,3 +124,17 @@ class PartitionSenders:
             self._state.published += len(written) - (WATERMARK_KEY in written)
             if WATERMARK_KEY in written:
                 self._watermarks_due.discard(number)
+
+    def _value(self, number: int, change: Change) -> bytes:
+        if self._state.refusals.goes_without_data(number, change.endpoint):
+            return without_data(change.endpoint, change.value)
+        return change.value
+
+    async def _requeue_refused(self, number: int, records: Records, refused: RecordsRefused) -> None:
+        # An earlier attempt of the same request may have been written, unknown to us; then only a new producer is safe.
+        if (await self._log.end_offsets([number])).get(number, -1) != self.trackers[number].next:
+            raise refused
+        self._queues[number].requeue()
+        if refused.count == 1:
+            key, value = records[0]
+            self._state.refusals.refused(number, key, value, str(refused))

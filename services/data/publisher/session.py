@@ -171,7 +171,10 @@ class PublisherSession:
             await asyncio.sleep(pause)
             # Retried at the next interval; other tasks notice that brokers are unavailable.
             with suppress(KafkaUnavailable):
-                await self._log.check_settings()
+                lesser = await self._log.check_settings()
+                if lesser and lesser != self._state.lesser_faults:
+                    structlog.get_logger("publisher").warning("topics have other settings than ours", faults=lesser)
+                self._state.lesser_faults = lesser
             pause = CHECK_EVERY_S
 
     async def _compare_ends(self) -> None:

@@ -117,6 +117,12 @@ def test_children_of_composites_are_judged_themselves() -> None:
         ("data", {"ready": False, "failure": "no space left"}, "store", "no space left"),
         ("data", {"publisher": {"failure": "no broker", "lag": 1234}}, "publisher", "1,234 so far"),
         ("data", {"publisher": {"failure": None, "lag": 5000}}, "publisher_lag", "late"),
+        (
+            "data",
+            {"publisher": {"failure": None, "warnings": ["without their data"]}},
+            "publisher_settings",
+            "without their data",
+        ),
         ("bridge-1", {"lag": 20_000}, "bridge_lag", "late"),
         ("bridge-1", {"live": False}, "stale_bridge", "stalls"),
         ("metadata", {"live": False, "kafka_silence_seconds": 12.0}, "stale_metadata", "For 12.0 s"),

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from deploy.cli.status import ago, page_lines, status_tables
+from deploy.cli.status import ago, fault_lines, page_lines, status_tables
 from deploy.terminal import plain_console
 
 
@@ -34,6 +34,15 @@ def test_status_shows_the_lag_of_a_process(
 ) -> None:
     _, row = shown(capsys, process("bridge-1", report={"ready": True, **report}))
     assert row[-1] == lag
+
+
+def test_status_has_a_line_for_each_fault_that_a_process_reports() -> None:
+    publisher = {"failure": "topic diem.updates refuses records", "warnings": ["max.message.bytes is 1000"]}
+    processes = [process("data", report={"failure": None, "publisher": publisher}), process("bridge-1")]
+    assert [str(line) for line in fault_lines({"processes": processes})] == [
+        "data: topic diem.updates refuses records",
+        "data: max.message.bytes is 1000",
+    ]
 
 
 def test_status_shows_the_report_of_each_process(capsys: pytest.CaptureFixture[str]) -> None:

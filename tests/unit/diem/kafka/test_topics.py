@@ -13,7 +13,16 @@ from diem.kafka import topics
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.metadata import Cluster, Partition, Topic
-from diem.kafka.topics import TopicSpec, check_room, compare, differences, ensure, specs, updates_spec
+from diem.kafka.topics import (
+    TopicSpec,
+    check_room,
+    compare,
+    differences,
+    ensure,
+    lesser_differences,
+    specs,
+    updates_spec,
+)
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap
 
 OPTIONS = KafkaOptions("k:9092")
@@ -113,6 +122,16 @@ def test_a_setting_that_loses_updates_is_named_with_its_remedy(change: dict[str,
     (line,) = differences(spec, OPTIONS, topic(), {**spec.config, **change})
     assert text in line
     assert "--add-config" in line
+
+
+def test_a_setting_that_refuses_records_is_a_lesser_fault_named_with_its_remedy() -> None:
+    spec = updates_spec(OPTIONS, 3)
+    config = {**spec.config, "max.message.bytes": "1000"}
+    assert not list(differences(spec, OPTIONS, topic(), config))
+    (line,) = lesser_differences(spec, config)
+    assert "topic diem.updates: max.message.bytes is 1000, it should be 131072" in line
+    assert "--topic diem.updates --add-config max.message.bytes=131072" in line
+    assert not list(lesser_differences(spec, {**spec.config, "max.message.bytes": "1048588"}))
 
 
 def test_a_stricter_number_of_replicas_in_sync_is_right_too() -> None:

@@ -1,0 +1,151 @@
+"""Records that brokers refuse: which go without their data, and which wait, so that others of the partition go on.
+
+The remedy of each refusal is the operator's: the text names topic, setting and command.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from aiokafka import errors as kafka
+
+from diem.errors import DiemError
+from diem.kafka.topic_config import UPDATES_CONFIG
+from diem.protocol.update import has_data
+
+DATA_RETRY_S: Final = 60.0
+"""Time for which updates of an endpoint go without data after one with data was refused."""
+RETRY_S: Final = 10.0
+"""Interval at which a record that has nothing left to leave out is tried again."""
+MAX_MESSAGE: Final = "max.message.bytes"
+TIMESTAMP_TYPE: Final = "message.timestamp.type"
+
+
+class InvalidRecordError(kafka.BrokerResponseError):  # type: ignore[misc]  # the library is untyped
+    """A record fails the brokers' validation; the client library does not know this code."""
+
+    errno = 87
+    message = "INVALID_RECORD"
+    description = "This record has failed the validation on the broker and hence be rejected."
+
+
+kafka.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
+_TOO_LARGE: Final = (kafka.MessageSizeTooLargeError, kafka.RecordListTooLargeError)
+_REFUSED: Final = (
+    *_TOO_LARGE,
+    InvalidRecordError,
+    kafka.PolicyViolationError,
+    kafka.UnsupportedForMessageFormatError,
+)
+
+
+@dataclass(eq=False)
+class RecordsRefused(DiemError):
+    """The brokers refuse the records of a request; none of its ``count`` records was written."""
+
+    template = "topic {topic} refuses records ({code}): {remedy}"
+
+    topic: str
+    code: str
+    remedy: str
+    count: int
+
+
+@dataclass(eq=False)
+class TimestampsRefused(DiemError):
+    """The brokers refuse the time of our records, whatever is in them."""
+
+    template = (
+        "topic {topic} refuses the time of records (INVALID_TIMESTAMP): the clocks of this host and of the brokers "
+        "differ by more than message.timestamp.after.max.ms: correct them, and let the brokers set the time: {command}"
+    )
+    retriable = True
+
+    topic: str
+    command: str
+
+
+def alter_command(topic: str, setting: str) -> str:
+    """Return the command that gives a topic our value of a setting."""
+    return f"kafka-configs.sh --alter --topic {topic} --add-config {setting}={UPDATES_CONFIG[setting]}"
+
+
+def refusal(topic: str, error: kafka.KafkaError, count: int) -> DiemError | None:
+    """Return what a broker's ``error`` says of a request with ``count`` records; None: nothing about the records."""
+    if isinstance(error, kafka.InvalidTimestampError):
+        return TimestampsRefused(topic, alter_command(topic, TIMESTAMP_TYPE))
+    if not isinstance(error, _REFUSED):
+        return None
+    if isinstance(error, _TOO_LARGE):
+        by_broker = "of a topic without this setting, message.max.bytes of the brokers counts"
+        remedy = f"{MAX_MESSAGE} is too small: {alter_command(topic, MAX_MESSAGE)} ({by_broker})"
+        return RecordsRefused(topic, error.message, remedy, count)
+    remedy = f"exempt {topic} from what the cluster demands of records (schema validation, policies)"
+    return RecordsRefused(topic, error.message, remedy, count)
+
+
+@dataclass(slots=True)
+class _Partition:
+    """Endpoints of one partition, each with the end of its pause."""
+
+    without_data: dict[bytes, float] = field(default_factory=dict)
+    held: dict[bytes, float] = field(default_factory=dict)
+
+
+class Refusals:
+    """What the brokers refuse at present, by ``clock`` in seconds. Bounded by the endpoints of each partition."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._partitions: defaultdict[int, _Partition] = defaultdict(_Partition)
+        self._reasons: dict[tuple[str, bool], float] = {}
+        """Reason, and whether the record is held -> when it was last given."""
+        self._logger = structlog.get_logger("publisher")
+
+    def goes_without_data(self, number: int, endpoint: bytes) -> bool:
+        """Return whether an update must leave out its data."""
+        partition = self._partitions.get(number)
+        return partition is not None and self._clock() < partition.without_data.get(endpoint, 0.0)
+
+    def held(self, number: int) -> Collection[bytes]:
+        """Return the keys that wait for their next attempt."""
+        if (partition := self._partitions.get(number)) is None:
+            return ()
+        now_s = self._clock()
+        return {key for key, until in partition.held.items() if now_s < until}
+
+    def refused(self, number: int, key: bytes, value: bytes | None, reason: str) -> None:
+        """Record the refusal of a single record: the next attempt leaves out its data, or waits if it has none."""
+        held, partition, now_s = value is None or not has_data(key, value), self._partitions[number], self._clock()
+        (partition.held if held else partition.without_data)[key] = now_s + (RETRY_S if held else DATA_RETRY_S)
+        if (reason, held) not in self._current_reasons():
+            what = "a record is refused: it waits" if held else "an update is refused: it goes without its data"
+            size = 0 if value is None else len(value)
+            self._logger.error(what, key=key.decode(errors="replace"), bytes=size, reason=reason)
+        self._reasons[reason, held] = now_s
+
+    def written(self, number: int, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Record that ``records`` were accepted."""
+        if (partition := self._partitions.get(number)) is not None:
+            for key, value in records:
+                partition.held.pop(key, None)
+                if value is not None and has_data(key, value):
+                    partition.without_data.pop(key, None)
+
+    def failure(self) -> str | None:
+        """Return which records wait, and why; None without any."""
+        held = {key for partition in self._partitions.values() for key in partition.held}
+        reasons = "; ".join(reason for reason, is_held in self._current_reasons() if is_held)
+        return f"{len(held)} records wait, tried every {RETRY_S:.0f} s: {reasons}" if held and reasons else None
+
+    def warnings(self) -> list[str]:
+        """Return why updates go without their data."""
+        return [f"updates go without their data: {reason}" for reason, held in self._current_reasons() if not held]
+
+    def _current_reasons(self) -> list[tuple[str, bool]]:
+        """Return the reasons given within two attempts."""
+        now_s = self._clock()
+        return [key for key, at in self._reasons.items() if now_s - at < 2 * (RETRY_S if key[1] else DATA_RETRY_S)]

@@ -69,10 +69,14 @@ class RecordCounts:
 
 
 class Frames(NamedTuple):
-    """Frames for the reader: ``resyncs`` as text first, then ``batches``, the last of which advances its position."""
+    """Frames for the reader: ``batches``, the last of which advances its position, and ``resyncs`` as text before it.
 
-    resyncs: list[bytes]
+    So no update of a suspect endpoint follows that is older than the record that made it suspect, and no link is lost
+    between that record's position and its ``resync``.
+    """
+
     batches: list[bytes]
+    resyncs: list[bytes]
 
 
 class Records:
@@ -93,7 +97,8 @@ class Records:
         """
         prefixes = self._prefixes
         greatest: dict[bytes, tuple[bytes, int, bytes]] = {}
-        resync: dict[bytes, None] = {}
+        bad: dict[bytes, int] = {}
+        """Endpoint -> offset of its last record that is no update."""
         seen = skipped = 0
         for record in records:
             offset = record.offset
@@ -123,7 +128,7 @@ class Records:
                 if key == update.WATERMARK_KEY and value == update.WATERMARK:
                     self.counts.watermarks += 1
                 else:
-                    self._bad(BadRecord(name, offset, key, value), resync)
+                    self._bad(BadRecord(name, offset, key, value), bad)
                 continue
             known = greatest.get(key)  # type: ignore[arg-type]  # its prefix was found, so it is bytes
             # Compared as bytes, see VERSION_DIGITS.
@@ -135,7 +140,11 @@ class Records:
         counts.conflated += seen - skipped - len(greatest)
         if not with_data:
             greatest = {k: (digits, offset, without_data(k, value)) for k, (digits, offset, value) in greatest.items()}
-        return Frames(_resyncs(list(resync)), _batches(name, position, next_, greatest))
+        batches = _batches(name, position, position if bad else next_, greatest)
+        if bad:
+            batches.append(feed.encode_batch(name, next_, []))
+        # A later update has what a bad record before it may have had: the publisher writes what is current.
+        return Frames(batches, _resyncs([key for key in bad if key not in greatest or greatest[key][1] < bad[key]]))
 
     def _prefix(self, key: bytes | None) -> bytes:
         """Return the bytes of an update of ``key`` before its version, b"" if ``key`` is not an endpoint name."""
@@ -146,10 +155,10 @@ class Records:
         prefix = self._prefixes[key] = update.prefix_of(key)
         return prefix
 
-    def _bad(self, bad: BadRecord, resync: dict[bytes, None]) -> None:
+    def _bad(self, bad: BadRecord, offsets: dict[bytes, int]) -> None:
         self.counts.bad += 1
         if bad.key is not None and self._prefix(bad.key):
-            resync[bad.key] = None
+            offsets[bad.key] = bad.offset
         self._on_bad(bad)
 
 

@@ -266,17 +266,19 @@ class FeedSession:
         state = self.partitions[name]
         records = self._bridge.records
         watermarks = records.counts.watermarks
-        resyncs, batches = records.encode(
+        (*batches, last), resyncs = records.encode(
             name, state.position, fetched.next, fetched.records, with_data=self._with_data
         )
         if records.counts.watermarks > watermarks:
             state.watermark_at = time.monotonic()
         await self._wait_writable()
-        for text in resyncs:
-            self._link.connection.send_text(text)
         for batch in batches:
             await self._wait_writable()
             self._link.connection.send_binary(batch)
+        for text in resyncs:
+            self._link.connection.send_text(text)
+        await self._wait_writable()
+        self._link.connection.send_binary(last)
         state.advance(fetched.next, time.monotonic())
 
     def _send_caught_up(self, consumer: AIOKafkaConsumer) -> None:

@@ -250,6 +250,11 @@ class UpdateFrames:
         return (self.with_data if variant == Variant.WITH_DATA else self.compressed)(endpoint, update)
 
 
+def resyncs(names: Iterable[str]) -> list[bytes]:
+    """Return one frame of ``resync`` for each endpoint, so that a later one of the same endpoint conflates it."""
+    return [text_frame(messages.resync([name])) for name in names]
+
+
 class Fanout:
     """Sessions, their subscriptions, and delivery; the state of endpoints is in ``feed_hub`` and the proxy.
 
@@ -381,8 +386,8 @@ class Fanout:
 
     def resync(self, endpoints: Iterable[bytes]) -> None:
         """Send ``resync``: subscribers fetch these endpoints, whatever version they hold."""
-        # One frame per endpoint, so that a later one of the same endpoint conflates it.
-        frames = {e: text_frame(messages.resync([e.decode()])) for e in endpoints if e in self.registry}
+        subscribed = self.registry.subscribed(endpoints)
+        frames = dict(zip(subscribed, resyncs(each.decode() for each in subscribed), strict=True))
         if self._everyone:
             self._deliver_to_all(frames, {})
             return

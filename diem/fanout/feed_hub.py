@@ -5,7 +5,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from diem.fanout.data_budget import DataBudget
-from diem.fanout.fanout import Fanout, variant_for
+from diem.fanout.fanout import Fanout, resyncs, variant_for
 from diem.fanout.feed_state import FeedState
 from diem.fanout.ownership import Ownership, Reconciler
 from diem.fanout.session import Session
@@ -24,7 +24,7 @@ class Subscribed(NamedTuple):
     rejected: dict[str, Refusal]
     """Rejected endpoints and the reasons."""
     replay: list[bytes]
-    """Frames to send at once: retained updates newer than the client's versions."""
+    """Frames to send at once: retained updates newer than the client's versions, and ``resync`` of suspect ones."""
 
 
 class FeedHub:
@@ -75,6 +75,8 @@ class FeedHub:
             answer.endpoints[name] = retained.version if retained else None
             if retained and retained.version > version:
                 answer.replay.append(self.fanout.replayed(session, endpoint, retained.value, variant))
+        if self.state.suspect:
+            answer.replay.extend(resyncs(name for name in answer.endpoints if name.encode() in self.state.suspect))
         self.fanout.stats.offered += len(answer.replay)
         if session.trace is not None and len(session.endpoints) > before:
             new = list(islice(session.endpoints, before, None))
@@ -98,7 +100,7 @@ class FeedHub:
 
     def resync(self, endpoints: Sequence[bytes]) -> None:
         """Have subscribers fetch endpoints: the feed had a change of each that it could not deliver."""
-        self.state.drop_data(endpoints)
+        self.state.mark_suspect(endpoints)
         self.fanout.resync(endpoints)
 
     def reconcile(self) -> set[Session]:

@@ -102,6 +102,9 @@ class FeedState:
         self.budget = budget
         self.source: str | None = None
         self.retained: dict[bytes, Retained] = {}
+        self.suspect: set[bytes] = set()
+        """Endpoints of which the feed had a record that is no update, and no newer update since: it may be
+        outdated. As many as the log has such records with different keys."""
         self.counts = FeedCounts()
         self._logs: dict[str, _Log] = {}
 
@@ -133,6 +136,8 @@ class FeedState:
         """
         if source != self.source:
             self.source = source
+            # All of its records follow, with those that are no updates.
+            self.suspect.clear()
             for log in self._logs.values():
                 log.unconfirmed |= log.seen
                 log.seen = set()
@@ -145,6 +150,8 @@ class FeedState:
             for endpoint in {endpoint for log in lost for endpoint in log.seen}:
                 if (heir := stream_of(endpoint)) is not None:
                     self._logs[heir].seen.add(endpoint)
+        if lost and self.suspect:
+            self.suspect = {e for e in self.suspect if stream_of is not None and stream_of(e) in self._logs}
         dropped = self._drop({endpoint for log in lost for endpoint in log.seen | log.unconfirmed})
         updated: dict[bytes, bytes] = {}
         for log in lost:
@@ -184,6 +191,8 @@ class FeedState:
             updated.update((endpoint, retained[endpoint].version) for endpoint in fresh)
             raise
         finally:
+            if self.suspect:
+                self.suspect.difference_update(fresh)
             # Nothing to count where no update has data, which takes little time to see.
             if self.budget is not None and fresh and (self.budget or max(map(len, fresh.values())) > MAX_BYTES):
                 bound_data(self.budget, retained, fresh, without_data)
@@ -192,11 +201,12 @@ class FeedState:
         log.position = batch.next
         return {} if catching_up else fresh
 
-    def drop_data(self, endpoints: Collection[bytes]) -> None:
-        """Drop the data of retained updates after which there were others that could not be read: it may be outdated.
+    def mark_suspect(self, endpoints: Collection[bytes]) -> None:
+        """Drop the data of retained updates after which there was a record that is no update: it may be outdated.
 
-        Whoever subscribes then is told the retained version, and fetches the current one.
+        Until a later update arrives, new subscribers are sent ``resync`` after the retained version.
         """
+        self.suspect.update(endpoints)
         drop_data(self.retained, endpoints, without_data)
         self._release(endpoints)
 

@@ -219,21 +219,22 @@ class Member:
     def _read(self, name: str, count: int) -> None:
         log, start = self._cluster.log(name), self._positions[name]
         end = min(len(log), start + count)
-        changes = [change for record in log[start:end] for change in record]
-        self.server.batch(feed.Batch(name, end, iter(changes)))
+        # In the order of the log, as far as it matters: no update after a ``resync`` is from before the bad record.
+        found = [change for record in log[start:end] for change in record]
+        latest = {change.endpoint: change for change in found}
+        self.server.batch(feed.Batch(name, start, iter([each for each in found if each.value or name == MAP])))
+        if bad := [each.endpoint.decode() for each in latest.values() if not each.value and name != MAP]:
+            self.server.resync(feed.Resync(bad))
+        self.server.batch(feed.Batch(name, end, iter(())))
         self._positions[name] = end
         if name in self._ends and end >= self._ends[name]:
             del self._ends[name]
             self.server.caught_up(name)
 
-    def meets_a_bad_record(self, name: str) -> None:
-        """A record with this key is no update."""
-        if self.hub.state.retained.get(name.encode()) is not None:
-            self.server.resync(feed.Resync([name]))
-
 
 Log = list[list[Change]]
-"""Each record as the changes that it is: none where it is a mark, a tombstone or was compacted away."""
+"""Each record as the changes that it is: none where it is a mark, a tombstone or was compacted away. One without a value
+is no update, in the place of one."""
 
 
 class Cluster:
@@ -274,16 +275,17 @@ class Cluster:
 
     # The source and the map
 
-    def put(self, name: str) -> None:
-        """The endpoint changes."""
+    def put(self, name: str, *, bad: bool = False) -> None:
+        """The endpoint changes; if ``bad``, nobody can read the record of it."""
         self._version += 1
         self.latest[name] = self._version
         for number in self.map.written_to(name.encode()):
-            self._publish(name, number)
+            self._publish(name, number, bad=bad)
 
-    def _publish(self, name: str, number: int) -> None:
+    def _publish(self, name: str, number: int, *, bad: bool = False) -> None:
         log, version = self._logs[log_name(number)], self.latest[name]
-        log.append([Change(len(log), name.encode(), version, UPDATE, encode(name, version, version))])
+        value = b"" if bad else encode(name, version, version)
+        log.append([Change(len(log), name.encode(), version, UPDATE, value)])
 
     def _withdraw(self, name: str, number: int) -> None:
         """Write a tombstone, which takes the earlier records out when the log is compacted."""
@@ -486,8 +488,8 @@ class Walk:
     def redial(self, number: int) -> None:
         self.cluster.members[number].is_dialled_anew()
 
-    def spoil(self, number: int, name: str) -> None:
-        self.cluster.members[number].meets_a_bad_record(name)
+    def spoil(self, name: str) -> None:
+        self.cluster.put(name, bad=True)
 
     # Links
 
@@ -626,7 +628,7 @@ _STEPS: dict[str, list[Sequence[Any]]] = {
     "read": [_THREE, [1, 100]],
     "read_map": [_THREE],
     "redial": [_THREE],
-    "spoil": [_THREE, NAMES],
+    "spoil": [NAMES],
     "open": [_LINES],
     "lose": [_LINES],
     "answer": [_LINES],

@@ -36,6 +36,7 @@ PARTITIONS = 2
 LANES = (0, 1, HOT)
 MAP = "diem.partition-map/0"
 HOT_NAME = "diem.updates.hot/0"
+BAD = -1
 
 
 def name_of(place: int) -> str:
@@ -60,7 +61,7 @@ class Record:
     offset: int
     endpoint: bytes
     version: int
-    """0: a tombstone, or the publisher's mark."""
+    """0: a tombstone, or the publisher's mark. :data:`BAD`: no update, in the place of one."""
 
 
 @dataclass
@@ -86,13 +87,16 @@ class Publisher:
     def __init__(self, map_: PartitionMap) -> None:
         self.latest: dict[bytes, int] = {}
         self.gone: set[bytes] = set()
+        self.bad: set[bytes] = set()
+        """Endpoints whose current update is written as a record that nobody can read."""
         self.logs = {place: Log() for place in LANES}
         self.backlog = Backlog(PARTITIONS, 0, map_)
         self._sequence = 0
         self._version = START
         self.acknowledged = -1
 
-    def put(self, endpoint: bytes, *, gone: bool) -> None:
+    def put(self, endpoint: bytes, *, gone: bool, bad: bool = False) -> None:
+        (self.bad.add if bad else self.bad.discard)(endpoint)
         self._sequence += 1
         self._version += 1
         self.latest[endpoint] = self._version
@@ -103,7 +107,7 @@ class Publisher:
         """One request of one lane."""
         lane = self.backlog.queues[place]
         for endpoint in lane.dequeue(10):
-            self.logs[place].append(endpoint, self.latest[endpoint])
+            self.logs[place].append(endpoint, BAD if endpoint in self.bad else self.latest[endpoint])
         for endpoint in self.backlog.dequeue_tombstones(LANES.index(place), 10):
             self.logs[place].append(endpoint, 0)
         lane.acknowledged()
@@ -188,14 +192,19 @@ class Bridge:
         more = len([record for record in log.records if record.offset >= begin_]) > limit
         next_ = found[-1].offset + 1 if more else log.end
         greatest: dict[bytes, Record] = {}
+        bad = {record.endpoint: record.offset for record in found if record.version == BAD}
         for record in found:
-            if record.version and (
+            if record.version > 0 and (
                 record.endpoint not in greatest or record.version > greatest[record.endpoint].version
             ):
                 greatest[record.endpoint] = record
         if next_ > begin_:
             self._next[place] = next_
-            self._server.batch(feed.Batch(name_of(place), next_, self._changes(greatest.values())))
+            self._server.batch(feed.Batch(name_of(place), begin_, self._changes(greatest.values())))
+            for endpoint, offset in bad.items():
+                if endpoint not in greatest or greatest[endpoint].offset < offset:
+                    self._server.resync(feed.Resync([endpoint.decode()]))
+            self._server.batch(feed.Batch(name_of(place), next_, iter(())))
         if place not in self._caught_up and next_ >= self._targets[place]:
             self._caught_up.add(place)
             self._server.caught_up(name_of(place))
@@ -232,10 +241,6 @@ class Bridge:
             owners = {} if url is None else {name_of(place): url for place in LANES if place != HOT}
             self._server.owners(feed.Owners(owners, left=True))
 
-    def bad_record(self, endpoint: bytes) -> None:
-        if self.up:
-            self._server.resync(feed.Resync([endpoint.decode()]))
-
 
 class Client:
     """A browser: it holds what it was sent, and fetches at a ``resync``. Or a proxy, which passes a ``resync`` on."""
@@ -246,6 +251,8 @@ class Client:
         self._latest = latest
         self._fetches = fetches
         self.held: dict[bytes, int] = {}
+        self.resynced: dict[bytes, int] = {}
+        """Endpoint -> the version that a ``resync`` makes fetch, by whoever gets it in the end."""
         self.moved: set[bytes] = set()
         """Endpoints that others serve, as it was told since it has subscribed to them."""
         self._on_the_wire: dict[bytes, int] = {}
@@ -262,8 +269,10 @@ class Client:
                 self._on_the_wire[endpoint] = version
                 self.held[endpoint] = max(version, self.held.get(endpoint, 0))
             case "resync":
-                for name in message["endpoints"] if self._fetches else ():
-                    self.held[name.encode()] = self._latest.get(name.encode(), 0)
+                for endpoint in map(str.encode, message["endpoints"]):
+                    self.resynced[endpoint] = self._latest.get(endpoint, 0)
+                    if self._fetches:
+                        self.held[endpoint] = self.resynced[endpoint]
             case "moved":
                 self.moved |= {name.encode() for name in message["endpoints"]}
             case kind:
@@ -275,6 +284,7 @@ class Client:
 
     def subscribe(self, endpoint: bytes) -> None:
         if not self.session.blocked:
+            self.resynced.pop(endpoint, None)
             known = endpoint in self.session.endpoints
             answer = self._hub.subscribe(self.session, {endpoint.decode(): self.held.get(endpoint, 0)})
             if not known:
@@ -409,7 +419,18 @@ class World:
         self.bridge.hand_over(None if number % 8 == 7 else "ws://other/ws")
 
     def bad_record(self, number: int) -> None:
-        self.bridge.bad_record(ENDPOINTS[number % 2])
+        """An update whose record cannot be read, perhaps the last of its endpoint; a client may have missed that."""
+        endpoint, client = ENDPOINTS[number % 2], self.clients[number // 2 % 2]
+        if number & 8:
+            client.unsubscribe(endpoint)
+        self.publisher.put(endpoint, gone=False, bad=True)
+        if number & 96:
+            self.publisher.write_all()
+        if number & 128:
+            self.publisher.logs[LANES[number % 3]].compact()
+        if number & 8:
+            self.read_all()
+            client.subscribe(endpoint)
 
     def block(self, number: int) -> None:
         self.clients[number % 2].session.block()
@@ -460,6 +481,7 @@ class World:
             if not client.session.blocked:
                 for endpoint in client.session.endpoints:
                     held, latest = client.held.get(endpoint, 0), self.publisher.latest[endpoint]
+                    held = max(held, client.resynced.get(endpoint, 0))
                     assert held == latest, f"{endpoint.decode()}: {latest - held} behind, and never told"
 
     def come_to_rest(self) -> None:
@@ -485,7 +507,7 @@ STEPS: Sequence[Callable[[World, int], None]] = (
     World.compact,
     *[World.leave] * 2,
     World.hand_over,
-    World.bad_record,
+    *[World.bad_record] * 2,
     *[World.block] * 2,
     World.unblock,
     *[World.subscribe] * 3,

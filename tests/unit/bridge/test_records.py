@@ -113,14 +113,29 @@ GOOD = update.encode("/a", V, V)
         (b"/a", b"{}"),
     ],
 )
-def test_a_bad_value_is_answered_with_a_resync_of_its_endpoint_before_the_position_moves(
-    key: bytes, value: bytes
-) -> None:
+def test_a_bad_value_is_answered_with_a_resync_of_its_endpoint(key: bytes, value: bytes) -> None:
     frames, heart, bad = taking(valid(0, "/b", V), Kafka(1, key, value), valid(2, "/c", V))
     assert [feed.decode(text) for text in frames.resyncs] == [feed.Resync(("/a",))]
     assert [change.endpoint for change in decoded(frames)] == [b"/b", b"/c"]
     assert feed.decode_batch(frames.batches[-1]).next == 3
     assert bad == [BadRecord(NAME, 1, key, value)]
+    assert heart.counts.bad == 1
+
+
+def test_a_resync_is_between_the_updates_and_the_batch_that_moves_the_position() -> None:
+    """The updates are older than the bad record, so they end no suspicion; and a link is not lost between the two."""
+    frames, _, _ = taking(valid(0, "/a", V), Kafka(1, b"/a", b"bad"), valid(2, "/b", V))
+    assert [feed.decode(text) for text in frames.resyncs] == [feed.Resync(("/a",))]
+    *before, last = [feed.decode_batch(batch) for batch in frames.batches]
+    assert [batch.next for batch in before] == [0]
+    assert (last.next, list(last.records)) == (3, [])
+
+
+@pytest.mark.parametrize(("later", "resynced"), [(V, []), (V + 1, []), (V - 1, ["/a"])])
+def test_a_bad_value_that_an_update_follows_needs_no_resync(later: int, resynced: list[str]) -> None:
+    frames, heart, _ = taking(valid(0, "/a", V - (later == V)), Kafka(1, b"/a", b"bad"), valid(2, "/a", later))
+    found = [feed.decode(text) for text in frames.resyncs]
+    assert [name for each in found if isinstance(each, feed.Resync) for name in each.endpoints] == resynced
     assert heart.counts.bad == 1
 
 

@@ -305,6 +305,25 @@ def test_resync_of_the_feed_reaches_subscribers_alone() -> None:
     assert (looking.resynced, elsewhere.frames) == ({"/a"}, 0)
 
 
+def test_new_subscribers_of_a_suspect_endpoint_are_sent_resync_until_its_next_update() -> None:
+    hub = FeedHub()
+    hub.hello("s", ["p0"])
+    hub.caught_up("p0")
+    hub.batch(Batch("p0", 2, iter([change(START + 1)])))
+    hub.resync([b"/a", b"/unknown"])
+    clients = [Client(hub) for _ in range(4)]
+    for client, known in zip(clients, (0, START + 1), strict=False):
+        client.announced["/a"] = known
+        client.subscribe("/a")
+        assert (client.announced["/a"], client.resynced) == (START + 1, {"/a"}), "what is retained may be outdated"
+    clients[2].subscribe("/unknown")
+    assert clients[2].resynced == {"/unknown"}, "its only record may have been an update"
+    hub.batch(Batch("p0", 4, iter([change(START + 2)])))
+    clients[3].subscribe("/a")
+    assert (clients[3].announced["/a"], clients[3].resynced) == (START + 2, set())
+    assert hub.fanout.stats.offered == sum(client.frames for client in clients)
+
+
 def change(version: int, name: str = "/a") -> Change:
     return Change(version - START, name.encode(), version, 0, encode(name, version, version))
 

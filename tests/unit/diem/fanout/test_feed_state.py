@@ -192,7 +192,34 @@ def test_an_update_before_one_that_could_not_be_read_has_its_version_but_no_data
     state = FeedState(DataBudget(2000))
     state.hello("s", ["store"])
     state.apply(Batch("store", 2, iter([with_data("/a", V, 900)])))
-    state.drop_data([b"/a", b"/unknown"])
+    state.mark_suspect([b"/a", b"/unknown"])
     assert state.retained == {b"/a": (V, encode("/a", V, V))}
     assert state.budget is not None
     assert state.budget.bytes == 0
+
+
+@pytest.mark.parametrize(("version", "suspect"), [(19, {b"/a", b"/b"}), (20, {b"/a", b"/b"}), (21, {b"/b"})])
+def test_endpoint_is_suspect_until_a_newer_update_arrives(version: int, suspect: set[bytes]) -> None:
+    state = live_state("p0")
+    state.apply(batch("p0", 2, a=20))
+    state.mark_suspect([b"/a", b"/b"])
+    state.apply(batch("p0", 4, a=version))
+    assert state.suspect == suspect
+
+
+def test_suspect_endpoints_survive_the_loss_of_a_link_and_end_with_the_source() -> None:
+    state = live_state("p0")
+    state.mark_suspect([b"/a"])
+    state.resume()
+    state.hello("s", ["p0"])
+    state.finish_catch_up("p0")
+    assert state.suspect == {b"/a"}
+    state.hello("other", ["p0"])
+    assert not state.suspect, "its log is read from the start"
+
+
+def test_suspect_endpoints_of_lost_streams_are_forgotten_unless_another_one_has_them() -> None:
+    state = live_state("p0", "p1")
+    state.mark_suspect([b"/a", b"/b", b"/c"])
+    state.hello("s", ["p1"], {b"/a": "p0", b"/b": "p1"}.get)
+    assert state.suspect == {b"/b"}

@@ -22,6 +22,7 @@ from proxy.pending import (
     PendingUnsubscribes,
     TimerHandle,
     refuse_pending,
+    respond_stale,
     send_status,
 )
 from proxy.relocation import Action, BecameStale, Recovered, Relocator, SendSubscribe, SendUnsubscribe
@@ -281,12 +282,11 @@ class PassthroughClient:
     def _answer(self, request: PendingSubscribe) -> None:
         ready, request.ready = request.ready, {}
         rejected, request.rejected = request.rejected, {}
-        self._client.respond(messages.subscribed(request.id, ready, rejected))
-        trace_subscribed(self._session, {name: version for name, version in ready.items() if name in self.wanted})
         # Without endpoints that the client has unsubscribed from since.
         stale = [name for name in ready if name in self.wanted and self.relocator.is_stale(name)]
-        if stale:
-            send_status(self._client, stale, self._proxy.clock, live=False)
+        respond_stale(self._client, stale, self._proxy.clock)
+        self._client.respond(messages.subscribed(request.id, ready, rejected))
+        trace_subscribed(self._session, {name: version for name, version in ready.items() if name in self.wanted})
 
     def _expire(self, names: Iterable[str]) -> None:
         self._apply(self.relocator.mark_stale(names))
@@ -370,11 +370,11 @@ class PassthroughClient:
         match message:
             case messages.SubscribedReply():
                 registered, actions = self.relocator.subscribed(url, message)
+                self._apply(actions)
                 # Answers to the proxy's own requests have no waiting endpoints.
                 self._subscribes.resolve(registered)
                 self._replays.answered(url, message)
                 self._inspect([url])
-                self._apply(actions)
             case messages.UnsubscribedReply():
                 self._replays.ended(url, self._unsubscribes.confirmed(url, message.id))
                 self._inspect([url])
@@ -428,7 +428,7 @@ class PassthroughClient:
         self._apply(self.relocator.tick())
 
     def _send_stale(self, names: Iterable[str]) -> None:
-        """Send a partial status; endpoints with an unanswered subscribe are sent after the answer."""
+        """Send a partial status; endpoints with an unanswered subscribe are sent with the answer."""
         if stale := [name for name in names if name not in self._subscribes]:
             send_status(self._client, stale, self._proxy.clock, live=False)
 

@@ -50,8 +50,6 @@ class PendingSubscribe:
     rejected: dict[str, Refusal] = field(default_factory=dict)
     data: bool = False
     """The client wants updates with data."""
-    resync: set[str] = field(default_factory=set)
-    """Endpoints that the client must fetch again, whatever version is in its answer."""
     coalescing: bool = False
     """Whether the ready part is held back until the rest is ready, too."""
     timers: list[TimerHandle] = field(default_factory=list)
@@ -140,17 +138,10 @@ class PendingSubscribes:
                 self._unindex(request, request.ready)
                 self._answer(request)
 
-    def resync(self, names: Iterable[str]) -> None:
-        """Note that endpoints must be fetched again: clients that wait for them are sent it after their answer."""
-        for name in names:
-            for request in self._by_name.get(name, ()):
-                request.resync.add(name)
-
     def cancel(self, client: EdgeConnection, names: Iterable[str]) -> None:
         """Stop waiting for endpoints that a client unsubscribes from: they are answered before that is confirmed."""
         unwanted = set(names)
         for request in list(self.by_client.get(client, ())):
-            request.resync -= unwanted
             if unwanted & (request.waiting | request.ready.keys()):
                 self.resolve(dict.fromkeys(unwanted & request.waiting), only=request, at_once=True)
 
@@ -161,7 +152,6 @@ class PendingSubscribes:
             refused = unwanted & (request.waiting | request.ready.keys())
             if refused:
                 request.waiting -= refused
-                request.resync -= refused
                 request.ready = {name: version for name, version in request.ready.items() if name not in refused}
                 request.rejected.update(dict.fromkeys(refused, reason))
                 self._unindex(request, refused)
@@ -322,8 +312,16 @@ class PendingReplays:
 
 def send_status(client: EdgeConnection, names: Sequence[str], clock: Clock, *, live: bool) -> None:
     """Send a partial ``status``. Skipped while the client is blocked; resent when it unblocks."""
-    if client.session.blocked:
-        return
+    if not client.session.blocked:
+        _respond_status(client, names, clock, live=live)
+
+
+def respond_stale(client: EdgeConnection, names: Sequence[str], clock: Clock) -> None:
+    """Send a partial ``status`` before the reply with these endpoints, also to a client that is blocked."""
+    _respond_status(client, names, clock, live=False)
+
+
+def _respond_status(client: EdgeConnection, names: Sequence[str], clock: Clock, *, live: bool) -> None:
     since = iso(clock.wall_ms())
     for start in range(0, len(names), MAX_NAMES):
         client.respond(messages.status(live=live, since=since, endpoints=names[start : start + MAX_NAMES]))

@@ -233,7 +233,7 @@ class Relocator:
         """
         registered: dict[str, int | None] = {}
         dropped: dict[str, list[str]] = {}
-        stale = []
+        unchecked = []
         is_live = url not in self._dead
         for name, version in reply.versions.items():
             route = self.routes.get(name)
@@ -250,11 +250,12 @@ class Relocator:
                     self._remove_others(name, route, dropped)
             if is_live:
                 route.unserved_since = None
-            if route.stale:
-                stale.append(name)
+            if route.stale or not is_live:
+                unchecked.append(name)
         actions = self._unsubscribe(dropped) if dropped else []
-        if stale:
-            actions += self._check_staleness(stale)
+        if unchecked:
+            # Before the client is answered: it takes the version of an endpoint that is live for the current one.
+            actions += self._check_staleness(unchecked, at_once=not is_live)
         if reply.elsewhere:
             actions += self._redirect(url, self._requested(url, reply.id, reply.elsewhere))
         return registered, actions

@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
 from diem.fanout.data_budget import DataBudget, bound_data, drop_data
-from diem.fanout.fanout import Fanout, variant_for
+from diem.fanout.fanout import Fanout, resyncs, variant_for
 from diem.fanout.feed_state import FeedCounts, Retained
 from diem.fanout.session import Session
 from diem.links.edge import Service
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import Clock
 from diem.protocol import endpoints, messages
-from diem.protocol.frames import frame_without_data, frames_of, read_update, text_frame
+from diem.protocol.frames import frame_without_data, frames_of, read_update
 from proxy.pending import (
     MAX_PENDING,
     CallLater,
@@ -22,6 +22,7 @@ from proxy.pending import (
     PendingSubscribes,
     TimerHandle,
     refuse_pending,
+    respond_stale,
     send_status,
 )
 from proxy.relocation import Action, BecameStale, Recovered, Relocator, SendSubscribe, SendUnsubscribe
@@ -43,6 +44,8 @@ class Relay:
         """The endpoints to retain; the owner of the relay adds to it."""
         self.announced: set[bytes] = set()
         """Wanted endpoints that a server has a version of, whose update follows; the owner of the relay adds to it."""
+        self.suspect: set[bytes] = set()
+        """Wanted endpoints that a server has sent ``resync`` for, and no newer update since."""
         self.counts = FeedCounts()
         self.conflated = 0
         """Updates that arrived in one chunk with a later one of the same endpoint."""
@@ -54,12 +57,17 @@ class Relay:
             endpoint = name.encode()
             self.wanted.discard(endpoint)
             self.announced.discard(endpoint)
+            self.suspect.discard(endpoint)
             self.retained.pop(endpoint, None)
             if self.budget is not None:
                 self.budget.release(endpoint)
 
-    def drop_data(self, endpoints: Collection[bytes]) -> None:
-        """Drop the data of retained updates that are sent ``resync``: it may be outdated, so clients fetch."""
+    def mark_suspect(self, endpoints: Collection[bytes]) -> None:
+        """Drop the data of retained updates that are sent ``resync``: it may be outdated, so clients fetch.
+
+        Until a later update arrives, new subscribers are sent ``resync``, too.
+        """
+        self.suspect.update(self.wanted.intersection(endpoints))
         drop_data(self.retained, endpoints, frame_without_data)
         if self.budget is not None:
             for endpoint in endpoints:
@@ -91,6 +99,8 @@ class Relay:
                 else:
                     self._fanout.not_subscribed += 1
         finally:
+            if self.suspect:
+                self.suspect.difference_update(fresh)
             if self.budget is not None:
                 bound_data(self.budget, retained, fresh, frame_without_data)
             self._fanout.publish(fresh, self._fanout.update_counter)
@@ -206,7 +216,10 @@ class SharedProxy(Service):
         self._apply(self.relocator.rerouted())
 
     def _answer(self, request: PendingSubscribe) -> None:
-        """Register the client for the ready endpoints; send the reply, then newer retained frames and the resyncs."""
+        """Register the client for the ready endpoints; send which are stale, the reply, and newer retained frames.
+
+        A client that reads ``subscribed`` of an endpoint that is not live must not take its version for current.
+        """
         ready, request.ready = request.ready, {}
         rejected, request.rejected = request.rejected, {}
         client, stats = request.client, self._fanout.stats
@@ -223,15 +236,13 @@ class SharedProxy(Service):
                 versions[name] = max(held.version, version or 0)
                 if held.version > request.known[name]:
                     frames.append(self._fanout.replayed(session, endpoint, held.value, variant))
-        frames += [text_frame(messages.resync([name])) for name in ready if name in request.resync]
+        frames += resyncs(name for name in ready if name.encode() in self.relay.suspect)
         stats.offered += len(frames)
         if session.trace is not None and len(session.endpoints) > before:
             new = list(islice(session.endpoints, before, None))
             session.trace.subscribed(new, [endpoint for endpoint in new if not self.relay.has_version(endpoint)])
+        respond_stale(client, [name for name in ready if self.relocator.is_stale(name)], self._clock)
         client.respond(messages.subscribed(request.id, versions, rejected), frames)
-        stale = [name for name in ready if self.relocator.is_stale(name)]
-        if stale:
-            send_status(client, stale, self._clock, live=False)
 
     def _expire(self, names: Iterable[str]) -> None:
         self._apply(self.relocator.mark_stale(names))
@@ -265,17 +276,14 @@ class SharedProxy(Service):
             case messages.SubscribedReply():
                 registered, actions = self.relocator.subscribed(url, message)
                 self.relay.announced.update(name.encode() for name, v in registered.items() if v is not None)
+                self._apply(actions)
                 self._pending.resolve(registered)
             case messages.ResyncMessage():
-                self._pending.resync(message.endpoints)
-                fetched = [name.encode() for name in message.endpoints]
-                self.relay.drop_data(fetched)
-                self._fanout.resync(fetched)
-                return
+                suspect = [name.encode() for name in message.endpoints]
+                self.relay.mark_suspect(suspect)
+                self._fanout.resync(suspect)
             case _:
-                actions = self.relocator.handle(url, message)
-        if actions:
-            self._apply(actions)
+                self._apply(self.relocator.handle(url, message))
 
     def lost(self, url: str) -> None:
         """Mark as stale the endpoints that only this server serves."""

@@ -233,8 +233,8 @@ class Member:
 
 
 Log = list[list[Change]]
-"""Each record as the changes that it is: none where it is a mark, a tombstone or was compacted away. One without a value
-is no update, in the place of one."""
+"""Each record as the changes that it is: none where it is a mark, a tombstone or was compacted away. One without a
+value is no update, in the place of one."""
 
 
 class Cluster:

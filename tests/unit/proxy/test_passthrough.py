@@ -209,6 +209,26 @@ def test_unsubscribe_does_not_wait_for_a_link_that_was_closed_as_unused(harness:
     assert [m["type"] for m in harness.sent] == ["subscribed", "unsubscribed"]
 
 
+def test_endpoint_that_no_server_has_answered_for_is_stale_before_its_answer(harness: Harness) -> None:
+    harness.subscribe(7, A=0)
+    harness.timers.advance(3.1)
+    assert [(m["type"], m.get("live")) for m in harness.sent] == [("status", False), ("subscribed", None)]
+
+
+def test_endpoint_of_a_server_that_is_not_live_is_stale_before_its_answer(harness: Harness) -> None:
+    harness.subscribe(7, A=0)
+    harness.open(A)
+    harness.receive(A, messages.subscribed(1, {A: None}, {}))
+    harness.receive(A, messages.status(live=False, since="-"))
+    harness.written.clear()
+    harness.subscribe(8, A2=0)
+    harness.receive(A, messages.subscribed(2, {A2: START}, {}))
+    assert [(m["type"], m.get("endpoints")) for m in harness.sent] == [
+        ("status", [A2]),
+        ("subscribed", {A2: START}),
+    ]
+
+
 def test_recovery_is_sent_while_a_repeated_subscribe_is_pending(harness: Harness) -> None:
     harness.subscribe(7, A=0)
     harness.open(A)

@@ -86,7 +86,6 @@ def test_cancelled_endpoint_is_answered_at_once_with_all_that_is_ready(subscribe
 def test_refused_endpoint_is_answered_at_once_and_never_with_a_version(subscribes: Subscribes) -> None:
     subscribes.add(1, "/a", "/b", "/c")
     subscribes.add(1, "/a", client=OTHER)
-    subscribes.pending.resync(["/a"])
     subscribes.pending.resolve({"/a": 1, "/c": 3})
     subscribes.calls.clear()
     subscribes.pending.reject(CLIENT, ["/a", "/b", "/not/requested"], FORBIDDEN)

@@ -211,7 +211,7 @@ class Client:
         self.world = world
         self.session = Session(self._write, self._writelines, world.fanout.stats)
         self.held: dict[str, int] = {}
-        """Endpoint -> version of its data; it fetches each announced version at once."""
+        """Endpoint -> version of its data; it fetches each announced version at once, and no later one."""
         self.wanted: set[str] = set()
         self.confirmed: set[str] = set()
         self.affected: set[str] = set()
@@ -263,8 +263,7 @@ class Client:
             case "update":
                 name = message["endpoint"]
                 assert name in self.confirmed, f"an update of {name} before subscribed, or after unsubscribed"
-                if message["version"] > self.held.get(name, 0):
-                    self.held[name] = self.world.latest[name]
+                self.held[name] = max(message["version"], self.held.get(name, 0))
             case "subscribed":
                 names = {*message["endpoints"], *message.get("rejected", {})}
                 assert names <= self.unanswered[message["id"]], "answered twice, or not requested"

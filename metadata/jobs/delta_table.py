@@ -162,6 +162,9 @@ def prepare(sink: Folder, schema: str, writer: str | None = None) -> None:
             )
         return
     table = open_table(sink)
+    if table.metadata().configuration.get(LOG_RETENTION) != PROPERTIES[LOG_RETENTION]:
+        # Of an earlier release, whose erasure was interrupted: readers would lose the version that they read.
+        table.alter.set_table_properties({LOG_RETENTION: PROPERTIES[LOG_RETENTION]})
     known = {field.name for field in table.schema().fields}
     if new := [field for field in wanted.fields if field.name not in known]:
         table.alter.add_columns(new)

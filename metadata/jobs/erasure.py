@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from metadata.jobs.bucket import Folder, remove_tree
-from metadata.jobs.delta_table import LOG_RETENTION, PROPERTIES, clear_errors, is_written, open_table
+from metadata.jobs.delta_table import LOG, LOG_RETENTION, PROPERTIES, clear_errors, is_written, open_table
 from metadata.jobs.sources import FileSource, complete_files
 from metadata.jobs.warehouse import Warehouse
 
@@ -68,16 +68,20 @@ def erase_rows(sink: Folder, pseudonyms: Collection[str]) -> int:
         removed: int = table.delete(f"client IN ({listed}) OR {quoted}")["num_deleted_rows"]
         # Also if there is nothing to remove any more: an erasure may have been interrupted.
         table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-        _forget_versions(table)
+        _forget_versions(table, sink)
     return removed
 
 
-def _forget_versions(table: "DeltaTable") -> None:
+def _forget_versions(table: "DeltaTable", sink: Folder) -> None:
     """Remove earlier versions from the log: they name what was searched for."""
-    table.alter.set_table_properties({LOG_RETENTION: "interval 0 seconds"})
-    table.create_checkpoint()
-    table.cleanup_metadata()
+    # A commit of its own: that of an interrupted erasure may be the last, and the last one stays.
     table.alter.set_table_properties({LOG_RETENTION: PROPERTIES[LOG_RETENTION]})
+    table.create_checkpoint()
+    # Not by a shorter retention in the table: an interruption would leave it there, and readers without their versions.
+    last = f"{table.version():020}"
+    for file in sorted(list[Folder]((sink / LOG).glob("[0-9]*")), key=lambda file: file.name):
+        if file.name < last:
+            file.unlink()
 
 
 def erase_lines(file: Path, pseudonyms: Collection[str]) -> int:

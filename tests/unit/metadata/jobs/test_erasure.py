@@ -9,14 +9,25 @@ import pytest
 pytest.importorskip("deltalake")
 
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from diem.errors import DiemError
 from diem.protocol.traffic import Type
-from metadata.jobs.delta_table import LOG, TableUnusable, committed_files, data_files, is_committed
+from metadata.jobs.bucket import Folder
+from metadata.jobs.delta_table import (
+    LOG,
+    LOG_RETENTION,
+    TableUnusable,
+    committed_files,
+    data_files,
+    is_committed,
+    open_table,
+    prepare,
+)
 from metadata.jobs.erasure import Erased, erase
 from metadata.jobs.sources import FileSource
 from metadata.jobs.warehouse import QUARANTINE, Warehouse
-from tests.support.delta import QUERY, bad, event, ids, stage, write
+from tests.support.delta import QUERY, bad, event, ids, schema, stage, write
 from tests.support.traffic import BEGIN, Life
 from tests.support.traffic import write as write_lines
 
@@ -57,6 +68,41 @@ def test_rows_of_the_client_are_gone_from_all_tables_and_all_files(tmp_path: Pat
     assert not [*mentions(tmp_path, ONE), *mentions(tmp_path, TWO)]
     assert [*mentions(tmp_path, OTHER)]
     assert erase(warehouse, tmp_path / "in", [ONE, TWO]) == Erased(0, 0)
+
+
+@pytest.mark.parametrize("killed_at", ["create_checkpoint", "unlink"])
+def test_an_erasure_that_is_killed_leaves_the_retention_of_the_log_and_is_completed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    warehouse = Warehouse(tmp_path)
+    sink = warehouse.sink("kafka-2")
+    for number, client in enumerate((ONE, OTHER)):
+        write(sink, number, [event(client, DAY, client)])
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(DeltaTable if killed_at == "create_checkpoint" else Path, killed_at, kill)
+        erase(warehouse, tmp_path / "in", [ONE])
+    assert retention(sink) == "interval 24 hours"
+    assert erase(warehouse, tmp_path / "in", [ONE]) == Erased(0, 0)
+    assert not [*mentions(tmp_path, ONE)]
+    assert ids(sink) == [OTHER]
+
+
+def test_a_retention_that_an_earlier_release_left_at_zero_is_set_back_by_the_next_run(tmp_path: Path) -> None:
+    write(tmp_path, 0, [event("a", DAY)])
+    open_table(tmp_path).alter.set_table_properties({LOG_RETENTION: "interval 0 seconds"})
+    prepare(tmp_path, schema())
+    assert retention(tmp_path) == "interval 24 hours"
+    version = open_table(tmp_path).version()
+    prepare(tmp_path, schema())
+    assert open_table(tmp_path).version() == version
+
+
+def retention(sink: Folder) -> str:
+    return open_table(sink).metadata().configuration[LOG_RETENTION]
 
 
 def test_lines_of_files_are_gone_and_the_files_do_not_count_as_new(tmp_path: Path) -> None:

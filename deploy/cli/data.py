@@ -40,7 +40,9 @@ from diem.protocol import endpoints
 from diem.protocol.update import iso
 
 MAX_FILE_BYTES: Final = 1024 * 1024
-"""Guards the memory against a wrong file; the Data Service's own limits are lower."""
+"""Guards the memory against a wrong file; the Data Service's own limit is lower, and named in its answer."""
+MAX_DATASET_KIB: Final = 64
+"""The Data Service's limit (``MAX_DATASET_BYTES``, which a test compares)."""
 
 LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
@@ -151,6 +153,12 @@ def put_command(
     *,
     unit: Annotated[str | None, typer.Option(help="Unit, such as MW, for CSV that does not name it.")] = None,
     resolution: Annotated[str | None, typer.Option(help="Time between values, such as PT1H or PT15M, for CSV.")] = None,
+    zone: Annotated[
+        str | None, typer.Option(help="Time zone of times without an offset, such as Europe/Athens, for CSV.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Title in the catalogue. Default: as it is stored.")] = None,
+    area: Annotated[str | None, typer.Option(help="Bidding zone or other area, such as GR, or FROM>TO.")] = None,
+    quantity: Annotated[str | None, typer.Option(help="What is measured, such as price or load.")] = None,
     form: Annotated[
         str | None, typer.Option("--format", help="csv or json. Default: by the name of the file or its content.")
     ] = None,
@@ -163,7 +171,8 @@ def put_command(
         raise typer.BadParameter(f"--format is csv or json, not {form}")
     endpoints.check(endpoint)
     state = StateDir(state_dir)
-    declared = {name: value for name, value in (("unit", unit), ("resolution", resolution)) if value is not None}
+    given = {"unit": unit, "resolution": resolution, "zone": zone, "title": title, "area": area, "quantity": quantity}
+    declared = {name: value for name, value in given.items() if value is not None}
     service = data_service(state, url)
     # An event loop would keep Ctrl-C and SIGTERM waiting for the end of standard input.
     content = read_file(file)
@@ -189,7 +198,8 @@ def read_file(file: str) -> bytes:
     except OSError as error:
         raise UnusableFile(file, error.strerror or str(error)) from error
     if len(content) > MAX_FILE_BYTES:
-        raise UnusableFile(file, f"larger than {MAX_FILE_BYTES} bytes")
+        reason = f"far larger than the {MAX_DATASET_KIB} KiB of a dataset: split it into several endpoints, as by month"
+        raise UnusableFile(file, f"{reason}, or take a coarser resolution")
     return content
 
 

@@ -79,7 +79,10 @@ def render(tried: "Sequence[SourceTrial]") -> Iterator[RenderableType]:
                 yield Text(f"and {amount(more, 'endpoint')} more of {each.name}")
     yield Text("")
     for each in tried:
-        if each.error is not None:
+        if len(each.errors) > 1:
+            yield Text(f"{each.name} fails:")
+            yield from (Text(f"  {error}") for error in each.errors)
+        elif each.error is not None:
             yield Text(f"{each.name} fails: {each.error}")
         if each.remedy is not None:
             yield Text(f"  {each.remedy}" if each.error is not None else f"{each.name}: {each.remedy}")
@@ -106,6 +109,7 @@ def outcome_json(file: Path, tried: "Sequence[SourceTrial]") -> dict[str, Any]:
                 "type": each.type,
                 "ok": each.error is None,
                 "error": each.error,
+                "errors": list(each.errors) or ([] if each.error is None else [each.error]),
                 "remedy": each.remedy,
                 "endpoints": [endpoint._asdict() for endpoint in each.endpoints],
             }

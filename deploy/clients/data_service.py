@@ -82,7 +82,7 @@ class Edges(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """Data to store: ``form`` is a key of ``MEDIA_TYPES``, ``declared`` the unit and resolution that CSV may lack."""
+    """Data to store: ``form`` is a key of ``MEDIA_TYPES``, ``declared`` what it may lack: unit, zone, title."""
 
     content: bytes
     form: str

@@ -7,7 +7,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from diem.links.rest import client_address, problem, read_body
+from diem.links.rest import BodyTooLarge, client_address, problem, read_body
 from diem.process import security_log
 from diem.process.security_log import SecurityEvent
 from diem.protocol import endpoints
@@ -18,9 +18,17 @@ from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalo
 from services.data.api.guard import rights_of, unauthorised_write, writer_of
 from services.data.api.problems import write_problem
 from services.data.api.rendered import CSV, JSON
-from services.data.api.requests import accepts_gzip, endpoint_of, has_etag, idempotency_key, media_type
+from services.data.api.requests import (
+    accepts_gzip,
+    described,
+    endpoint_of,
+    has_etag,
+    idempotency_key,
+    is_coded,
+    media_type,
+)
 from services.data.cache_control import NO_CACHE
-from services.data.errors import OwnedBySource
+from services.data.errors import DatasetTooLarge, OwnedBySource
 from services.data.store import Accepted, Store, Write
 
 OwnerOf = Callable[[str], str | None]
@@ -71,8 +79,14 @@ class DataApi:
         kind = media_type(request.headers.get("content-type"))
         if kind not in {JSON, CSV}:
             return _unsupported(f"{JSON} or {CSV}")
-        body = await read_body(request, datasets.MAX_DATASET_BYTES)
+        if is_coded(request.headers.get("content-encoding")):
+            return _unsupported_coding()
+        try:
+            body = await read_body(request, datasets.MAX_DATASET_BYTES)
+        except BodyTooLarge as error:
+            raise DatasetTooLarge(f"{error}: {datasets.SMALLER}") from None
         dataset = datasets.parse_single(endpoint, body) if kind == JSON else self._from_csv(endpoint, body, request)
+        dataset = described(dataset, request.query_params)
         refusal = self._write_access.confirm(writer, [endpoint])
         if refusal is not None:
             return _refuse(request, writer, refusal)
@@ -90,6 +104,8 @@ class DataApi:
             return _refuse(request, writer, refusal)
         if media_type(request.headers.get("content-type")) != JSON:
             return _unsupported(JSON)
+        if is_coded(request.headers.get("content-encoding")):
+            return _unsupported_coding()
         body = await read_body(request, datasets.MAX_BULK_BYTES)
         parsed = datasets.parse_bulk(body)
         refusal = self._write_access.confirm(writer, [dataset.endpoint for dataset in parsed])
@@ -128,6 +144,7 @@ class DataApi:
             endpoint=endpoint,
             unit_=request.query_params.get("unit") or known[0],
             resolution=request.query_params.get("resolution") or known[1],
+            zone=request.query_params.get("zone", ""),
         )
         return dataset
 
@@ -174,3 +191,8 @@ def _json(value: dict[str, Any]) -> Response:
 def _unsupported(expected: str) -> Response:
     headers = {"Accept": expected.replace(" or ", ", ")}
     return problem(415, "unsupported_media_type", f"the body must be {expected} in UTF-8", headers=headers)
+
+
+def _unsupported_coding() -> Response:
+    detail = "the body must not be compressed: send it without Content-Encoding"
+    return problem(415, "unsupported_coding", detail, headers={"Accept-Encoding": "identity"})

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.types import Scope
 
 from diem.protocol import endpoints
-from services.data.errors import MalformedBody
+from services.data import datasets
+from services.data.errors import InvalidDataset, MalformedBody
 from services.data.store import IdempotencyKey
 
 PREFIX: Final = "/v1/data"
@@ -76,13 +79,21 @@ def accepts_gzip(accept_encoding: str | None) -> bool:
     return False
 
 
+_CODED: Final = re.compile(r'(?:--?|;)(?:gzip|br|zstd|deflate)"$')
+"""What proxies append to the entity tag of an answer that they compress: ``-gzip`` (Apache), ``--gzip``, ``;gzip``."""
+
+
 def has_etag(if_none_match: str | None, etag: str) -> bool:
-    """Return whether an If-None-Match header matches ``etag`` (weak comparison, RFC 9110 section 13.1.2)."""
+    """Return whether an If-None-Match header matches ``etag`` (weak comparison, RFC 9110 section 13.1.2).
+
+    The same version that a proxy has compressed and renamed matches, too.
+    """
     if if_none_match is None:
         return False
     if if_none_match == etag or if_none_match.strip() == "*":
         return True
-    return any(candidate.strip().removeprefix("W/") == etag for candidate in if_none_match.split(","))
+    plain = _CODED.sub('"', etag)
+    return any(_CODED.sub('"', each.strip().removeprefix("W/")) == plain for each in if_none_match.split(","))
 
 
 def endpoint_of(request: Request) -> str:
@@ -118,6 +129,25 @@ def wanted_version(request: Request) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and int(text) > 0):
         raise MalformedBody("version is a whole number")
     return int(text)
+
+
+def is_coded(content_encoding: str | None) -> bool:
+    """Return whether a Content-Encoding header names a coding, which no body of a request may have."""
+    return (content_encoding or "").strip().lower() not in {"", "identity"}
+
+
+def described(dataset: datasets.Dataset, query: QueryParams) -> datasets.Dataset:
+    """Return a dataset with the title, area and quantity of a query; those that it lacks stay as they are stored.
+
+    Raises:
+        InvalidDataset: one of them is not valid, or the unit is not one of the quantity.
+    """
+    title, area, quantity = (query.get(name, "") for name in ("title", "area", "quantity"))
+    try:
+        datasets.check_description(dataset.unit, title=title, area=area, quantity=quantity)
+    except ValueError as error:
+        raise InvalidDataset(str(error)) from None
+    return replace(dataset, title=title, area=area, quantity=quantity)
 
 
 def media_type(content_type: str | None) -> str:

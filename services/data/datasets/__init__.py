@@ -9,11 +9,13 @@ from services.data.datasets.form import (
     MAX_DATASET_BYTES,
     MAX_DATASETS,
     MAX_DEPTH,
+    SMALLER,
     Dataset,
     Declared,
     EndpointDeclaration,
     Point,
     build,
+    check_description,
 )
 from services.data.datasets.json_form import parse_bulk, parse_single, parse_source, points_of, read_json
 from services.data.datasets.times import LocalClock, Resolution, iso_seconds, parse_instant, parse_resolution, zone
@@ -25,6 +27,7 @@ __all__ = [
     "MAX_DATASET_BYTES",
     "MAX_DEPTH",
     "QUANTITIES",
+    "SMALLER",
     "SOURCE_UNITS",
     "UNITS",
     "CsvRow",
@@ -36,6 +39,7 @@ __all__ = [
     "Point",
     "Resolution",
     "build",
+    "check_description",
     "iso_seconds",
     "parse_bulk",
     "parse_csv",

@@ -3,20 +3,22 @@
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 
 from diem.protocol import endpoints
 from services.data.datasets.form import Dataset, Declared, EndpointDeclaration, number, order_fault
-from services.data.datasets.times import parse_resolution
+from services.data.datasets.times import LocalClock, parse_resolution
 from services.data.datasets.units import Conversion
 from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
 
 _COLUMNS: Final = ("time", "value", "unit", "endpoint")
 _MAX_FIELD: Final = 512
+
+Found = TypeVar("Found")
 
 
 class CsvRow(NamedTuple):
@@ -51,17 +53,15 @@ def parse_csv(body: bytes, *, max_rows: int = 100_000) -> CsvTable:
         MalformedBody: the text is not UTF-8 or contains NUL.
         InvalidDataset: the header or a line is invalid; the error names the line.
     """
-    try:
-        text = body.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise MalformedBody(f"the CSV text is not UTF-8 (byte {error.start})") from None
-    if "\0" in text:
-        raise MalformedBody("the CSV text has a NUL character")
+    text = _decode(body)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     lines = _lines(reader)
     line, header = next(lines, (1, []))
     names = [name.strip().lower() for name in header]
     if len(set(names)) != len(names) or not {"time", "value"} <= set(names) <= set(_COLUMNS):
+        if text.lstrip()[:1] == "<":
+            found = _MARKUP.get(text.lstrip()[:5].lower(), "this is markup (HTML or XML), not CSV")
+            raise InvalidDataset(found, f"line {line}")
         raise InvalidDataset(
             f"the header must be time,value[,unit][,endpoint], not {','.join(names)[:60]!r}", f"line {line}"
         )
@@ -74,6 +74,38 @@ def parse_csv(body: bytes, *, max_rows: int = 100_000) -> CsvTable:
         by_name = dict(zip(names, map(str.strip, cells), strict=True))
         rows.append(CsvRow(line, *(by_name.get(column, "") for column in _COLUMNS)))
     return CsvTable(frozenset(names), rows)
+
+
+_MARKUP: Final = dict.fromkeys(
+    ("<html", "<!doc"), "this is an HTML page, not CSV: its address may need a login, or another path"
+)
+_SIGNATURES: Final = (
+    (b"\x1f\x8b", "compressed with gzip: decompress it first (gunzip)"),
+    (b"PK\x03\x04", "a zip archive or an Excel workbook: extract it, or save the sheet as CSV in UTF-8"),
+    (b"PAR1", "Parquet: a source of the type directory reads it, as NAME.parquet"),
+    (b"\xff\xfe", "UTF-16: save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"),
+    (b"\xfe\xff", "UTF-16: save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"),
+)
+"""First bytes of what is often taken for CSV, with what it is and the remedy."""
+
+
+def _decode(body: bytes) -> str:
+    """Return the text of a body.
+
+    Raises:
+        MalformedBody: it is not UTF-8, or has a NUL character; names the formats that are often taken for CSV.
+    """
+    found = next((kind for signature, kind in _SIGNATURES if body.startswith(signature)), None)
+    if found is not None:
+        raise MalformedBody(f"the body is not CSV, but {found}")
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        remedy = "save it as UTF-8 (iconv -f WINDOWS-1252 -t UTF-8)"
+        raise MalformedBody(f"the CSV text is not UTF-8 (byte {error.start}): {remedy}") from None
+    if "\0" in text:
+        raise MalformedBody("the CSV text has a NUL character: perhaps it is UTF-16, save it as UTF-8")
+    return text
 
 
 def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:  # noqa: ANN401  # csv's reader type has no public name
@@ -91,7 +123,13 @@ def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:  # noqa: ANN401  # c
 
 
 def rows_to_datasets(
-    table: CsvTable, *, endpoint: str | None, unit_: str | None, resolution: str | None, title: str = ""
+    table: CsvTable,
+    *,
+    endpoint: str | None,
+    unit_: str | None,
+    resolution: str | None,
+    title: str = "",
+    zone: str = "",
 ) -> list[Dataset]:
     """Return the datasets of a table, in the order in which their endpoints appear.
 
@@ -101,11 +139,14 @@ def rows_to_datasets(
         unit_: the unit; None when the table has a ``unit`` column. Given both, they must agree.
         resolution: the resolution, which a table cannot state.
         title: of every dataset.
+        zone: of times without an offset, as in Europe/Athens; empty: all times have one.
 
     Raises:
         InvalidDataset: the error names the line.
     """
-    return read_table(table, Declared(endpoint, EndpointDeclaration(unit_, resolution, title)))
+    clock = _stated("zone", "", lambda: LocalClock(zone)) if zone else None
+    known = EndpointDeclaration(unit_, resolution, title)
+    return read_table(table, Declared(endpoint, known, clock=clock, converts=False))
 
 
 def read_table(table: CsvTable, declared: Declared) -> list[Dataset]:
@@ -136,14 +177,16 @@ def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> D
     unit = known.unit or next((row.unit for row in rows if row.unit), None)
     if not unit:
         raise InvalidDataset("the unit is missing: give it as ?unit=MW, in a column unit, or with `diem put --unit MW`")
+    step = _stated("resolution", "", lambda: parse_resolution(known.resolution or ""))
+    convert = _stated(
+        "unit", "" if known.unit else f"{place} {rows[0].line}", lambda: declared.conversion(unit, known.quantity)
+    )
     points: list[dict[str, Any]] = []
     previous = -1
     line = rows[0].line
     try:
         endpoints.check(name)
-        step = parse_resolution(known.resolution)
         days = declared.days(step)
-        convert = declared.conversion(unit, known.quantity)
         for line, time, value, row_unit, _ in rows:
             if row_unit and row_unit != unit:
                 raise WrongUnit(f"the unit is {unit}, not {row_unit[:20]!r}", f"{place} {line}")
@@ -159,12 +202,20 @@ def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> D
     return declared.seal(name, convert.unit, step, points)
 
 
+def _stated(what: str, where: str, parse: Callable[[], Found]) -> Found:
+    """Return what ``parse`` makes of a unit or resolution; an option or a setting has no place in the table."""
+    try:
+        return parse()
+    except ValueError as error:
+        raise InvalidDataset(str(error), where or what) from None
+
+
 def _cell(text: str, convert: Conversion) -> int | float | None:
     if not text:
         return None
     try:
-        # float() accepts "nan", "inf" and "1_000", none of which is a valid value.
-        value = float(text) if "_" not in text else math.nan
+        # float() accepts "nan", "inf", "1_000" and the digits of all scripts, none of which is a valid value.
+        value = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -1,6 +1,7 @@
 """Valid datasets with their canonical bytes, and the declarations that complete a body."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -18,11 +19,13 @@ from services.data.datasets.times import (
     parse_instant,
     parse_resolution,
 )
-from services.data.datasets.units import Conversion, conversion, unit
+from services.data.datasets.units import Conversion, check_quantity, conversion, unit
 from services.data.errors import DatasetTooLarge, InvalidDataset
 
 MAX_DATASET_BYTES: Final = 64 * 1024
 """Largest dataset: its body as received, and its canonical bytes (docs/protocol.md section 6)."""
+SMALLER: Final = "split it into several endpoints, as by month, or take a coarser resolution"
+"""Remedy for a dataset that is too large."""
 MAX_BULK_BYTES: Final = 1024 * 1024
 MAX_DATASETS: Final = 50
 MAX_DEPTH: Final = 32
@@ -81,7 +84,8 @@ def seal(endpoint: str, unit_: str, resolution: Resolution, points: list[dict[st
     """
     content = orjson.dumps({"unit": unit_, "resolution": resolution.text, "points": points})
     if len(content) > MAX_DATASET_BYTES:
-        raise DatasetTooLarge(f"the dataset of {endpoint} is larger than {MAX_DATASET_BYTES} bytes")
+        found = f"the dataset of {endpoint} has {len(points)} points and {len(content)} bytes of JSON"
+        raise DatasetTooLarge(f"{found}, at most are {MAX_DATASET_BYTES} bytes: {SMALLER}")
     return Dataset(endpoint, unit_, resolution.text, content, blake2b(content, digest_size=16).digest(), title)
 
 
@@ -134,6 +138,29 @@ def body(endpoint: str, version: int, changed_ms: int, content: bytes) -> bytes:
     return head.encode() + content[1:]
 
 
+MAX_TITLE: Final = 200
+_AREA: Final = re.compile("([A-Za-z0-9][A-Za-z0-9._>-]{0,63})?")
+
+
+def check_area(text: str) -> str:
+    """Return ``text`` if it is the name of an area, or empty (none). Raises ValueError."""
+    if _AREA.fullmatch(text) is None:
+        raise ValueError("expected an area such as GR, or FROM>TO")
+    return text
+
+
+def check_description(unit_: str, *, title: str, area: str, quantity: str) -> None:
+    """Check what a catalogue says of an endpoint whose data has this unit; empty texts are unknown.
+
+    Raises:
+        ValueError: one of them is not valid.
+    """
+    if len(title) > MAX_TITLE:
+        raise ValueError(f"a title has at most {MAX_TITLE} characters")
+    check_area(area)
+    check_quantity(unit_, quantity)
+
+
 class EndpointDeclaration(NamedTuple):
     """Declaration of one endpoint; the data may state unit and resolution instead."""
 
@@ -152,13 +179,15 @@ class Declared:
         endpoint: the only endpoint; None when the body names its endpoints.
         common: declaration of every endpoint that is not in ``own``.
         own: declarations of single endpoints.
-        clock: the source's clock; None for bodies in UTC whose units are not converted.
+        clock: the source's clock; None for bodies whose times have offsets and whose units are not converted.
+        converts: whether units are converted where there is a clock.
     """
 
     endpoint: str | None
     common: EndpointDeclaration = field(default_factory=EndpointDeclaration)
     own: Mapping[str, EndpointDeclaration] = field(default_factory=dict)
     clock: LocalClock | None = None
+    converts: bool = True
 
     def of(self, endpoint: str) -> EndpointDeclaration:
         """Return the declaration of an endpoint."""
@@ -174,7 +203,7 @@ class Declared:
 
     def conversion(self, unit_: str, quantity: str) -> Conversion:
         """Return the conversion from ``unit_`` to the stored unit; raises ValueError."""
-        return Conversion(unit(unit_)) if self.clock is None else conversion(unit_, quantity)
+        return Conversion(unit(unit_)) if self.clock is None or not self.converts else conversion(unit_, quantity)
 
     def seal(self, endpoint: str, unit_: str, step: Resolution, points: list[dict[str, Any]]) -> Dataset:
         """The dataset of points that were checked and converted to ``unit_``; raises TooLarge."""

@@ -13,6 +13,7 @@ from services.data.datasets.form import (
     MAX_DATASET_BYTES,
     MAX_DATASETS,
     MAX_DEPTH,
+    SMALLER,
     Dataset,
     Declared,
     EndpointDeclaration,
@@ -153,7 +154,7 @@ def parse_single(endpoint: str, body: bytes) -> Dataset:
         DatasetTooLarge, MalformedBody, InvalidDataset: the body is refused as a whole.
     """
     if len(body) > MAX_DATASET_BYTES:
-        raise DatasetTooLarge(f"a dataset has at most {MAX_DATASET_BYTES} bytes")
+        raise DatasetTooLarge(f"a dataset has at most {MAX_DATASET_BYTES} bytes: {SMALLER}")
     dataset = _dataset(endpoint, _load(body), _SINGLE, "$")
     refuse_repeated_keys(body, {"unit": 1, "points": 1, "resolution": 1, **_point_keys(dataset)})
     return dataset

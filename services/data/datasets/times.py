@@ -9,7 +9,9 @@ from zoneinfo import ZoneInfo
 
 DAY_S: Final = 86_400
 # The years in which the canonical text of an instant has the same length everywhere.
-_INSTANT: Final = re.compile(r"(?:19[7-9]\d|2[01]\d\d)-\d\d-\d\dT\d\d:\d\d(:\d\d(?:\.0{1,9})?)?(?:Z|\+00:00)", re.ASCII)
+_TIME: Final = re.compile(
+    r"(?:19[7-9]\d|2[01]\d\d)-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.0{1,9})?)?(?P<offset>[Zz]|[+-]\d\d:?\d\d)?", re.ASCII
+)
 _DURATION: Final = re.compile(r"PT(?:([1-9]\d{0,3})M|([1-9]\d?)H)|P1D", re.ASCII)
 
 
@@ -35,18 +37,23 @@ def iso_seconds(seconds: int) -> str:
 # Datasets share their times: a few days at a few resolutions are most of what is ever parsed.
 @lru_cache(maxsize=8192)
 def parse_instant(text: str) -> Instant:
-    """Parse an ISO 8601 time in UTC, in whole seconds.
+    """Parse an ISO 8601 time with ``Z`` or an offset, in whole seconds; a blank may stand for the T.
 
     Raises:
-        ValueError: the form or the time zone is another one, there is a fraction of a second, or no such time exists.
+        ValueError: the form is another one, there is no offset or a fraction of a second, or no such time exists.
     """
-    if _INSTANT.fullmatch(text) is None:
-        raise ValueError(f"{text[:40]!r} is not a time in UTC like 2026-01-01T00:00:00Z")
+    match = _TIME.fullmatch(text)
+    if match is None or match["offset"] is None:
+        missing = "" if match is None else "; a local time needs its zone, as with `diem put --zone Europe/Athens`"
+        raise ValueError(f"{text[:40]!r} is not a time like 2026-01-01T00:00:00Z or 2026-01-01T01:00:00+01:00{missing}")
+    return _instant(int(_parse(text).timestamp()))
+
+
+def _parse(text: str) -> datetime:
     try:
-        seconds = int(datetime.fromisoformat(text).timestamp())
+        return datetime.fromisoformat(text.upper())
     except ValueError as error:
         raise ValueError(f"{text[:40]!r} is not a time: {error}") from None
-    return Instant(seconds, iso_seconds(seconds))
 
 
 @lru_cache(maxsize=256)
@@ -73,10 +80,6 @@ def _write(seconds: int) -> str:
 
 
 _KEY: Final = re.compile(r"[A-Za-z0-9_+-]{1,32}(?:/[A-Za-z0-9_+-]{1,32}){0,2}", re.ASCII)
-_TIME: Final = re.compile(
-    r"(?:19[7-9]\d|2[01]\d\d)-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.0{1,9})?)?(?P<offset>Z|[+-]\d\d:\d\d)?", re.ASCII
-)
-
 _END: Final = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp())
 
 
@@ -119,16 +122,7 @@ class LocalClock:
         match = _TIME.fullmatch(text)
         if match is None:
             raise ValueError(f"{text[:40]!r} is not a time like 2026-01-01T00:00:00Z or, local, 2026-01-01T00:00")
-        offset = match["offset"]
-        if offset == "Z":
-            return parse_instant(text.replace(" ", "T"))
-        try:
-            time = datetime.fromisoformat(text)
-        except ValueError as error:
-            raise ValueError(f"{text[:40]!r} is not a time: {error}") from None
-        if offset is not None:
-            return _instant(int(time.timestamp()))
-        return self._local(time, after, grid)
+        return self._local(_parse(text), after, grid) if match["offset"] is None else parse_instant(text)
 
     def days(self, step: Resolution) -> "LocalDays | None":
         """Return the check of a daily series; None where the grid of the resolution applies, as in UTC."""

@@ -129,6 +129,17 @@ def quantity(text: object) -> str:
     return text
 
 
+def check_quantity(unit_: str, quantity_: str) -> None:
+    """Check that a quantity is known, and that data of it is served in this unit; no quantity is any.
+
+    Raises:
+        ValueError: it is not.
+    """
+    units = QUANTITIES[quantity(quantity_)] if quantity_ else ()
+    if units and unit_ not in units:
+        raise ValueError(f"the unit of {quantity_} is {' or '.join(units)}, not {unit_}")
+
+
 @lru_cache(maxsize=256)
 def conversion(unit_: str, quantity_: str) -> Conversion:
     """Return the conversion from a source's unit to the served one.

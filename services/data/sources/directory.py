@@ -275,7 +275,8 @@ class DirectorySource:
             return
         faults_now = [file.fault for file in self._files.values() if file.error is not None]
         others = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        self.health.failed(wrong[0] + others, times=faults, fault=next(iter(faults_now), Fault.INVALID))
+        fault = next(iter(faults_now), Fault.INVALID)
+        self.health.failed(wrong[0] + others, times=faults, fault=fault, errors=wrong)
 
 
 def _directory_error(path: Path, error: OSError) -> str:

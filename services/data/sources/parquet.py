@@ -119,8 +119,13 @@ def _times(pa: Any, column: Any) -> Iterator[str]:  # noqa: ANN401
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         raise InvalidDataset(f"the column time must be timestamps or texts, not {kind}")
     zoned = getattr(kind, "tz", None) is not None
-    # Arrow refuses a cast that loses fractions of a microsecond; fractions of a second are refused when parsed.
-    instants = column.cast(pa.timestamp("us", "UTC" if zoned else None)).cast(pa.int64()).to_pylist()
+    try:
+        # Arrow refuses a cast that loses fractions of a microsecond; fractions of a second are refused when parsed.
+        instants = column.cast(pa.timestamp("us", "UTC" if zoned else None)).cast(pa.int64()).to_pylist()
+    except pa.ArrowInvalid:
+        raise InvalidDataset(
+            f"a time of {kind} has a fraction of a second: round the times to the grid first"
+        ) from None
     for micros in instants:
         if micros is None:
             yield ""

@@ -16,6 +16,9 @@ from services.data.errors import StoreUnavailable
 MAX_ERROR: Final = 300
 """Characters of an error's text that are kept: the failing side may have written it."""
 
+MAX_ERRORS: Final = 50
+"""Errors of one attempt that are kept."""
+
 _logger = structlog.get_logger(__name__)
 
 
@@ -60,6 +63,8 @@ class Health:
     failures: int = 0
     fault: Fault | None = None
     """The public description of :attr:`error`; None without one."""
+    errors: tuple[str, ...] = ()
+    """Every error of the last attempt, where it had several, such as one for each file; at most ``MAX_ERRORS``."""
     next_attempt_ms: int | None = None
     """When the source tries again, in Unix ms; None while that is unknown."""
 
@@ -70,17 +75,19 @@ class Health:
         if self.error is not None:
             _logger.info("source works again", source=self.name)
             self.error = self.fault = None
+            self.errors = ()
 
-    def failed(self, error: str, *, times: int = 1, fault: Fault = Fault.OTHER) -> None:
+    def failed(self, error: str, *, times: int = 1, fault: Fault = Fault.OTHER, errors: Sequence[str] = ()) -> None:
         """Record a failed poll; the stored data stays. ``times`` is 0 for a continuing fault.
 
-        ``error`` is for the log and the internal status, ``fault`` is public.
+        ``error`` is for the log and the internal status, ``fault`` is public; ``errors`` are all if there are several.
         """
         self.failures += times
         error = error[:MAX_ERROR]
         if self.error is None:
             _logger.warning("source fails", source=self.name, error=error)
         self.error = error
+        self.errors = tuple(each[:MAX_ERROR] for each in errors[:MAX_ERRORS])
         self.fault = fault
 
     def scheduled(self, wait_s: float) -> None:

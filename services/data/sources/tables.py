@@ -13,6 +13,7 @@ from diem.protocol import endpoints
 from diem.protocol.update import MAX_DATA_BYTES
 from services.data.datasets import Declared, EndpointDeclaration, LocalClock, parse_resolution
 from services.data.datasets import zone as time_zone
+from services.data.datasets.form import MAX_TITLE, check_area
 from services.data.datasets.units import conversion, quantity, source_unit
 from services.data.sources.source import Claim
 
@@ -71,12 +72,10 @@ Name = Annotated[
         )
     ),
 ]
-Area = Annotated[
-    str, AfterValidator(_matching("([A-Za-z0-9][A-Za-z0-9._>-]{0,63})?", "an area such as GR, or FROM>TO"))
-]
+Area = Annotated[str, AfterValidator(check_area)]
 Zone = Annotated[str, AfterValidator(lambda key: time_zone(key).key)]
 TimeOfDay = Annotated[str, AfterValidator(_matching("([01][0-9]|2[0-3]):[0-5][0-9]", "times such as 06:00"))]
-Title = Annotated[str, Field(max_length=200)]
+Title = Annotated[str, Field(max_length=MAX_TITLE)]
 
 
 class Table(BaseModel):

@@ -13,7 +13,7 @@ from diem.process.clock import Clock
 from services.data.datasets import Dataset
 from services.data.sources.config import Config
 from services.data.sources.runner import SourceRunner
-from services.data.sources.source import Fault
+from services.data.sources.source import Fault, Health
 from services.data.sources.tables import DataTable, DirectoryConfig, HttpConfig, SourceTable
 
 
@@ -40,6 +40,8 @@ class SourceTrial(NamedTuple):
     """What to do about the error, or about a source without data; None where that is unknown, or nothing."""
     endpoints: tuple[PublishedDataset, ...]
     """Sorted by name."""
+    errors: tuple[str, ...] = ()
+    """Every error where there are several, such as one for each file; bounded (``MAX_ERRORS``)."""
 
     @property
     def points(self) -> int:
@@ -63,8 +65,7 @@ async def try_sources(config: Config, clock: Clock) -> list[SourceTrial]:
 
     await runner.try_once(record)
     return [
-        _outcome(table, health.error, health.fault, found[table.name])
-        for table, health in zip(config.source, runner.health(), strict=True)
+        _outcome(table, health, found[table.name]) for table, health in zip(config.source, runner.health(), strict=True)
     ]
 
 
@@ -73,11 +74,11 @@ def _summary(dataset: Dataset) -> PublishedDataset:
     return PublishedDataset(dataset.endpoint, len(times), dataset.unit, dataset.resolution, times[0], times[-1])
 
 
-def _outcome(
-    table: SourceTable, error: str | None, fault: Fault | None, found: dict[str, PublishedDataset]
-) -> SourceTrial:
-    remedy = _remedy(table, fault) if error is not None else None if found else _where_data_comes_from(table)
-    return SourceTrial(table.name, table.type, error, remedy, tuple(found[name] for name in sorted(found)))
+def _outcome(table: SourceTable, health: Health, found: dict[str, PublishedDataset]) -> SourceTrial:
+    works = None if found else _where_data_comes_from(table)
+    remedy = works if health.error is None else _remedy(table, health.fault)
+    published = tuple(found[name] for name in sorted(found))
+    return SourceTrial(table.name, table.type, health.error, remedy, published, health.errors)
 
 
 def _remedy(table: SourceTable, fault: Fault | None) -> str | None:

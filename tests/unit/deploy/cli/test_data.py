@@ -11,6 +11,7 @@ import pytest
 
 from deploy.cli import data as module
 from deploy.cli.data import (
+    MAX_DATASET_KIB,
     MAX_FILE_BYTES,
     describe,
     guess_form,
@@ -23,6 +24,7 @@ from deploy.clients.updates import ANONYMOUS, Credentials, credentials_of
 from diem.errors import DiemError
 from diem.links.client import Event, TokenFunction
 from diem.process.auth import SharedKey
+from services.data.datasets import MAX_DATASET_BYTES
 from tests.unit.deploy.clients.test_data_service import Server
 
 URL = ("--url", "http://h:1")
@@ -429,9 +431,26 @@ def test_standard_input_can_be_interrupted(diem: Callable[..., int], monkeypatch
     assert diem("put", "/a", "-", *URL) == 2
 
 
+def test_limit_of_a_dataset_is_that_of_the_data_service() -> None:
+    assert MAX_DATASET_KIB * 1024 == MAX_DATASET_BYTES
+
+
+@pytest.mark.usefixtures("write_key")
+def test_options_of_put_are_the_query(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("time,value\n2026-01-01T02:00,1\n")
+    server = Server(monkeypatch, httpx.Response(200, json={"version": 6}))
+    options = ("--unit", "MW", "--zone", "Europe/Athens", "--title", "Load", "--area", "GR", "--quantity", "load")
+    assert diem("put", "/a", "a.csv", *URL, *options) == 0
+    assert dict(server.requests[0].url.params) == {
+        "unit": "MW", "zone": "Europe/Athens", "title": "Load", "area": "GR", "quantity": "load"
+    }  # fmt: skip
+
+
 def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnusableFile, match="No such file"):
         read_file(str(tmp_path / "none"))
     (tmp_path / "big").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
-    with pytest.raises(UnusableFile, match="larger than"):
+    with pytest.raises(UnusableFile, match="far larger than the 64 KiB of a dataset: split it"):
         read_file(str(tmp_path / "big"))

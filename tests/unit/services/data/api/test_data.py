@@ -1,6 +1,7 @@
 """The resources of data over REST: reads, writes, and the answers to faults."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 
@@ -118,6 +119,47 @@ async def test_csv_takes_unit_and_resolution_from_the_catalogue_or_the_query(res
     assert created.json()["changed"]
     assert (await rest.writer.put("/v1/data/a", content=text.replace("1.5", "2"), headers=headers)).status_code == 200
     assert_problem(await rest.writer.put("/v1/data/a?unit=%25", content=text, headers=headers), 422, "wrong_unit")
+
+
+async def test_local_times_and_a_description_come_with_the_query(rest: Rest) -> None:
+    headers = {"Content-Type": "text/csv"}
+    query = "unit=MW&resolution=PT1H&zone=Europe/Athens&title=Load%20of%20Greece&area=GR&quantity=load"
+    stored = await rest.writer.put(f"/v1/data/a?{query}", content="time,value\n2026-01-01T02:00,1\n", headers=headers)
+    assert stored.status_code == 200
+    assert (await rest.reader.get("/v1/data/a")).json()["points"] == [{"time": "2026-01-01T00:00:00Z", "value": 1}]
+    await rest.writer.put("/v1/data/a", json=BODY)  # which says nothing of it, so that it stays
+    (entry,) = (await rest.writer.get("/v1/endpoints")).json()["endpoints"]
+    assert [entry[name] for name in ("title", "area", "quantity")] == ["Load of Greece", "GR", "load"]
+
+
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ("quantity=price", "the unit of price is EUR/MWh or EUR/MW or EUR/tCO2, not MW"),
+        ("quantity=mass", "unknown quantity 'mass'"),
+        ("area=Gr%20eece", "expected an area such as GR, or FROM>TO"),
+        ("title=" + 201 * "x", "a title has at most 200 characters"),
+    ],
+)
+async def test_a_wrong_description_is_refused(rest: Rest, query: str, detail: str) -> None:
+    problem = assert_problem(await rest.writer.put(f"/v1/data/a?{query}", json=BODY), 422, "invalid_dataset")
+    assert problem["detail"].startswith(detail)
+    assert (await rest.reader.get("/v1/data/a")).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/data/a", "/v1/data"])
+async def test_a_compressed_body_is_415(rest: Rest, path: str) -> None:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    answer = await rest.writer.put(path, content=gzip.compress(b"{}"), headers=headers)
+    assert "must not be compressed" in assert_problem(answer, 415, "unsupported_coding")["detail"]
+    assert answer.headers["Accept-Encoding"] == "identity"
+
+
+async def test_a_body_that_is_too_large_names_the_limit_and_the_remedy(rest: Rest) -> None:
+    answer = await rest.writer.put("/v1/data/a", json={**BODY, "points": [{"time": HOUR, "value": 1}] * 2976})
+    detail = assert_problem(answer, 413, "too_large")["detail"]
+    assert detail.startswith("a body has at most 65536 bytes here")
+    assert "split it into several endpoints, as by month, or take a coarser resolution" in detail
 
 
 async def test_another_unit_or_resolution_is_refused(rest: Rest) -> None:

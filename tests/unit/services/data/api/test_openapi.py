@@ -12,7 +12,7 @@ from services.data.api.page import openapi
 from services.data.api.problems import _STATUSES
 from services.data.api.status import MAX_ENDPOINTS
 from services.data.api.tokens import MAX_SUBJECT
-from services.data.datasets import MAX_BULK_BYTES, MAX_DATASET_BYTES, MAX_DATASETS, UNITS
+from services.data.datasets import MAX_BULK_BYTES, MAX_DATASET_BYTES, MAX_DATASETS, QUANTITIES, UNITS
 
 DOCUMENT = openapi()
 
@@ -21,6 +21,7 @@ def test_openapi_states_the_limits_of_the_code() -> None:
     schemas, paths = DOCUMENT["components"]["schemas"], DOCUMENT["paths"]
     assert DOCUMENT["info"]["version"] == __version__
     assert schemas["Unit"]["enum"] == sorted(UNITS)
+    assert schemas["Quantity"]["enum"] == ["", *sorted(QUANTITIES)]
     assert schemas["Bulk"]["properties"]["datasets"]["maxItems"] == MAX_DATASETS
     assert schemas["Usage"]["properties"]["endpoints"]["maxItems"] == MAX_ENDPOINTS
     wanted = schemas["TokenRequest"]["properties"]

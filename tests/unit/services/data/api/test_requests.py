@@ -28,6 +28,12 @@ def test_the_representation_is_negotiated_by_quality(accept: str | None, expecte
     ("header", "expected"),
     [
         ('"1-json"', True),
+        ('"1-json-gzip"', True),
+        ('W/"1-json--gzip"', True),
+        ('"1-json;br"', True),
+        ('"2-json-gzip"', False),
+        ('"1-csv-gzip"', False),
+        ('"1-json-gzip-gzip"', False),
         ('W/"1-json"', True),
         ('"0-json", "1-json"', True),
         ("*", True),

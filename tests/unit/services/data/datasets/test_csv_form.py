@@ -1,16 +1,21 @@
 """Datasets from CSV, with the line of every fault, and back to CSV."""
 
+import gzip
+import re
+
 import pytest
 
 from services.data import datasets
-from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
+from services.data.errors import DatasetTooLarge, InvalidDataset, MalformedBody, WrongUnit
 
 GOOD = b"time,value\n2026-01-01T00:00:00Z,81.2\n2026-01-01T01:00:00Z,\n"
 
 
-def parse(body: bytes, unit: str | None = "EUR/MWh", resolution: str | None = "PT1H") -> datasets.Dataset:
+def parse(
+    body: bytes, unit: str | None = "EUR/MWh", resolution: str | None = "PT1H", zone: str = ""
+) -> datasets.Dataset:
     (dataset,) = datasets.rows_to_datasets(
-        datasets.parse_csv(body), endpoint="/dam/prices/GR", unit_=unit, resolution=resolution
+        datasets.parse_csv(body), endpoint="/dam/prices/GR", unit_=unit, resolution=resolution, zone=zone
     )
     return dataset
 
@@ -51,7 +56,12 @@ def test_equivalent_notations_make_the_same_table(body: bytes) -> None:
         (GOOD + b"2026-01-01T02:00:00Z,1_000\n", "line 4", "not a number"),
         (GOOD + b'2026-01-01T02:00:00Z,"81,2"\n', "line 4", "decimal point"),
         (GOOD + b"2026-01-01T02:00:00Z,1e300\n", "line 4", "out of range"),
-        (GOOD + b"01/02/2026,1\n", "line 4", "UTC"),
+        (GOOD + b"01/02/2026,1\n", "line 4", "not a time like 2026-01-01T00:00:00Z"),
+        (GOOD + b"2026-01-01T02:00,1\n", "line 4", "a local time needs its zone"),
+        (GOOD + "2026-01-01T02:00:00Z,\u0663\n".encode(), "line 4", "not a number"),
+        (b"<!DOCTYPE html><p>", "line 1", "this is an HTML page, not CSV"),
+        (b"\n<html lang=en>", "line 2", "this is an HTML page, not CSV"),
+        (b"<?xml version='1.0'?>", "line 1", "this is markup (HTML or XML), not CSV"),
         (GOOD + b"2026-01-01T01:00:00Z,1\n", "line 4", "twice"),
         (GOOD + b"2026-01-01T01:30:00Z,1\n", "line 4", "grid"),
         (GOOD + b'2026-01-01T02:00:00Z,"1\n', "line 4", "not CSV"),
@@ -65,10 +75,58 @@ def test_a_wrong_table_is_refused_with_the_line(body: bytes, where: str, reason:
     assert reason in caught.value.reason
 
 
-@pytest.mark.parametrize("body", [b"time,value\n\xff", b"time,value\n\0"])
-def test_a_body_that_is_not_text_is_malformed(body: bytes) -> None:
-    with pytest.raises(MalformedBody):
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"time,value\n\xff", "not UTF-8 (byte 11): save it as UTF-8"),
+        (b"time,value\n\0", "perhaps it is UTF-16"),
+        (gzip.compress(GOOD), "compressed with gzip: decompress it first"),
+        (GOOD.decode().encode("utf-16"), "UTF-16: save it as UTF-8"),
+        (b"PK\x03\x04\x14\0", "a zip archive or an Excel workbook: extract it"),
+        (b"PAR1\x15\x04", "Parquet: a source of the type directory reads it"),
+    ],
+)
+def test_a_body_that_is_not_text_is_malformed_and_named(body: bytes, reason: str) -> None:
+    with pytest.raises(MalformedBody, match=re.escape(reason)):
         parse(body)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("2026-01-01T01:00:00+01:00", "2026-01-01T02:00:00+01:00"),
+        ("2026-01-01 00:00:00+00:00", "2026-01-01 01:00:00+00:00"),
+        ("2025-12-31T19:00:00-0500", "2025-12-31T20:00:00-0500"),
+        ("2026-01-01T00:00z", "2026-01-01T01:00z"),
+    ],
+)
+def test_times_may_have_any_offset(times: tuple[str, str]) -> None:
+    assert parse("time,value\n{},81.2\n{},\n".format(*times).encode()) == parse(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("known", "where", "reason"),
+    [
+        ({"resolution": "PT5S"}, "resolution", "'PT5S' is not a resolution"),
+        ({"unit": "GBP/MWh"}, "unit", "unknown unit 'GBP/MWh'"),
+        ({"zone": "Athens"}, "zone", "'Athens' is not a time zone like Europe/Athens"),
+    ],
+)
+def test_a_fault_of_an_option_names_the_option_and_no_line(known: dict[str, str], where: str, reason: str) -> None:
+    with pytest.raises(InvalidDataset) as caught:
+        parse(GOOD, **known)
+    assert (caught.value.where, reason in caught.value.reason) == (where, True)
+
+
+def test_local_times_are_those_of_the_zone() -> None:
+    local = b"time,value\n2026-01-01T02:00,81.2\n2026-01-01T03:00,\n"
+    assert parse(local, zone="Europe/Athens") == parse(GOOD)
+
+
+def test_a_dataset_that_is_too_large_names_points_limit_and_remedy() -> None:
+    rows = (f"2026-01-01T{n // 60:02d}:{n % 60:02d}:00Z,{n}.14\n" for n in range(1440))
+    with pytest.raises(DatasetTooLarge, match=r"1440 points .* at most are 65536 bytes: split it .* coarser"):
+        parse(("time,value\n" + "".join(rows)).encode(), resolution="PT1M")
 
 
 def test_another_unit_than_the_known_one_is_refused_with_the_line() -> None:

@@ -188,7 +188,7 @@ def test_local_times_and_declarations_apply_to_json_of_a_source() -> None:
 
 
 def test_bodies_of_the_api_are_in_utc_and_not_converted() -> None:
-    with pytest.raises(InvalidDataset, match="is not a time in UTC"):
+    with pytest.raises(InvalidDataset, match="a local time needs its zone"):
         datasets.rows_to_datasets(
             datasets.parse_csv(b"time,value\n2026-01-01T00:00,1\n"), endpoint="/a", unit_="MW", resolution="PT1H"
         )

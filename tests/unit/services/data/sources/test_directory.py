@@ -449,6 +449,10 @@ def _cut(path: Path) -> None:
         (_table([1, 2], [1, 2]), "the column time must be timestamps or texts, not int64"),
         (_table([INSTANTS[0], None], [1, 2]), "row 2: '' is not a time"),
         (_table([INSTANTS[0].replace(microsecond=5)], [1]), "row 1: '2026-01-01T00:00:00.000005Z' is not a time"),
+        (
+            _table(pa.array([1_767_225_600_000_000_001], pa.timestamp("ns", "UTC")), [1]),
+            "a time of timestamp[ns, tz=UTC] has a fraction of a second: round the times to the grid first",
+        ),
         (_table(["x" * 600], [1]), "row 1: a field has more than 512 characters"),
         (_table(["2026-01-01T00:00:00Z"] * 100_001, [1] * 100_001), "more than 100000 rows"),
         (_table(INSTANTS[:0], [1][:0]), ""),

@@ -169,7 +169,7 @@ async def test_a_self_delimiting_body_needs_no_final_line_end() -> None:
     [
         (lambda _r: httpx.Response(500), "status 500"),
         (lambda _r: httpx.Response(302, headers={"Location": "http://127.0.0.1/"}), "redirects are not followed"),
-        (lambda _r: httpx.Response(200, text="<html>"), "line 1: the header must be"),
+        (lambda _r: httpx.Response(200, text="<html>"), "line 1: this is an HTML page, not CSV"),
         (lambda _r: httpx.Response(200, text=CSV.format("x")), "line 2: 'x' is not a number"),
         (lambda _r: httpx.Response(200, text=CSV.format(1) + " " * 2000), "more than 1000 bytes"),
     ],

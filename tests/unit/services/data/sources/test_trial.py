@@ -10,6 +10,7 @@ import pytest
 from diem.process.clock import ManualClock
 from services.data.sources.config import load
 from services.data.sources.runner import ClaimedTwice
+from services.data.sources.source import MAX_ERRORS
 from services.data.sources.trial import PublishedDataset, SourceTrial, try_sources
 
 CONFIG = """\
@@ -94,6 +95,18 @@ async def test_what_is_missing_or_wrong_has_a_remedy(
     assert (found.error or "").startswith(error or "")
     assert (found.error is None) is (error is None)
     assert str(found.remedy).startswith(remedy)
+
+
+async def test_every_bad_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "incoming").mkdir()
+    for number in range(45):
+        (tmp_path / "incoming" / f"{number:02d}.csv").write_text(f"time,value\n2026-01-01T00:00:00Z,x{number}\n")
+    found = (await tried(tmp_path, FILES))["files"]
+    assert str(found.error).endswith("(and 44 more)")
+    assert [error.partition(":")[0] for error in found.errors] == [f"{number:02d}.csv" for number in range(45)]
+    for number in range(45, 60):
+        (tmp_path / "incoming" / f"{number:02d}.csv").write_text("<html>")
+    assert len((await tried(tmp_path, FILES))["files"].errors) == MAX_ERRORS
 
 
 async def test_a_directory_below_one_that_may_not_be_entered_has_a_remedy(

@@ -72,7 +72,8 @@ class NginxPlan:
     costs least, ``DATA_READS`` times as many); ``connects_per_s`` the rate at which it may open WebSocket connections
     (with a burst of twice as many); clients of this machine have these limits only with ``limit_loopback``.
     ``open_files`` is the limit of open files of a worker. ``front_proxies`` are networks of proxies in front of nginx,
-    whose X-Forwarded-For is believed. ``listen`` is the address to listen on, ``certificate`` that of clients (None: no
+    whose X-Forwarded-For is believed. ``listen`` is the address to listen on, ``reserved`` whether a supervisor keeps
+    the port from other users (see ``PortReservations.protect``), ``certificate`` that of clients (None: no
     TLS), with its ``key`` in a file of its own or in the same. ``cache`` is the directory for cached responses (None:
     no cache), see :func:`new_cache`.
     """
@@ -88,6 +89,7 @@ class NginxPlan:
     open_files: int = 1024
     front_proxies: tuple[str, ...] = ()
     listen: str = "127.0.0.1"
+    reserved: bool = False
     certificate: Path | None = None
     key: Path | None = None
     cache: Path | None = None
@@ -294,11 +296,15 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
 
 def _listener(plan: NginxPlan) -> list[Content]:
     address = f"[{plan.listen}]:{plan.port}" if ":" in plan.listen else f"{plan.listen}:{plan.port}"
+    ssl = "" if plan.certificate is None else " ssl"
     both = " ipv6only=off" if plan.listen == "::" else ""
+    # Each worker has a socket of its own then; those of one that has died stay open in the master.
+    reserved = " reuseport" if plan.reserved else ""
+    listen = ("listen", f"{address}{ssl}{both}{reserved}")
     if plan.certificate is None:
-        return [("listen", address + both)]
+        return [listen]
     return [
-        ("listen", f"{address} ssl{both}"),
+        listen,
         ("ssl_certificate", _quoted(plan.certificate)),
         ("ssl_certificate_key", _quoted(plan.key or plan.certificate)),
         ("ssl_protocols", "TLSv1.2 TLSv1.3"),

@@ -44,7 +44,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     silence_library_log()
     options, key, clock = settings.kafka(), KeyRing.load(settings.internal_key_file), SystemClock()
     check_bind(settings.host, authenticated=settings.access_decided, what="public listener")
-    listener = bind(settings.host, settings.port)
+    listener = bind(settings.host, settings.port, reserved=settings.supervised)
     directory = Directory(settings.clone_numbers)
     map_reader = MapReader(options)
     driver = MigrationDriver(options, map_reader, clock, settings.move_seconds, directory.unassigned)

@@ -58,7 +58,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     allow_connections(settings.capacity, settings.upstreams if settings.mode == "passthrough" else 0)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     public = Listener(
-        bind(settings.host, settings.port),
+        bind(settings.host, settings.port, reserved=settings.supervised),
         lambda: ProxyClientConnection(edge, service),
         send_buffer=SEND_BUFFER_BYTES,
         tls=server_tls(settings, life.on_reload),

@@ -37,7 +37,7 @@ class OperatorPage:
         self.internal_key_file = internal_key_file
         self.logs = logs
         self.pages = pages
-        self.socket: socket.socket = bind(HOST, port)
+        self.socket: socket.socket = bind(HOST, port, reserved=True)
 
     @property
     def port(self) -> int:

@@ -245,13 +245,16 @@ def _up(
     with (
         lifecycle.private_files(),
         state.lock(),
-        PortReservations() as reservations,
+        PortReservations(options.public.listen) as reservations,
         contextlib.ExitStack() as closing,
     ):
         first = ports.start_at_random(random.SystemRandom()) if free_ports else ports.start_at_default
         chosen = plan.assign_ports(slots, fixed, first, reservations.reserve)
+        for own in plan.protectable(slots, chosen):
+            reservations.protect(own)
         page = _operator_page(state, admin_port, first, reservations.reserve)
         if page is not None:
+            reservations.protect(page.port)
             closing.callback(page.close)
             options = replace(options, operator_url=page.url)
         with terminal.downloads() as progress:
@@ -266,9 +269,7 @@ def _up(
         # Each stage has a deadline of its own; that of the life cycle only guards against a hanging supervisor.
         life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options))
         try:
-            return lifecycle.serve(
-                life, lambda: Up(options, topology, state, terminal, reservations, page=page).run(life)
-            )
+            return lifecycle.serve(life, lambda: Up(options, topology, state, terminal, page=page).run(life))
         finally:
             launch.clean(options)
 

@@ -88,6 +88,7 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
         open_files=nginx.open_files(),
         front_proxies=options.front_proxies,
         listen=options.public.listen,
+        reserved=True,
         certificate=options.public.certificate,
         key=options.public.key,
         cache=nginx.new_cache(directory) if options.public_reads else None,

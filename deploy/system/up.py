@@ -33,7 +33,7 @@ from diem.process import security_log
 from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle, exit_reason
-from diem.process.ports import PortReservations, is_accepting
+from diem.process.ports import is_accepting
 from diem.process.security_log import SecurityEvent
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from diem.process.tls import BadCertificate, server_context, unverified_context
@@ -43,8 +43,6 @@ READY_WITHIN_S: Final = 60.0
 PROBE_TIMEOUT_S: Final = 1.0
 READY_POLL_S: Final = 0.1
 LOG_POLL_S: Final = 0.5
-GUARD_EVERY_S: Final = 5.0
-"""Seconds between attempts to guard ports of stopped processes, whose connections linger for a while."""
 TARGETS_EVERY_S: Final = 2.0
 """Seconds after which the file of Prometheus' targets has changed with the processes."""
 MAX_EARLY_DEATHS: Final = 3
@@ -117,14 +115,10 @@ class Up:
         topology: Topology,
         state: StateDir,
         terminal: Terminal,
-        reservations: PortReservations | None = None,
         *,
         page: OperatorPage | None = None,
     ) -> None:
         self._page = page
-        self._reservations = reservations or PortReservations()
-        self._guarded: set[int] = set()
-        """Public ports of processes that do not run, on which nobody else can listen."""
         self._options = options
         self._topology = topology
         self._state = state
@@ -171,7 +165,6 @@ class Up:
             async with control.serve(self._state, handlers):
                 self._reload_on_sighup(life)
                 self._supervisor.start()
-                self._guard_unused_ports()
                 users = asyncio.create_task(self._create_kafka_users())
                 try:
                     await self._until_ready(probe, life, users)
@@ -246,29 +239,15 @@ class Up:
             self._events.add("diem up", f"up after {seconds:.1f} s")
             self._sources_until_s = self._clock.monotonic() + SOURCES_WITHIN_S * self._options.time_factor
 
-    def _guard_unused_ports(self) -> None:
-        """Guard the ports to which nginx would send clients if anybody listened there."""
-        running = {status.name for status in self._supervisor.status()}
-        for process in self._topology.processes:
-            port = process.ports.public
-            if port is None or process.name in running or port in self._guarded:
-                continue
-            if self._reservations.guard(port):
-                self._guarded.add(port)
-
     async def _supervise(self, life: Lifecycle, probe: HealthProbe) -> None:
         scaling = asyncio.create_task(self._scale_continuously())
         targets = asyncio.create_task(self._write_targets_continuously(probe))
         page = asyncio.create_task(self._serve_page(life, probe))
-        guard_at = 0.0
         try:
             while not life.stopping.is_set():
                 self._poll_logs()
                 await self._show_recovered(probe)
                 await self._show_failing_sources(probe)
-                if self._clock.monotonic() >= guard_at:
-                    self._guard_unused_ports()
-                    guard_at = self._clock.monotonic() + GUARD_EVERY_S
                 for task in (scaling, targets):
                     if task.done():
                         task.result()
@@ -386,9 +365,6 @@ class Up:
         self._logs.poll(show=self._up)
 
     def _spec(self, process: Planned) -> Spec:
-        if process.ports.public in self._guarded:
-            self._guarded.discard(process.ports.public)
-            self._reservations.admit(process.ports.public)
         env = child_environment(os.environ) | dict(process.env)
         log = self._state.log_of(process.name)
         return Spec(process.name, process.argv, env, log, process.stage, process.sweep)

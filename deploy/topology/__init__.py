@@ -17,7 +17,7 @@ from deploy.topology.options import (
     check_settings,
     parse_settings,
 )
-from deploy.topology.ports import assign_ports, fixed_ports, moved_ports
+from deploy.topology.ports import assign_ports, fixed_ports, moved_ports, protectable
 from deploy.topology.public_address import (
     CLIENT_ORIGINS,
     BadTopology,
@@ -62,6 +62,7 @@ __all__ = [
     "parse_networks",
     "parse_origins",
     "parse_settings",
+    "protectable",
     "sizes",
     "sizes_of",
     "slots",

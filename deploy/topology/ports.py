@@ -76,6 +76,15 @@ def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | Non
     return fixed
 
 
+def protectable(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports]) -> list[int]:
+    """Return the ports whose listeners set SO_REUSEPORT: all but the brokers'.
+
+    Those prove that they know the password of a user (SCRAM), so nobody else can take their place.
+    """
+    own = [chosen[slot.name] for slot in wanted if slot.process != "kafka"]
+    return [port for ports in own for port in (ports.public, ports.internal) if port is not None]
+
+
 def moved_ports(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports], servers: int) -> list[str]:
     """Return a line for each public listener with another than its documented port; ``servers`` run at first."""
     return [

@@ -247,6 +247,7 @@ class InternalListener:
         sockets: directory of Unix sockets: the same is served, with the same key, at ``<sockets>/<port>.sock``. If that
             fails, a warning is logged, and TCP alone is served.
         tls: certificate of the TCP listener; None: links to it are not encrypted.
+        reserved: the port is one that a supervisor keeps for this process (see ``bind``).
 
     Raises:
         PortInUse, BindFailed: from the constructor.
@@ -267,6 +268,7 @@ class InternalListener:
         addresses: Collection[str] = (),
         bearer: bool = False,
         tls: ServerTls | None = None,
+        reserved: bool = False,
     ) -> None:
         check_bind(host, authenticated=True, what="internal listener")
         self.fallback = fallback
@@ -281,7 +283,7 @@ class InternalListener:
             MAX_UNPROVED, lambda _address: MAX_UNPROVED_PER_ADDRESS, grace_s=GRACE_S
         )
         """TCP connections that have not proved a key. Unix sockets are open to this user alone."""
-        tcp = bind(host, port)
+        tcp = bind(host, port, reserved=reserved)
         # Bound by start(): only the owner of the port may replace the socket that is named after it.
         self._sockets = sockets if tcp.getsockname()[0] in unix_sockets.BOUND else None
         self._unix: tuple[socket.socket, Listener] | None = None

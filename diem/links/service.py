@@ -43,6 +43,11 @@ class ServiceSettings(Protocol):
         ...
 
     @property
+    def supervised(self) -> bool:
+        """Whether a supervisor keeps the port for this process."""
+        ...
+
+    @property
     def internal_sockets(self) -> Path | None:
         """Directory of Unix sockets."""
         ...
@@ -115,6 +120,7 @@ async def internal_service(
         addresses=settings.internal_addresses,
         bearer=settings.internal_bearer,
         tls=internal_tls(settings, settings.internal_host, on_reload),
+        reserved=settings.supervised,
     )
     unregister = metrics.register(lambda: [*samples(), *security_log.samples()])
     try:

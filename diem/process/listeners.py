@@ -4,6 +4,7 @@ import contextlib
 import errno
 import resource
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -109,8 +110,11 @@ def check_bind(host: str, *, authenticated: bool, what: str) -> None:
         raise RefusedBind(host, what)
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, *, reserved: bool = False) -> socket.socket:
     """Return a listening, non-blocking socket; port 0 chooses a free one (see ``getsockname``).
+
+    ``reserved`` listens on a port that this user's supervisor keeps from others (``PortReservations.protect``): there
+    the kernel would let two listeners share the connections, so only the one child of that port may do it.
 
     Blocks on name resolution: call it at the start of a process.
 
@@ -127,6 +131,8 @@ def bind(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reserved and sys.platform == "linux":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
         # With SO_REUSEADDR two sockets may be bound to one port: only listen() fails for the second.
         listener.listen(BACKLOG)

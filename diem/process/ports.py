@@ -1,12 +1,14 @@
 """Ports of this machine: reservations that hold among all processes of DIEM, and the persisted ports of children."""
 
 import asyncio
+import errno
 import json
 import random
 import socket
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -16,6 +18,8 @@ from diem.process.files import replace_file
 from diem.process.listeners import BindFailed, PortInUse, bind
 
 TRIES: Final = 1000
+MAX_PORT: Final = 65_535
+LOOPBACK_IPV6: Final = "::1"
 CHILD_RANGE: Final = range(10_000, 14_000)
 """Below the range of ephemeral ports, so that no outgoing connection takes the port of a child that restarts."""
 POLL_S: Final = 0.05
@@ -51,57 +55,58 @@ class PortReservations:
     A child binds the reserved port seconds later, and again after each restart, so the reservation must not prevent
     that. It is a bound UDP socket of the same number, never read: exclusive on every system among the processes of all
     users, even while connections of the last listener linger. On Linux, the TCP port is bound as well, without
-    listening: that keeps the kernel from using it for outgoing connections, and SO_REUSEADDR lets the listener bind it.
-    Each port costs two descriptors.
+    listening, on every address at which clients may look for the child: that keeps the kernel from using it for
+    outgoing connections. SO_REUSEADDR lets any program listen there; after :meth:`protect`, only those of this user
+    may, which set SO_REUSEPORT (see ``diem.process.listeners.bind``). Listeners alone get connections.
+
+    Each port costs two descriptors, and one for each further address. ``public`` is the address of public listeners.
     """
 
-    def __init__(self) -> None:
-        self._held: dict[int, list[socket.socket]] = {}
+    def __init__(self, public: str = HOST) -> None:
+        self._held: dict[int, _Held] = {}
+        # localhost may be either loopback address.
+        self._hosts = tuple(dict.fromkeys((HOST, LOOPBACK_IPV6, public)))
 
     def reserve(self, port: int) -> bool:
         """Reserve a port; return False if it is reserved, by this object or another process, or has a listener."""
-        if port in self._held:
+        if port in self._held or not 0 < port <= MAX_PORT:
             return False
-        held = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM), socket.socket(socket.AF_INET, socket.SOCK_STREAM)]
-        reservation, listener = held
+        held = _Held(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), {})
         try:
-            reservation.bind((HOST, port))
-            # With SO_REUSEADDR, only a listener prevents the bind, not a connection that has just ended.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((HOST, port))
-        except (OSError, OverflowError):
-            _close(held)
+            held.reservation.bind((HOST, port))
+            for host in self._hosts:
+                # With SO_REUSEADDR, only a listener prevents the bind, not a connection that has just ended.
+                if (listener := _bound(host, port, socket.SO_REUSEADDR)) is not None:
+                    held.listeners[host] = listener
+        except OSError:
+            held.close()
             return False
-        if sys.platform != "linux":  # elsewhere, this would prevent the listener's bind
-            _close([held.pop()])
+        if sys.platform != "linux":  # elsewhere, these would prevent the child's bind
+            held.close_listeners()
         self._held[port] = held
         return True
 
-    def guard(self, port: int) -> bool:
-        """Keep processes of other users from listening on a reserved port too, until :meth:`admit`.
+    def protect(self, port: int) -> None:
+        """Keep other users from listening on a reserved port, before, after and between its listeners.
 
-        Return False if that is not possible now: connections of the last listener linger, or the system is not Linux.
+        Otherwise any user of the machine could replace a process that has died, and be sent its clients. Programs that
+        do not set SO_REUSEPORT cannot listen there either. Without effect on systems other than Linux.
         """
-        held = self._held.get(port, [])
-        if len(held) < 2:
-            return False
-        held.pop().close()
-        for shared in (False, True):
-            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, shared)
+        if (held := self._held.get(port)) is None:
+            return
+        for host, shared in held.listeners.items():
+            # The kernel compares the owners of sockets that have SO_REUSEPORT. It does so for those without
+            # SO_REUSEADDR: it remembers of a port whether all its sockets had that when they were bound.
+            shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, True)
             try:
-                listener.bind((HOST, port))
+                protected = _bound(host, port, socket.SO_REUSEPORT)
             except OSError:
-                listener.close()
+                # Connections of the last listener linger, which older kernels give to root. They remember for a port
+                # that was protected then.
+                shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, False)
             else:
-                held.append(listener)
-                return not shared
-        return False
-
-    def admit(self, port: int) -> None:
-        """Let a child listen on a guarded port."""
-        for listener in self._held.get(port, [])[1:]:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
+                shared.close()
+                held.listeners[host] = protected or shared
 
     def choose(self, ports: range, without: Collection[int] = ()) -> int:
         """Reserve a random port of a range, none of ``without``. Raises :class:`PortInUse` after 1,000 attempts."""
@@ -114,7 +119,7 @@ class PortReservations:
     def release(self) -> None:
         """Release all ports."""
         for held in self._held.values():
-            _close(held)
+            held.close()
         self._held.clear()
 
     def __enter__(self) -> Self:
@@ -140,8 +145,9 @@ class PersistedPorts:
         self._given: dict[str, tuple[int, int]] = {}
 
     def reserve(self, port: int) -> None:
-        """Exclude a port from those of children."""
+        """Reserve a port of the composite itself, which no child gets."""
         self._reservations.reserve(port)
+        self._reservations.protect(port)
 
     async def wait_until_free(self, seconds: float) -> None:
         """Wait, at most ``seconds``, until the ports of the predecessor are free: its children may be ending."""
@@ -156,6 +162,8 @@ class PersistedPorts:
             previous = self._previous.get(child)
             kept = previous is not None and all(map(self._reservations.reserve, previous))
             self._given[child] = previous if previous and kept else (self._choose(), self._choose())
+            for port in self._given[child]:
+                self._reservations.protect(port)
             self._write()
         return Ports(*self._given[child])
 
@@ -169,9 +177,43 @@ class PersistedPorts:
             replace_file(self._file, json.dumps({**self._previous, **self._given}).encode())
 
 
-def _close(sockets: list[socket.socket]) -> None:
-    for each in sockets:
-        each.close()
+@dataclass(slots=True)
+class _Held:
+    """The sockets that reserve a port: of UDP, and of TCP by address."""
+
+    reservation: socket.socket
+    listeners: dict[str, socket.socket]
+
+    def close(self) -> None:
+        self.close_listeners()
+        self.reservation.close()
+
+    def close_listeners(self) -> None:
+        for listener in self.listeners.values():
+            listener.close()
+        self.listeners.clear()
+
+
+def _bound(host: str, port: int, option: int) -> socket.socket | None:
+    """Return a socket that is bound with ``option``; None if the machine does not have the address now.
+
+    Raises:
+        OSError: the port is taken, or privileged.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        found = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:  # a kernel without IPv6
+        return None
+    try:
+        found.setsockopt(socket.SOL_SOCKET, option, True)
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+            return None
+        raise
+    return found
 
 
 def _read(file: Path) -> Mapping[str, tuple[int, int]]:

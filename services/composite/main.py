@@ -39,7 +39,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     settings.kafka().client_arguments()
     make_private_directory(settings.state_dir)
     file = settings.state_dir / f"{settings.process_name}.ports.json"
-    ports = PersistedPorts(PortReservations(), file)
+    ports = PersistedPorts(PortReservations(settings.host), file)
     ports.reserve(settings.port)
     ports.reserve(settings.internal_port)
     await ports.wait_until_free(ORPHAN_TIMEOUT_S)
@@ -72,6 +72,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         tls=internal_tls(settings, settings.internal_host, life.on_reload),
         addresses=settings.internal_addresses,
         bearer=settings.internal_bearer,
+        reserved=True,  # by the composite itself, or by its supervisor
     )
     await internal.start()
     forget = metrics.register(lambda: [*_samples(composite), *security_log.samples()])

@@ -71,7 +71,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     sources = SourceRunner.configured(configured, clock)
     check_bind(settings.host, authenticated=True, what="public listener")
     tls = server_tls(settings, life.on_reload)
-    public = bind(settings.host, settings.port)
+    public = bind(settings.host, settings.port, reserved=settings.supervised)
     if settings.standby:
         # Refused, a load balancer passes it over; connections that nobody accepts would wait for their time-outs.
         public.close()
@@ -79,7 +79,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     if store is None:
         return
     if settings.standby:
-        public = bind(settings.host, settings.port)
+        public = bind(settings.host, settings.port, reserved=settings.supervised)
     signing = SigningKeys(settings.token_key_dir, clock)
     # After what ends a start with one line: it logs the keys, and creates the first.
     signing.load()

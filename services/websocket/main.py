@@ -63,7 +63,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     tls = server_tls(settings, life.on_reload)
     public = Listener(
-        bind(settings.host, settings.port),
+        bind(settings.host, settings.port, reserved=settings.supervised),
         lambda: EdgeConnection(edge),
         send_buffer=SEND_BUFFER_BYTES,
         tls=tls,

@@ -60,6 +60,7 @@ def test_stand_by_is_passed_over_while_it_refuses() -> None:
 
 def test_listener_is_on_loopback() -> None:
     assert directives("listen", text()) == ["127.0.0.1:8000"]
+    assert directives("listen", text(reserved=True)) == ["127.0.0.1:8000 reuseport"]
 
 
 def test_certificate_brings_tls_1_2_and_1_3_with_hsts_and_keeps_clients_over_a_reload() -> None:

@@ -195,7 +195,7 @@ def test_brokers_and_nginx_get_the_chosen_ports_and_end_with_us(
         assert argv[3] == ("/sbin/nginx" if name == "nginx" else "/java")
     written = (tmp_path / "nginx" / "nginx.conf").read_text()
     assert all(f"server 127.0.0.1:{8100 + n} " in written for n in range(1, 9))
-    assert "listen 127.0.0.1:8000;" in written
+    assert "listen 127.0.0.1:8000 reuseport;" in written
     assert "limit_conn clients 200;" in written
     assert "rate=200r/s" in written
     properties = (tmp_path / "kafka" / "kafka-3" / "server.properties").read_text()

@@ -101,7 +101,6 @@ class Passes:
 
 async def test_process_that_hangs_does_not_delay_supervision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     up = of_mode(Mode.XZ, tmp_path)
-    monkeypatch.setattr(up, "_guard_unused_ports", lambda: None)
     monkeypatch.setattr(up, "_scale_continuously", asyncio.Event().wait)
     async with HangingComposites() as probe, asyncio.timeout(30):
         await up._supervise(cast("Lifecycle", Passes(5)), probe)

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from deploy.topology import BadTopology, Mode, Ports, assign_ports, fixed_ports, moved_ports, sizes, slots
+from deploy.topology import BadTopology, Mode, Ports, assign_ports, fixed_ports, moved_ports, protectable, sizes, slots
 from deploy.topology.ports import OWN_RANGE, next_free, start_at_default, start_at_random
 from diem.process.listeners import PortInUse
 from tests.unit.deploy.topology.topologies import KAFKA, all_but, slots_of
@@ -21,6 +21,14 @@ def test_ports_in_use_are_replaced_and_reported_for_running_servers() -> None:
         "port 8000 is taken: nginx listens on 8020",
         "port 8101 is taken: websocket-1 listens on 8121",
     ]
+
+
+def test_ports_of_all_processes_but_the_brokers_are_protectable() -> None:
+    wanted = slots_of(Mode.X, 2, brokers=1)
+    chosen = assign_ports(wanted, {}, start_at_default, all_but())
+    found = protectable(wanted, chosen)
+    assert {8000, 8080, 9080, 8101, 9101, 9201} < set(found)
+    assert not {9092, 9096} & set(found), "Java does not set SO_REUSEPORT"
 
 
 def test_no_port_is_assigned_twice() -> None:

@@ -13,6 +13,7 @@ from diem.process import ports as module
 from diem.process.environment import Ports
 from diem.process.listeners import PortInUse, bind
 from diem.process.ports import PersistedPorts, PortReservations, is_free
+from tests.support.other_users import intruder
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port, free_ports
 from tests.support.simultaneous import print_simultaneously
@@ -81,34 +82,76 @@ def test_reserved_port_is_no_longer_the_kernels_to_give() -> None:
             other.bind(("127.0.0.1", port))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only there the reservation binds the port itself")
-def test_nobody_else_listens_on_a_guarded_port_until_a_child_may() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel shares ports with other users, too")
+def test_nobody_else_listens_on_a_protected_port_before_between_and_after_its_listeners() -> None:
+    port = free_port()
     with PortReservations() as reservations:
-        port = free_port()
-        assert not reservations.guard(port), "it is not reserved"
+        reservations.protect(port)
+        with intruder([port]) as other:
+            assert other.ports() == [port], "it is not reserved"
         assert reservations.reserve(port)
-        assert reservations.guard(port)
-        for host in ("127.0.0.1", "0.0.0.0"):
-            with socket.socket() as other:
-                other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
-                with pytest.raises(OSError, match="in use"):
-                    other.bind((host, port))
-        reservations.admit(port)
-        bind("127.0.0.1", port).close()
-        assert reservations.guard(port), "again, after the child"
+        with intruder([port]) as other:
+            assert other.ports() == [port], "nor is it protected"
+        reservations.protect(port)
+        with intruder([port]) as other:
+            for _ in range(2):
+                with bind("127.0.0.1", port, reserved=True) as listener:
+                    listener.setblocking(True)
+                    # The first to close has the port until the peer has, too.
+                    with socket.create_connection(("127.0.0.1", port)), listener.accept()[0]:
+                        pass
+            assert other.ports() == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only there the reservation binds the port itself")
-def test_port_with_a_listener_is_not_guarded_and_stays_reserved() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the reservation does not bind the port itself")
+@pytest.mark.parametrize("public", ["0.0.0.0", "127.0.0.9", "::"])
+def test_protected_port_is_protected_on_the_public_address_too(public: str) -> None:
+    port = free_port()
+    with PortReservations(public) as reservations:
+        assert reservations.reserve(port)
+        reservations.protect(port)
+        for host in ("127.0.0.1", public, "::1"):
+            with pytest.raises(PortInUse):
+                bind(host, port)
+            bind(host, port, reserved=True).close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the reservation does not bind the port itself")
+def test_connections_to_a_protected_port_are_refused_while_nobody_listens_and_all_the_listeners_then() -> None:
+    port = free_port()
+    with PortReservations() as reservations:
+        assert reservations.reserve(port)
+        reservations.protect(port)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        with bind("127.0.0.1", port, reserved=True) as listener:
+            clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+            listener.setblocking(True)
+            for client in clients:
+                client.close()
+                listener.accept()[0].close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the reservation does not bind the port itself")
+def test_protected_port_has_no_second_listener_that_is_not_its_child() -> None:
+    port = free_port()
     with PortReservations() as reservations, PortReservations() as others:
+        assert reservations.reserve(port)
+        reservations.protect(port)
+        with bind("127.0.0.1", port, reserved=True):
+            for _ in range(2):
+                with pytest.raises(PortInUse):
+                    bind("127.0.0.1", port)
+                assert not others.reserve(port)
+                reservations.release()
+
+
+def test_address_that_the_machine_does_not_have_prevents_no_reservation() -> None:
+    with PortReservations("192.0.2.1") as reservations:
         port = free_port()
         assert reservations.reserve(port)
-        with bind("127.0.0.1", port):
-            assert not reservations.guard(port)
-        assert not others.reserve(port)
-        reservations.guard(port)
-        reservations.admit(port)
-        bind("127.0.0.1", port).close()
+        reservations.protect(port)
+        bind("127.0.0.1", port, reserved=True).close()
 
 
 def test_choose_skips_excluded_ports_and_fails_when_none_is_left() -> None:
@@ -164,6 +207,17 @@ def test_child_keeps_the_ports_that_it_was_given_and_shares_none(file: Path) -> 
         given = {name: ports.of(name) for name in ("a", "b", "c")}
         assert len({port for ports_of in given.values() for port in numbers(ports_of)}) == 6
         assert all(ports.of(name) == pair for name, pair in given.items())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the reservation does not bind the port itself")
+def test_ports_of_a_composite_and_its_children_are_for_its_own_listeners(file: Path) -> None:
+    port = free_port()
+    with composite(file) as ports:
+        ports.reserve(port)
+        for each in (port, *numbers(ports.of("one"))):
+            with pytest.raises(PortInUse):
+                bind("127.0.0.1", each or 0)
+            bind("127.0.0.1", each or 0, reserved=True).close()
 
 
 def test_port_in_use_is_not_assigned(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,4 +68,5 @@ if NAME in os.environ.get("FAKE_WRONG", "").split():
 signal.signal(signal.SIGTERM, stop)
 threading.Thread(target=orphaned, daemon=True).start()
 print(f"{NAME} is up", flush=True)
+HTTPServer.allow_reuse_port = sys.platform == "linux"  # as our processes listen on reserved ports
 HTTPServer(("127.0.0.1", int(os.environ[f"{PREFIX}INTERNAL_PORT"])), Status).serve_forever()

@@ -1,0 +1,54 @@
+"""Ports of a running system: nobody else gets one, and with it what clients send there."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.deploy.clients import scale
+from tests.integration.deploy.running import eventually, fine, up
+from tests.support.other_users import intruder
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel shares ports with other users")
+
+
+@pytest.mark.takes(20)
+@pytest.mark.parametrize(
+    ("mode", "killed"),
+    [("x-broadcast", ("nginx", "data", "broadcast", "websocket-1")), ("single", ("data", "websocket-1"))],
+)
+async def test_port_of_a_killed_process_is_nobody_elses(tmp_path: Path, mode: str, killed: tuple[str, ...]) -> None:
+    async with up(tmp_path, "--mode", mode) as running:
+        # Also those of servers that do not run: nginx would send clients there.
+        ports = {
+            port
+            for process in running.described()["processes"]
+            for port in process["ports"].values()
+            if port is not None
+        }
+        assert ports
+        with intruder(ports) as other:
+            before = running.pids()
+            for name in killed:
+                os.kill(before[name], signal.SIGKILL)
+            await eventually(lambda: all(running.pids().get(name) not in {None, before[name]} for name in killed))
+            await running.until_status(fine)
+            assert other.ports() == []
+
+
+@pytest.mark.takes(10)
+async def test_port_of_a_removed_server_is_nobody_elses(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "2", "--max-servers", "3") as running:
+        slots = {int(text) for text in _slots(tmp_path)}
+        assert len(slots) == 3
+        with intruder(slots) as other:
+            await scale(running, 1)
+            await scale(running, 3)
+            assert other.ports() == []
+
+
+def _slots(directory: Path) -> list[str]:
+    configuration = (directory / ".diem" / "nginx" / "nginx.conf").read_text()
+    return [line.split(":")[1].split()[0] for line in configuration.splitlines() if "max_fails=0" in line][:3]

@@ -2,8 +2,8 @@
 
 import type { Dataset, Diem, Subscription } from "../sdk/index.ts";
 
-/** Below the server's default of 128. */
-const LIMIT = 126;
+/** Below the server's default of 1,024. */
+const LIMIT = 1_000;
 
 export type Take = (dataset: Dataset) => void;
 export type Refused = (message: string) => void;

@@ -17,7 +17,7 @@ export interface Entry {
 }
 
 /** In memory, `entries` alone. */
-const BOUNDS: Bounds = { entries: 256, chars: 2_000_000 };
+const BOUNDS: Bounds = { entries: 1_024, chars: 2_000_000 };
 const SAVE_AFTER_MS = 1_000;
 /** A store that has not answered after this is not waited for. */
 const LOAD_WAIT_MS = 1_000;

@@ -157,7 +157,7 @@ export class Session implements Transport {
   #opened({ server, subscriptions, traffic, data, fetchWindowMs }: WelcomeFrame): void {
     this.#fetchWindowMs = fetchWindowMs;
     this.#more = { client: traffic ? this.#env.client : undefined, data: (data && this.#listener.data) || undefined };
-    this.#subscriptions.reset();
+    this.#subscriptions.reset(subscriptions);
     this.#bucket = new TokenBucket(this.#env, server, subscriptions);
     if (this.#expires) this.#bucket.charge(0); // its `auth`
     this.#announced = ONLINE;
@@ -174,6 +174,8 @@ export class Session implements Transport {
   /** Sends missing requests within the server's rate; those that accumulate meanwhile become one message. */
   #flush(): void {
     this.#timer.clear();
+    const excess = this.connection.isOpen ? this.#subscriptions.refuseExcess() : [];
+    if (excess.length > 0) this.#routing.refused(excess);
     this.#setLiveness(this.#announced);
     while (this.connection.isOpen && !this.#subscriptions.isSynced) {
       const wait = Math.max(this.#bucket.wait, this.#notBefore - this.#env.now());
@@ -203,7 +205,7 @@ export class Session implements Transport {
         this.#routing.refused(this.#subscriptions.rejected(frame.id, frame.rejected));
         return this.#setLiveness(this.#announced);
       case "unsubscribed":
-        this.#subscriptions.retry("limit");
+        this.#subscriptions.retry("limit", frame.endpoints.length); // as many as there are places now
         // Their status goes with them: a proxy sends it again when they are subscribed again.
         this.#setLiveness(nextLive(this.#announced, { live: true, since: null, endpoints: frame.endpoints }));
         return this.#flushSoon();

@@ -19,6 +19,8 @@ export class SubscriptionSet {
   readonly #confirmed = new Set<string>();
   /** Wanted names to request again. */
   readonly #renewed = new Set<string>();
+  /** How many the server registers for one connection. */
+  #limit = Infinity;
   #lastId = 0;
 
   /**
@@ -58,12 +60,27 @@ export class SubscriptionSet {
     return [...this.#wanted].filter((name) => !this.#confirmed.has(name));
   }
 
-  /** Begins a new connection, on which nothing was requested yet, and nothing rejected but what the token does not cover. */
-  reset(): void {
+  /**
+   * Begins a new connection, on which nothing was requested yet, and nothing rejected but what the token does not cover, to a
+   * server that registers `limit` names; 0 = it does not say.
+   */
+  reset(limit = 0): void {
+    this.#limit = limit || Infinity;
     this.#requested.clear();
     this.#renewed.clear();
     this.#confirmed.clear();
     this.retry();
+  }
+
+  /** Refuses wanted names for which the server has no place, without a request; returns them. Earlier names have priority. */
+  refuseExcess(): [string, Rejection][] {
+    const message = `over ${this.#limit} subscriptions (DIEM_WEBSOCKET_SUBSCRIPTIONS, DIEM_PROXY_SUBSCRIPTIONS)`;
+    const excess = [...this.#wanted].filter((name) => !this.#refused.has(name)).slice(this.#limit).filter((name) => !this.#requested.has(name));
+    return excess.map((name) => {
+      const rejection = { code: "limit", message };
+      this.#refused.set(name, rejection);
+      return [name, rejection];
+    });
   }
 
   /** Whether `next` has no message. */
@@ -127,10 +144,10 @@ export class SubscriptionSet {
     for (const name of this.requestedBy(id)) if (this.#wanted.has(name)) this.#renewed.add(name);
   }
 
-  /** Requests again what was refused with the code `only`; without it, all but what another token may allow. */
-  retry(only?: "limit" | "forbidden"): void {
+  /** Requests again the first `most` names that were refused with the code `only`; without it, all but what another token may allow. */
+  retry(only?: "limit" | "forbidden", most = Infinity): void {
     for (const [name, { code }] of this.#refused) {
-      if (only ? code === only : code !== "forbidden") this.#refused.delete(name);
+      if ((only ? code === only : code !== "forbidden") && most-- > 0) this.#refused.delete(name);
     }
   }
 

@@ -28,7 +28,12 @@ async function connected(): Promise<FakeSocket> {
   return world.last;
 }
 
-function listen(endpoint: string): { heard: Change[]; stop: () => void } {
+interface View {
+  readonly heard: Change[];
+  readonly stop: () => void;
+}
+
+function listen(endpoint: string): View {
   const heard: Change[] = [];
   return { heard, stop: updates.subscribe(endpoint, (change) => heard.push(change)) };
 }
@@ -212,9 +217,9 @@ test("messages stay below the server's rate, and what waits is what is still wan
   expect(socket.sent.length).toBeLessThan(20);
 });
 
-/** A client that has subscribed to `count` names of a server that allows so many; `again` has its connections lost. */
-async function subscribed(count: number): Promise<{ again(code?: number, server?: string): Promise<FakeSocket> }> {
-  const limits = { subscriptions: Math.max(128, count) };
+/** A client that has subscribed to `count` names of a server that allows `most`; `again` has its connections lost. */
+async function subscribed(count: number, most = Math.max(128, count)): Promise<{ again(code?: number, server?: string): Promise<FakeSocket> }> {
+  const limits = { subscriptions: most };
   const welcome = (server: string): void => world.last.frame({ type: "welcome", session: "s", server, mode: "x", limits });
   world.dice = 0;
   updates.connect();
@@ -262,13 +267,46 @@ test.each([[128, 3, 2_800], [1_024, 1, 22_000]])("%d subscriptions are asked for
 });
 
 test("names use up permits as the server counts them", async () => {
-  await subscribed(128);
+  await subscribed(128, 200);
   expect(world.last.sent).toHaveLength(2);
   for (let n = 0; n < 20; n += 1) {
     listen(`/${n}`);
     await world.advance();
   }
   expect(world.last.sent).toHaveLength(2 + 15 - 4);
+});
+
+test("what is over the server's limit is refused at once, without a request, and the refusal names the setting", async () => {
+  updates.connect();
+  await world.advance();
+  const views = Array.from({ length: 6_000 }, (_, n) => listen(`/e/${n}`));
+  world.last.welcome({ limits: { subscriptions: 1_024 } });
+  await world.advance();
+  const refused = views.filter(({ heard }) => heard.length > 0);
+  expect([names(world.last), refused.length, views.indexOf(refused[0] as (typeof views)[0])]).toEqual([1_024, 6_000 - 1_024, 1_024]);
+  const message = "over 1024 subscriptions (DIEM_WEBSOCKET_SUBSCRIPTIONS, DIEM_PROXY_SUBSCRIPTIONS)";
+  expect(new Set(refused.map(({ heard }) => JSON.stringify(heard)))).toEqual(
+    new Set(refused.map(({ heard: [first] }) => JSON.stringify([{ type: "rejected", endpoint: first?.endpoint, code: "limit", message }]))),
+  );
+  expect([updates.isWatched("/e/1023"), updates.isWatched("/e/1024")]).toEqual([true, false]);
+});
+
+test("a place that is freed goes to the first that was refused, and the others hear nothing of it", async () => {
+  updates.connect();
+  await world.advance();
+  const [a, b, c, d] = ["/a", "/b", "/c", "/d"].map(listen) as [View, View, View, View];
+  world.last.welcome({ limits: { subscriptions: 2 } });
+  await world.advance();
+  expect([a, b, c, d].map(({ heard }) => heard.length)).toEqual([0, 0, 1, 1]);
+  a.stop();
+  await world.advance();
+  world.last.frame({ type: "unsubscribed", id: 2, endpoints: ["/a"] });
+  await world.advance();
+  expect(world.last.sent.slice(1).map(({ type, endpoints }) => [type, endpoints])).toEqual([["unsubscribe", ["/a"]], ["subscribe", { "/c": null }]]);
+  expect([b, c, d].map(({ heard }) => heard.length)).toEqual([0, 1, 1]);
+  const late = listen("/late");
+  await world.advance();
+  expect(late.heard).toMatchObject([{ type: "rejected", code: "limit" }]);
 });
 
 test("what a server has closed for its rate begins with no permits", async () => {

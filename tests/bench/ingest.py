@@ -20,10 +20,10 @@ from typing import Any, Final
 import httpx
 import orjson
 import psutil
-import websockets
-from websockets.asyncio.client import connect
 
+from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
+from tests.bench.catchup import Parsing
 from tests.bench.figures import Figure, Goal, figure
 from tests.bench.procfs import cost
 from tests.bench.report import Report
@@ -72,18 +72,34 @@ class Target:
         assert all(one["changed"] for one in answer.json()["accepted"])
         return (time.perf_counter() - began) * 1000
 
-    async def read(self) -> None:
-        """Read the feed until cancelled."""
-        url = f"ws{self.process.internal.removeprefix('http')}/feed"
-        kind = websockets.Subprotocol(feed.SUBPROTOCOL)
-        async with connect(url, subprotocols=[kind], additional_headers=self.process.shared, max_size=None) as link:
-            await link.send(feed.encode(feed.Resume(None, {})), text=True)
-            async for message in link:
-                now = time.time() * 1000
-                if isinstance(message, bytes):
-                    records = list(feed.decode_batch(message).records)
-                    self.seen += len(records)
-                    self.late_ms += [now - record.version for record in records]
+
+class Delays(Parsing):
+    """Reads a target's feed, and takes the delay of each record."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self._target = target
+
+    def batch(self, batch: feed.Batch) -> None:
+        now = time.time() * 1000
+        late = [now - record.version for record in batch.records]
+        self._target.seen += len(late)
+        self._target.late_ms += late
+
+
+@contextlib.asynccontextmanager
+async def reading(target: Target) -> AsyncIterator[None]:
+    """Read the feed of a target, which has nothing yet, while the context is open. Raises ``TimeoutError``."""
+    sink = Delays(target)
+    url = f"ws{target.process.internal.removeprefix('http')}/feed"
+    reader = asyncio.create_task(FeedReader(url, target.process.key, sink).run())
+    try:
+        async with asyncio.timeout(LATE_S):
+            await sink.done.wait()
+        yield
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
 
 
 def _tree(pid: int) -> float:
@@ -169,21 +185,16 @@ async def measure(target: Target) -> dict[str, float]:
 
 async def run(cluster: Cluster | None, folder: Path, report: Report) -> dict[str, dict[str, Figure]]:
     """Return all figures of all stores."""
-    async with targets(folder, cluster) as all_:
-        reading = [asyncio.create_task(target.read()) for target in all_]
-        try:
+    async with targets(folder, cluster) as all_, AsyncExitStack() as stack:
+        for target in all_:
+            report.step(f"filling: {target.name}")
+            await stack.enter_async_context(reading(target))
+            await fill(target)
+        rounds: dict[str, list[dict[str, float]]] = {target.name: [] for target in all_}
+        for number in range(ROUNDS):
             for target in all_:
-                report.step(f"filling: {target.name}")
-                await fill(target)
-            rounds: dict[str, list[dict[str, float]]] = {target.name: [] for target in all_}
-            for number in range(ROUNDS):
-                for target in all_:
-                    report.step(f"round {number + 1}: {target.name}")
-                    rounds[target.name].append(await measure(target))
-        finally:
-            for task in reading:
-                task.cancel()
-            await asyncio.gather(*reading, return_exceptions=True)
+                report.step(f"round {number + 1}: {target.name}")
+                rounds[target.name].append(await measure(target))
     return {name: {what: figure([one[what] for one in found]) for what in found[0]} for name, found in rounds.items()}
 
 

@@ -2,8 +2,8 @@
 
 Polling returns the fetched batches without the library's record objects, for a third of the CPU time of ``getmany``,
 which walks each partition with a Python generator and makes a named tuple of eleven fields for every record; a bridge
-needs three of them. The batches below are compiled code. Only this module and :mod:`bridge.group_member` use
-internals of aiokafka (0.14); tests/integration/kafka/test_bridge_consumer.py compares it with ``getmany``.
+needs three of them. The batches below are compiled code. This module uses internals of aiokafka (0.14);
+tests/integration/kafka/test_bridge_consumer.py compares it with ``getmany``.
 """
 
 import asyncio

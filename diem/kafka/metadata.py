@@ -1,6 +1,7 @@
 """Description of the cluster: its id, its brokers, and topics with their ids.
 
 The id distinguishes a topic from one of the same name that replaced it, in which positions of the old one mean nothing.
+The addresses of a client are internals of aiokafka (0.14).
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """Thin shell over the updates topics for their only writer: produce batches, read end offsets and ids.
 
 Partitions are numbered as in the updates topic; the last number is the one partition of the topic of hot updates.
+Connections are found in internals of aiokafka (0.14).
 """
 
 import asyncio

@@ -21,7 +21,7 @@ MAX_LOCAL_CORES: Final = 8
 _MEMORY_OF_CORE_MIB: Final = 512
 _MIN_MEMORY_MIB: Final = 1024
 _MAX_MEMORY_MIB: Final = 4096
-_SHUFFLE_PARTITIONS: Final = 16
+SHUFFLE_PARTITIONS: Final = 16
 """Upper bound in local mode; Spark coalesces small ones. A cluster has Spark's own default."""
 _LISTING_TASKS: Final = 8
 _PROPERTY: Final = re.compile(r"\s*([^\s=:#!]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
@@ -86,7 +86,7 @@ class SparkOptions:
     """Jars besides PySpark's own."""
     java: Path | None = None
     """The ``java`` program; None for the one that Spark finds."""
-    shuffle_partitions: int = _SHUFFLE_PARTITIONS
+    shuffle_partitions: int = SHUFFLE_PARTITIONS
     bucket: bool = False
     """Whether tables are in a bucket."""
 

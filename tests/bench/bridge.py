@@ -5,7 +5,6 @@ QUICK=1 makes it short.
 """
 
 import asyncio
-import os
 import statistics
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from tests.bench.report import Report
 from tests.bench.topic import PARTITIONS, fill
 from tests.load.bench import Goal, table, write
 from tests.support.commandline import parser
+from tests.support.size import sized
 
 RATIO: Final[float] = 0.6
 REBUILD_SECONDS: Final[float] = 15.0
@@ -45,6 +45,7 @@ class Plan(NamedTuple):
 
 FULL = Plan(records=1_000_000, rounds=5, rebuilt=3_000_000)
 QUICK = Plan(records=200_000, rounds=2, rebuilt=300_000)
+SMOKE = Plan(records=5_000, rounds=1, rebuilt=20_000)
 WORKLOADS = {"10,000 endpoints": 10_000, "100,000 endpoints": 100_000}
 """With few endpoints a poll has many versions of each, most of which are conflated; with many, none is."""
 
@@ -126,7 +127,7 @@ async def run(plan: Plan, directory: Path, report: Report) -> tuple[dict[str, An
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser(__spec__, __doc__, report="build/bench/bridge.json", quick="").parse_args(argv)
-    plan = QUICK if os.environ.get("QUICK") else FULL
+    plan = sized(FULL, QUICK, SMOKE)
     steps = 3 + len(WORKLOADS) * (1 + plan.rounds)
     with tempfile.TemporaryDirectory() as directory, Report(steps) as report:
         try:

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
@@ -27,19 +25,18 @@ from tests.bench.bridge_pair import PARTITIONS, bridge_pair, writing
 from tests.bench.cost_roles import MODES, Roles
 from tests.bench.cost_target import Target
 from tests.bench.drain import Drain, draining, pin
-from tests.bench.figures import Goal
 from tests.bench.idle import Idle, writer
 from tests.bench.loads import MIX, Load, Schedule, mean_parts, settle, subscriptions
 from tests.bench.proxy import Kind, proxied
 from tests.bench.regression import Estimate
 from tests.bench.report import Report
+from tests.load.bench import Goal, write
 from tests.support.commandline import parser
+from tests.support.size import sized
 
-BUILD: Final = Path("build/bench")
-QUICK: Final = bool(os.environ.get("QUICK"))
-ROUNDS: Final = 1 if QUICK else 3
-IDLE_SLICES, IDLE_SECONDS = (4, 2.0) if QUICK else (5, 5.0)
-IDLE: Final = (0, 1000) if QUICK else (0, 200, 1000)
+ROUNDS: Final = sized(3, 1, 1)
+IDLE_SLICES, IDLE_SECONDS = sized((5, 5.0), (4, 2.0), (2, 0.5))
+IDLE: Final = sized((0, 200, 1000), (0, 1000), (0, 20))
 """Numbers of connections."""
 WITHIN: Final = 20.0
 """Allowed error of the model, in percent, for a load that is not part of the fit."""
@@ -48,7 +45,10 @@ SERVER: Final = [REST, *(Load(0, size) for size in (10, 40, 200)), *(Load(n, 20)
 PROXY: Final = [REST, Load(10, 10), Load(10, 20), Load(20, 10), Load(20, 20), MIX]
 PARTS: Final = mean_parts(SERVER, PARTITIONS)
 """Partitions that a write has parts for, on average."""
-CLIENTS: Final = {"server": 1000, "shared": 400, "passthrough": 400}
+CLIENTS: Final = {
+    "server": sized(1000, 1000, 200),
+    **dict.fromkeys(("shared", "passthrough"), sized(400, 400, 40)),
+}
 
 
 class Bench:
@@ -61,7 +61,7 @@ class Bench:
         self.targets: dict[str, Target] = {}
         self.memory_kib: dict[str, dict[str, float]] = {}
         self._directory = directory
-        self._drain = native.program("drain", BUILD)
+        self._drain = native.program("drain")
         available = sorted(os.sched_getaffinity(0))
         self._cores = (available[0], available[1]) if len(available) > 1 else (None, None)
         pin(os.getpid(), self._cores[1])
@@ -87,7 +87,7 @@ class Bench:
                         await target.block(load, schedule)
             self.report.step("idle connections, to the end of a turn of the wheel")
             self.estimates |= await idling
-        roles = Roles(self._directory, self._drain, self._cores, 2 if QUICK else 2 * ROUNDS)
+        roles = Roles(self._directory, self._drain, self._cores, sized(6, 2, 1))
         for mode in MODES:
             self.report.step(f"a whole system, {mode}")
             await roles.measure(mode)
@@ -176,7 +176,6 @@ class Bench:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser(__spec__, __doc__, report="build/bench/cost.json", quick="").parse_args(argv)
-    BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory, Report(2 + len(CLIENTS) * ROUNDS + len(MODES) + 1) as report:
         try:
             bench = Bench(Path(directory), report)
@@ -189,16 +188,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "Microseconds", {n: {"value": figures[n], "standard error": figures[f"{n}_se"]} for n in bench.estimates}
     )
     report.goals(bench.goals)
-    goals = [each.as_json() for each in bench.goals]
-    result = {
-        "quick": QUICK,
-        "figures": figures,
-        "goals": goals,
-        "memory_kib": bench.memory_kib,
-        "blocks": bench.blocks(),
-    }
-    (BUILD / "cost.json").write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
-    print(f"written: {BUILD / 'cost.json'}")
+    result = {"figures": figures, "memory_kib": bench.memory_kib, "blocks": bench.blocks()}
+    print(f"written: {write('cost', result, bench.goals)}")
     return 0
 
 

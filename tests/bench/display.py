@@ -30,25 +30,26 @@ from websockets.typing import Subprotocol
 from deploy import nginx
 from tests.bench import native
 from tests.bench.drain import Lost, pin
-from tests.bench.figures import Figure, Goal, figure
+from tests.bench.figures import Figure, figure, goal
 from tests.bench.picture import Bar, Group, Row, draw
 from tests.bench.procfs import cost
 from tests.bench.published import Accepted, Refused, Writer
 from tests.bench.report import Report
 from tests.bench.viewers import Counts, Fetching, Viewers, viewing
+from tests.load.bench import Goal, exit_code, write
 from tests.load.processes import children
 from tests.load.system import System
 from tests.support.commandline import parser
 from tests.support.ports import free_port
+from tests.support.size import sized
 
-BUILD: Final = Path("build/bench")
 MODES: Final = {"single": (), "x": ("--servers", "2", "--max-servers", "2"), "z-proxy": ("--servers", "2")}
 BATCH: Final = 50
 """Most datasets of one request."""
 SUBSCRIPTIONS: Final = 5
 SETTLE_S: Final = 0.05
 PROBE_EVERY_S: Final = 0.02
-TURN_S: Final = 1.0
+TURN_S: Final = sized(1.0, 1.0, 0.1)
 """For which the other writer writes beside a load, before it is the turn of the next one."""
 START_S: Final = 20.0
 IDLE_ENDPOINT: Final = "/display/idle/0"
@@ -86,6 +87,7 @@ class Size(NamedTuple):
 
 FULL: Final = Size(4, 2500, 50, 200, 1000, 5, 8, 2, 8.0, 4)
 QUICK: Final = Size(2, 600, 100, 100, 200, 2, 12, 3, 2.0, 1)
+SMOKE: Final = Size(1, 20, 5, 5, 20, 1, 2, 1, 0.2, 1)
 
 
 class Variant(NamedTuple):
@@ -371,7 +373,7 @@ class Measured(NamedTuple):
 async def measure(mode: str, size: Size, folder: Path, report: Report, *, compressed: bool) -> Measured:
     """Run one mode."""
     cores = sorted(os.sched_getaffinity(0))
-    program = native.program("viewers", BUILD)
+    program = native.program("viewers")
     shapes = (
         Shape("one hot endpoint", 1, 1),
         Shape(f"{size.endpoints:,} endpoints", size.endpoints, size.endpoints // 5),
@@ -552,20 +554,12 @@ def goals_of(mode: str, measured: Measured) -> list[Goal]:
         inline, fetched, times = ratio(rounds, WITH_DATA), ratio(rounds, FETCHED), time_ratio(rounds)
         gets = figure([blocks[FETCHED.name].gets for blocks in rounds])
         goals += [
-            Goal(f"{at}: CPU with data, of the notification", "x", CPU_GOAL, inline.median, (inline.low, inline.high)),
-            Goal(
-                f"{at}: CPU with GET, of the notification",
-                "x",
-                CACHED_GOAL,
-                fetched.median,
-                (fetched.low, fetched.high),
-            ),
-            Goal(f"{at}: p99 until data, of the notification", "x", TIME_GOAL, times.median, (times.low, times.high)),
-            Goal(f"{at}: GETs of the Data Service for a version", "", GETS_GOAL, gets.median, (gets.low, gets.high)),
+            goal(f"{at}: CPU with data, of the notification", "x", CPU_GOAL, inline),
+            goal(f"{at}: CPU with GET, of the notification", "x", CACHED_GOAL, fetched),
+            goal(f"{at}: p99 until data, of the notification", "x", TIME_GOAL, times),
+            goal(f"{at}: GETs of the Data Service for a version", "", GETS_GOAL, gets),
+            Goal(f"{at}: p99 of PUT, of the idle system", "x", PUT_GOAL, put_ratio(measured.probe, shape, IDLE)),
         ]
-        goals.append(
-            Goal(f"{at}: p99 of PUT, of the idle system", "x", PUT_GOAL, put_ratio(measured.probe, shape, IDLE))
-        )
     return [*goals, Goal(f"{mode}: refused writes", "", 0, len(measured.probe.refused))]
 
 
@@ -640,7 +634,7 @@ def put_row(puts: Puts) -> dict[str, float]:
     return {what: round(value, 2) for what, value in row.items()}
 
 
-async def run(modes: Sequence[str], size: Size, report: Report, written: Path, *, compressed: bool) -> list[Goal]:
+async def run(modes: Sequence[str], size: Size, report: Report, name: str, *, compressed: bool) -> list[Goal]:
     """Measure modes; after each of them write the figures, and a picture beside them. Return the goals."""
     figures: dict[str, Any] = {}
     goals: list[Goal] = []
@@ -674,13 +668,7 @@ async def run(modes: Sequence[str], size: Size, report: Report, written: Path, *
                 report.rows(f"{mode}, {shape}: {title}", rows)
             report.rows(f"{mode}, {shape}: PUT of another writer, ms", shown["put_ms"])
         goals += goals_of(mode, measured)
-        document = {
-            "compressed": compressed,
-            "size": size._asdict(),
-            "modes": figures,
-            "goals": [goal.as_json() for goal in goals],
-        }
-        written.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        written = write(name, {"compressed": compressed, "parameters": size._asdict(), "modes": figures}, goals)
         written.with_suffix(".svg").write_text(draw(TITLE, COLUMNS, groups_of(figures)), encoding="utf-8")
     return goals
 
@@ -696,20 +684,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--mode", choices=MODES, help="one of them; default: all")
     options.add_argument("--compressed", action="store_true", help="clients offer permessage-deflate, as browsers do")
     arguments = options.parse_args(argv)
-    modes = [arguments.mode] if arguments.mode else [*MODES]
-    size = QUICK if os.environ.get("QUICK") else FULL
-    BUILD.mkdir(parents=True, exist_ok=True)
+    modes = [arguments.mode] if arguments.mode else sized([*MODES], [*MODES], ["z-proxy"])
+    size = sized(FULL, QUICK, SMOKE)
     parts = ["display", arguments.mode, "compressed" if arguments.compressed else None]
-    written = BUILD / f"{'-'.join(filter(None, parts))}.json"
+    name = "-".join(filter(None, parts))
     with Report(len(modes) * (4 + 2 * size.rounds)) as report:
         try:
-            goals = asyncio.run(run(modes, size, report, written, compressed=arguments.compressed))
+            goals = asyncio.run(run(modes, size, report, name, compressed=arguments.compressed))
         except native.NoCompiler as error:
             print(error, file=sys.stderr)
             return 1
         report.goals(goals)
-    print(f"written: {written} and {written.with_suffix('.svg')}")
-    return 0 if all(goal.reached for goal in goals) else 1
+    print(f"written: build/bench/{name}.json and .svg")
+    return exit_code(goals)
 
 
 if __name__ == "__main__":

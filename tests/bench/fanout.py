@@ -13,19 +13,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from tests.bench import native, phases
 from tests.bench.drain import draining, pin, probing
-from tests.bench.figures import Goal, figure, goal
+from tests.bench.figures import figure, goal
 from tests.bench.phases import HOT, Plan
 from tests.bench.report import Report
 from tests.bench.servers import Block, Diem, Peer, Target, diem, peer, python
+from tests.load.bench import Goal, write
 from tests.support.commandline import parser
+from tests.support.size import sized
 
-BUILD = Path("build/bench")
 FULL = Plan(clients=1000, rounds=7, ticks=80, foreign_batches=20, idle_clients=2000)
 QUICK = Plan(clients=1000, rounds=2, ticks=16, foreign_batches=2, idle_clients=1000)
+SMOKE = Plan(clients=20, rounds=1, ticks=2, foreign_batches=1, idle_clients=20)
+PLAN = sized(FULL, QUICK, SMOKE)
 ONE, EIGHT = "one update per client and tick", "eight updates per client and tick"
 A, AGAIN = "diem", "diem again"
 PEERS = {"websockets.broadcast": "peer_broadcast", "uvicorn+starlette": "peer_starlette"}
@@ -41,7 +42,7 @@ class Bench:
         self.figures: dict[str, Any] = {}
         self.goals: list[Goal] = []
         self._directory = directory
-        self._drain = native.program("drain", BUILD)
+        self._drain = native.program("drain")
         available = sorted(os.sched_getaffinity(0))
         self._core: int | None
         self._other: int | None
@@ -62,7 +63,7 @@ class Bench:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> dict[str, Target]:
         servers: dict[str, Peer | Diem] = {
-            "floor": await stack.enter_async_context(peer(native.program("floor", BUILD), core=self._core))
+            "floor": await stack.enter_async_context(peer(native.program("floor"), core=self._core))
         }
         for name in (A, AGAIN):
             directory = self._directory / name.replace(" ", "-")
@@ -178,12 +179,10 @@ def _writes(rounds: Rounds, name: str) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser(__spec__, __doc__, report="build/bench/fanout.json", quick="").parse_args(argv)
-    plan = QUICK if os.environ.get("QUICK") else FULL
-    BUILD.mkdir(parents=True, exist_ok=True)
-    steps = 2 + 4 * plan.rounds + min(plan.rounds, 4)
+    steps = 2 + 4 * PLAN.rounds + min(PLAN.rounds, 4)
     with tempfile.TemporaryDirectory() as directory, Report(steps) as report:
         try:
-            bench = Bench(plan, Path(directory), report)
+            bench = Bench(PLAN, Path(directory), report)
             asyncio.run(bench.run())
         except native.NoCompiler as error:
             print(error, file=sys.stderr)
@@ -191,9 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for title in (ONE, EIGHT):
         report.figures(f"CPU per delivery, {title}, x C floor", bench.figures[title]["cpu_per_delivery_x_floor"])
     report.goals(bench.goals)
-    result = {"figures": bench.figures, "goals": [each.as_json() for each in bench.goals]}
-    (BUILD / "fanout.json").write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
-    print(f"written: {BUILD / 'fanout.json'}")
+    print(f"written: {write('fanout', {'figures': bench.figures}, bench.goals)}")
     return 0
 
 

@@ -1,10 +1,11 @@
-"""Medians with their uncertainty, and goals."""
+"""Medians with their uncertainty, and goals for them."""
 
 import random
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from tests.load.bench import Goal
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +26,6 @@ def figure(rounds: Sequence[float], *, samples: int = 2000) -> Figure:
     return Figure(round(statistics.median(rounds), 4), round(low, 4), round(high, 4), [round(x, 4) for x in rounds])
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """A bound that the design promises, and the measured figure."""
-
-    name: str
-    unit: str
-    goal: float
-    measured: float
-    interval: tuple[float, float] | None = None
-
-    @property
-    def reached(self) -> bool:
-        """Whether the figure is within the bound; every goal here is an upper bound."""
-        return self.measured <= self.goal
-
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "reached": self.reached}
-
-
 def goal(name: str, unit: str, bound: float, measured: Figure) -> Goal:
     """Return a goal for a figure."""
-    return Goal(name, unit, bound, measured.median, (measured.low, measured.high))
+    return Goal(name, unit, bound, measured.median)

@@ -6,7 +6,6 @@ CPU is that of the Data Service's process, and beside it that of PostgreSQL's. `
 
 import asyncio
 import contextlib
-import os
 import random
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import orjson
@@ -24,19 +23,21 @@ import psutil
 from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
 from tests.bench.catchup import Parsing
-from tests.bench.figures import Figure, Goal, figure
+from tests.bench.figures import Figure, figure
 from tests.bench.procfs import cost
 from tests.bench.report import Report
 from tests.integration.data.process import DataProcess, serving
+from tests.load.bench import Goal, exit_code, write
 from tests.support import postgres
 from tests.support.commandline import parser
 from tests.support.postgres import Cluster, NoPostgres
+from tests.support.size import sized
 
-BUILD: Final = Path(__file__).parents[2] / "build" / "bench"
-QUICK: Final = bool(os.environ.get("QUICK"))
-ENDPOINTS, BATCH, RATE, POINTS = 5_000, 50, 1_000, 24
-ROUNDS, SECONDS = (1, 5.0) if QUICK else (5, 12.0)
-PASSES: Final = 2 if QUICK else 33
+BATCH, RATE, POINTS = 50, 1_000, 24
+ENDPOINTS: Final = sized(5_000, 5_000, 500)
+"""An endpoint that changes again within moments may be sent once, and the round would wait for the other record."""
+ROUNDS, SECONDS = sized((5, 12.0), (1, 5.0), (1, 0.5))
+PASSES: Final = sized(33, 2, 2)
 """Rounds over all endpoints beforehand, so that histories are full and each change removes an old version."""
 AT_ONCE: Final = 4
 LATE_S: Final = 10.0
@@ -214,7 +215,6 @@ def goals(figures: dict[str, dict[str, Figure]]) -> list[Goal]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, write build/bench/ingest.json and print the figures."""
     parser(__spec__, __doc__, report="build/bench/ingest.json", quick="one short round").parse_args(argv)
-    BUILD.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
             cluster = stack.enter_context(postgres.running())
@@ -227,18 +227,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = goals(figures)
         report.rows("Medians", {name: {what: one.median for what, one in of.items()} for name, of in figures.items()})
         report.goals(found)
-    document: dict[str, Any] = {
-        "endpoints": ENDPOINTS,
-        "batch": BATCH,
-        "rate": RATE,
-        "points": POINTS,
-        "stores": figures,
-    }
-    document["goals"] = [one.as_json() for one in found]
-    path = BUILD / "ingest.json"
-    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    print(f"written: {path}")
-    return 0 if all(one.reached for one in found) else 1
+    of = {"endpoints": ENDPOINTS, "batch": BATCH, "rate": RATE, "points": POINTS}
+    print(f"written: {write('ingest', {**of, 'stores': figures}, found)}")
+    return exit_code(found)
 
 
 if __name__ == "__main__":

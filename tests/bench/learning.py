@@ -9,16 +9,13 @@ the same from the hour on in which a third of the clients have other interests, 
 ``QUICK=1`` has fewer clients and hours.
 """
 
-import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import orjson
 
 from metadata.costs import DEFAULT
 from metadata.placement.backend import NumpyBackend
@@ -28,18 +25,22 @@ from metadata.placement.instance import Instance
 from metadata.placement.objective import balance, fan_out, loads
 from metadata.placement.options import MARGIN, PlanOptions
 from metadata.placement.planner import PlanResult, plan
-from tests.bench.figures import Goal
 from tests.bench.picture import Bar, Group, Row, draw
 from tests.bench.report import Report
+from tests.load.bench import Goal, write
+from tests.support import instances
 from tests.support.commandline import parser
-from tests.support.instances import OTHER, A, Population, Recipe, Timeline, drifted, population, windows
+from tests.support.instances import Population, Recipe, Timeline, drifted, population, windows
+from tests.support.size import sized
 
-WRITTEN: Final = Path("build/bench/learning.json")
-QUICK: Final = bool(os.environ.get("QUICK"))
-NO_STRUCTURE: Final = Recipe(endpoints=1000, clients=100_000, mixing=1.0, zipf=0.0, seed=5)
+_SMALL: Final = {"endpoints": 1000, "clients": 4000, "communities": 25}
+A, OTHER = (sized(recipe, recipe, replace(recipe, **_SMALL)) for recipe in (instances.A, instances.OTHER))
+NO_STRUCTURE: Final = Recipe(endpoints=1000, clients=sized(100_000, 100_000, 4000), mixing=1.0, zipf=0.0, seed=5)
 POINTS: Final = 0.10
 """Largest difference between the reported gain and that of other clients."""
-HOURS: Final = 4 if QUICK else 20
+OTHERS: Final = sized(20_000, 20_000, 2000)
+"""Clients for whom a plan is evaluated that it was not made from."""
+HOURS: Final = sized(20, 4, 2)
 SERVERS: Final = 16
 PARTITIONS: Final = 48
 MOVEMENT: Final = 0.01
@@ -51,7 +52,7 @@ PATIENCE: Final = 3
 
 def generalisation(base: Population, servers: int, clients: int) -> dict[str, float]:
     """Plan from ``clients`` of a population against the hash, and return the gains: shares of the fan-out."""
-    made, others = (next(windows(base, Timeline(clients=each, seed=each), 1)) for each in (clients, 20_000))
+    made, others = (next(windows(base, Timeline(clients=each, seed=each), 1)) for each in (clients, OTHERS))
     current = murmur2(made.endpoints, servers)
     options = PlanOptions(servers=(servers,), partitions=servers, current_partitions=servers, hot_budget=0.0)
     outcome = plan(made, options, DEFAULT, current)
@@ -134,16 +135,15 @@ def picture(rows: Mapping[str, Mapping[str, float]], goals: Sequence[Goal]) -> s
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser(__spec__, __doc__, report="build/bench/learning.json and .svg", quick="").parse_args(argv)
-    WRITTEN.parent.mkdir(parents=True, exist_ok=True)
     goals: list[Goal] = []
     figures: dict[str, Any] = {}
     rows: dict[str, dict[str, float]] = {}
-    samples = (
-        {"A": (1000,), "no structure": (300,)}
-        if QUICK
-        else {"A": (1000, 5000, 20_000), "no structure": (300, 1000, 3000)}
+    samples: dict[str, tuple[int, ...]] = sized(
+        {"A": (1000, 5000, 20_000), "no structure": (300, 1000, 3000)},
+        {"A": (1000,), "no structure": (300,)},
+        {"A": (1000,), "no structure": (300,)},
     )
-    crowds = (5000,) if QUICK else (5000, 20_000, 60_000)
+    crowds: tuple[int, ...] = sized((5000, 20_000, 60_000), (5000,), (1000,))
     with Report(sum(map(len, samples.values())) + len(crowds)) as report, np.errstate(all="raise", under="ignore"):
         a = population(replace(A, clients=150_000))
         for name, base, servers in (("A", a, SERVERS), ("no structure", population(NO_STRUCTURE), 8)):
@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 found = rows[f"{name}, {clients:,} clients"] = generalisation(base, servers, clients)
                 off = abs(found["gain reported"] - found["gain of others"])
                 goals.append(Goal(f"{name}, {clients:,} clients: gain reported", "off", POINTS, round(off, 4)))
-        after = drifted(a, population(replace(OTHER, clients=150_000)), CHANGED, rates=0.0)
+        after = drifted(a, population(replace(OTHER, clients=sized(150_000, 150_000, 6000))), CHANGED, rates=0.0)
         for clients in crowds:
             report.step(f"{clients:,} clients over {HOURS} hours")
             hours = windows(a, Timeline(clients=clients, seed=3), HOURS + 1)
@@ -167,10 +167,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             goals.append(Goal(f"{changed}: first plan applied", "hours", PATIENCE, first))
     report.rows("Plans", rows)
     report.goals(goals)
-    result = {"rows": rows, "figures": figures, "goals": [each.as_json() for each in goals]}
-    WRITTEN.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
-    WRITTEN.with_suffix(".svg").write_text(picture(rows, goals), encoding="utf-8")
-    print(f"written: {WRITTEN} and {WRITTEN.with_suffix('.svg')}")
+    path = write("learning", {"rows": rows, "figures": figures}, goals)
+    path.with_suffix(".svg").write_text(picture(rows, goals), encoding="utf-8")
+    print(f"written: {path} and {path.with_suffix('.svg')}")
     return 0
 
 

@@ -2,7 +2,10 @@
 
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
+
+from tests.load.bench import FOLDER
 
 HERE = Path(__file__).parent
 
@@ -14,7 +17,7 @@ class NoCompiler(Exception):
         return "this benchmark needs a C compiler: on Debian, apt install gcc libc6-dev"
 
 
-def program(name: str, build: Path) -> Path:
+def program(name: str, build: Path = FOLDER) -> Path:
     """Compile ``name``.c into ``build``, unless it is up to date; return the program.
 
     Raises:
@@ -27,5 +30,10 @@ def program(name: str, build: Path) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise NoCompiler
-    subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-o", target, source], check=True)
+    build.mkdir(parents=True, exist_ok=True)
+    # Another benchmark may compile it, too, or run it.
+    with tempfile.TemporaryDirectory(dir=build) as folder:
+        new = Path(folder) / name
+        subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-o", new, source], check=True)
+        new.replace(target)
     return target

@@ -10,7 +10,6 @@ turn of each counts.
 ``EVENTS`` is the number of events an hour, ``HOURS`` that of hours before the window, ``LINES`` that of lines read.
 """
 
-import json
 import os
 import shutil
 import sys
@@ -26,32 +25,37 @@ import psutil
 
 from deploy.kafka import java
 from metadata.jobs.sources import FileSource
-from metadata.jobs.spark_options import SparkOptions, SparkSettings
+from metadata.jobs.spark_options import SHUFFLE_PARTITIONS, SparkOptions, SparkSettings
 from metadata.jobs.spark_session import open_spark, scratch_folder
 from metadata.jobs.warehouse import Warehouse
 from metadata.statistics.window import Window
 from tests.bench import pipeline_tables
-from tests.bench.figures import Goal
 from tests.bench.pipeline_tables import BEGIN_MS, HOUR_MS
 from tests.bench.report import Report
+from tests.load.bench import Goal
+from tests.load.bench import write as write_report
 from tests.support.commandline import parser
 from tests.support.python_parser import no_canonical_lines
+from tests.support.size import SIZE, RunSize, sized
+from tests.support.spark_session import INTERPRETED, JVM_OPTIONS
 from tests.support.traffic import write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BUILD: Final = Path(__file__).parents[2] / "build" / "bench"
-QUICK: Final = bool(os.environ.get("QUICK"))
-EVENTS: Final = int(os.environ.get("EVENTS", "100000" if QUICK else "1000000"))
-HOURS: Final = int(os.environ.get("HOURS", "24" if QUICK else "168"))
-LINES: Final = int(os.environ.get("LINES", "50000" if QUICK else "200000"))
-WARM_UP: Final = 5_000
+EVENTS: Final = int(os.environ.get("EVENTS", sized(1_000_000, 100_000, 1000)))
+HOURS: Final = int(os.environ.get("HOURS", sized(168, 24, 3)))
+LINES: Final = int(os.environ.get("LINES", sized(200_000, 50_000, 500)))
+WARM_UP: Final = sized(5_000, 5_000, 100)
 """Lines that are read before those that are measured."""
 GOAL: Final = 1.5
-MAX_READ: Final = 5_000_000
+MAX_READ: Final = sized(5_000_000, 5_000_000, 0)
 """Events of history up to which the window is also computed from all of them."""
-SETTINGS: Final = SparkSettings(memory="2g", cores=2)
+_FULL: Final = SparkSettings(memory="2g", cores=2)
+# Compiled, the queries of a window of a few rows take half a minute.
+_SMOKE: Final = SparkSettings(memory="768m", cores=1, conf=tuple(INTERPRETED.items()))
+SETTINGS: Final = sized(_FULL, _FULL, _SMOKE)
+SHUFFLES: Final = sized(SHUFFLE_PARTITIONS, SHUFFLE_PARTITIONS, 1)
 
 Figures = dict[str, float]
 WAYS: Final = {"lines": nullcontext, "lines in Python": no_canonical_lines}
@@ -105,27 +109,26 @@ def measure(spark: "SparkSession", folder: Path, report: Report) -> Iterator[tup
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser(__spec__, __doc__, report="build/bench/pipeline.json", quick="").parse_args(argv)
-    BUILD.mkdir(parents=True, exist_ok=True)
-    output, found = BUILD / "pipeline.json", dict[str, Figures]()
-    shape = {"quick": QUICK, "events_per_hour": EVENTS, "hours": HOURS, "lines": LINES}
+    if SIZE is RunSize.SMOKE:
+        os.environ["JDK_JAVA_OPTIONS"] = JVM_OPTIONS
+    found = dict[str, Figures]()
+    shape = {"events_per_hour": EVENTS, "hours": HOURS, "lines": LINES}
     with (
         tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder,
         scratch_folder() as scratch,
         Report(13 if EVENTS * HOURS <= MAX_READ else 12) as report,
-        open_spark(SparkOptions(scratch, SETTINGS, java=java.find())) as spark,
+        open_spark(SparkOptions(scratch, SETTINGS, java=java.find(), shuffle_partitions=SHUFFLES)) as spark,
     ):
         for name, figures in measure(spark, Path(folder), report):
             figures["us_per_event"] = round(figures["cpu_s"] / (LINES if name in WAYS else EVENTS) * 1e6, 2)
             found[name] = figures
             # A run takes long: what it has measured stays if it is interrupted.
-            output.write_text(json.dumps({**shape, "steps": found}, indent=2) + "\n")
+            write_report("pipeline", {**shape, "steps": found}, [])
     report.rows("CPU of lines read, and of a window of an hour", found)
     ratio = found["after"]["cpu_s"] / found["alone"]["cpu_s"]
     goals = [Goal(f"the window after {HOURS} hours, of the window alone", "x", GOAL, round(ratio, 3))]
     report.goals(goals)
-    result = {**shape, "steps": found, "goals": [each.as_json() for each in goals]}
-    output.write_text(json.dumps(result, indent=2) + "\n")
-    print(f"written: {output}")
+    print(f"written: {write_report('pipeline', {**shape, 'steps': found}, goals)}")
     return 0
 
 

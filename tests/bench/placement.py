@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
-import orjson
 
 from metadata.costs import DEFAULT, Costs
 from metadata.placement import mt_kahypar
@@ -41,15 +40,18 @@ from metadata.placement.planner import PlanResult, place, plan
 from metadata.placement.relabel import relabel
 from metadata.placement.report import solve_with_mt_kahypar
 from tests.bench import placement_baselines, placement_spark
-from tests.bench.figures import Goal
 from tests.bench.picture import Bar, Group, Row, draw
 from tests.bench.report import Report
+from tests.load.bench import FOLDER, Goal, read, write
+from tests.support import instances
 from tests.support.commandline import parser
-from tests.support.instances import OTHER, A, B, Z, dashboards, drifted, listeners, page, population, read_pairs
+from tests.support.instances import B, Z, dashboards, drifted, listeners, page, population, read_pairs
+from tests.support.size import SIZE, RunSize, sized
 
 T = TypeVar("T")
-WRITTEN: Final = Path("build/bench/placement.json")
-QUICK: Final = bool(os.environ.get("QUICK"))
+WRITTEN: Final = FOLDER / "placement.json"
+_SMALL: Final = sized({}, {}, {"endpoints": 2000, "clients": 4000, "communities": 50})
+A, OTHER = (replace(recipe, **_SMALL) for recipe in (instances.A, instances.OTHER))
 COSTS: Final = Costs(update_us=1.0, delivery_us=1.0, connection_us_per_s=1000.0)
 """Expensive connections, so that the hot set uses its whole budget."""
 HOT: Final = 0.005
@@ -66,7 +68,7 @@ RECIPES: Final = {
     "T": {"clients": 50_000, "seed": 6},
     "R": {"seed": 7},
     "B": {"B": asdict(B)},
-    "Spark": {"A on Spark": asdict(A)} if QUICK else {"B on Spark": asdict(B)},
+    "Spark": sized({"B on Spark": asdict(B)}, {"A on Spark": asdict(A)}, {"A on Spark": asdict(A)}),
 }
 """Parts of the benchmark, in their order, with what their instances are made from."""
 
@@ -332,7 +334,7 @@ def part_spark(bench: Bench, before: Mapping[str, Any]) -> None:
 
     ``before`` has the figures of the other parts.
     """
-    name, recipe, leaves, bound = ("A", A, 16, 2.70) if QUICK else ("B", B, 48, 2.90)
+    name, recipe, leaves, bound = ("B", B, 48, 2.90) if SIZE is RunSize.FULL else ("A", A, 16, 2.70)
     found = placement_spark.measured(population(recipe), leaves)
     own, name = before.get(name), f"{name} on Spark"
     bench.figures[name] = found
@@ -405,9 +407,8 @@ def measure(part: str, bench: Bench, before: Mapping[str, Any], path: Path | Non
             part_spark(bench, before)
 
 
-def _write(result: dict[str, Any]) -> None:
-    WRITTEN.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
-    goals = [Goal(each["name"], each["unit"], each["goal"], each["measured"]) for each in result["goals"].values()]
+def _write(result: dict[str, Any], goals: Sequence[Goal]) -> None:
+    write("placement", result, goals)
     WRITTEN.with_suffix(".svg").write_text(picture(result["figures"], goals), encoding="utf-8")
 
 
@@ -425,11 +426,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("--only", type=_parts, metavar="PARTS", help=f"some of {','.join(RECIPES)}")
     given = command.parse_args(argv)
     possible = [part for part in RECIPES if part != "Spark" or placement_spark.possible()]
-    chosen: list[str] = given.only or [part for part in possible if not (QUICK and part == "B")]
-    WRITTEN.parent.mkdir(parents=True, exist_ok=True)
-    result: dict[str, Any] = {"parts": {}, "figures": {}, "goals": {}}
+    chosen: list[str] = given.only or sized(possible, [part for part in possible if part != "B"], ["A"])
+    result: dict[str, Any] = {"parts": {}, "figures": {}}
+    kept: list[Goal] = []
     if given.only and WRITTEN.exists():
-        result |= orjson.loads(WRITTEN.read_bytes())
+        before = read(WRITTEN)
+        result |= {name: getattr(before, name) for name in result}
+        kept = [each.goal_of() for each in before.goals]
     bench = Bench()
     with Report(len(chosen)) as report, np.errstate(all="raise", under="ignore"):
         for part in chosen:
@@ -438,8 +441,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             measure(part, bench, result["figures"], given.pairs)
             result["parts"][part] = {**around, "machine_load_after": os.getloadavg()}
             result["figures"] |= bench.figures
-            result["goals"] |= {goal.name: goal.as_json() for goal in bench.goals}
-            _write(result)
+            new = {goal.name for goal in bench.goals}
+            _write(result, [*(goal for goal in kept if goal.name not in new), *bench.goals])
     report.rows("Placements", bench.rows)
     report.goals(bench.goals)
     print(f"written: {WRITTEN} and {WRITTEN.with_suffix('.svg')}")

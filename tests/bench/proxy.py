@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import orjson
-
 from diem.links.internal import InternalConnection, InternalListener
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot, encode
@@ -22,16 +20,17 @@ from diem.protocol.partition_map import Head, PartitionMap
 from proxy.snapshot_client import SUBPROTOCOL
 from tests.bench import native, phases
 from tests.bench.drain import Lost, draining, pin, probing
-from tests.bench.figures import Goal, figure, goal
+from tests.bench.figures import figure, goal
 from tests.bench.phases import HOT
 from tests.bench.report import Report
 from tests.bench.servers import Block, Diem, Target, _listening, _process, _ready, diem
+from tests.load.bench import Goal, write
 from tests.support.commandline import parser
 from tests.support.ports import free_port
+from tests.support.size import sized
 
-BUILD = Path("build/bench")
-CLIENTS: Final = 1000
-ROUNDS, TICKS = (2, 16) if os.environ.get("QUICK") else (7, 80)
+CLIENTS: Final = sized(1000, 1000, 20)
+ROUNDS, TICKS = sized((7, 80), (2, 16), (1, 2))
 ONE, EIGHT = "one update per client and tick", "eight updates per client and tick"
 DIRECT = "server, direct clients"
 
@@ -129,7 +128,7 @@ class Bench:
         self.figures: dict[str, Any] = {}
         self.goals: list[Goal] = []
         self._directory = directory
-        self._drain = native.program("drain", BUILD)
+        self._drain = native.program("drain")
         available = sorted(os.sched_getaffinity(0))
         self._cores = (available[0], available[1]) if len(available) > 1 else (None, None)
         pin(os.getpid(), self._cores[1])
@@ -184,7 +183,6 @@ class Bench:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser(__spec__, __doc__, report="build/bench/proxy.json", quick="").parse_args(argv)
-    BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory, Report(1 + 2 * ROUNDS) as report:
         try:
             bench = Bench(Path(directory), report)
@@ -196,9 +194,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         report.figures(f"CPU per delivered frame, {title}, x direct", bench.figures[title]["cpu_per_frame_x_direct"])
     report.goals(bench.goals)
     transports = {name: kind.transport for name, kind in PROXIES.items()}
-    result = {"transports": transports, "figures": bench.figures, "goals": [each.as_json() for each in bench.goals]}
-    (BUILD / "proxy.json").write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
-    print(f"written: {BUILD / 'proxy.json'}")
+    print(f"written: {write('proxy', {'transports': transports, 'figures': bench.figures}, bench.goals)}")
     return 0
 
 

@@ -10,7 +10,6 @@ alone, and beside another process with 200 connections, each of which requests t
 import asyncio
 import contextlib
 import multiprocessing
-import os
 import socket
 import subprocess
 import sys
@@ -24,19 +23,20 @@ from typing import Any, Final
 import httpx
 import orjson
 
-from tests.bench.fanout import BUILD
 from tests.bench.figures import figure, goal
 from tests.bench.procfs import cost
 from tests.bench.report import Report
 from tests.integration.data.process import DataProcess, serving
+from tests.load.bench import write
 from tests.support.commandline import parser
+from tests.support.size import sized
 
 CONNECTIONS: Final = 16
 POINTS: Final = 60
 ENDPOINT: Final = "/bench/reads"
 UNLIMITED: Final = {"READ_RATE_LOOPBACK": "1000000", "READ_BURST_LOOPBACK": "1000000"}
 GOALS_US: Final = {"200": 120.0, "304": 80.0, "200 of a version": 120.0}
-HERD: Final = 200
+HERD: Final = sized(200, 200, 20)
 """Connections of the readers beside which writes are timed."""
 MOST_X_IDLE: Final = 3.0
 """Goal: the 99th percentile of writes beside a herd of readers, as a multiple of that without readers."""
@@ -247,8 +247,7 @@ async def measure_writes(rounds: int, writes: int, report: Report) -> dict[str, 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit code."""
     parser(__spec__, __doc__, report="build/bench/reads.json", quick="").parse_args(argv)
-    rounds, requests, writes = (2, 800, 100) if os.environ.get("QUICK") else (8, 4000, 300)
-    BUILD.mkdir(parents=True, exist_ok=True)
+    rounds, requests, writes = sized((8, 4000, 300), (2, 800, 100), (1, 64, 10))
     with Report(2 * rounds) as report:
         spent = asyncio.run(measure(rounds, requests, report))
         times = asyncio.run(measure_writes(rounds, writes, report))
@@ -269,9 +268,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     goals = [goal(name, "us", bound, found["us"][name]) for name, bound in GOALS_US.items()]
     goals.append(goal("p99 of a write beside readers", "x idle", MOST_X_IDLE, found["write_p99_x_idle"]))
     report.goals(goals)
-    found["goals"] = [each.as_json() for each in goals]
-    (BUILD / "reads.json").write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
-    print(f"written: {BUILD / 'reads.json'}")
+    print(f"written: {write('reads', found, goals)}")
     return 0
 
 

@@ -1,13 +1,15 @@
 """Terminal output of a benchmark: progress and results."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.bench.figures import Figure, Goal
+from tests.bench.figures import Figure
+from tests.load import bench
+from tests.load.bench import Goal
 
 WIDTH_OF_FILES = 120
 
@@ -59,9 +61,6 @@ class Report:
             table.add_row(name, *(f"{row[column]:g}" if column in row else "" for column in columns))
         self._console.print(table)
 
-    def goals(self, goals: Iterable[Goal]) -> None:
-        table = Table("goal", "at most", "measured", "", title="Goals", title_justify="left")
-        for goal in goals:
-            said = "reached" if goal.reached else "[bold]missed[/bold]"
-            table.add_row(goal.name, f"{goal.goal:g} {goal.unit}", f"{goal.measured:.3f}", said)
-        self._console.print(table)
+    def goals(self, goals: Sequence[Goal]) -> None:
+        """Print the goals."""
+        self._console.print(f"Goals\n{bench.table(goals)}", markup=False)

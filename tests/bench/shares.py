@@ -7,8 +7,6 @@ from the feed and subscriptions held by each server, CPU time of servers and bri
 """
 
 import asyncio
-import json
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -17,19 +15,19 @@ from random import Random
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from tests.bench.figures import Goal
 from tests.bench.report import Report
+from tests.load.bench import Goal, exit_code, write
 from tests.load.client_process import ClientProcess
 from tests.load.clients import Plan
 from tests.load.meter import look
 from tests.load.system import System
 from tests.load.writes import Writer
 from tests.support.commandline import parser
+from tests.support.size import sized
 
 ENDPOINTS: Final = [f"/share/{number:03}" for number in range(200)]
 RATE: Final = 300.0
-CLIENTS: Final = 300
-WRITTEN: Final = Path("build/bench/shares.json")
+CLIENTS: Final = sized(300, 300, 20)
 SETTLE_SECONDS: Final = 30.0
 
 
@@ -41,11 +39,12 @@ class Axis(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-AXES: Final = [
+_ALL: Final = [
     Axis("x", "x"),
     Axis("z shared", "z-proxy", ("--proxy", "shared")),
     Axis("z passthrough", "z-proxy", ("--proxy", "passthrough")),
 ]
+AXES: Final = sized(_ALL, _ALL, _ALL[1:2])
 
 
 async def measure(axis: Axis, servers: int, seconds: float, folder: Path) -> dict[str, Any]:
@@ -92,8 +91,7 @@ def compared(
 
 async def run() -> int:
     """Run all, print the table, write build/bench/shares.json."""
-    quick = os.environ.get("QUICK") == "1"
-    counts, seconds = ([1, 2], 8.0) if quick else ([1, 2, 4], 20.0)
+    counts, seconds = sized(([1, 2, 4], 20.0), ([1, 2], 8.0), ([1], 1.0))
     figures: dict[str, dict[str, Any]] = {}
     with Report(len(AXES) * len(counts)) as report, tempfile.TemporaryDirectory() as folder:
         for axis in AXES:
@@ -104,18 +102,15 @@ async def run() -> int:
         goals = judged(figures, counts[-1])
         report.rows("Each server, on the average", figures)
         report.goals(goals)
-    WRITTEN.parent.mkdir(parents=True, exist_ok=True)
-    body = {"quick": quick, "figures": figures, "goals": [goal.as_json() for goal in goals]}
-    WRITTEN.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
-    print(f"written: {WRITTEN}")
-    return 0 if all(goal.reached for goal in goals) else 1
+    print(f"written: {write('shares', {'figures': figures}, goals)}")
+    return exit_code(goals)
 
 
 def judged(figures: dict[str, dict[str, Any]], most: int) -> list[Goal]:
     """On the Z axis the share of a server falls with their number; on the X axis it does not."""
     goals = []
     for what in ("taken by a server, of 1", "server CPU, us an update"):
-        for axis in ("z shared", "z passthrough"):
+        for axis in (each.name for each in AXES if each.mode != "x"):
             ratio = figures[f"{axis}, {most}"][what] / figures[f"{axis}, 1"][what]
             # The endpoints are hashed: the most loaded server has more than 1/S, the average has just that.
             goals.append(

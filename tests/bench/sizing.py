@@ -34,27 +34,29 @@ from rich.table import Table
 
 from diem.errors import DiemError
 from tests.bench import sizing_laws, sizing_measure
-from tests.bench.figures import Goal, figure
+from tests.bench.figures import figure
 from tests.bench.picture import Bar, Group, Row, draw
 from tests.bench.report import WIDTH_OF_FILES, Report
 from tests.bench.sizing_cluster import SizingCluster
 from tests.bench.sizing_fit import CONSTANT, TOLERANCE, Assessment, Point, Verdict, assess
 from tests.bench.sizing_laws import LAWS, Law
 from tests.bench.sizing_measure import Layout, NotMeasured
+from tests.load.bench import FOLDER, Goal
+from tests.load.bench import write as write_report
 from tests.support.commandline import parser
+from tests.support.size import SIZE, RunSize, sized
 
-WRITTEN: Final = Path("build/bench/sizing.json")
-QUICK: Final = bool(os.environ.get("QUICK"))
+WRITTEN: Final = FOLDER / "sizing.json"
 BROKERS: Final = (3, 5)
 REPLICAS: Final = (2, 3)
-PARTITIONS: Final = (30, 300) if QUICK else (30, 100, 300, 1000, 3000)
-LOST: Final = (30, 300) if QUICK else (30, 300, 1000, 3000)
+PARTITIONS: Final = sized((30, 100, 300, 1000, 3000), (30, 300), (30, 300))
+LOST: Final = sized((30, 300, 1000, 3000), (30, 300), (30, 300))
 """Partitions that are there when a broker or a controller is killed."""
 TIMEOUTS_S: Final = (9, 3)
 FETCHERS: Final = (1, 4)
-BLOCKS, ROUNDS = (1, 3) if QUICK else (3, 5)
-TRANSFER_BYTES: Final = 2_000_000 if QUICK else 16_000_000
-RECORDS: Final = (2_000, 6_000) if QUICK else (10_000, 30_000)
+BLOCKS, ROUNDS = sized((3, 5), (1, 3), (1, 1))
+TRANSFER_BYTES: Final = sized(16_000_000, 2_000_000, 100_000)
+RECORDS: Final = sized((10_000, 30_000), (2_000, 6_000), (100, 300))
 FAILURES: Final = (DiemError, KafkaError, NotMeasured, OSError, TimeoutError, asyncio.IncompleteReadError)
 BUSY: Final = 4.0
 """Load of a core beyond which elapsed times are mostly those of other programs."""
@@ -100,6 +102,8 @@ class Part:
 def parts() -> list[Part]:
     """Return all measurements, grouped by cluster; bytes and CPU times, for which no other program matters, first."""
     long, short = TIMEOUTS_S
+    if SIZE is RunSize.SMOKE:
+        return [Part(BROKERS[0], short, FETCHERS[0], _one_of_each(BROKERS[0], short))]
     found = [Part(n, long, FETCHERS[0], (*_transfers(n), *_consumers(n))) for n in BROKERS]
     for n in BROKERS:
         of_topics = [task for r, p in _topics() for task in _of_topic(n, r, p, long)]
@@ -107,10 +111,23 @@ def parts() -> list[Part]:
     for n in BROKERS:
         losses = [Task("broker", {"n": n, "r": r, "p": p, "session_s": short}) for r, p in _topics() if _lost(r, p)]
         found.append(Part(n, short, FETCHERS[0], tuple(losses)))
-    for n in BROKERS[:1] if QUICK else BROKERS:
+    for n in BROKERS[:1] if SIZE is RunSize.QUICK else BROKERS:
         latencies = [Task("latency", {"n": n, "r": r, "p": p, "fetchers": FETCHERS[1]}) for r, p in _topics()]
         found.append(Part(n, long, FETCHERS[1], tuple(latencies)))
     return found
+
+
+def _one_of_each(n: int, session_s: int) -> tuple[Task, ...]:
+    """Return a task of each kind; the broker is killed last."""
+    one = {"n": n, "r": 2, "p": PARTITIONS[0]}
+    return (
+        Task("transfer", {**one, "g": 1, "p": 1}),
+        Task("single", {**one, "p": 1}),
+        Task("consumers", {**one, "p": 1, "k": 1, "records": RECORDS[0]}),
+        Task("latency", {**one, "fetchers": FETCHERS[0]}),
+        Task("controller", one),
+        Task("broker", {**one, "session_s": session_s}),
+    )
 
 
 def _topics() -> list[tuple[int, int]]:
@@ -119,7 +136,7 @@ def _topics() -> list[tuple[int, int]]:
 
 def _lost(r: int, p: int) -> bool:
     """Return whether processes are killed beside a topic; with ``QUICK=1`` beside every other one."""
-    return p in LOST and (not QUICK or (r, p) in zip(REPLICAS, LOST, strict=True))
+    return p in LOST and (SIZE is RunSize.FULL or (r, p) in zip(REPLICAS, LOST, strict=True))
 
 
 def _of_topic(n: int, r: int, p: int, session_s: int) -> list[Task]:
@@ -127,18 +144,19 @@ def _of_topic(n: int, r: int, p: int, session_s: int) -> list[Task]:
     found = [Task("latency", {"n": n, "r": r, "p": p, "fetchers": FETCHERS[0]})]
     if _lost(r, p):
         found.append(Task("controller", {"n": n, "r": r, "p": p}))
-        if not QUICK or (r, p) == (REPLICAS[-1], LOST[-1]):
+        if SIZE is RunSize.FULL or (r, p) == (REPLICAS[-1], LOST[-1]):
             found.append(Task("broker", {"n": n, "r": r, "p": p, "session_s": session_s}))
     return found
 
 
 def _transfers(n: int) -> list[Task]:
-    groups, counts = ((0, 2), (1, n)) if QUICK else ((0, 1, 2), (1, n - 1, n, 2 * n, 12 * n))
+    quick = SIZE is RunSize.QUICK
+    groups, counts = ((0, 2), (1, n)) if quick else ((0, 1, 2), (1, n - 1, n, 2 * n, 12 * n))
     return [Task("transfer", {"n": n, "r": r, "g": g, "p": p}) for r in REPLICAS for p in counts for g in groups]
 
 
 def _consumers(n: int) -> list[Task]:
-    pairs = ((1, 1), (4, 1), (4, 2)) if QUICK else ((1, 1), (2, 1), (2, 2), (12, 1), (12, 2), (12, 4))
+    pairs = ((1, 1), (4, 1), (4, 2)) if SIZE is RunSize.QUICK else ((1, 1), (2, 1), (2, 2), (12, 1), (12, 2), (12, 4))
     tasks = [Task("single", {"n": n, "r": r, "p": 1}) for r in REPLICAS]
     found = [
         Task("consumers", {"n": n, "r": 2, "p": p, "k": k, "records": records}) for p, k in pairs for records in RECORDS
@@ -270,7 +288,7 @@ def goals(results: Sequence[Mapping[str, Any]], found: Mapping[str, Assessment |
     loss = found["11"]
     if isinstance(loss, Assessment):
         timeout = loss.estimates["session timeout"]
-        goals.append(Goal("equation 11: detection, in session timeouts", "x", 1.25, timeout.value, timeout[1:]))
+        goals.append(Goal("equation 11: detection, in session timeouts", "x", 1.25, timeout.value))
         goals.append(Goal("equation 11: error of held-out points", "%", 100 * TOLERANCE, 100 * loss.error))
     if gaps := sizing_laws.write_gaps(results):
         goals.append(Goal("longest wait of a write while a controller is lost, median", "s", 1.0, figure(gaps).median))
@@ -282,7 +300,6 @@ def write(bench: Bench, found: Mapping[str, Assessment | str]) -> None:
     results = list(bench.results.values())
     ratios = sizing_laws.fetcher_ratios(results)
     report = {
-        "quick": QUICK,
         "circumstances": circumstances(results),
         "verdicts": {name: _verdict(LAWS[name], each) for name, each in found.items()},
         "fetchers": {
@@ -290,14 +307,12 @@ def write(bench: Bench, found: Mapping[str, Assessment | str]) -> None:
             "of each": ratios,
         },
         "rates": sizing_laws.single_partition_rates(results),
-        "goals": [goal.as_json() for goal in goals(results, found)] if found else [],
         "not_measured": bench.failures,
         "results": bench.results,
     }
-    WRITTEN.parent.mkdir(parents=True, exist_ok=True)
-    WRITTEN.write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+    path = write_report("sizing", report, goals(results, found) if found else [])
     if found:
-        WRITTEN.with_suffix(".svg").write_text(picture(results, found), encoding="utf-8")
+        path.with_suffix(".svg").write_text(picture(results, found), encoding="utf-8")
 
 
 def _verdict(law: Law, found: Assessment | str) -> dict[str, Any]:
@@ -402,7 +417,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     before: dict[str, Any] = {}
     if WRITTEN.exists() and not given.fresh:
         report_before = orjson.loads(WRITTEN.read_bytes())
-        if report_before["quick"] == QUICK:
+        if report_before.get("size") == SIZE:
             before = report_before["results"]
     all_parts = parts()
     try:

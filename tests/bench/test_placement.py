@@ -5,8 +5,8 @@ import pytest
 
 from metadata.placement import mt_kahypar
 from tests.bench import placement
-from tests.bench.figures import Goal
 from tests.bench.placement import Bench, picture, problem_of, with_reference
+from tests.load.bench import Goal
 from tests.support.instances import Recipe, listeners, population
 
 SMALL = population(Recipe(endpoints=400, clients=2000, communities=16, seed=3)).instance()

@@ -14,6 +14,7 @@ from tests.bench.report import Report
 from tests.bench.sizing import Bench, Task, assessments, goals, parts, picture
 from tests.bench.sizing_fit import Assessment, Verdict
 from tests.bench.sizing_laws import LAWS, fetcher_ratios, single_partition_rates
+from tests.load import bench
 
 SIZE = 6_000_000
 ELECTION_S = 4e-5
@@ -180,7 +181,7 @@ class Killed(BaseException):
 async def test_an_interrupted_run_continues_with_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sizing, "WRITTEN", tmp_path / "sizing.json")
+    monkeypatch.setattr(bench, "FOLDER", tmp_path)
     every = parts()[-2:]
     total = sum(len(part.tasks) for part in every)
     limit, measured = total // 2, list[str]()

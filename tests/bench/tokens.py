@@ -9,7 +9,6 @@ time in which no token is replaced. ``QUICK=1``: fewer tokens and rounds; 300 cl
 """
 
 import asyncio
-import os
 import sys
 import time
 import tracemalloc
@@ -18,17 +17,17 @@ from dataclasses import replace
 from typing import Any
 
 import jwt
-import orjson
 
 from diem.tokens.verifier import Verifier
-from tests.bench.fanout import BUILD
 from tests.bench.figures import Figure, figure, goal
 from tests.bench.report import Report
+from tests.load.bench import write
 from tests.load.injection import EXPIRY
 from tests.load.observe import run
 from tests.load.run import end_in_order, told
 from tests.load.scenario import Scenario
 from tests.support.commandline import parser
+from tests.support.size import sized
 from tests.support.tokens import Issuer
 
 FIRST, KNOWN, PEER, FLOOR, ISSUE = "seen first", "known", "PyJWT alone", "signature alone", "issued"
@@ -48,6 +47,7 @@ EXPIRING = Scenario(
     faults=(EXPIRY,),
 )
 EXPIRING_QUICK = replace(EXPIRING, clients=300, token_seconds=20, seconds=2, quick=True)
+EXPIRING_SMOKE = replace(EXPIRING_QUICK, servers=1, clients=10, endpoints=20, token_seconds=10, seconds=1)
 
 
 def microseconds(work: Callable[[str], object], tokens: Sequence[str]) -> float:
@@ -138,9 +138,7 @@ def _rows(figures: dict[str, Any]) -> dict[str, dict[str, float]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit code."""
     parser(__spec__, __doc__, report="build/bench/tokens.json", quick="").parse_args(argv)
-    quick = bool(os.environ.get("QUICK"))
-    rounds, count = (3, 200) if quick else (15, 2000)
-    BUILD.mkdir(parents=True, exist_ok=True)
+    rounds, count = sized((15, 2000), (3, 200), (1, 20))
     with Report(len(ALGORITHMS) * rounds) as report:
         found = measure(rounds, count, report)
     for algorithm in ALGORITHMS:
@@ -154,13 +152,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         goals.append(goal(f"{name}, {FIRST}", "x PyJWT", 1.1, found[name]["x_pyjwt"]))
     report.goals(goals)
     end_in_order()
-    outcome = asyncio.run(run(EXPIRING_QUICK if quick else EXPIRING))
+    outcome = asyncio.run(run(sized(EXPIRING, EXPIRING_QUICK, EXPIRING_SMOKE)))
     clean = told(outcome)
     report.rows("CPU of expiring tokens", _rows(outcome.figures[EXPIRY]))
     found[EXPIRY] = outcome.figures
-    found["goals"] = [*(each.as_json() for each in goals), *(each.row() for each in outcome.goals)]
-    (BUILD / "tokens.json").write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
-    print(f"written: {BUILD / 'tokens.json'}")
+    print(f"written: {write('tokens', found, [*goals, *outcome.goals])}")
     return 0 if clean else 1
 
 

@@ -13,16 +13,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from diem.process.auth import SharedKey
 from tests.bench import native, phases
 from tests.bench.drain import draining, pin, probing
-from tests.bench.fanout import BUILD, FULL, QUICK
+from tests.bench.fanout import PLAN
 from tests.bench.figures import figure, goal
 from tests.bench.phases import HOT, Plan
 from tests.bench.report import Report
 from tests.bench.servers import Target, diem
+from tests.load.bench import write
 from tests.support.commandline import parser
 
 DELIVERY, EIGHT = "delivery, one update a tick", "delivery, eight a tick"
@@ -38,7 +37,7 @@ ON, OFF, AGAIN = "recorded", "not recorded", "not recorded, again"
 
 async def measure(plan: Plan, directory: Path, report: Report) -> dict[str, Any]:
     """All figures, of each round the ratio to the server that records nothing."""
-    drain = native.program("drain", BUILD)
+    drain = native.program("drain")
     cores = [*sorted(os.sched_getaffinity(0)), None, None][:2]
     pin(os.getpid(), cores[1])
     async with contextlib.AsyncExitStack() as stack:
@@ -94,17 +93,15 @@ async def _rounds(targets: dict[str, Target], plan: Plan, report: Report) -> dic
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser(__spec__, __doc__, report="build/bench/traffic.json", quick="").parse_args(argv)
-    plan = QUICK if os.environ.get("QUICK") else FULL
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as directory, Report(2 * plan.rounds) as report:
+    with tempfile.TemporaryDirectory() as directory, Report(2 * PLAN.rounds) as report:
         try:
-            figures = asyncio.run(measure(plan, Path(directory), report))
+            figures = asyncio.run(measure(PLAN, Path(directory), report))
         except native.NoCompiler as error:
             print(error, file=sys.stderr)
             return 1
-    report.goals([goal(what, unit, bound, figures[what][key]) for what, (key, unit, bound) in GOALS.items()])
-    (BUILD / "traffic.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2))
-    print(f"written: {BUILD / 'traffic.json'}")
+    goals = [goal(what, unit, bound, figures[what][key]) for what, (key, unit, bound) in GOALS.items()]
+    report.goals(goals)
+    print(f"written: {write('traffic', {'figures': figures}, goals)}")
     return 0
 
 

@@ -18,8 +18,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
@@ -31,21 +29,21 @@ from tests.bench.drain import Drain, draining, pin
 from tests.bench.loads import settle
 from tests.bench.regression import Estimate, fit
 from tests.bench.report import Report
+from tests.load.bench import write
 from tests.support.commandline import parser
+from tests.support.size import sized
 
-BUILD: Final = Path("build/bench")
-WRITTEN: Final = BUILD / "wakes.json"
-ROUNDS: Final = 1 if os.environ.get("QUICK") else 4
+ROUNDS: Final = sized(4, 1, 1)
 OWNED: Final = 3
 """Partitions of the server, of 12."""
-ENDPOINTS: Final = 1200
-CLIENTS: Final = 1200
-SUBSCRIBERS: Final = 20
+ENDPOINTS: Final = sized(1200, 1200, 60)
+CLIENTS: Final = sized(1200, 1200, 60)
+SUBSCRIBERS: Final = sized(20, 20, 1)
 SIZES: Final = (4, 15, 60)
 """Updates in a write."""
 RATES: Final = {"quiet": 120, "busy": 1200}
 """Updates a second."""
-SECONDS: Final = 5.0
+SECONDS: Final = sized(5.0, 5.0, 0.5)
 """Length of a block."""
 
 
@@ -120,7 +118,7 @@ async def measure(directory: Path, report: Report) -> Bench:
         options = KafkaOptions(cluster.bootstrap_servers, partitions=PARTITIONS, replication=1)
         topic = await stack.enter_async_context(writing(options))
         server = await stack.enter_async_context(bridge_pair(directory, options, theirs))
-        clients = draining(native.program("drain", BUILD), server.port, CLIENTS, net=1, core=ours)
+        clients = draining(native.program("drain"), server.port, CLIENTS, net=1, core=ours)
         bench = Bench(server.pids, await stack.enter_async_context(clients), topic)
         await bench.start()
         for number in range(1, ROUNDS + 1):
@@ -133,8 +131,7 @@ async def measure(directory: Path, report: Report) -> Bench:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser(__spec__, __doc__, report=str(WRITTEN), quick="").parse_args(argv)
-    BUILD.mkdir(parents=True, exist_ok=True)
+    parser(__spec__, __doc__, report="build/bench/wakes.json", quick="").parse_args(argv)
     with tempfile.TemporaryDirectory() as directory, Report(1 + len(RATES) * ROUNDS) as report:
         try:
             bench = asyncio.run(measure(Path(directory), report))
@@ -148,8 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             name = f"a write, {load}{', ' if process else ''}{process or ''}"
             rows[name] = {"us": round(found.value * 1e6, 1), "standard error": round(found.error * 1e6, 1)}
     report.rows("Microseconds of CPU", rows)
-    WRITTEN.write_bytes(orjson.dumps({"figures": rows, "blocks": bench.blocks}, option=orjson.OPT_INDENT_2))
-    print(f"written: {WRITTEN}")
+    print(f"written: {write('wakes', {'figures': rows, 'blocks': bench.blocks}, [])}")
     return 0
 
 

@@ -1,11 +1,17 @@
-"""Bench files: figures and goals, one file per bench in build/bench."""
+"""Reports of benchmarks and fault runs: figures and goals, one file each in build/bench, all in one form."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
+from pydantic import BaseModel, ConfigDict
 
-BUILD = Path(__file__).parents[2] / "build"
+from tests.support.size import SIZE, RunSize
+
+BUILD: Final = Path(__file__).parents[2] / "build"
+FOLDER: Final = BUILD / "bench"
+_FORMAT: Final = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 
 
 class Goal(NamedTuple):
@@ -22,28 +28,80 @@ class Goal(NamedTuple):
         """Whether the goal is reached; never without a figure."""
         if self.measured is None:
             return False
-        return self.measured >= self.goal if self.at_least else self.measured <= self.goal
+        return bool(self.measured >= self.goal if self.at_least else self.measured <= self.goal)
 
     def row(self) -> dict[str, Any]:
         """Return the goal for a bench file."""
         name = f"{self.name} ({'at least' if self.at_least else 'at most'})"
-        values = {"unit": self.unit, "goal": self.goal, "measured": self.measured, "reached": self.reached}
-        return {"name": name, **values}
+        # Also of numpy and bool.
+        measured = None if self.measured is None else float(self.measured)
+        return {
+            "name": name,
+            "unit": self.unit,
+            "goal": float(self.goal),
+            "measured": measured,
+            "reached": self.reached,
+        }
 
 
-def write(name: str, figures: dict[str, Any], goals: list[Goal]) -> Path:
-    """Write build/bench/NAME.json; return its path."""
-    path = BUILD / "bench" / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = {"name": name, **figures, "goals": [goal.row() for goal in goals]}
-    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+class GoalRow(BaseModel):
+    """A goal in a bench file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    unit: str
+    goal: float
+    measured: float | None
+    reached: bool
+
+    def goal_of(self) -> Goal:
+        """Return the goal that this is the row of."""
+        name, _, bound = self.name.rpartition(" (")
+        return Goal(name, self.unit, self.goal, self.measured, at_least=bound == "at least)")
+
+
+class BenchFile(BaseModel):
+    """The form of every bench file; other fields are the figures of its own."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    name: str
+    size: RunSize
+    goals: list[GoalRow]
+
+
+def write(name: str, figures: Mapping[str, Any], goals: Sequence[Goal]) -> Path:
+    """Write build/bench/NAME.json; return its path. ``figures`` have none of the fields of :class:`BenchFile`."""
+    path = FOLDER / f"{name}.json"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    document = dict(name=name, size=SIZE, **figures, goals=[goal.row() for goal in goals])
+    path.write_bytes(orjson.dumps(document, option=_FORMAT))
     return path
 
 
-def table(goals: list[Goal]) -> str:
+def read(path: Path) -> BenchFile:
+    """Return a bench file.
+
+    Raises:
+        ValueError: it has not the form of all, or the name of another file.
+        OSError: it cannot be read.
+    """
+    found = BenchFile.model_validate_json(path.read_bytes())
+    if found.name != path.stem:
+        raise ValueError(f"{path} has the name {found.name}")
+    return found
+
+
+def exit_code(goals: Sequence[Goal]) -> int:
+    """Return 1 if a goal was missed, else 0; 0 as well where the size is too small to judge any."""
+    return int(SIZE is not RunSize.SMOKE and not all(goal.reached for goal in goals))
+
+
+def table(goals: Sequence[Goal]) -> str:
     """Return the goals as text."""
     rows = [goal.row() for goal in goals]
-    width = max(len(row["name"]) for row in rows)
+    width = max((len(row["name"]) for row in rows), default=0)
     lines = []
     for row in rows:
         mark = "ok  " if row["reached"] else "MISS"

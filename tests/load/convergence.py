@@ -8,6 +8,7 @@ from tests.load.faults import RUNS_Z
 from tests.load.scenario import BENCH_FILE, QUICK_RUN, Scenario
 from tests.load.suite import run_all
 from tests.support.commandline import parser
+from tests.support.size import sized
 
 RUNS = [
     *(Scenario(mode=mode, controls=True) for mode in ("single", "x-broadcast", "all-to-all")),
@@ -22,7 +23,7 @@ RUNS = [
 def main(argv: Sequence[str] | None = None) -> int:
     """Run all scenarios."""
     parser(__spec__, __doc__, report=BENCH_FILE.format("convergence"), quick=QUICK_RUN).parse_args(argv)
-    return run_all("convergence", RUNS)
+    return run_all("convergence", sized(RUNS, RUNS, RUNS[:1]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Definition and outcome of a convergence run."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from tests.load.bench import Goal
 from tests.load.datasets import POINTS
 from tests.load.injection import PARTITIONED
 from tests.oracle import Bounds, Report
+from tests.support.size import SIZE, RunSize
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,13 @@ QUICK_RUN: Final = "5 s of writing, at most 100 clients and 500 updates a second
 
 
 def quick(scenario: Scenario) -> Scenario:
-    """Return the scenario, shortened if QUICK is set in the environment."""
-    if not os.environ.get("QUICK"):
+    """Return the scenario in the size of this run."""
+    if SIZE is RunSize.FULL:
         return scenario
-    clients, rate = min(scenario.clients, 100), min(scenario.rate, 500.0)
-    return replace(scenario, seconds=5.0, clients=clients, rate=rate, quick=True)
+    smoke = SIZE is RunSize.SMOKE
+    seconds, clients, rate = (1.0, 10, 50.0) if smoke else (5.0, 100, 500.0)
+    clients, rate = min(scenario.clients, clients), min(scenario.rate, rate)
+    found = replace(scenario, seconds=seconds, clients=clients, rate=rate, quick=True)
+    if smoke and scenario.servers is not None:
+        return replace(found, servers=min(scenario.servers, 2))
+    return found

@@ -4,6 +4,7 @@ import argparse
 from importlib.machinery import ModuleSpec
 from typing import Final
 
+_SMALLEST: Final = "shows in seconds that it runs, and judges no speed (make smoke runs all)"
 _SHORTER: Final = "makes it short, to see that it works: its figures are not to be compared with others"
 
 
@@ -16,11 +17,11 @@ def parser(
         spec: the module's ``__spec__``.
         description: its docstring: what it does.
         report: where what it has found is written.
-        quick: what ``QUICK=1`` in the environment changes, if anything; "" for the usual.
+        quick: what ``QUICK=1`` in the environment changes, if sizes make a difference; "" for the usual.
     """
     notes = []
     if quick is not None:
-        notes.append(f"environment:\n  QUICK=1  {quick or _SHORTER}")
+        notes.append(f"environment:\n  QUICK=1  {quick or _SHORTER}\n  SMOKE=1  {_SMALLEST}")
     if report is not None:
         notes.append(f"report:\n  {report}")
     return argparse.ArgumentParser(

@@ -8,7 +8,6 @@ round.
 """
 
 import asyncio
-import os
 import shutil
 import statistics
 import sys
@@ -42,18 +41,19 @@ from tests.bench.modes.plan import CONTROL, REST_S, SECONDS, SERVERS, Run, runs
 from tests.bench.modes.runs import FOLDER, expected, kept, learnt_of, load_of, measure, now, trace_of, write_prediction
 from tests.bench.report import Report
 from tests.load import bench
+from tests.load.bench import FOLDER as FOLDER_OF_REPORTS
 from tests.load.bench import Goal
 from tests.load.regimes import R1, Regime
 from tests.load.run import end_in_order
 from tests.load.trace import BadTrace, read_trace
 from tests.load.writes import BATCH
 from tests.support.commandline import parser
+from tests.support.size import SIZE, RunSize
 
-QUICK: Final = bool(os.environ.get("QUICK"))
 OTHER_S: Final = 21.5
 """Of a run, about: the start and the end of the system, and the oracle."""
-WRITTEN: Final = Path("build/bench/modes.json")
-PAGE: Final = Path("build/bench/modes.html")
+WRITTEN: Final = FOLDER_OF_REPORTS / "modes.json"
+PAGE: Final = WRITTEN.with_suffix(".html")
 
 
 class Comparison:
@@ -194,7 +194,7 @@ def _knee(costs: RoleCosts, report: Report) -> Knee | None:
     report.step("the knee of one server")
     try:
         with tempfile.TemporaryDirectory() as directory:
-            return asyncio.run(find_knee(Path(directory), costs, quick=QUICK))
+            return asyncio.run(find_knee(Path(directory), costs))
     except native.NoCompiler as error:
         print(error, file=sys.stderr)
     except Exception:  # noqa: BLE001 - what was measured before is written all the same
@@ -212,7 +212,9 @@ def _peers(named: Sequence[Peer], planned: Sequence[Run], rows: Sequence[Mapping
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison, or its rest."""
     quick = "two servers, four configurations, one round, and smaller regimes: five minutes on an idle machine"
-    options = parser(__spec__, __doc__, report=f"{WRITTEN}, {PAGE}, {FOLDER}/predictions.jsonl", quick=quick)
+    options = parser(
+        __spec__, __doc__, report="build/bench/modes.json, .html, build/bench/modes/predictions.jsonl", quick=quick
+    )
     options.add_argument("--fresh", action="store_true", help="begin anew, whatever is there of an interrupted one")
     options.add_argument("--costs", type=Path, help="of make bench-cost; default: the built-in constants")
     options.add_argument(
@@ -237,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         named = [parse_peer(words) for words in arguments.peer]
     except (BadTrace, ValueError) as error:
         options.error(str(error))
-    planned = runs(quick=QUICK, recorded=recorded)
+    planned = runs(SIZE, recorded=recorded)
     began = now()
     with Report(len(planned) + 2, bar=False) as report:
         comparison = Comparison(costs, report)
@@ -252,9 +254,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows = comparison.rows()
         found = goals(rows, knee.error if knee else None)
         found.append(Goal("runs that failed", "", 0, len(comparison.failures)))
-        report.rows(f"Predicted and measured, {'QUICK' if QUICK else 'full'}", table(rows))
+        report.rows(f"Predicted and measured, {SIZE}", table(rows))
     body = {
-        "quick": QUICK,
         "began": began,
         "ended": now(),
         **page.about(argv),
@@ -275,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     unclean = comparison.failures or any(row["unclean"] for row in rows)
     if not unclean:
         _finished(planned)
-    return 1 if unclean or (not QUICK and not all(goal.reached for goal in found)) else 0
+    return 1 if unclean or (SIZE is RunSize.FULL and not all(goal.reached for goal in found)) else 0
 
 
 def _recorded(path: Path | None, batch: int) -> tuple[Regime, float] | None:

@@ -25,16 +25,17 @@ from tests.bench.procfs import cost
 from tests.bench.servers import Diem, diem
 from tests.load.interests import Interests
 from tests.load.regimes import R1, endpoints_of
+from tests.support.size import sized
 
-BUILD: Final = Path("build/bench")
 BATCH: Final = R1.batch
 PROBED: Final = "/modes/probed"
 SETTLE_S: Final = 0.5
 SLOW: Final = 0.15
 """Utilisation at which the delay of a write that need not wait is measured."""
-STEPS: Final = (0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0)
+_ALL: Final = (0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0)
+STEPS: Final = sized(_ALL, _ALL, _ALL[:2])
 """Rates, as utilisations that the model predicts; the ramp ends after the knee."""
-STEP_S, QUICK_STEP_S = 6.0, 2.0
+STEP_S: Final = sized(6.0, 2.0, 0.2)
 BEYOND: Final = 2
 """Steps above the knee before the ramp ends."""
 DRAWS: Final = 200_000
@@ -128,7 +129,7 @@ def write_cost_s(costs: RoleCosts) -> tuple[float, float]:
     return (costs.value(one) - idle) / 1e6, costs.value(there) / 1e6
 
 
-async def find_knee(directory: Path, costs: RoleCosts, *, quick: bool) -> Knee:
+async def find_knee(directory: Path, costs: RoleCosts) -> Knee:
     """Ramp up until two steps after the knee."""
     available = sorted(os.sched_getaffinity(0))
     server_core, our_core = (available[0], available[1]) if len(available) > 1 else (None, None)
@@ -137,14 +138,14 @@ async def find_knee(directory: Path, costs: RoleCosts, *, quick: bool) -> Knee:
     try:
         async with AsyncExitStack() as stack:
             server = await stack.enter_async_context(diem(directory, core=server_core))
-            program = native.program("drain", BUILD)
+            program = native.program("drain")
             drain = await stack.enter_async_context(draining(program, server.port, R1.clients, net=1, core=our_core))
             probe = await stack.enter_async_context(probing(server.port))
             # What arrives in 50 ms would keep the core from the probe for 20 ms.
             drain.sweep_every(1)
             ramp = _Ramp(server, drain, probe)
             await ramp.subscribe()
-            return await _ramp_up(ramp, costs, QUICK_STEP_S if quick else STEP_S)
+            return await _ramp_up(ramp, costs, STEP_S)
     finally:
         os.sched_setaffinity(0, before)
 

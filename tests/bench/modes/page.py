@@ -12,6 +12,7 @@ from typing import Any, Final
 from tests.bench.modes.compare import CPU_WORST, by_plan, error
 from tests.bench.modes.plan import SEED
 from tests.bench.picture import Bar, Group, Row, draw
+from tests.support.size import SIZE, RunSize
 
 PACKAGES: Final = ("aiokafka", "httpx", "orjson", "uvloop", "websockets")
 _STYLE: Final = (
@@ -28,7 +29,7 @@ _ERRORS: Final = (
 
 def about(argv: Sequence[str] | None) -> dict[str, Any]:
     """Return how the figures came about: command, versions, machine, seed."""
-    quick = "QUICK=1 " if os.environ.get("QUICK") else ""
+    quick = "" if SIZE is RunSize.FULL else f"{SIZE.name}=1 "
     return {
         "command": f"{quick}python -m tests.bench.modes {shlex.join(argv or [])}".strip(),
         "revision": _revision(),
@@ -52,9 +53,10 @@ def _revision() -> str | None:
 def page(result: Mapping[str, Any], predictions: str) -> str:
     """Return the report of a comparison."""
     rows = result["runs"]
-    quick = " (QUICK: to see that it works; its figures are not to be compared with others)" if result["quick"] else ""
+    size = result["size"]
+    note = "" if size == RunSize.FULL else f" ({size}: its figures are not to be compared with others)"
     parts = [
-        f"<h1>Comparison of the scaling modes{escape(quick)}</h1>",
+        f"<h1>Comparison of the scaling modes{escape(note)}</h1>",
         f"<p>{escape(result['began'])} to {escape(result['ended'])}</p>",
         "<h2>Goals</h2>",
         _table(

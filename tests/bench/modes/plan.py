@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from metadata.modes.configuration import Configuration, Size
 from tests.load.regimes import R1, R2, R2_STORED, R3, R4, R5, Regime
+from tests.support.size import RunSize
 
 SECONDS: Final = 20.0
 """Length of the trace of a run."""
@@ -15,6 +16,7 @@ QUICK_FACTOR: Final = 10
 """Of a quick run, R2 has so much less of everything."""
 SERVERS: Final = 4
 QUICK_SERVERS: Final = 2
+SMOKE_SECONDS: Final = 2.0
 SEED: Final = 1
 
 ALL: Final = (
@@ -104,11 +106,17 @@ def size_of(configuration: Configuration, servers: int) -> Size:
     return Size(servers, 1)
 
 
-def runs(*, quick: bool, recorded: tuple[Regime, float] | None = None) -> list[Run]:
+def runs(of: RunSize, *, recorded: tuple[Regime, float] | None = None) -> list[Run]:
     """Return the runs in their order: those that the constants are fitted to come first, each round there and back.
 
     A ``recorded`` trace of so many seconds is in the place of the regimes after R1.
     """
+    if of is RunSize.SMOKE:
+        return [
+            Run(R1, CONTROL, Size(1, 1), 1, SMOKE_SECONDS, fitted=True),
+            Run(R5, PLANNED[0], Size(QUICK_SERVERS), 1, SMOKE_SECONDS, planned=True),
+        ]
+    quick = of is RunSize.QUICK
     servers, seconds, rounds = (QUICK_SERVERS, QUICK_SECONDS, 1) if quick else (SERVERS, SECONDS, 2)
     modes = QUICK if quick else ALL
     once = () if quick else (Configuration.SINGLE, Configuration.ALL_TO_ALL)

@@ -30,6 +30,7 @@ from tests.bench.modes.compare import (
 from tests.bench.modes.plan import ALL, Run, runs
 from tests.load.regimes import R1, R2, Regime, generate
 from tests.load.trace import trace_of
+from tests.support.size import RunSize
 
 
 def run(configuration: Configuration, servers: int = 1, regime: Regime = R1) -> Run:
@@ -185,7 +186,7 @@ def load_in(regime: Regime) -> Load:
 
 def test_the_model_fitted_to_one_server_predicts_the_committed_comparison() -> None:
     rows = {row["group"]: row for row in json.loads(REPORT.read_bytes())["runs"]}
-    planned = {run.group: run for run in runs(quick=False) if run.group in rows}
+    planned = {run.group: run for run in runs(RunSize.FULL) if run.group in rows}
     assert planned.keys() == rows.keys()
     observations = []
     for group, one in planned.items():

@@ -30,7 +30,7 @@ ROW: dict[str, Any] = {
     "unclean": ["<Behind>"],
 }
 RESULT: dict[str, Any] = {
-    "quick": True,
+    "size": "quick",
     "began": "2026-01-01",
     "ended": "2026-01-02",
     "constants": {"delivery_us": [10.0, 1.0]},
@@ -66,7 +66,7 @@ def test_report_is_one_file_that_says_what_it_is_worth() -> None:
     found = page(
         {**RESULT, **about(["--fresh"]), "control": control, "knee": knee, "peers": peers}, '{"run":"R1-x-2-1"}\n'
     )
-    assert "QUICK" in found
+    assert "(quick: its figures are not to be compared with others)" in found
     assert "25 (missed)" in found
     assert "<svg" in found
     assert "python -m tests.bench.modes --fresh" in found

@@ -279,7 +279,8 @@ async def watch(
         await client.subscribe(dict.fromkeys(names))
         events: AsyncIterator[Event] = client
         if with_data:
-            events = await stack.enter_async_context(CompletedEvents(client, _fetch_with(service, credentials)))
+            completed = CompletedEvents(client, _fetch_with(service, credentials), client.correct)
+            events = await stack.enter_async_context(completed)
         async for event in events:
             # The server repeats an unchanged status every 25 s.
             if event.kind == "status" and not event.endpoint:

@@ -219,9 +219,8 @@ class DataService:
             RequestRefused: its status is not 200.
         """
         params = {} if version is None else {"version": str(version)}
-        reply = await self._endpoint(
-            "GET", endpoint, "read", key=key, headers={"Accept": MEDIA_TYPES[form]}, params=params
-        )
+        headers = {"Accept": MEDIA_TYPES[form]} | ({"Cache-Control": "no-cache"} if version is None else {})
+        reply = await self._endpoint("GET", endpoint, "read", key=key, headers=headers, params=params)
         return reply.content if reply.content.endswith(b"\n") else reply.content + b"\n"
 
     async def delete(self, key: SharedKey, endpoint: str) -> dict[str, Any]:

@@ -103,8 +103,8 @@ class FeedState:
         self.source: str | None = None
         self.retained: dict[bytes, Retained] = {}
         self.suspect: set[bytes] = set()
-        """Endpoints of which the feed had a record that is no update, and no newer update since: it may be
-        outdated. As many as the log has such records with different keys."""
+        """Endpoints of which the feed had a record that is no update, and no newer update since: what is retained may
+        be outdated. As many as the log has such records with different keys."""
         self.counts = FeedCounts()
         self._logs: dict[str, _Log] = {}
 

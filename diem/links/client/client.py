@@ -36,7 +36,7 @@ class Event:
     data: Mapping[str, Any] | None = None
     """Of an update: the dataset of this version, as ``GET /v1/data`` answers it; None: it has to be fetched."""
     fetch_window_s: float = 0.0
-    """Of an update without data, and of ``resync``: the data should be fetched at a random moment within this time."""
+    """The data should be fetched at a random moment within this time, if at all; not of updates with data."""
     live: bool | None = None
     """Of ``status``: whether updates are current."""
     code: int | None = None
@@ -140,6 +140,12 @@ class BaseClient(ABC):
         """Return the greatest version that the application holds or was notified of; None = none."""
         return max(self._known.get(name, 0), self._announced.get(name, 0)) or None
 
+    def correct(self, name: str, version: int) -> None:
+        """Report what is newer than ``version`` from now on: the Data Service has lost what was announced or held."""
+        if name in self._known:
+            self._known[name] = version
+            self._announced.pop(name, None)
+
     @property
     @abstractmethod
     def received_bytes(self) -> int:
@@ -178,7 +184,7 @@ class BaseClient(ABC):
                 self._publish_update(message, fetch_window_s)
             case "subscribed":
                 for name, version in message["endpoints"].items():
-                    self._publish(Event("subscribed", name, version))
+                    self._publish(Event("subscribed", name, version, fetch_window_s=fetch_window_s))
             case "unsubscribed":
                 for name in message["endpoints"]:
                     self._publish(Event("unsubscribed", name))

@@ -6,7 +6,7 @@ The SDK has the same rules (``client/src/sdk/fetches.ts``).
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from diem.errors import DiemError
@@ -16,9 +16,13 @@ from diem.process.backoff import Backoff
 BASE_S: Final = 0.5
 CAP_S: Final = 8.0
 """First and longest window between attempts to fetch a dataset."""
+OUTDATED_CAP_S: Final = 60.0
+"""Longest window while the service answers with data that is older than what was announced: it may have lost that."""
 
 Fetch = Callable[[str, int | None], Awaitable[Mapping[str, Any] | None]]
 """Returns the dataset of an endpoint: of the version, or the current one without. None: that version is not kept."""
+Correct = Callable[[str, int], None]
+"""Called with an endpoint and the version that the service has, less than one that was announced or shown."""
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -42,6 +46,10 @@ class FetchDelayed(DiemError):
     retry_after_s: float = 0.0
 
 
+class _OutdatedError(FetchDelayed):
+    """The service answers with older data than was announced."""
+
+
 class _Pending:
     """The fetch of one endpoint, at most one at a time."""
 
@@ -60,24 +68,35 @@ class CompletedEvents:
 
     An update is yielded once it has its data, which may be newer. If its fetch fails, an ``error`` of the endpoint
     comes first, then the update without data, and again with data once an attempt succeeds. All other events are
-    yielded at once. The bounds are those of the client: of each endpoint there is one fetch, and one event of each kind
-    waits. The iteration ends after the client's, with the requests that are under way.
+    yielded at once. Updates that are not newer than the data that was yielded are dropped: what is shown never goes
+    back, unless the service itself answers that it has an older version only. It is asked when a server states an older
+    one than was yielded.
+
+    The bounds are those of the client: of each endpoint there is one fetch, and one event of each kind waits. The
+    iteration ends after the client's, with the requests that are under way.
 
     Args:
         events: of a client.
         fetch: requests data; it bounds its own time, and raises :class:`FetchDelayed` if that may succeed later,
             another ``DiemError`` if not.
+        correct: the client's :meth:`~diem.links.client.BaseClient.correct`, so that it reports what the service has
+            next.
         sleep: waits for some seconds.
     """
 
-    def __init__(self, events: AsyncIterator[Event], fetch: Fetch, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self, events: AsyncIterator[Event], fetch: Fetch, correct: Correct, sleep: Sleep = asyncio.sleep
+    ) -> None:
         self._events = events
         self._fetch = fetch
+        self._correct = correct
         self._sleep = sleep
         self._queue: Final = EventQueue()
         self._pending: dict[str, _Pending] = {}
         self._held: set[str] = set()
         """Endpoints whose data has been yielded: what is displayed may wait to be replaced."""
+        self._shown: dict[str, int] = {}
+        """Endpoint -> version of the data, or of the deletion, that was yielded last."""
         self._ended = False
         """The client's events have ended."""
         self._reading: asyncio.Task[None] | None = None
@@ -118,14 +137,27 @@ class CompletedEvents:
         name = event.endpoint
         if name is None:
             self._put(event)
-        elif event.kind == "update" and event.data is None and not event.gone:
+            return
+        shown, version = self._shown.get(name, 0), event.version or 0
+        if event.kind == "update":
+            self._receive_update(name, event, version, shown)
+            return
+        if event.kind in {"rejected", "unsubscribed"}:
+            self._end(name, holds=False)
+            self._shown.pop(name, None)
+        self._put(event)
+        if event.kind == "resync" or (event.kind == "subscribed" and version < shown):
+            self._announce(name, replace(event, kind="resync", version=None))
+
+    def _receive_update(self, name: str, event: Event, version: int, shown: int) -> None:
+        if version <= shown:
+            return
+        if event.data is None and not event.gone:
             self._announce(name, event)
-        else:
-            if event.kind in {"update", "rejected", "unsubscribed"}:
-                self._end(name, holds=event.data is not None)
-            self._put(event)
-            if event.kind == "resync":
-                self._announce(name, event)
+            return
+        self._end(name, holds=event.data is not None)
+        self._shown[name] = version
+        self._put(event)
 
     def _put(self, event: Event) -> None:
         self._queue.put((event.kind, event.endpoint), event)
@@ -150,7 +182,7 @@ class CompletedEvents:
         pending.task = asyncio.create_task(self._complete(name, pending))
 
     async def _complete(self, name: str, pending: _Pending) -> None:
-        backoff = Backoff(BASE_S, CAP_S)
+        backoff, outdated = Backoff(BASE_S, CAP_S), Backoff(BASE_S, OUTDATED_CAP_S)
         try:
             delay_s = self._window_s(name, pending)
             while True:
@@ -165,7 +197,8 @@ class CompletedEvents:
                     if self._ended:
                         return
                     pending.is_delayed = True
-                    delay_s = error.retry_after_s + backoff.next_delay()
+                    delays = outdated if isinstance(error, _OutdatedError) else backoff
+                    delay_s = error.retry_after_s + delays.next_delay()
                     continue
                 except DiemError as error:
                     self._report(pending, wanted, error)
@@ -194,18 +227,23 @@ class CompletedEvents:
         """Yield the announced version, whose answer caches have, or else the current one; return which it was.
 
         Raises:
-            FetchDelayed: it is still older than what was announced.
+            FetchDelayed: it is older than what was announced.
             DiemError: there is none.
         """
-        version = wanted.version
-        data = None if version is None else await self._fetch(name, version)
+        version, shown = wanted.version or 0, self._shown.get(name, 0)
+        data = await self._fetch(name, version) if version else None
+        is_current = data is None
         if data is None:
             data = await self._fetch(name, None)
         if data is None:
             raise DataMissing(name)
         found = int(data["version"])
-        if version is not None and found < version:
-            raise FetchDelayed(f"version {version} is not there yet")
-        self._held.add(name)
-        self._put(Event("update", name, found, data=data))
+        if found > shown or is_current:
+            self._held.add(name)
+            self._shown[name] = found
+            self._put(Event("update", name, found, data=data))
+        if is_current and found < max(shown, version):
+            self._correct(name, found)
+        if found < version:
+            raise _OutdatedError(f"version {version} is not there; the current one is {found}")
         return found

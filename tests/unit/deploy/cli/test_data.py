@@ -179,6 +179,9 @@ class FakeClient:
     async def __aexit__(self, *_exc: object) -> None:
         pass
 
+    def correct(self, name: str, version: int) -> None:
+        raise AssertionError("the service has what was announced")
+
     async def subscribe(self, known: Mapping[str, int | None]) -> None:
         type(self).subscribed = list(known)
         assert set(known.values()) == {None}

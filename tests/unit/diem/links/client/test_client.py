@@ -35,6 +35,22 @@ async def test_after_a_reconnect_the_known_versions_are_those_announced(server: 
         assert [event.code for event in seen.of("closed")] == [1012]
 
 
+async def test_versions_below_one_that_the_service_has_lost_are_reported_again(server: FakeServer) -> None:
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": 20})
+        await eventually(lambda: server.held == {"/a"})
+        await server.update("/a", 25)
+        await eventually(lambda: seen.versions("/a") == [25])
+        client.correct("/a", 11)
+        client.correct("/unknown", 11)
+        await server.update("/a", 11)
+        await server.update("/a", 12)
+        await eventually(lambda: seen.versions("/a") == [25, 12])
+        await server.kick(1012, "restart retry=10")
+        await eventually(lambda: server.subscribed_with("/a") == [20, 12])
+
+
 async def test_what_is_subscribed_again_is_sent_again_with_its_version(server: FakeServer) -> None:
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client):

@@ -5,7 +5,7 @@ import type { CatalogueEntry, Dataset } from "./dataset.ts";
 import { parseDataset, tombstone } from "./dataset.ts";
 import { FetchScheduler, PendingFetch } from "./fetches.ts";
 import type { Environment } from "./environment.ts";
-import type { Bearer } from "./http.ts";
+import type { Answer, Bearer } from "./http.ts";
 import { DataError, getJson } from "./http.ts";
 import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
@@ -13,6 +13,10 @@ import { Backoff } from "./backoff.ts";
 
 /** The longest window between attempts to fetch a dataset. */
 const FETCH_CAP_MS = 8_000;
+/** The same where nobody has what was announced: that may stay so. */
+const STALE_CAP_MS = 60_000;
+/** So many attempts in a row without what was announced are a problem for views. */
+const STALE_ATTEMPTS = 2;
 
 export interface DataOptions {
   /** Absolute base URL of the REST API. */
@@ -107,7 +111,7 @@ export class DataService {
   settle(endpoint: string): void {
     const fetch = this.#fetches.get(endpoint);
     const dataset = fetch && this.#current(endpoint);
-    if (!dataset) return;
+    if (!dataset || fetch.isSuspect) return;
     this.#fetches.delete(endpoint);
     this.#failing(endpoint, null);
     fetch.supersede(dataset);
@@ -144,10 +148,9 @@ export class DataService {
     while (!fetch.isOver) {
       try {
         fetch.sent(told(endpoint));
-        const outcome = fetch.completed(await this.#request(endpoint, fetch), told(endpoint));
-        if (outcome === "stale") throw new DataError("stale");
+        const done = fetch.completed(await this.#request(endpoint, fetch), told(endpoint));
         this.#failing(endpoint, null);
-        if (outcome === "done") break;
+        if (done) break;
         if (fetch.isSuspect) cache.suspect(endpoint);
         await spread();
       } catch (error) {
@@ -156,17 +159,26 @@ export class DataService {
         fetch.failed();
         if (this.#mayRepeat(endpoint, failure)) {
           this.#failing(endpoint, failure);
+          if (/^(?:stale|lost)$/.test(failure.code) || failure.status === 404) {
+            backoff.capMs = STALE_CAP_MS;
+            if (++fetch.stale === STALE_ATTEMPTS) fetch.rejected(failure);
+          }
           await this.#scheduler.wait(fetch, Math.max(backoff.next(), this.#scheduler.delay()));
           if (isWatched(endpoint)) continue;
         }
         this.#failing(endpoint, null);
-        fetch.ended(failure);
+        fetch.rejected(failure);
         break;
       }
     }
     if (!fetch.isOver) this.#fetches.delete(endpoint);
   }
 
+  /**
+   * Asks for what was announced: by its version, then for the latest, and where that is older than what is known, past all caches.
+   * That alone may replace something newer: the store was put back to an earlier state. Throws `DataError` `stale` or `lost` when
+   * that is older than what was announced, too.
+   */
   async #request(endpoint: string, fetch: PendingFetch): Promise<Dataset> {
     const { cache, bearer } = this.#options;
     const url = `${await this.#options.rest()}/data${endpoint}`;
@@ -176,12 +188,42 @@ export class DataService {
     // The answer for a version never changes, so that a cache serves it to everybody; it may not be kept any more.
     // After a resync no version is known.
     const isNamed = !fetch.wasSuspect && !before?.suspect && this.#isBehind(endpoint);
-    const named = isNamed && getJson(this.#env, `${url}?version=${told}`, null, bearer, "default").catch((error: DataError) => {
-      if (error.status !== 404) throw error;
-    });
-    const { status, etag, body } = (await named) || (await getJson(this.#env, url, before?.etag, bearer));
-    if (fetch.isOver) throw new DataError("stale");
-    const held = cache.get(endpoint);
+    const queries = [...(isNamed ? [`?version=${told}`] : []), ...(fetch.stale ? [] : [""]), `?latest=${this.#env.random()}`];
+    let isKept = true;
+    let entry!: Entry;
+    for (const query of queries) {
+      const named = query.startsWith("?v");
+      const held = this.held(endpoint);
+      const known = named ? null : before?.etag;
+      const answer = await getJson(this.#env, url + query, known, bearer, named ? "default" : undefined).catch((error: DataError) => {
+        if (!named || error.status !== 404) throw error;
+        isKept = false;
+      });
+      if (fetch.isOver) throw new DataError("stale");
+      if (!answer) continue;
+      entry = this.#read(endpoint, answer, told);
+      const now = cache.get(endpoint);
+      if (now && now.dataset.version > Math.max(held, entry.dataset.version)) entry = now; // it came with an update meanwhile
+      if (entry.dataset.version >= Math.max(told, held)) break;
+    }
+    const { version } = entry.dataset;
+    const confirmed = version >= told;
+    const dataset = { ...entry.dataset, confirmed };
+    if (confirmed || !isKept || version > this.held(endpoint)) cache.put(endpoint, { etag: entry.etag, dataset });
+    if (confirmed) return dataset;
+    throw isKept
+      ? new DataError(`an old copy is served: version ${version} instead of ${told}`, 0, null, "stale")
+      : new DataError(`version ${told} is lost: the store has only version ${version}`, 0, null, "lost");
+  }
+
+  /** A fetch of a watched endpoint is repeated after a transient failure, and until an announced version is there. */
+  #mayRepeat(endpoint: string, failure: DataError): boolean {
+    if (failure.status === 429 || failure.status === 503) this.#scheduler.hold(failure.retryAfterMs ?? 0);
+    return this.#options.isWatched(endpoint) && (failure.retriable || this.#isBehind(endpoint));
+  }
+
+  #read(endpoint: string, { status, etag, body }: Answer, told: number): Entry {
+    const held = this.#options.cache.get(endpoint);
     let entry: Entry | null = held; // an update may have brought it meanwhile: then a 304 is about an older one
     if (status === 410) entry = { dataset: tombstone(endpoint, body, held?.dataset, told), etag: null };
     else if (status === 200) {
@@ -189,16 +231,7 @@ export class DataService {
       entry = dataset && { dataset, etag };
     }
     if (entry === null) throw new DataError("another dataset");
-    if (held && entry.dataset.version < held.dataset.version) entry = held; // only a greater version is applied
-    const dataset = { ...entry.dataset, confirmed: true };
-    cache.put(endpoint, { etag: entry.etag, dataset });
-    return dataset;
-  }
-
-  /** A fetch of a watched endpoint is repeated after a transient failure, and until an announced version is there. */
-  #mayRepeat(endpoint: string, failure: DataError): boolean {
-    if (failure.status === 429 || failure.status === 503) this.#scheduler.hold(failure.retryAfterMs ?? 0);
-    return this.#options.isWatched(endpoint) && (failure.retriable || this.#isBehind(endpoint));
+    return entry;
   }
 
   #failing(endpoint: string, failure: DataError | null): void {

@@ -166,19 +166,30 @@ function watch(
   let shown: Dataset | null = null;
 
   const show = (dataset: Dataset): void => {
-    if (stopped || (shown && !isNews(dataset, shown))) return;
+    const before = shown;
+    if (stopped || (before && !isNews(dataset, before))) return;
     shown = dataset;
     guarded(() => onData(dataset));
+    if (before && dataset.version < before.version) report({ code: "lost", message: `version ${before.version} is lost: the store has only version ${dataset.version}` });
   };
-  const report = (problem: DataError): void => {
+  const restore = (): void => {
+    const held = data.peek(endpoint);
+    if (held) show(held);
+  };
+  const report = (problem: DataError | Rejection): void => {
     if (!stopped) guarded(() => onProblem(problem));
+  };
+  const fail = (problem: DataError): void => {
+    again ||= data.health.value.failing.has(endpoint); // it is asked for again
+    restore();
+    report(problem);
   };
   const load = async (): Promise<void> => {
     if (loading) return void (again = true); // one request for the newest stands for any number of updates
     loading = true;
     do {
       again = false;
-      await data.get(endpoint).then(show, report);
+      await data.get(endpoint).then(show, fail);
     } while (again && !stopped);
     loading = false;
   };
@@ -186,10 +197,6 @@ function watch(
     if (change.type === "rejected") onProblem(change);
     else void load();
   });
-  const restore = (): void => {
-    const held = data.peek(endpoint);
-    if (held) show(held);
-  };
   restore();
   void loaded.then(restore);
   void load();
@@ -201,6 +208,5 @@ function watch(
 
 /** Whether a view that shows `shown` should be given `dataset`. */
 function isNews(dataset: Dataset, shown: Dataset): boolean {
-  if (dataset.version !== shown.version) return dataset.version > shown.version;
-  return dataset.gone !== shown.gone || (dataset.confirmed && !shown.confirmed);
+  return dataset.version !== shown.version || dataset.gone !== shown.gone || (dataset.confirmed && !shown.confirmed);
 }

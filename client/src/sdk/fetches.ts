@@ -27,6 +27,8 @@ export class PendingFetch {
   #next: Deferred | null = null;
   #isPending = false;
   #needed = 0;
+  /** Attempts that brought something older than what was announced, or nothing. */
+  stale = 0;
   /** Since the last request was sent, a resync has come. */
   isSuspect = false;
   /** Whether one had come before. */
@@ -38,6 +40,10 @@ export class PendingFetch {
 
   /** Waits for the dataset; `told` is the version announced so far. */
   join(told: number): Promise<Dataset> {
+    if (this.stale > 0 && told > this.#needed) {
+      this.stale = 0; // it is another version that is asked for now
+      this.expedite?.();
+    }
     if (!this.#isPending || (told <= this.#needed && !this.isSuspect)) return this.#now.promise;
     this.#next ??= new Deferred();
     return this.#next.promise;
@@ -65,18 +71,17 @@ export class PendingFetch {
   }
 
   /**
-   * `dataset` is held after the request; `told` is the version announced by now. `done`: nothing newer is known.
-   * `again`: the callers are served, and something newer is due. `stale`: the answer is older than what was needed.
+   * `dataset` is held after the request, and as new as was needed; `told` is the version announced by now. Returns whether nothing
+   * newer is due: the callers are served in any case.
    */
-  completed(dataset: Dataset, told: number): "done" | "again" | "stale" {
+  completed(dataset: Dataset, told: number): boolean {
     this.#isPending = false;
-    if (dataset.version < this.#needed) return "stale";
     const done = dataset.version >= told && !this.isSuspect;
     this.#now.resolve(dataset);
     if (done) this.#next?.resolve(dataset);
     else this.#now = this.#next ?? new Deferred();
     this.#next = null;
-    return done ? "done" : "again";
+    return done;
   }
 
   /** The dataset came with an update: all callers are served. */
@@ -86,10 +91,12 @@ export class PendingFetch {
     this.#next?.resolve(dataset);
   }
 
-  /** Gives up: all callers get the error. */
-  ended(error: unknown): void {
+  /** All callers get the error; later ones wait for the next attempt, if there is one. */
+  rejected(error: unknown): void {
     this.#now.reject(error);
     this.#next?.reject(error);
+    this.#now = new Deferred();
+    this.#next = null;
   }
 }
 

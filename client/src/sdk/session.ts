@@ -48,8 +48,9 @@ export interface Listener {
   frame(frame: ServerFrame | null): void;
   updated(frame: UpdateFrame): void;
   /**
-   * A server has registered it and retains `version`: the update follows if that is greater than the one held. Null: the server
-   * has none, is not live, or was not asked for data. Fetches of what it announces are spread over `fetchWindowMs`.
+   * A server has registered it and retains `version`, 0 for none: the update follows if that is greater than the one held. Null:
+   * not known yet, because the server is not live, or behind; it is called again, if it gets known. Fetches of what it announces
+   * are spread over `fetchWindowMs`.
    */
   registered(endpoint: string, version: number | null, fetchWindowMs: number): void;
   resync(endpoints: readonly string[]): void;
@@ -67,6 +68,8 @@ export interface RoutingEvents {
 
 /** A server that sends nothing for so long is not there, even if it announces nothing; it sends its status every 25 s. */
 const SILENCE_MS = 60_000;
+/** A live server that retains less than the client holds has so long to catch up. */
+const GRACE_MS = 2_000;
 /** Versions contain the time: one that is further ahead of this clock is not believed. */
 const FUTURE_MS = 86_400_000;
 
@@ -79,6 +82,9 @@ export class Session implements Transport {
   /** The server's status, which does not cover what it has not registered. */
   #announced = OFFLINE;
   readonly #subscriptions = new SubscriptionSet();
+  /** Endpoint -> the version that the server retains, where it was not live when it replied, or retains less than is held. */
+  readonly #unverified = new Map<string, number>();
+  readonly #grace: ResettableTimer;
   readonly #timer: ResettableTimer;
   readonly #flushSoon: () => void;
   #bucket!: TokenBucket;
@@ -104,6 +110,7 @@ export class Session implements Transport {
     this.#listener = listener;
     this.#routing = routing;
     this.#timer = new ResettableTimer(env);
+    this.#grace = new ResettableTimer(env);
     this.#flushSoon = soon(env, () => this.#flush());
     this.#backoff = new Backoff(env);
     this.connection = new Connection(env, async (failures) => {
@@ -115,6 +122,8 @@ export class Session implements Transport {
       frame: (frame) => this.#received(frame),
       lost: () => {
         if (this.status.value.code === CLOSE_CODES.RATE.code) this.#bucket.drain();
+        this.#unverified.clear();
+        this.#grace.clear();
         this.#setLiveness(OFFLINE);
       },
     }, silenceMs);
@@ -167,6 +176,7 @@ export class Session implements Transport {
   /** Applies the server's status; what it has not registered, or refused, is not live either. */
   #setLiveness(announced: LiveStatus): void {
     this.#announced = announced;
+    for (const name of this.#unverified.keys()) this.#verify(name);
     const live = announced.live ? { ...announced, affected: new Set([...announced.affected, ...this.#subscriptions.unconfirmed]) } : announced;
     if (!sameLive(live, this.live.value)) this.live.set(live);
   }
@@ -194,6 +204,7 @@ export class Session implements Transport {
       case "update":
         // A version from the future would block all later ones: it is forged, or this clock is wrong, so it is fetched instead.
         if (frame.version > this.#env.wall() + FUTURE_MS) return this.#listener.resync([frame.endpoint]);
+        if (this.#unverified.has(frame.endpoint)) this.#unverified.set(frame.endpoint, frame.version);
         return this.#listener.updated(frame);
       case "authenticated":
         if (this.#expires !== frame.expires) this.#subscriptions.retry("forbidden");
@@ -223,9 +234,26 @@ export class Session implements Transport {
   #registered(names: readonly string[], versions: Record<string, number | null>): void {
     this.#routing.subscribed(names);
     for (const name of names) {
-      const version = this.#more.data && this.isLive(name) ? (versions[name] ?? null) : null;
-      this.#listener.registered(name, version, this.#fetchWindowMs);
+      const version = versions[name] ?? null;
+      if (version !== null || this.isLive(name)) this.#unverified.set(name, version ?? 0);
+      if (!this.#verify(name)) this.#listener.registered(name, null, this.#fetchWindowMs);
     }
+  }
+
+  /**
+   * Passes on what the server retains, if that says something: the server is live, and has what the client holds. A server that
+   * is behind reads on; `isLate`: it had the time to catch up.
+   */
+  #verify(name: string, isLate = false): boolean {
+    const version = this.#unverified.get(name);
+    if (version === undefined || !this.isLive(name)) return false;
+    if (!isLate && version < this.#listener.held(name)) {
+      if (!this.#grace.isSet) this.#grace.set(GRACE_MS, () => [...this.#unverified.keys()].forEach((each) => this.#verify(each, true)));
+      return false;
+    }
+    this.#unverified.delete(name);
+    this.#listener.registered(name, version, this.#fetchWindowMs);
+    return true;
   }
 
   /** An `error` reply: request `id` registered nothing. Without an id it belongs to no request of this client. */

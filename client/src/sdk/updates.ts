@@ -55,10 +55,18 @@ export class UpdatesService {
       held: (endpoint) => options.held(endpoint),
       frame: (frame) => this.#count(frame),
       updated: (frame) => this.#updated(frame),
-      resync: (endpoints) => this.#resync(endpoints),
+      resync: (endpoints) => {
+        for (const endpoint of endpoints) if (this.#told.has(endpoint)) this.#told.set(endpoint, 0);
+        this.#resync(endpoints);
+      },
       registered: (endpoint, version, fetchWindowMs) => {
         this.#fetchWindows.set(endpoint, fetchWindowMs);
-        if ((version ?? 0) <= options.held(endpoint)) this.#replied({ endpoint, version });
+        const held = options.held(endpoint);
+        if (version !== null && version < held) {
+          // What is held exists no longer, or this server is behind: a request decides.
+          this.#told.set(endpoint, version);
+          this.#resync([endpoint]);
+        } else if ((version ?? 0) <= held) this.#replied({ endpoint, version });
       },
       refused: (endpoint, rejection) => {
         this.#replied({ endpoint, version: null });

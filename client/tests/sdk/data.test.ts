@@ -119,25 +119,86 @@ test("under a burst faster than the requests, every answer reaches the view and 
   expect(data.stats.fetches["/a"]).toBeLessThan(8);
 });
 
-test("an answer older than announced before it was asked for is asked for again, later", async () => {
+/** Answers requests for `/a` by their query, as they come; returns the queries. */
+function answering(answer: (query: string) => { status: number; body?: unknown } | undefined): string[] {
+  const queries: string[] = [];
+  world.auto = (url) => {
+    const query = url.split("/data/a")[1] as string;
+    queries.push(query.replace(/0\.\d+$/, "N"));
+    return answer(query);
+  };
+  return queries;
+}
+
+test("a cache that answers with an old copy is passed by another address", async () => {
   told.set("/a", 6);
-  const asked = data.get("/a");
-  await world.advance();
-  world.request.answer(200, body("/a", 5), etag(5));
-  expect(await outcome(asked)).toBe("pending");
-  expect(world.requests).toHaveLength(1);
-  await world.advance(500);
-  world.request.answer(200, body("/a", 6), etag(6));
-  expect(await outcome(asked)).toBe(6);
+  const queries = answering((query) => ({ status: 200, body: body("/a", query.startsWith("?latest") ? 6 : 5) }));
+  expect(await outcome(data.get("/a"))).toBe(6);
+  expect(queries).toEqual(["?version=6", "", "?latest=N"]);
 });
 
-test("an answer older than what is held is not applied", async () => {
+test("a cache that answers everything with an old copy for ever: callers get the problem, and questions become rare", async () => {
+  told.set("/a", 6);
+  const queries = answering(() => ({ status: 200, body: body("/a", 5) }));
+  const asked = data.get("/a");
+  expect(await outcome(asked)).toBe("pending");
+  await world.advance(500);
+  await expect(asked).rejects.toMatchObject({ code: "stale", message: "an old copy is served: version 5 instead of 6" });
+  expect(data.health.value.failing.get("/a")?.code).toBe("stale");
+  expect(data.peek("/a")).toMatchObject({ version: 5, confirmed: false });
+  await world.advance(300_000);
+  expect(queries.length).toBeLessThan(40);
+  const waiting = data.get("/a");
+  answering(() => ({ status: 200, body: body("/a", 6) }));
+  await world.advance(60_000);
+  expect(await outcome(waiting)).toBe(6);
+  expect(data.health.value).toMatchObject({ reachable: true });
+});
+
+test("what was announced, and the store no longer has: callers get the problem, and questions become rare", async () => {
+  told.set("/a", 6);
+  const queries = answering((query) => (query.startsWith("?version") ? { status: 404 } : { status: 200, body: body("/a", 5) }));
+  const asked = data.get("/a");
+  await world.advance(500);
+  await expect(asked).rejects.toMatchObject({ code: "lost", message: "version 6 is lost: the store has only version 5" });
+  expect(data.peek("/a")).toMatchObject({ version: 5, confirmed: false });
+  await world.advance(300_000);
+  expect(queries.length).toBeLessThan(40);
+});
+
+test("what was announced, and does not exist: callers get the problem, and questions become rare", async () => {
+  told.set("/a", 6);
+  const queries = answering(() => ({ status: 404, body: { code: "not_found", detail: "there is no endpoint /a" } }));
+  const asked = data.get("/a");
+  await world.advance(500);
+  await expect(asked).rejects.toMatchObject({ status: 404, code: "not_found", message: "there is no endpoint /a" });
+  await world.advance(300_000);
+  expect(queries.length).toBeLessThan(40);
+});
+
+test("a version that is announced while an old copy is served is asked for within two seconds", async () => {
+  told.set("/a", 6);
+  const queries = answering(() => ({ status: 200, body: body("/a", 5) }));
+  void data.get("/a").catch(() => undefined);
+  world.dice = 0.999999;
+  await world.advance(100_000);
+  queries.length = 0;
+  told.set("/a", 7);
+  const asked = data.get("/a");
+  answering((query) => ({ status: 200, body: body("/a", query === "?version=7" ? 7 : 5) }));
+  await world.advance(2_000);
+  expect(await outcome(asked)).toBe(7);
+});
+
+test("an answer older than what is held is only applied if it comes past all caches", async () => {
   await hold("/a", 5);
   cache.suspect("/a");
-  const asked = data.get("/a");
-  await world.advance();
-  world.request.answer(200, body("/a", 4), etag(4));
-  expect(await outcome(asked)).toBe(5);
+  for (const [latest, result] of [[5, 5], [4, 4]] as const) {
+    const queries = answering((query) => ({ status: 200, body: body("/a", query === "" ? 4 : latest) }));
+    cache.suspect("/a");
+    expect(await outcome(data.get("/a"))).toBe(result);
+    expect([queries, data.peek("/a")]).toMatchObject([["", "?latest=N"], { version: result, confirmed: true }]);
+  }
 });
 
 test("304 confirms what is held", async () => {

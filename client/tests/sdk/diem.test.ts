@@ -17,7 +17,7 @@ beforeEach(() => {
   world.auto = (url) => {
     if (url.endsWith("/config.json")) return { status: 200, body: CONFIG };
     if (!up) return { status: 503 };
-    const [endpoint = "", named] = url.slice("http://diem.test/v1/data".length).split("?version=");
+    const [endpoint = "", named] = url.slice("http://diem.test/v1/data".length).replace(/\?latest=.*/, "").split("?version=");
     const version = stored.get(endpoint);
     return version && (named === undefined || Number(named) === version) ? { status: 200, body: body(endpoint, version), headers: etag(version) } : { status: 404 };
   };

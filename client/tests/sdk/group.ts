@@ -404,7 +404,7 @@ export class Group {
       return { status: 200, body: { mode: this.#mode, servers: SERVERS.map((server) => ({ url: url(server) })), rest: "/v1", ...metadata } };
     }
     if (address.includes("/v1/data/")) {
-      const [name = "", named] = address.slice(address.indexOf("/v1/data/") + 8).split("?version=");
+      const [name = "", named] = address.slice(address.indexOf("/v1/data/") + 8).replace(/\?latest=.*/, "").split("?version=");
       const version = this.versions.get(name);
       if (!this.service) return { status: 503 };
       return version && (named === undefined || Number(named) === version) ? { status: 200, body: body(name, version), headers: etag(version) } : { status: 404 };

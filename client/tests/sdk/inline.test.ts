@@ -25,7 +25,7 @@ function worldOf(storage?: World["storage"]): World {
   made.auto = (url) => {
     if (url.endsWith("/config.json")) return { status: 200, body: CONFIG };
     if (!up) return undefined;
-    const [endpoint = "", named] = url.slice("http://diem.test/v1/data".length).split("?version=");
+    const [endpoint = "", named] = url.slice("http://diem.test/v1/data".length).replace(/\?latest=.*/, "").split("?version=");
     const version = retained.get(endpoint);
     return version && (named === undefined || Number(named) === version) ? { status: 200, body: body(endpoint, version), headers: etag(version) } : { status: 404 };
   };
@@ -195,10 +195,10 @@ test("data of a version between the one held and the one announced does not end 
   await world.advance();
   update("/a", 7);
   await world.advance();
-  world.request.answer(304);
-  await world.advance(); // a 304 about version 5: 8 is still missing
   up = true;
   retained.set("/a", 8);
+  world.request.answer(304);
+  await world.advance(); // a 304 about version 5: 8 is still missing
   await world.advance(10_000);
   expect([shown.at(-1), diem.data.held("/a")]).toEqual([8, 8]);
 });
@@ -348,6 +348,173 @@ test("a server that is behind confirms nothing", async () => {
   up = false;
   await reply();
   expect([shown, gets().length]).toEqual([[5.5], 1]);
+});
+
+/** The problems of a view. */
+function problems(endpoint = "/a"): string[] {
+  const found: string[] = [];
+  diem.watch(endpoint, () => undefined, (problem) => found.push(problem.code));
+  return found;
+}
+
+/** Time passes, in which the server sends its status. */
+async function pass(ms: number, live = true): Promise<void> {
+  for (let passed = 0; passed < ms; passed += 20_000) {
+    world.last.frame({ type: "status", live, since: "t" });
+    await world.advance(20_000);
+  }
+}
+
+/** The connection is lost, and there is another one. */
+async function reconnect(...frames: object[]): Promise<void> {
+  world.last.end(1006);
+  await world.advance(500);
+  await open();
+  for (const frame of frames) world.last.frame(frame);
+  await reply();
+}
+
+test.each([["an older version", 7], ["nothing", 0]])("a server that retains %s of what is held: a request decides, and shows what there is as what was put back", async (_what, version) => {
+  retained.set("/a", 9);
+  const [shown, codes] = [view(), problems()];
+  await open();
+  await reply();
+  retained.set("/a", version);
+  world.auto = ((auto) => (url) => (url.includes("/data/a") ? { status: 200, body: body("/a", version || 3) } : auto(url)))(world.auto);
+  await reconnect();
+  await world.advance(4_000);
+  expect([shown, codes, diem.data.peek("/a")]).toMatchObject([[9, version || 3], ["lost"], { confirmed: true }]);
+  expect(gets().map((url) => url.replace(/0\.\d+$/, "N").slice(-10))).toEqual(["/v1/data/a", "a?latest=N"]);
+  await change("/a", 8); // what is written after that is newer than what was put back, whatever was held before
+  await pass(60_000);
+  expect([shown, gets().length]).toEqual([[9, version || 3, 8], 2]);
+});
+
+test("a dataset of an earlier visit that exists no longer is replaced by what there is", async () => {
+  retained.set("/a", 9);
+  await revisit();
+  retained.set("/a", 7);
+  const shown = view();
+  await open();
+  await reply();
+  await world.advance(10_000);
+  expect([shown, diem.data.peek("/a")]).toMatchObject([[9.5, 7], { confirmed: true }]);
+});
+
+test("a server that is behind for a moment costs no request", async () => {
+  retained.set("/a", 9);
+  const [shown, codes] = [view(), problems()];
+  await open();
+  await reply();
+  retained.set("/a", 7);
+  await reconnect();
+  await world.advance(1_000);
+  for (const version of [8, 9]) await change("/a", version);
+  await pass(60_000);
+  expect([shown, codes, gets()]).toEqual([[9], [], []]);
+});
+
+test("a server that stays behind does not take back what the Data Service has", async () => {
+  retained.set("/a", 9);
+  const [shown, codes] = [view(), problems()];
+  await open();
+  await reply();
+  retained.set("/a", 7);
+  const replied = reconnect();
+  await world.advance(500);
+  await replied;
+  retained.set("/a", 9);
+  await pass(60_000);
+  expect([shown, codes, gets(), diem.data.peek("/a")]).toMatchObject([[9], [], [expect.stringMatching(/a$/)], { version: 9, confirmed: true }]);
+});
+
+const NOT_LIVE = { type: "status", live: false, since: "t" };
+
+test.each([["it", NOT_LIVE], ["the endpoint", { ...NOT_LIVE, endpoints: ["/a"] }]])("a server confirms nothing while %s is not live, and what it had then when that is live again", async (_what, status) => {
+  retained.set("/a", 5);
+  await revisit();
+  const shown = view();
+  await open();
+  up = false;
+  world.last.frame(status);
+  await reply();
+  expect([shown, gets().length], "it is fetched").toEqual([[5.5], 1]);
+  world.last.frame({ ...status, live: true });
+  await world.advance();
+  expect(shown).toEqual([5.5, 5]);
+});
+
+test("what a server lacked while it was not live is verified when it is live again, unless it has it by then", async () => {
+  retained.set("/a", 9).set("/b", 9);
+  const [a, b] = [view("/a"), view("/b")];
+  await open();
+  await reply();
+  retained.set("/a", 7).set("/b", 7);
+  await reconnect(NOT_LIVE);
+  await pass(60_000, false);
+  expect(gets()).toEqual([]);
+  update("/b", 9);
+  world.last.frame({ ...NOT_LIVE, live: true });
+  await world.advance(4_000);
+  expect([a, b, gets().length]).toEqual([[9, 7], [9], 2]);
+});
+
+test("data that comes while a request past all caches is pending is not replaced by its answer", async () => {
+  retained.set("/a", 5);
+  const [shown, codes] = [view(), problems()];
+  await open();
+  await reply();
+  up = false;
+  world.last.frame({ type: "resync", endpoints: ["/a"] });
+  await world.advance(2_000);
+  world.request.answer(200, body("/a", 4), etag(4));
+  await world.advance();
+  await change("/a", 6);
+  world.request.answer(200, body("/a", 4), etag(4));
+  await world.advance();
+  expect([gets().length, shown, codes, diem.data.held("/a")]).toEqual([2, [5, 6], [], 6]);
+});
+
+test("a resync right after the reply: the version that was replied is not called confirmed before a request has said so", async () => {
+  retained.set("/a", 5);
+  await revisit();
+  const shown = view();
+  await open();
+  up = false;
+  const { id } = world.last.sent.findLast(({ type }) => type === "subscribe") as { id: number };
+  world.last.frame({ type: "subscribed", id, endpoints: { "/a": 5 } });
+  world.last.frame({ type: "resync", endpoints: ["/a"] });
+  await world.advance(2_000);
+  expect([diem.data.peek("/a"), gets().length]).toMatchObject([{ version: 5, confirmed: false }, 1]);
+  world.request.answer(200, body("/a", 8), etag(8));
+  await world.advance();
+  expect([shown.at(-1), diem.data.peek("/a")]).toMatchObject([8, { version: 8, confirmed: true }]);
+});
+
+test("a resync before the first reply: data that the reply brings does not end the request", async () => {
+  retained.set("/a", 5);
+  const shown = view();
+  await open();
+  up = false;
+  world.last.frame({ type: "resync", endpoints: ["/a"] });
+  await reply();
+  await world.advance(2_000);
+  expect(gets().length).toBe(1);
+  world.request.answer(200, body("/a", 8), etag(8));
+  await world.advance();
+  expect(shown).toEqual([8]);
+});
+
+test("announced without data, while an old copy is served for ever: a view gets the problem, and what there is as unconfirmed", async () => {
+  const [shown, codes] = [view(), problems()];
+  await open();
+  await reply();
+  world.auto = ((auto) => (url) => (url.includes("/data/a") ? { status: 200, body: body("/a", 5) } : auto(url)))(world.auto);
+  update("/a", 6, false);
+  await pass(300_000);
+  expect([shown, codes.slice(-1), gets().length < 45]).toEqual([[5.5], ["stale"], true]);
+  await change("/a", 7);
+  expect([shown, diem.data.health.value.reachable]).toEqual([[5.5, 7], true]);
 });
 
 test("offline start: what was held is shown, and confirmed by the first server that answers", async () => {

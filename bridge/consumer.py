@@ -240,9 +240,16 @@ def _drain(fetcher: Any) -> list[FetchedBatches]:  # noqa: ANN401  # aiokafka ha
         if batches is not None:
             result._update_position()  # noqa: SLF001
             next_ = result._partition_records.next_fetch_offset  # noqa: SLF001
-            drained.append(FetchedBatches(partition, next_, chain.from_iterable(batches)))
+            drained.append(FetchedBatches(partition, next_, chain.from_iterable(_release_each(batches))))
         _release(fetcher, partition)
     return drained
+
+
+def _release_each(batches: list[Any]) -> Iterator[Any]:
+    """Yield the batches without keeping them: each is decompressed when it is read, to several times its size."""
+    batches.reverse()
+    while batches:
+        yield batches.pop()
 
 
 def _valid_batches(result: Any) -> list[Any]:  # noqa: ANN401

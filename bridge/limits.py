@@ -3,4 +3,4 @@
 from typing import Final
 
 FETCH_BYTES: Final = 16 << 20
-"""Limit of one answer of a broker, and of all that is fetched ahead."""
+"""Limit of one answer of a broker, and of all that is fetched ahead, as brokers have it: compressed."""

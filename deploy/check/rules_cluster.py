@@ -233,17 +233,45 @@ def _check_controllers(facts: Facts, number: int, noun: str) -> Judgement:
 
 
 def machines(facts: Facts) -> Judgement | None:
-    """Brokers that share a machine are lost together."""
+    """Brokers that share a machine or a rack are lost together; racks are what ``broker.rack`` says."""
     hosts = {host for host, _port in facts.cluster.brokers.values()}
     brokers = len(facts.cluster.brokers)
     if facts.tolerate == 0 or brokers < 2:
         return None
+    if facts.cluster.racks:
+        return _racks(facts, brokers)
     if len(hosts) >= min(facts.needed_replicas, brokers):
         return ok(f"{amount(brokers, 'broker')} on {amount(len(hosts), 'machine')}")
     return warning(
         f"{amount(brokers, 'broker')} on {amount(len(hosts), 'machine')}: losing a machine loses all its brokers",
         f"{facts.needed_replicas} brokers on separate machines; the brokers of `diem up` are for evaluation",
     )
+
+
+def _racks(facts: Facts, brokers: int) -> Judgement:
+    """Judge racks: every broker has one, there are enough, and replicas of a partition are in different ones."""
+    racks = facts.cluster.racks
+    if without := sorted(set(facts.cluster.brokers) - set(racks)):
+        found = f"{_brokers(without)} without broker.rack, which others have: Kafka ignores all of them"
+        return warning(found, "in server.properties, then restart the brokers one by one", "broker.rack=NAME")
+    number = len(set(racks.values()))
+    if number < min(facts.needed_replicas, brokers):
+        found = f"{amount(brokers, 'broker')} in {amount(number, 'rack')}: losing a rack loses all its brokers"
+        return warning(found, f"brokers in {facts.needed_replicas} racks (broker.rack)")
+    together = [
+        f"{name}/{partition}"
+        for name in facts.ours
+        for partition, part in facts.cluster.topics[name].partitions.items()
+        if len({racks.get(node) for node in part.replicas}) < min(len(part.replicas), number)
+    ]
+    if together:
+        shown = ", ".join(together[:_SHOWN_PARTITIONS]) + (" ..." if len(together) > _SHOWN_PARTITIONS else "")
+        found = f"{amount(len(together), 'partition')} with several replicas in one rack ({shown})"
+        return warning(found, "reassign them (kafka-reassign-partitions.sh --generate spreads replicas over racks)")
+    return ok(f"{amount(brokers, 'broker')} in {amount(number, 'rack')}")
+
+
+_SHOWN_PARTITIONS: Final = 3
 
 
 def auto_create(facts: Facts) -> Judgement:

@@ -98,7 +98,8 @@ async def _send(producer: AIOKafkaProducer, topic: str, records: Mapping[bytes, 
 @asynccontextmanager
 async def _writing(options: KafkaOptions) -> AsyncIterator[AIOKafkaProducer]:
     """Open the only writer for at most 30 s: its transactional id fences all earlier ones."""
-    producer = AIOKafkaProducer(transactional_id=options.names.map_writer, **PRODUCER, **options.client_arguments())
+    name = options.names.map_writer
+    producer = AIOKafkaProducer(client_id=name, transactional_id=name, **PRODUCER, **options.client_arguments())
     try:
         async with asyncio.timeout(WRITE_TIMEOUT_S):
             await producer.start()

@@ -9,6 +9,7 @@ import random
 import uuid
 from collections.abc import Collection, Mapping
 from io import BytesIO
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from aiokafka.client import AIOKafkaClient
@@ -144,6 +145,15 @@ class Topic(NamedTuple):
     partitions: Mapping[int, Partition]
 
 
+class ReplicaFaults(NamedTuple):
+    """Numbers of partitions that lack a replica."""
+
+    leaderless: int = 0
+    """Partitions without a leader: nothing can be written to them or read from them."""
+    under_replicated: int = 0
+    """Partitions with replicas that are not in sync, those without a leader among them."""
+
+
 class Cluster(NamedTuple):
     """Description of a cluster by one broker."""
 
@@ -151,11 +161,20 @@ class Cluster(NamedTuple):
     controller: int
     brokers: Mapping[int, tuple[str, int]]
     topics: Mapping[str, Topic]
+    racks: Mapping[int, str] = MappingProxyType({})
+    """``broker.rack`` of the brokers that have one."""
 
     def source(self, *topics: str) -> str | None:
         """Return the identity of the cluster and ``topics`` that positions belong to; None when a topic is missing."""
         found = [self.topics[name].id for name in topics if name in self.topics]
         return "/".join((self.id, *found)) if len(found) == len(topics) else None
+
+    def replica_faults(self) -> ReplicaFaults:
+        """Return how many partitions of the described topics lack a replica."""
+        found = [part for topic in self.topics.values() for part in topic.partitions.values()]
+        return ReplicaFaults(
+            sum(part.leader < 0 for part in found), sum(len(part.isr) < len(part.replicas) for part in found)
+        )
 
 
 async def describe(client: AIOKafkaClient, *topics: str, avoid: Collection[int] = ()) -> Cluster:
@@ -200,7 +219,8 @@ def _cluster(client: AIOKafkaClient, answer: Any) -> Cluster:  # noqa: ANN401  #
             raise KafkaUnavailable(_servers(client), f"topic {name} cannot be described now (error {code})")
         found[name] = Topic(name, str(topic_id), {part[1]: _partition(part) for part in partitions})
     brokers = {node_id: (host, port) for node_id, host, port, _rack, _tags in answer.brokers}
-    return Cluster(answer.cluster_id or "", answer.controller_id, brokers, found)
+    racks = {node_id: rack for node_id, _host, _port, rack, _tags in answer.brokers if rack}
+    return Cluster(answer.cluster_id or "", answer.controller_id, brokers, found, racks)
 
 
 def _servers(client: AIOKafkaClient) -> str:

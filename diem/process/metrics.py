@@ -151,6 +151,13 @@ PUBLISHED: Final = _counter("published", "Records written to Kafka and acknowled
 PUBLISHER_OPENED: Final = _counter("publisher_opened", "Times that the publisher opened the topic.")
 PUBLISHER_FOREIGN: Final = _counter("publisher_foreign", "Partitions sent again because of records of another program.")
 
+KAFKA_LEADERLESS: Final = _gauge(
+    "kafka_partitions_leaderless", "Partitions of our topics without a leader: their updates wait."
+)
+KAFKA_UNDER_REPLICATED: Final = _gauge(
+    "kafka_partitions_under_replicated", "Partitions of our topics with a replica that is not in sync."
+)
+
 # The Data Service's sources and its REST interface.
 SOURCE_OK: Final = _gauge("source_ok", "0 while a source has an error: its data may be out of date.", "source")
 SOURCE_POLLS: Final = _counter("source_polls", "Polls of a source that succeeded.", "source")

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from diem.errors import DiemError
 from diem.kafka.client import abort_producer, silence_library_log
 from diem.kafka.config import KafkaOptions
-from diem.kafka.topic_config import TRAFFIC_BATCH_BYTES
+from diem.kafka.topic_config import CODEC, TRAFFIC_BATCH_BYTES
 from diem.kafka.topics import ensure_traffic
 from diem.traffic.sinks import SinkUnavailable
 
@@ -21,6 +21,7 @@ PRODUCER: Final[dict[str, Any]] = {
     "acks": 1,
     "enable_idempotence": False,
     "max_batch_size": TRAFFIC_BATCH_BYTES,
+    "compression_type": CODEC,
     "request_timeout_ms": 5000,
     "metadata_max_age_ms": 10_000,
 }

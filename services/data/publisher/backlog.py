@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 from diem.errors import DiemError
+from diem.kafka.metadata import ReplicaFaults
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from diem.protocol.update import Change
 from services.data.publisher.refusals import Refusals
@@ -275,6 +276,8 @@ class PublisherState:
     """Acknowledged records."""
     foreign: int = 0
     """Partitions resent because of foreign records."""
+    replicas: ReplicaFaults = field(default_factory=ReplicaFaults)
+    """Partitions of log and map that lacked a replica when they were last described."""
     refusals: Refusals = field(default_factory=Refusals)
     """Records that the brokers refuse."""
     lesser_faults: list[str] = field(default_factory=list)

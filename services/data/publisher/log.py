@@ -16,19 +16,20 @@ from aiokafka.errors import KafkaError
 
 from diem.kafka.client import abort_producer, close_all, connected_client
 from diem.kafka.config import KafkaOptions
-from diem.kafka.metadata import describe
-from diem.kafka.topic_config import MAX_MESSAGE_BYTES
+from diem.kafka.metadata import ReplicaFaults, describe
+from diem.kafka.topic_config import CODEC, MAX_MESSAGE_BYTES
 from diem.kafka.topics import compare
 from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
 from services.data.publisher.refusals import refusal
 
 BATCH_BYTES: Final = 96 * 1024
-"""Size of one request to one partition; the topic accepts up to ``MAX_MESSAGE_BYTES``."""
+"""Size of one request to one partition before compression; the topic accepts up to ``MAX_MESSAGE_BYTES`` after it."""
 PRODUCER: Final[dict[str, Any]] = {
     # Acknowledged by all in-sync replicas; repeated by the client without duplicates in the log.
     "acks": "all",
     "enable_idempotence": True,
     "max_batch_size": BATCH_BYTES,
+    "compression_type": CODEC,
     "max_request_size": 8 * MAX_MESSAGE_BYTES,
     # Longer than a fail-over, during which the client itself repeats.
     "request_timeout_ms": 40_000,
@@ -50,6 +51,8 @@ class LogTopics(NamedTuple):
     """The leader of each partition."""
     partitions: int
     """Number of partitions of the updates topic."""
+    replicas: ReplicaFaults = ReplicaFaults()
+    """Partitions of log and map with missing replicas."""
 
 
 class Log:
@@ -148,6 +151,7 @@ class Log:
             map=cluster.source(self._names.partition_map),
             leaders={number: found[part] for number, part in enumerate(self._partitions) if part in found},
             partitions=sum(topic == self._names.updates for topic, _ in found),
+            replicas=cluster.replica_faults(),
         )
 
     async def check_settings(self) -> list[str]:

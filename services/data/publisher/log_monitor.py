@@ -44,6 +44,7 @@ class LogMonitor:
             KafkaUnavailable: no broker answers; those to ``avoid`` are tried last.
         """
         found = await self._log.describe(avoid)
+        self._state.replicas = found.replicas
         for what, now, before in (
             ("the log", found.source, self._state.source),
             ("the partition map", found.map, self._state.map),

@@ -14,7 +14,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.map_reader import MapReader
 from diem.kafka.map_writer import begin_map
-from diem.kafka.metadata import Cluster, describe
+from diem.kafka.metadata import Cluster, ReplicaFaults, describe
 from diem.kafka.topics import check_room, ensure, used_partitions
 from diem.process import metrics
 from diem.process.backoff import Backoff
@@ -244,6 +244,7 @@ class Publisher:
             "published": state.published if state else 0,
             "foreign": state.foreign if state else 0,
             "opened": self.opened,
+            "replicas": (state.replicas if state else ReplicaFaults())._asdict(),
         }
 
     def samples(self) -> Iterable[Sample]:
@@ -254,3 +255,5 @@ class Publisher:
         yield metrics.PUBLISHED.sample(status["published"])
         yield metrics.PUBLISHER_FOREIGN.sample(status["foreign"])
         yield metrics.PUBLISHER_OPENED.sample(self.opened)
+        yield metrics.KAFKA_LEADERLESS.sample(status["replicas"]["leaderless"])
+        yield metrics.KAFKA_UNDER_REPLICATED.sample(status["replicas"]["under_replicated"])

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -35,6 +36,9 @@ from services.data.publisher.refusals import RecordsRefused
 from tests.support.patience import PATIENCE_S
 from tests.support.published import START, MemoryStore, everything, places, publishing, until
 from tests.support.topics import alter_topic
+
+INCOMPRESSIBLE = b'"%b"' % Random(1).randbytes(10_000).hex().encode()
+"""JSON that the publisher's codec does not shorten."""
 
 
 async def last_in_log(options: KafkaOptions) -> dict[bytes, int]:
@@ -319,7 +323,7 @@ async def test_an_update_that_the_broker_refuses_goes_without_its_data_and_holds
         await alter(options, max_message_bytes="4096")
         opened = publisher.opened
         store.put(*(f"/e/{n}" for n in range(100)))
-        store.put("/big", data=b'"%b"' % (b"x" * 20_000))
+        store.put("/big", data=INCOMPRESSIBLE)
         publisher.changed()
         await until_log_is(store, options)
         await until(lambda: publisher.lag == 0)
@@ -335,7 +339,7 @@ async def test_an_update_that_the_broker_refuses_goes_without_its_data_and_holds
         assert publisher.opened == opened
         await alter(options)
         monkeypatch.setattr(refusals, "DATA_RETRY_S", 0.0)
-        store.put("/next", data=b'"%b"' % (b"x" * 20_000))
+        store.put("/next", data=INCOMPRESSIBLE)
         publisher.changed()
         await until_log_is(store, options)
         assert (await with_data_in_log(options))[b"/next"]
@@ -347,7 +351,7 @@ async def test_a_record_that_the_broker_refuses_even_without_data_waits_alone(
     monkeypatch.setattr(refusals, "RETRY_S", 0.5)
     monkeypatch.setattr(session, "WATERMARK_EVERY_S", 0.2)
     options = replace(kafka_options, partitions=1)
-    store, long = MemoryStore(), "/" + "n" * 200
+    store, long = MemoryStore(), "/" + INCOMPRESSIBLE[1:201].decode()
     async with publishing(store, options) as publisher:
         await until(lambda: publisher.publishing)
         await alter(options, max_message_bytes="300")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.check.facts import INTERNAL, Facts, Severity
+from deploy.check.facts import INTERNAL, Facts, Judgement, Severity
 from diem.kafka.metadata import Partition, Topic
 from tests.unit.deploy.check.healthy import (
     BROKER,
@@ -126,6 +126,31 @@ def test_brokers_on_shared_machines_are_a_warning() -> None:
     together = given.cluster._replace(brokers={n: ("a.example", 9000 + n) for n in (1, 2, 3)})
     assert judgement("machines", replace(given, cluster=together)).verdict is WARNING
     assert finding("machines", replace(given, cluster=together, tolerate=0)) is None
+
+
+def test_racks_count_where_brokers_have_them() -> None:
+    given = facts()
+
+    def found(racks: dict[int, str]) -> Judgement:
+        return judgement("machines", replace(given, cluster=given.cluster._replace(racks=racks)))
+
+    assert found({1: "a", 2: "b", 3: "c"}).found == "3 brokers in 3 racks"
+    one = found({1: "a", 2: "a", 3: "a"})
+    assert (one.verdict, one.found) == (WARNING, "3 brokers in 1 rack: losing a rack loses all its brokers")
+    assert (found({1: "a", 2: "b"}).verdict, found({1: "a", 2: "b"}).commands) == (WARNING, ("broker.rack=NAME",))
+
+
+def test_replicas_in_one_rack_are_a_warning() -> None:
+    # Six brokers in three racks, of which neighbours share one: partition 0 is on brokers 1, 2 and 3.
+    given = facts()
+    six = cluster(*(topic(name, 12, 3, 6) for name in (UPDATES, *SIDE_TOPICS)), brokers=6)
+    found = judgement(
+        "machines", replace(given, cluster=six._replace(racks={n: "abc"[(n - 1) // 2] for n in range(1, 7)}))
+    )
+    assert found.verdict is WARNING
+    assert "with several replicas in one rack (diem.updates/0, diem.updates/1, diem.updates/2 ...)" in found.found
+    spread = replace(given, cluster=six._replace(racks={n: "abc"[n % 3] for n in range(1, 7)}))
+    assert judgement("machines", spread).found == "6 brokers in 3 racks"
 
 
 def test_auto_creation_is_off_everywhere() -> None:

@@ -16,7 +16,8 @@ from tests.support.patience import PATIENCE_S
 class Hanging:
     """A producer whose cluster is lost after the start of the transaction."""
 
-    def __init__(self, **_settings: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
         self.aborting = False
 
     async def start(self) -> None: ...
@@ -49,3 +50,5 @@ async def test_a_failed_write_is_reported_even_if_its_abort_fails(
         async with asyncio.timeout(PATIENCE_S):
             await write_map(KafkaOptions("k:9092"), {}, Head(4, 1))
     assert made[0].aborting
+    # Brokers' logs and quotas name it so.
+    assert made[0].settings["client_id"] == made[0].settings["transactional_id"] == "diem.map"

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiokafka.errors import NodeNotReadyError
 
-from diem.kafka import topics
+from diem.kafka import metadata, topics
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.metadata import Cluster, Partition, Topic
@@ -185,6 +185,16 @@ def test_a_source_names_every_topic_and_is_none_without_one_of_them() -> None:
     cluster = Cluster("c", 1, {}, {name: Topic(name, f"id of {name}", {}) for name in ("a", "b")})
     assert cluster.source("a", "b") == "c/id of a/id of b"
     assert cluster.source("a", "other") is None
+
+
+def test_racks_are_those_of_the_brokers_that_have_one() -> None:
+    brokers: list[tuple[object, ...]] = [
+        (1, "a.example", 9092, "zone-a", {}),
+        (2, "b.example", 9092, None, {}),
+        (3, "c.example", 9092, "", {}),
+    ]
+    answer = SimpleNamespace(topics=[], brokers=brokers, cluster_id="c", controller_id=1)
+    assert metadata._cluster(cast("Any", None), answer).racks == {1: "zone-a"}
 
 
 GOOD: dict[str, str] = {}

@@ -30,6 +30,8 @@ from diem.protocol.compatibility import UNANNOUNCED
 from diem.protocol.partition_map import HOT
 
 STATUS_EVERY_S: Final = 1.0
+CLOCKS_S: Final = 1.0
+"""Difference of two clocks from which on it is named."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -148,9 +150,19 @@ def fault_lines(status: dict[str, Any]) -> Iterator[Text]:
     for name, process in with_children(status["processes"]):
         report = process["report"] or {}
         publisher = report.get("publisher") or {}
-        for text in (report.get("failure"), publisher.get("failure"), *(publisher.get("warnings") or ())):
+        texts = (_clock(report), report.get("failure"), publisher.get("failure"), *(publisher.get("warnings") or ()))
+        for text in texts:
             if text:
                 yield Text(f"{name}: {text}")
+
+
+def _clock(report: dict[str, Any]) -> str | None:
+    """Return how far the clock of a process is off this machine's; None if it is not, or its release has none."""
+    difference = report.get("clock_difference") or 0.0
+    if abs(difference) < CLOCKS_S:
+        return None
+    off = f"{abs(difference):,.0f} s {'ahead of' if difference > 0 else 'behind'} this machine's"
+    return f"its clock is {off}: versions, tokens and delays depend on it; set both by NTP"
 
 
 def page_lines(status: dict[str, Any]) -> list[Text]:

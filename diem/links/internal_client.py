@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -146,10 +147,29 @@ def internal_client(
 
 
 async def fetch_status(http: httpx.AsyncClient, base_url: str) -> dict[str, Any] | None:
-    """Return the status of the process at ``base_url``; None without a valid answer."""
+    """Return the status of the process at ``base_url``; None without a valid answer.
+
+    To a ``clock`` in it, its process's Unix time, ``clock_difference`` is added: see :func:`clock_difference_s`.
+    """
+    sent_s = time.time()
     try:
         reply = await http.get(f"{base_url}/status")
         body = orjson.loads(reply.content) if reply.status_code == 200 else None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         return None
-    return body if isinstance(body, dict) else None
+    if not isinstance(body, dict):
+        return None
+    if isinstance(clock_s := body.get("clock"), int | float):
+        body["clock_difference"] = clock_difference_s(clock_s, sent_s, time.time())
+    return body
+
+
+def clock_difference_s(stated_s: float, sent_s: float, received_s: float) -> float:
+    """Return by how many seconds another clock is ahead of this one, at least; negative: behind; 0: perhaps equal.
+
+    Args:
+        stated_s: its Unix time when it answered.
+        sent_s: Unix time of the request by this clock.
+        received_s: Unix time of the answer.
+    """
+    return round(max(0.0, stated_s - received_s) + min(0.0, stated_s - sent_s), 3)

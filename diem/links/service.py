@@ -109,6 +109,7 @@ async def internal_service(
             "version": __version__,
             "protocol": refused_peers.protocol(),
             "uptime_seconds": round(time.monotonic() - started, 1),
+            "clock": round(time.time(), 3),
             "refused": security_log.refused(),
             "keys_refused": refused_peers.keys_refused(),
             **status(),

@@ -64,6 +64,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             "protocol": refused_peers.protocol(),
             "mode": settings.mode,
             "uptime_seconds": round(time.monotonic() - started, 1),
+            "clock": round(time.time(), 3),
             "url": f"ws://{plan.host}:{plan.port}/ws",
             **composite.status(),
         },

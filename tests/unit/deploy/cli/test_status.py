@@ -45,6 +45,15 @@ def test_status_has_a_line_for_each_fault_that_a_process_reports() -> None:
     ]
 
 
+def test_status_names_a_clock_that_is_off() -> None:
+    differences = {"data": 5400.2, "websocket-1": -95.0, "websocket-2": 0.4, "nginx": None}
+    processes = [process(name, report={"clock_difference": off}) for name, off in differences.items()]
+    lines = [str(line) for line in fault_lines({"processes": processes})]
+    assert [line.partition(":")[0] for line in lines] == ["data", "websocket-1"]
+    assert "its clock is 5,400 s ahead of this machine's" in lines[0]
+    assert "its clock is 95 s behind this machine's" in lines[1]
+
+
 def test_status_shows_the_report_of_each_process(capsys: pytest.CaptureFixture[str]) -> None:
     report = {
         "ready": True,

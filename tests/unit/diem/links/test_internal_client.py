@@ -1,11 +1,12 @@
 """The client of ``/status``: any answer but the status document is none."""
 
+import time
 from collections.abc import Callable
 
 import httpx
 import pytest
 
-from diem.links.internal_client import fetch_status, internal_client
+from diem.links.internal_client import clock_difference_s, fetch_status, internal_client
 from diem.process.auth import SharedKey
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -23,6 +24,21 @@ async def test_status_is_fetched() -> None:
 
     async with answering(reply) as http:
         assert await fetch_status(http, URL) == {"ready": True}
+
+
+async def test_clock_of_a_process_is_compared_with_ours() -> None:
+    ahead = httpx.Response(200, json={"clock": time.time() + 3600})
+    async with answering(lambda _request: ahead) as http:
+        found = await fetch_status(http, URL)
+    assert found is not None
+    assert 3000 < found["clock_difference"] <= 3600
+
+
+@pytest.mark.parametrize(
+    ("stated_s", "difference_s"), [(99.5, -0.5), (100.0, 0.0), (100.6, 0.0), (101.0, 0.0), (191.0, 90.0), (40.0, -60.0)]
+)
+def test_a_clock_within_the_time_of_the_request_may_be_equal(stated_s: float, difference_s: float) -> None:
+    assert clock_difference_s(stated_s, 100.0, 101.0) == difference_s
 
 
 @pytest.mark.parametrize(

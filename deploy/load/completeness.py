@@ -25,8 +25,8 @@ class Holding(NamedTuple):
     connected: bool = True
 
 
-class Missed(NamedTuple):
-    """A version that a client was not sent."""
+class Difference(NamedTuple):
+    """A version that a client was not sent, or that the catalogue does not have."""
 
     client: int
     endpoint: str
@@ -52,7 +52,9 @@ class Completeness:
     """Not checked: no server has confirmed them."""
     removed: int = 0
     """Not checked: the endpoint is no longer in the catalogue."""
-    examples: list[Missed] = field(default_factory=list)
+    ahead: list[Difference] = field(default_factory=list)
+    """Of those checked: later than a catalogue that is newer than they are, see :func:`later_than`."""
+    examples: list[Difference] = field(default_factory=list)
     """The first of those missed."""
 
 
@@ -75,5 +77,17 @@ def compare(holdings: Iterable[Holding], catalogue: Mapping[str, int]) -> Comple
             found.missed += 1
             found.unconnected += not each.connected
             if len(found.examples) < MAX_EXAMPLES:
-                found.examples.append(Missed(each.client, each.endpoint, each.version, current))
+                found.examples.append(Difference(each.client, each.endpoint, each.version, current))
     return found
+
+
+def later_than(holdings: Iterable[Holding], catalogue: Mapping[str, int]) -> list[Holding]:
+    """Return the holdings of versions that are later than those of a catalogue.
+
+    If that was read after clients had been sent them, the store does not have what they were sent.
+    """
+    return [
+        each
+        for each in holdings
+        if each.subscribed and each.endpoint in catalogue and (each.version or 0) > catalogue[each.endpoint]
+    ]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from deploy.load.completeness import Missed
+from deploy.load.completeness import MAX_EXAMPLES, Difference
 from deploy.load.run import BUSY_SHARE, LATE_S, Outcome
 from deploy.terminal import amount, data_size
 from diem.process.listeners import is_loopback
@@ -15,6 +15,11 @@ CLOCKS_S: Final = 1.0
 MAX_REASONS: Final = 5
 """Reasons that the text names, the most frequent first."""
 _INDENT: Final = " " * 14
+_REMEDIES: Final = {
+    "limit": "fewer --subscriptions, or more for each client (DIEM_WEBSOCKET_SUBSCRIPTIONS, DIEM_PROXY_SUBSCRIPTIONS)",
+    "forbidden": "name endpoints that the key or token covers (--endpoints), or another one (--key-file, --token-file)",
+}
+"""What to do about endpoints that were rejected, by the code of the reason."""
 
 
 def lines(outcome: Outcome) -> Iterator[str]:
@@ -27,13 +32,16 @@ def lines(outcome: Outcome) -> Iterator[str]:
         yield _INDENT + "429: the servers limit the clients of one address (`diem up --clients-per-address N`)"
         yield _INDENT + "and, with tokens, of one user; other addresses have limits of their own"
     yield from _reasons("rejected", received.rejected.counts)
+    for code, remedy in _REMEDIES.items():
+        if any(reason.startswith(f"{code}:") for reason in received.rejected.counts):
+            yield _INDENT + f"{code}: {remedy}"
     yield from _reasons("interrupted", received.interrupted.counts)
     if outcome.measured_s:
         yield from _measured(outcome)
     yield _row("missed", _missed(outcome))
     if outcome.completeness is not None:
-        for missed in outcome.completeness.examples:
-            yield _INDENT + _example(missed)
+        for each in [*outcome.completeness.examples, *outcome.completeness.ahead[:MAX_EXAMPLES]]:
+            yield _INDENT + _example(each)
     for problem in outcome.problems:
         yield _row("problem", problem)
 
@@ -134,6 +142,7 @@ def _missed(outcome: Outcome) -> str:
     else:
         text = "nothing was checked"
     more = {
+        "have a version that the catalogue does not have": len(found.ahead),
         "were told to fetch the data (resync)": found.resynced,
         "not checked, never subscribed": found.unsubscribed,
         "not checked, no longer in the catalogue": found.removed,
@@ -141,9 +150,9 @@ def _missed(outcome: Outcome) -> str:
     return "; ".join([text, *(f"{number:,} {what}" for what, number in more.items() if number)])
 
 
-def _example(missed: Missed) -> str:
-    has = "nothing" if missed.version is None else f"version {missed.version}"
-    return f"client {missed.client}: {missed.endpoint} is at version {missed.current}, it has {has}"
+def _example(found: Difference) -> str:
+    has = "nothing" if found.version is None else f"version {found.version}"
+    return f"client {found.client}: {found.endpoint} is at version {found.current}, it has {has}"
 
 
 def _row(label: str, text: str) -> str:
@@ -189,7 +198,8 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             "resynced": found.resynced,
             "unsubscribed": found.unsubscribed,
             "removed": found.removed,
-            "examples": [each._asdict() for each in found.examples],
+            "ahead": len(found.ahead),
+            "examples": [each._asdict() for each in [*found.examples, *found.ahead[:MAX_EXAMPLES]]],
         },
         "tool": {
             "cpu_share": round(outcome.cpu_share, 3),

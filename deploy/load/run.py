@@ -11,7 +11,7 @@ from deploy.clients.data_service import DataService, DataServiceUnavailable, Edg
 from deploy.clients.updates import ANONYMOUS, Credentials, client_of
 from deploy.load import preflight
 from deploy.load.client import LoadClient, Received
-from deploy.load.completeness import Completeness, compare
+from deploy.load.completeness import Completeness, Difference, Holding, compare, later_than
 from deploy.load.selection import NoEndpoints, assign, select
 from deploy.load.writer import Writer
 from deploy.terminal import Terminal
@@ -90,15 +90,25 @@ class Outcome:
         return sum(client.is_subscribed for client in self.clients)
 
     @property
+    def holdings(self) -> list[Holding]:
+        """What each client was last sent of each endpoint."""
+        return [each for client in self.clients for each in client.holdings()]
+
+    @property
     def is_bottleneck(self) -> bool:
         """Whether the tool itself was too busy to measure delays."""
         return self.cpu_share > BUSY_SHARE or self.loop_lag_s > LATE_S
 
     @property
     def passed(self) -> bool:
-        """Whether all clients subscribed, something was compared, and none missed anything."""
+        """Whether all subscriptions were confirmed, and clients have what the catalogue has, and nothing else."""
         found = self.completeness
-        return found is not None and found.checked > 0 and found.missed == 0 and self.subscribed == len(self.clients)
+        return (
+            found is not None
+            and found.checked > 0
+            and not (found.missed or found.ahead or found.unsubscribed or self.received.rejected.counts)
+            and self.subscribed == len(self.clients)
+        )
 
 
 class LoadTest:
@@ -236,14 +246,23 @@ class LoadTest:
         give_up = loop.time() + self._options.wait_s
         with self._terminal.counting("waiting for the last updates") as show:
             while True:
-                holdings = (each for client in outcome.clients for each in client.holdings())
-                found = outcome.completeness = compare(holdings, latest)
+                found = outcome.completeness = compare(outcome.holdings, latest)
                 show(found.checked - found.missed, found.checked)
                 if not found.missed or loop.time() > give_up:
-                    return
+                    break
                 if await wait(stopping, POLL_S):
                     outcome.completeness = None
                     return
+        if later := later_than(outcome.holdings, latest):
+            # Others may have written since; but the store had it before clients were sent it.
+            newer = await self._latest(outcome, stopping)
+            if newer is None:
+                outcome.completeness = None
+                return
+            found.ahead += [
+                Difference(each.client, each.endpoint, each.version, newer[each.endpoint])
+                for each in later_than(later, newer)
+            ]
 
 
 def _connections(edges: Edges, options: LoadOptions) -> int:

@@ -8,7 +8,7 @@ import pytest
 from deploy.clients.data_service import Edges
 from deploy.load import report
 from deploy.load.client import LoadClient, Received
-from deploy.load.completeness import Completeness, Missed
+from deploy.load.completeness import Completeness, Difference
 from deploy.load.run import LoadOptions, Outcome
 from diem.links.client import Event
 
@@ -55,7 +55,7 @@ def test_a_test_that_passed_says_what_was_checked() -> None:
 
 
 def test_what_was_missed_is_counted_with_examples() -> None:
-    found = Completeness(checked=2, missed=1, unconnected=1, removed=3, examples=[Missed(1, "/a", None, 7)])
+    found = Completeness(checked=2, missed=1, unconnected=1, removed=3, examples=[Difference(1, "/a", None, 7)])
     made = outcome(completeness=found)
     assert not made.passed
     shown = text(made)
@@ -127,3 +127,28 @@ def test_json_is_json_and_has_the_same_figures() -> None:
     assert (found["delay_ms"]["count"], found["delay_ms"]["p99"]) == (2, 4.0)
     assert found["missed"]["checked"] == 2
     assert found["tool"]["bottleneck"] is False
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("limit: over 4 subscriptions", "limit: fewer --subscriptions, or more for each client (DIEM_WEBSOCKET_SUB"),
+        ("forbidden: not covered by the token", "forbidden: name endpoints that the key or token covers (--endpoints)"),
+        ("bad_name: not an endpoint name", ""),
+    ],
+)
+def test_rejected_subscriptions_are_a_fault_with_reason_and_remedy(reason: str, remedy: str) -> None:
+    made = outcome(completeness=Completeness(checked=2))
+    made.clients[0].apply(Event("rejected", "/b", message=reason), 1.0)
+    assert not made.passed
+    shown = text(made)
+    assert f"rejected      1 times: {reason} (1)" in shown
+    assert remedy in shown
+
+
+def test_versions_that_the_catalogue_does_not_have_are_a_fault_with_examples() -> None:
+    made = outcome(completeness=Completeness(checked=2, ahead=[Difference(1, "/a", 9, 7)]))
+    assert not made.passed
+    assert "1 have a version that the catalogue does not have" in text(made)
+    assert "client 1: /a is at version 7, it has version 9" in text(made)
+    assert report.as_json(made)["missed"]["ahead"] == 1

@@ -62,13 +62,16 @@ class Service(DataService):
 
     __slots__ = ()
     versions_now: dict[str, int] | None = None
+    versions_then: dict[str, int] | None = None
+    """Of the catalogues after the next one; None: the same."""
 
     async def json(self, path: str, key: SharedKey | None = None) -> dict[str, Any]:
         if path == "/config.json":
             return {"servers": [{"port": 1, "path": "/ws"}]}
         if Service.versions_now is None:
             raise DataServiceUnavailable(self.base, "gone for lunch")
-        return {"endpoints": [{"endpoint": name, "version": v} for name, v in Service.versions_now.items()]}
+        versions, Service.versions_now = Service.versions_now, Service.versions_then or Service.versions_now
+        return {"endpoints": [{"endpoint": name, "version": v} for name, v in versions.items()]}
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         return httpx.Response(200)
@@ -77,20 +80,24 @@ class Service(DataService):
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     Client.made = []
-    Service.versions_now = {"/a": 1}
+    Service.versions_now, Service.versions_then = {"/a": 1}, None
     monkeypatch.setattr(module, "CATALOGUE_AGE_S", 0.0)
     monkeypatch.setattr(module, "client_of", lambda _edges, _origin, token, _tls: Client(token))
 
 
 async def finish(
-    test: LoadTest, stopping: asyncio.Event, sent: Sequence[int], latest: dict[str, int] | None
+    test: LoadTest,
+    stopping: asyncio.Event,
+    sent: Sequence[int],
+    latest: dict[str, int] | None,
+    then: dict[str, int] | None = None,
 ) -> Outcome:
-    """Run a test of as many clients as versions are sent, of which the catalogue ends with ``latest``."""
+    """Run a test of as many clients as versions are sent; the catalogue ends with ``latest``, and then has ``then``."""
     running = asyncio.create_task(test.run(stopping))
     async with asyncio.timeout(PATIENCE_S):
         while len(Client.made) < len(sent):
             await asyncio.sleep(0.01)
-    Service.versions_now = latest
+    Service.versions_now, Service.versions_then = latest, then
     for client, version in zip(Client.made, sent, strict=True):
         client.update("/a", version)
     async with asyncio.timeout(PATIENCE_S):
@@ -106,8 +113,8 @@ def load_test(wanted: LoadOptions) -> LoadTest:
 
 
 async def test_clients_with_the_versions_of_the_catalogue_pass() -> None:
-    outcome = await finish(load_test(options()), asyncio.Event(), [5, 6], {"/a": 5})
-    assert outcome.passed
+    outcome = await finish(load_test(options()), asyncio.Event(), [5, 6], {"/a": 5}, {"/a": 6})
+    assert outcome.passed, "others write meanwhile"
     assert outcome.completeness is not None
     assert (outcome.completeness.checked, outcome.subscribed) == (2, 2)
     assert outcome.measured_s >= 0.05
@@ -117,6 +124,13 @@ async def test_a_client_with_an_earlier_version_fails() -> None:
     outcome = await finish(load_test(options()), asyncio.Event(), [5, 4], {"/a": 5})
     assert outcome.completeness is not None
     assert (outcome.completeness.missed, outcome.passed) == (1, False)
+
+
+async def test_a_client_with_a_version_that_the_store_does_not_have_fails() -> None:
+    outcome = await finish(load_test(options()), asyncio.Event(), [5, 7], {"/a": 5}, {"/a": 6})
+    assert outcome.completeness is not None
+    assert (outcome.completeness.missed, outcome.passed) == (0, False)
+    assert outcome.completeness.ahead == [(2, "/a", 7, 6)]
 
 
 async def test_without_a_catalogue_at_the_end_nothing_is_claimed() -> None:

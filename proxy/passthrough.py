@@ -353,10 +353,8 @@ class PassthroughClient:
         return b"".join(frames)
 
     def _metered(self, data: bytes) -> bytes:
-        """Count the updates with data, of which each has the field once; without it when the quota is used up."""
-        meter = self._session.meter
-        if not meter.exhausted:
-            meter.reads += data.count(DATA_FIELD)
+        """Count the updates with data, of which each has the field once; without it when the lease is used up."""
+        if self._session.meter.spend(data.count(DATA_FIELD)):
             return data
         return b"".join(frame_without_data(read_update(frame)[0], frame) for frame in frames_of(data))
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from itertools import chain
 from typing import Generic, TypeVar
 
 from diem.fanout.compressed_frames import CompressedFrames
@@ -60,7 +61,7 @@ class _Subscribers(set[S]):
     compressed: "set[S] | None"
     """As ``with_data``."""
     meters: dict[ReadMeter, int] | None
-    """Subscribers with data, compressed or not, by the meter that counts it. None instead of an empty map."""
+    """Subscribers with data, compressed or not, by each meter that counts it. None instead of an empty map."""
 
 
 class Variant(IntEnum):
@@ -74,7 +75,7 @@ class Variant(IntEnum):
 
 def variant_for(session: Session, *, with_data: bool) -> Variant:
     """Return what a session is sent that subscribes with data, or without; with none when its quota is used up."""
-    if not with_data or session.meter.exhausted:
+    if not with_data or session.meter.used_up:
         return Variant.WITHOUT_DATA
     return Variant.COMPRESSED if session.compressed else Variant.WITH_DATA
 
@@ -178,14 +179,16 @@ class Registry(Generic[S]):
     def _count(self, found: _Subscribers[S], meter: ReadMeter, change: int) -> None:
         if meter is not UNMETERED:
             meters = found.meters or {}
-            meters[meter] = meters.get(meter, 0) + change
-            if not meters[meter]:
-                del meters[meter]
+            for part in meter.parts:
+                part.subscriptions += change
+                meters[part] = meters.get(part, 0) + change
+                if not meters[part]:
+                    del meters[part]
             found.meters = meters or None
             self.metered += change
 
     def meters(self, endpoint: bytes) -> Mapping[ReadMeter, int] | None:
-        """Return the number of subscribers with data by the meter that counts it; None if nothing is counted."""
+        """Return the number of subscribers with data by each meter that counts it; None if nothing is counted."""
         found = self._subscribers.get(endpoint)
         return None if found is None else found.meters
 
@@ -278,6 +281,8 @@ class Fanout:
         self._everyone = everyone
         self._restricted: set[Session] = set()
         """With ``everyone``: sessions that are sent only what they are subscribed to."""
+        self._used_up: set[ReadMeter] = set()
+        """Accounts whose lease was used up, and whose clients are still in the registry as those who are sent data."""
 
     def join(self, session: Session) -> None:
         """Add the session of a client that has connected."""
@@ -293,11 +298,20 @@ class Fanout:
     def set_meter(self, session: Session, meter: ReadMeter) -> None:
         """Count the data of a session by another meter from now on."""
         if meter is not session.meter:
+            session.count_held(-1)
+            self._leave_meter(session)
             self.registry.set_meter(session, session.endpoints, meter)
+            for part in meter.parts:
+                part.sessions.add(session)
+            session.count_held(1)
             self.apply_quota(session)
 
+    def _leave_meter(self, session: Session) -> None:
+        for part in session.meter.parts:
+            part.sessions.discard(session)
+
     def apply_quota(self, session: Session) -> None:
-        """Send a session the data that it requested from now on, or none if the quota of its meter is used up."""
+        """Send a session the data that it requested from now on, or none if the lease of its meter is used up."""
         for endpoint, with_data in session.endpoints.items():
             if with_data:
                 self.registry.add(endpoint, session, variant_for(session, with_data=True))
@@ -308,9 +322,11 @@ class Fanout:
         It has none if the client has had as much as it may.
         """
         if variant != Variant.WITHOUT_DATA and self.frames.has_data(endpoint, update):
-            if session.admit_data is None or session.admit_data(len(update)):
-                session.meter.reads += 1
-            else:
+            if not session.meter.spend(1):
+                self._used_up.update(part for part in session.meter.parts if part.exhausted)
+                variant = Variant.WITHOUT_DATA
+            elif session.admit_data is not None and not session.admit_data(len(update)):
+                session.meter.add(-1, held=0)
                 self.stats.replies_without_data += 1
                 variant = Variant.WITHOUT_DATA
         return self.frames.get(endpoint, update, variant)
@@ -319,6 +335,7 @@ class Fanout:
         """Remove a session with all of its subscriptions."""
         self.sessions.discard(session)
         self._restricted.discard(session)
+        self._leave_meter(session)
         for endpoint in session.endpoints:
             self.registry.discard(endpoint, session)
         session.endpoints.clear()
@@ -359,30 +376,53 @@ class Fanout:
         frames = self.frames
         if self._everyone:
             self._deliver_to_all({e: frames.without_data(e, fresh[e]) for e in wanted}, fresh)
-            for endpoint in wanted:
-                self._count_reads(endpoint, fresh[endpoint])
+            self._end_data()
             return
         metered = self.registry.metered > 0
         deliveries: list[Delivery] = []
         for endpoint in wanted:
             update = fresh[endpoint]
             others, with_data, compressed = self.registry.by_variant(endpoint)
+            if metered and (with_data or compressed):
+                others, with_data, compressed = self._charge(endpoint, update)
             if others:
                 deliveries.append((frames.without_data(endpoint, update), others))
             if with_data:
                 deliveries.append((frames.with_data(endpoint, update), with_data))
             if compressed:
                 deliveries.append((frames.compressed(endpoint, update), compressed))
-            if metered and (with_data or compressed):
-                self._count_reads(endpoint, update)
         self._deliver(deliveries)
+        self._end_data()
 
-    def _count_reads(self, endpoint: bytes, update: bytes) -> None:
-        """Count the data of an update: one addition for each API key, not for each receiver."""
-        meters = self.registry.meters(endpoint)
-        if meters is not None and self.frames.has_data(endpoint, update):
+    def _charge(self, endpoint: bytes, update: bytes) -> tuple[Collection[Session], ...]:
+        """Count the data of an update before it is sent: one addition for each account, not for each receiver.
+
+        Return the receivers of each :class:`Variant`, in its order: without data also those whose lease is used up.
+        """
+        variants, meters = self.registry.by_variant(endpoint), self.registry.meters(endpoint)
+        if meters is None or not self.frames.has_data(endpoint, update):
+            return variants
+        short = [meter for meter, receivers in meters.items() if not meter.admits(receivers)]
+        if not short:
             for meter, receivers in meters.items():
                 meter.reads += receivers
+            return variants
+        # They are moved in the registry after the delivery, which iterates over its sets.
+        self._used_up.update(short)
+        others, *with_data = variants
+        refused = [session for variant in with_data for session in variant if session.meter.used_up]
+        admitted = [[session for session in variant if not session.meter.used_up] for variant in with_data]
+        for session in chain.from_iterable(admitted):
+            for part in session.meter.parts:
+                part.reads += 1
+        return ([*others, *refused], *admitted)
+
+    def _end_data(self) -> None:
+        """Send no more data to the clients of accounts whose lease is used up."""
+        used_up, self._used_up = self._used_up, set()
+        for meter in used_up:
+            for session in meter.sessions:
+                self.apply_quota(session)
 
     def resync(self, endpoints: Iterable[bytes]) -> None:
         """Send ``resync``: subscribers fetch these endpoints, whatever version they hold."""
@@ -441,7 +481,7 @@ class Fanout:
         others: dict[Session, dict[bytes, bytes]] = {}
         """Session -> endpoint -> frame with data."""
         for endpoint, update in updates.items():
-            for variant, receivers in zip(Variant, self.registry.by_variant(endpoint), strict=True):
+            for variant, receivers in zip(Variant, self._charge(endpoint, update), strict=True):
                 if receivers and variant != Variant.WITHOUT_DATA:
                     frame = self.frames.get(endpoint, update, variant)
                     for session in receivers:

@@ -1,29 +1,181 @@
-"""Counts of data that clients receive with updates, by API key, for its usage (docs/access.md section 5).
+"""Counts of data that clients receive with updates, by API key and user, and the leases that bound it.
 
-The fan-out adds the number of receivers with a key to its meter: one addition for an update and a key, and not for each
-delivery.
+docs/access.md section 4. The fan-out adds the number of receivers to the meter of their key, and to that of their user:
+an addition for an update and a meter, and not for each delivery. The Data Service leases units of the quota of a key to
+each process, which sends no more data than that until the next answer.
 """
 
-from collections.abc import Collection
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from diem.fanout.session import Session
+
+UNLIMITED: Final = 1 << 60
+"""Lease of an account whose plan has no limit, and of all keys while no report is answered."""
+WANTED_RATE: Final = 4
+"""A key wants a lease of so many times the data that its clients were sent since the last report: demand may grow."""
+
+
+def _ignore() -> None:
+    """Nobody renews leases early."""
 
 
 class ReadMeter:
-    """The data that the clients of one API key received since the last report."""
+    """The data that the clients of one account, an API key or one of its users, received since the last report."""
 
-    __slots__ = ("exhausted", "key", "reads")
+    __slots__ = (
+        "_low",
+        "_on_low",
+        "_waiting",
+        "account",
+        "exhausted",
+        "held",
+        "lease",
+        "needed",
+        "parts",
+        "per_user",
+        "reads",
+        "sessions",
+        "subscriptions",
+    )
 
-    def __init__(self, key: str) -> None:
-        self.key = key
-        """Id of the API key; empty for clients whose data is not counted."""
+    def __init__(
+        self,
+        account: str,
+        key: "ReadMeter | None" = None,
+        *,
+        lease: int = UNLIMITED,
+        on_low: Callable[[], None] = _ignore,
+    ) -> None:
+        self.account = account
+        """Id of the API key, for a user followed by a slash and the name; empty: data is not counted."""
+        self.parts: tuple[ReadMeter, ...] = (self,) if key is None else (key, self)
+        """All meters that count what the clients of this one are sent."""
         self.reads = 0
-        """Datasets that were sent and not reported yet; negative if a slow client's were counted and then conflated."""
+        """Datasets that were given to sessions and not reported yet."""
+        self.held = 0
+        """Those that sessions of slow clients hold: they are reported once they are sent."""
+        self.lease = lease
+        """Bound of :attr:`reads` until the next answer."""
         self.exhausted = False
-        """The quota of the key is used up: its clients are sent updates without data."""
+        """The lease is used up: clients are sent updates without data."""
+        self.needed = 0
+        """Receivers of an update that the lease did not suffice for."""
+        self.per_user = UNLIMITED
+        """Of a key: the lease of a user of whom nothing was reported yet."""
+        self.sessions: set[Session] = set()
+        """Open sessions whose data is counted here."""
+        self.subscriptions = 0
+        """Those of these sessions that are sent data."""
+        self._low = _low_mark(lease)
+        """Beyond so many reads the lease is renewed early, or is used up."""
+        self._on_low = on_low
+        self._waiting: list[Callable[[], None]] = []
+
+    def admits(self, units: int) -> bool:
+        """Return whether the lease suffices for so many more; if not, it is used up. Counts nothing."""
+        reads = self.reads + units
+        if reads <= self._low:
+            return True
+        if reads <= self.lease:
+            self._low = self.lease
+            self._on_low()
+            return True
+        self.needed = max(self.needed, units)
+        if not self.exhausted:
+            self.exhausted = True
+            self._on_low()
+        return False
+
+    def spend(self, units: int) -> bool:
+        """Count data here and at the key, or nowhere: return False if a lease does not suffice."""
+        if not all(part.admits(units) for part in self.parts):
+            return False
+        for part in self.parts:
+            part.reads += units
+        return True
+
+    def add(self, reads: int, *, held: int) -> None:
+        """Correct the counts, here and at the key, by data that sessions hold, release or drop."""
+        for part in self.parts:
+            part.reads += reads
+            part.held += held
+
+    @property
+    def used_up(self) -> bool:
+        """Whether the lease of this account, or of its key, is used up."""
+        return any(part.exhausted for part in self.parts)
+
+    def drain(self) -> int:
+        """Return the data sent since the last call."""
+        sent = self.reads - self.held
+        self.reads = self.held
+        self.lease = max(0, self.lease - sent) if self.lease < UNLIMITED else UNLIMITED
+        self._low = min(self._low, self.lease)
+        return sent
+
+    def renew(self, lease: int) -> bool:
+        """Replace the lease; return whether the clients are sent data from now on, or are not any more."""
+        before, self.exhausted = self.exhausted, self.reads >= lease
+        self.lease = lease
+        self._low = max(self.reads, _low_mark(lease))
+        self.needed = 0
+        return self.exhausted != before
+
+    def bound_users(self, lease: int) -> list["ReadMeter"]:
+        """Set the lease of users of this key of whom nothing was reported yet; return those that it is used up for."""
+        if lease == self.per_user:
+            return []
+        self.per_user = lease
+        users = {user for session in self.sessions for user in session.meter.parts[1:]}
+        return [user for user in users if user.lease >= UNLIMITED and user.renew(lease)]
+
+    def return_lease(self) -> bool:
+        """Give up the lease of a key that no client needs; return whether the Data Service has counted it."""
+        counted = 0 < self.lease < UNLIMITED
+        self.lease = self._low = 0
+        return counted
+
+    def wait_for_lease(self, resume: Callable[[], None]) -> bool:
+        """Have ``resume`` called once a lease of this key was granted or refused; return False if one was."""
+        if self.lease or self.exhausted:
+            return False
+        self._waiting.append(resume)
+        self._on_low()
+        return True
+
+    def resume_waiting(self) -> None:
+        """Call all that have waited for a lease."""
+        waiting, self._waiting = self._waiting, []
+        for resume in waiting:
+            resume()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether clients of a key can use a lease."""
+        return bool(self.subscriptions or self.exhausted or self._waiting)
 
 
-UNMETERED: Final = ReadMeter("")
-"""Meter of clients without an API key and of links between processes; nobody reads its count."""
+def _low_mark(lease: int) -> int:
+    return lease if lease >= UNLIMITED else lease // 2
+
+
+def _lease(units: int | None) -> int:
+    return UNLIMITED if units is None else units
+
+
+class _Unmetered(ReadMeter):
+    """Meter of clients without an API key and of links between processes: it counts nothing."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.parts = ()
+
+
+UNMETERED: Final[ReadMeter] = _Unmetered()
 
 
 class Metered(Protocol):
@@ -33,46 +185,114 @@ class Metered(Protocol):
     """Changed only by :meth:`~diem.fanout.fanout.Registry.set_meter` while it has subscriptions."""
 
 
-class ReadMeters:
-    """The meters of one process: of the API keys with open connections, or with reads to report."""
+class LeaseReport(NamedTuple):
+    """What one report says and asks of some accounts."""
 
-    def __init__(self) -> None:
+    reads: dict[str, int]
+    """Data sent since the last report by account; that of users is in the count of their key, too."""
+    wanted: dict[str, int]
+    """Key -> units of the lease that it should have; 0 returns its lease."""
+    exhausted: list[str]
+    """Accounts of which the process asks what they have left: those that are used up, and users with less than all."""
+
+    @property
+    def accounts(self) -> set[str]:
+        """All accounts of the report."""
+        return {*self.reads, *self.wanted, *self.exhausted}
+
+
+class ReadMeters:
+    """The meters of one process: of the API keys with open connections, or with reads to report, and of their users.
+
+    Args:
+        on_low: called when a lease is to be renewed before the next report is due.
+    """
+
+    def __init__(self, on_low: Callable[[], None] = _ignore) -> None:
         self._meters: dict[str, ReadMeter] = {}
+        self._suspended = False
+        self.on_low = on_low
 
     def __len__(self) -> int:
         return len(self._meters)
 
-    def of(self, key: str) -> ReadMeter:
-        """Return the meter of an API key."""
-        meter = self._meters.get(key)
+    def of(self, key: str, user: str | None = None) -> ReadMeter:
+        """Return the meter of an API key, or of one of its users: ``<key>/<name>``."""
+        meter = self._meters.get(user or key)
         if meter is None:
-            meter = self._meters[key] = ReadMeter(key)
+            if user is None:
+                meter = ReadMeter(key, lease=UNLIMITED if self._suspended else 0, on_low=self._wake)
+            else:
+                holder = self.of(key)
+                meter = ReadMeter(user, holder, lease=holder.per_user, on_low=self._wake)
+            self._meters[meter.account] = meter
         return meter
 
-    def drain(self, limit: int) -> dict[str, int]:
-        """Return the reads of at most ``limit`` keys since they were last returned, and start again at zero."""
-        reads: dict[str, int] = {}
-        for meter in self._meters.values():
-            if meter.reads > 0 and len(reads) < limit:
-                reads[meter.key], meter.reads = meter.reads, 0
-        return reads
+    def reports(self, size: int) -> Iterator[LeaseReport]:
+        """Iterate over reports of at most ``size`` accounts, and drain these; drop meters that nothing uses."""
+        self._prune()
+        report = LeaseReport({}, {}, [])
+        for meter in list(self._meters.values()):
+            _add(report, meter)
+            if len(report.accounts) >= size:
+                yield report
+                report = LeaseReport({}, {}, [])
+        if report.accounts:
+            yield report
 
-    @property
-    def exhausted(self) -> list[str]:
-        """Keys whose quota is used up."""
-        return [meter.key for meter in self._meters.values() if meter.exhausted]
+    def apply(self, accounts: Iterable[str], answer: Mapping[str, Any]) -> list[ReadMeter]:
+        """Apply the answer to a report of ``accounts``; return the meters whose clients are concerned by it.
 
-    def set_exhausted(self, keys: Collection[str], requested: Collection[str]) -> set[ReadMeter]:
-        """Set which of the keys ``requested`` have used up their quota: ``keys``. Return the meters that changed."""
-        changed = {
-            meter
-            for key in requested
-            if (meter := self._meters.get(key)) is not None and meter.exhausted != (key in keys)
-        }
-        for meter in changed:
-            meter.exhausted = not meter.exhausted
+        Data Services of earlier releases answer with the accounts that are used up, and grant no leases.
+        """
+        exhausted = frozenset(answer["exhausted"])
+        leases: Mapping[str, int | None] | None = answer.get("leases")
+        if leases is None:
+            leases = {account: 0 if account in exhausted else None for account in accounts}
+        self._suspended = False
+        changed: list[ReadMeter] = []
+        for key, units in answer.get("per_user", {}).items():
+            if key in self._meters:
+                changed += self._meters[key].bound_users(_lease(units))
+        for account, units in leases.items():
+            meter = self._meters.get(account)
+            if meter is not None and meter.renew(_lease(units)):
+                changed.append(meter)
         return changed
 
-    def prune(self, used: Collection[ReadMeter]) -> None:
-        """Drop the meters that are not among those ``used`` by connections and have nothing to report."""
-        self._meters = {key: meter for key, meter in self._meters.items() if meter.reads > 0 or meter in used}
+    def resume_waiting(self, accounts: Iterable[str]) -> None:
+        """Let the clients go on that have waited for the leases of these accounts."""
+        for account in accounts:
+            if account in self._meters:
+                self._meters[account].resume_waiting()
+
+    def suspend(self) -> list[ReadMeter]:
+        """Let all keys be sent data while no report is answered, and count it; leases of users stay in force.
+
+        Return the meters whose clients are concerned.
+        """
+        self._suspended = True
+        return [meter for meter in self._meters.values() if len(meter.parts) == 1 and meter.renew(UNLIMITED)]
+
+    def _wake(self) -> None:
+        self.on_low()
+
+    def _prune(self) -> None:
+        used = {part for meter in self._meters.values() if meter.sessions or meter.reads for part in meter.parts}
+        self._meters = {account: meter for account, meter in self._meters.items() if meter in used}
+
+
+def _add(report: LeaseReport, meter: ReadMeter) -> None:
+    """Drain a meter into a report, and ask for what it needs."""
+    sent = meter.drain()
+    if sent:
+        report.reads[meter.account] = sent
+    if len(meter.parts) > 1:
+        if not sent and meter.lease < meter.parts[0].per_user:
+            report.exhausted.append(meter.account)
+    elif meter.wanted:
+        report.wanted[meter.account] = max(1, WANTED_RATE * sent, meter.needed)
+        if meter.exhausted and not sent:
+            report.exhausted.append(meter.account)
+    elif meter.return_lease():
+        report.wanted[meter.account] = 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from diem.fanout.read_meter import UNMETERED, ReadMeter
-from diem.protocol.frames import conflation_key, conflation_keys, frame_has_data, is_older_update
+from diem.protocol.frames import conflation_key, conflation_keys, frame_has_data, frames_of, is_older_update
 
 
 @dataclass(slots=True)
@@ -122,6 +122,7 @@ class Session:
         if self._held is not None:
             held, self._held = self._held, None
             self._stats.held -= len(held)
+            self._correct(held.values(), held=-1)
             self.send, self.send_many = self._write, self._writelines
             if held:
                 self.send_many(held.values())
@@ -130,16 +131,27 @@ class Session:
         """Drop the held frames of an endpoint that the client has unsubscribed from."""
         if not self._held:
             return
-        for key in conflation_keys(endpoint):
-            if self._held.pop(key, None) is not None:
-                self._stats.held -= 1
-                self._stats.dropped += 1
+        dropped = [held for key in conflation_keys(endpoint) if (held := self._held.pop(key, None)) is not None]
+        self._stats.held -= len(dropped)
+        self._stats.dropped += len(dropped)
+        self._correct(dropped, reads=-1, held=-1)
+
+    def drop(self, frames: Collection[bytes]) -> None:
+        """Give up frames that were offered, and whose data was counted: they are not sent."""
+        self._stats.dropped += len(frames)
+        self._correct(frames, reads=-1)
+
+    def count_held(self, times: int) -> None:
+        """Count the data of the held frames at the meter, or with -1 no longer."""
+        if self._held:
+            self._correct(self._held.values(), reads=times, held=times)
 
     def close(self) -> None:
         """Drop the held frames and all further ones: the connection is gone."""
         if self._held:
             self._stats.held -= len(self._held)
             self._stats.dropped += len(self._held)
+            self.count_held(-1)
         self._held = None
         self.admit_data = None
         self.send, self.send_many = self._drop, self._drop_many
@@ -152,16 +164,19 @@ class Session:
         before = held.get(key)
         if before is None:
             self._stats.held += 1
+            self._correct((frame,), held=1)
         else:
             self._stats.conflated += 1
             # While an endpoint moves, two servers send it, one of them later. Updates of equal length, both compressed
             # or neither, are equal up to the version, so comparing the frames decides most cases.
             alike = len(frame) == len(before) and frame[0] == before[0]
             older = (frame < before or not alike) and is_older_update(frame, before)
-            # It was counted when it was handed to this session, and will not be sent.
-            self.meter.reads -= frame_has_data(frame if older else before)
+            # Either was counted when it was handed to this session, and one will not be sent.
             if older:
+                self._correct((frame,), reads=-1)
                 return
+            self._correct((before,), reads=-1, held=-1)
+            self._correct((frame,), held=1)
             # Removed first, so that the map stays in the order of the latest changes.
             del held[key]
         held[key] = frame
@@ -171,8 +186,14 @@ class Session:
         for frame in frames:
             hold(frame)
 
-    def _drop(self, frame: bytes) -> None:  # noqa: ARG002 - the signature is the transport's
-        self._stats.dropped += 1
+    def _drop(self, run: bytes) -> None:
+        self.drop([*frames_of(run)])
 
     def _drop_many(self, frames: Iterable[bytes]) -> None:
-        self._stats.dropped += sum(1 for _ in frames)
+        self.drop([*frames])
+
+    def _correct(self, frames: Iterable[bytes], *, reads: int = 0, held: int = 0) -> None:
+        """Count so many times more, at the meter, the data that these frames have."""
+        if self.meter.parts:
+            datasets = sum(map(frame_has_data, frames))
+            self.meter.add(reads * datasets, held=held * datasets)

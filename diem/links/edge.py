@@ -418,13 +418,14 @@ class Edge:
         self.fanout.broadcast(self.status_frame)
 
     def meter_of(self, claims: Claims) -> ReadMeter:
-        """Return what counts the data of a client with a token: by its API key, if it has one, where it is reported.
+        """Return what counts the data of a client with a token: by its API key and user, where that is reported.
 
         Other issuers have keys of their own, which say nothing of those of the Data Service.
         """
         if self.read_meters is None or not claims.key or claims.issuer != ISSUER:
             return UNMETERED
-        return self.read_meters.of(claims.key)
+        named = claims.subject.startswith(f"{claims.key}/")
+        return self.read_meters.of(claims.key, claims.subject if named else None)
 
     def close_moved(self, sessions: Collection[Session]) -> None:
         """Close clients that have not followed their ``moved``: on reconnecting, they locate their endpoints again."""

@@ -42,6 +42,8 @@ USER_RETRY_AFTER_S: Final = 30
 PATH: Final = "/ws"
 ALIVE_PATH: Final = "/livez"
 KNOWN_CODES: Final = frozenset(Close) | {1005, 1006}
+LEASE_TIMEOUT_S: Final = 1.0
+"""Longest wait of a subscription for the first lease of its API key."""
 STALL_TIMEOUT_S: Final = 10.0
 """Seconds without progress of a blocked client before it is closed with 4002 (docs/reliability.md S15)."""
 
@@ -57,6 +59,7 @@ class EdgeConnection(ServerConnection):
         "_errors",
         "_flooded",
         "_origin",
+        "_postponed",
         "_slot",
         "_stall",
         "_unsent",
@@ -81,6 +84,8 @@ class EdgeConnection(ServerConnection):
         self._flooded = False
         self._origin: str | None = None
         """Origin of the client's page; None: it is no page."""
+        self._postponed: list[messages.Request] | None = None
+        """Requests that wait for the first lease of the client's API key; None while none do."""
         self._slot = -1
         self._stall: asyncio.TimerHandle | None = None
         self._unsent: int | None = None
@@ -246,7 +251,6 @@ class EdgeConnection(ServerConnection):
 
     def on_text(self, data: bytes) -> None:
         """Handle one request."""
-        edge = self._edge
         if not self.is_open:
             return
         now = asyncio.get_running_loop().time()
@@ -261,6 +265,16 @@ class EdgeConnection(ServerConnection):
                 return
             self._send_error(error)
             return
+        if self._postponed is not None:
+            # Reading is paused: these came in the same packet.
+            self._postponed.append(request)
+        elif isinstance(request, messages.Subscribe) and request.data and self._waits_for_lease():
+            self._postponed = [request]
+        else:
+            self._handle(request)
+
+    def _handle(self, request: messages.Request) -> None:
+        edge, now = self._edge, asyncio.get_running_loop().time()
         match request:
             case messages.Auth():
                 edge.received["auth"] += 1
@@ -273,6 +287,28 @@ class EdgeConnection(ServerConnection):
                 edge.received["unsubscribe"] += 1
                 if self._admit_request(request, now):
                     edge.service.unsubscribe(self, request)
+
+    def _waits_for_lease(self) -> bool:
+        """Pause reading until the API key of the client has a lease, which the first of its clients has requested.
+
+        Without one, that client would be sent no data, and fetch it: after :data:`LEASE_TIMEOUT_S` it is.
+        """
+        if not any(part.wait_for_lease(self._resume_requests) for part in self.session.meter.parts[:1]):
+            return False
+        self.transport.pause_reading()
+        asyncio.get_running_loop().call_later(LEASE_TIMEOUT_S, self._resume_requests)
+        return True
+
+    def _resume_requests(self) -> None:
+        """Handle the requests that have waited; a repeat does nothing."""
+        postponed, self._postponed = self._postponed, None
+        if postponed is None:
+            return
+        if not self.session.blocked and not self.transport.is_closing():
+            self.transport.resume_reading()
+        for request in postponed:
+            if self.is_open:
+                self._handle(request)
 
     def _admit_request(self, request: messages.Subscribe | messages.Unsubscribe, now: float) -> bool:
         """Charge the names of a request; refuse it, and return False, if the client must present a token first."""
@@ -373,6 +409,7 @@ class EdgeConnection(ServerConnection):
     def respond(self, reply: bytes, replay: Sequence[bytes] = ()) -> None:
         """Send the reply to a request and the frames that follow from it, unless the connection is closing."""
         if not self.is_open:
+            self.session.drop(replay)
             return
         self.session.recently_sent = True
         if self.session.blocked:

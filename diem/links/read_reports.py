@@ -1,6 +1,7 @@
-"""Reports of the data that clients received with updates to the Data Service, by API key (docs/access.md section 5).
+"""Reports of the data that clients received with updates to the Data Service, by API key and user, and their leases.
 
-A report has the reads since the last one. It is repeated with the same number until it is answered, so that it counts
+docs/access.md sections 4 and 5. A report has the reads since the last one, and the answer the leases until the next. A
+report is sent early when a lease runs low. It is repeated with the same number until it is answered, so that it counts
 once, unless the Data Service is killed between storing it and answering. What this process has not reported when it is
 killed is lost: the reads of some seconds.
 
@@ -8,17 +9,17 @@ Of a Data Service and its stand-by only the one that has the store takes reports
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 import structlog
 
 from diem.errors import DiemError
-from diem.fanout.read_meter import ReadMeters
+from diem.fanout.read_meter import LeaseReport, ReadMeter, ReadMeters
 from diem.links.edge import Edge
 from diem.process.edge_settings import EdgeSettings
 from diem.process.key_ring import KeyRing, KeyRole
@@ -26,11 +27,15 @@ from diem.process.tasks import on_failure
 from diem.process.tls import LinkTls
 
 REPORT_EVERY_S: Final = 10.0
+EARLY_S: Final = 0.5
+"""Least time between two reports."""
+RETRY_S: Final = 2.0
+"""The same after one that was not answered."""
 TIMEOUT_S: Final = 5.0
 END_TIMEOUT_S: Final = 1.0
 """Time for the last report of a process that stops."""
-MAX_KEYS: Final = 1000
-"""Most API keys in one report; those of others follow in the next."""
+MAX_ACCOUNTS: Final = 250
+"""Most API keys and users in one report, which is a third of what the Data Service accepts; others are in the next."""
 Post = Callable[[str, bytes], Awaitable[bytes]]
 """Sends a report to a URL, and returns the answer. Raises ReportFailed."""
 
@@ -45,7 +50,7 @@ class ReportFailed(DiemError):
 
 
 class ReadReporter:
-    """Reports the reads of one process, and applies the answers: keys whose quota is used up.
+    """Reports the reads of one process, and applies the answers: leases, and accounts whose quota is used up.
 
     Args:
         meters: of this process.
@@ -63,47 +68,63 @@ class ReadReporter:
         self._source = token_hex(8)
         """Identifies this incarnation of the process."""
         self._number = 0
-        self._pending: dict[str, Any] | None = None
-        """The report that has not been answered yet."""
+        self._pending: tuple[LeaseReport, int] | None = None
+        """The report that has not been answered yet, and its number."""
         self._failing = False
+        self._low = asyncio.Event()
+        meters.on_low = self._low.set
         self._log = structlog.get_logger("reads")
 
     async def run(self) -> None:
-        """Report every 10 s, until cancelled."""
+        """Report every 10 s, and when a lease is low, until cancelled."""
         while True:
-            await asyncio.sleep(REPORT_EVERY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S if self._failing else REPORT_EVERY_S):
+                    await self._low.wait()
+            self._low.clear()
             await self.report()
+            await asyncio.sleep(EARLY_S)
 
     async def report(self) -> None:
         """Report what was read since the last time; nothing is sent if there is nothing to say or to ask."""
-        if self._pending is None:
-            reads, exhausted = self._meters.drain(MAX_KEYS), self._meters.exhausted
-            self._meters.prune({each.session.meter for each in self._edge.connections})
-            if not reads and not exhausted:
-                return
+        if self._pending is not None and not await self._deliver(*self._pending):
+            return
+        for report in self._meters.reports(MAX_ACCOUNTS):
             self._number += 1
-            self._pending = {
-                "source": self._source,
-                "number": self._number,
-                "reads": reads,
-                "exhausted": exhausted[:MAX_KEYS],
-            }
+            if not await self._deliver(report, self._number):
+                return
+
+    async def _deliver(self, report: LeaseReport, number: int) -> bool:
+        """Send a report, and apply the answer; return False, and keep the report, if there is none."""
+        self._pending = report, number
+        body = {
+            "source": self._source,
+            "number": number,
+            "reads": report.reads,
+            "exhausted": report.exhausted,
+            "wanted": report.wanted,
+        }
         try:
-            exhausted = await self._send(orjson.dumps(self._pending))
+            answer = await self._send(orjson.dumps(body))
         except ReportFailed as error:
             if not self._failing:
                 self._log.warning("reads are reported later", error=str(error))
             self._failing = True
-            return
-        requested = {*self._pending["reads"], *self._pending["exhausted"]}
-        self._pending, self._failing = None, False
-        if changed := self._meters.set_exhausted(frozenset(exhausted), requested):
-            for connection in self._edge.connections:
-                if connection.session.meter in changed:
-                    self._edge.fanout.apply_quota(connection.session)
+            changed = self._meters.suspend()
+        else:
+            self._pending, self._failing = None, False
+            changed = self._meters.apply(report.accounts, answer)
+        self._apply_quota(changed)
+        self._meters.resume_waiting(report.wanted)
+        return not self._failing
 
-    async def _send(self, report: bytes) -> list[str]:
-        """Return the keys whose quota is used up, as the first of the URLs that answers names them.
+    def _apply_quota(self, meters: Iterable[ReadMeter]) -> None:
+        for meter in meters:
+            for session in meter.sessions:
+                self._edge.fanout.apply_quota(session)
+
+    async def _send(self, report: bytes) -> dict[str, Any]:
+        """Return the answer of the first of the URLs that has one.
 
         Raises:
             ReportFailed: none did.
@@ -112,7 +133,7 @@ class ReadReporter:
         for url in tuple(self._urls):
             try:
                 answer = orjson.loads(await self._post(url, report))
-                exhausted = list(answer["exhausted"])
+                answer["exhausted"] = list(answer["exhausted"])
             except ReportFailed as error:
                 failures.append(f"{url}: {error.reason}")
             except (LookupError, TypeError, ValueError) as error:
@@ -120,7 +141,7 @@ class ReadReporter:
             else:
                 self._urls.remove(url)
                 self._urls.insert(0, url)
-                return exhausted
+                return cast("dict[str, Any]", answer)
         raise ReportFailed("; ".join(failures))
 
 

@@ -84,7 +84,11 @@ class Unsubscribe(NamedTuple):
     endpoints: list[str]
 
 
-def parse(data: bytes, limit: int | None = MAX_NAMES) -> Auth | Subscribe | Unsubscribe:
+Request = Auth | Subscribe | Unsubscribe
+"""A request of a client."""
+
+
+def parse(data: bytes, limit: int | None = MAX_NAMES) -> Request:
     """Parse one client message with at most ``limit`` names (None: any number).
 
     Raises:

@@ -69,9 +69,23 @@ class ReadReport(NamedTuple):
     number: int
     """Of its reports, from 1; a repeated one has the same number."""
     reads: Mapping[str, int]
-    """Reads by key since the report before."""
+    """Reads by account since the report before. An account is a key, or a user of one (``<key>/<subject>``), whose
+    reads are in those of the key, too."""
     exhausted: tuple[str, ...]
-    """Further keys for which the edge asks whether their quota is still used up."""
+    """Further accounts for which the edge asks what they have left."""
+    wanted: Mapping[str, int] = {}
+    """Key -> units of the lease that the edge needs for it; 0: it returns its lease. Old edges know no leases."""
+
+
+class ReadAnswer(NamedTuple):
+    """The answer to a report."""
+
+    exhausted: list[str]
+    """Keys of the report whose quota is used up."""
+    leases: dict[str, int | None]
+    """Account -> data that the edge may send until its next report; None: any number."""
+    per_user: dict[str, int | None]
+    """Key -> the same for each of its users of whom nothing was reported yet."""
 
 
 class Usage:
@@ -296,40 +310,57 @@ class Access:
             reason = _allowed(plan, request)
         return self._count(self._decision(reason, plan, quota, None), request)
 
-    async def report_reads(self, report: ReadReport) -> list[str]:
-        """Charge keys for data that an edge sent with updates; return those of the report whose quota is used up.
+    async def report_reads(self, report: ReadReport) -> ReadAnswer:
+        """Charge keys and users for data that an edge sent with updates; return what they may be sent until the next.
 
-        A repeated report is charged once. Keys that are unknown or not valid are not charged: their tokens end soon.
+        A repeated report is charged once. Keys that are unknown or not valid are not charged, and are sent nothing.
 
         Raises:
             StoreUnavailable: the store cannot commit now; the report may be repeated.
         """
-        charged = self._charged(report)
+        charged, answer = self._charged(report), ReadAnswer([], {}, {})
+        requested = {**report.reads, **report.wanted, **dict.fromkeys(report.exhausted)}
+        works = (self._charge(account, report, charged, answer) for account in requested)
+        for outcome in await asyncio.gather(*works, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return answer
 
-        async def charge(key_id: str) -> bool:
-            key, now_ms = self._api_keys.get(key_id), self._clock.wall_ms()
-            plan = None if key is None or key.writes else self.plans.get(key.plan)
-            if key is None or plan is None or state_reason(key, now_ms) is not None:
-                return False
-            reads = 0 if key_id in charged else report.reads.get(key_id, 0)
-            charged.add(key_id)
-            try:
-                used_up = await self._accounts.charge(key, plan, reads)
-            except StoreUnavailable:
-                if reads:
-                    charged.discard(key_id)
-                raise
+    async def _charge(self, account: str, report: ReadReport, charged: set[str], answer: ReadAnswer) -> None:
+        """Charge one account of a report that is not among those ``charged``; add to these, and to the answer."""
+        key_id, _, subject = account.partition("/")
+        key, now_ms = self._api_keys.get(key_id), self._clock.wall_ms()
+        plan = None if key is None or key.writes else self.plans.get(key.plan)
+        if key is None or plan is None or state_reason(key, now_ms) is not None:
+            answer.leases[account] = 0
+            return
+        reads = 0 if account in charged else report.reads.get(account, 0)
+        charged.add(account)
+        if subject:
+            answer.leases[account] = self._charge_user(plan, account, reads)
+            return
+        wanted = report.wanted.get(key_id, 0)
+        try:
+            used_up, lease = await self._accounts.charge(key, plan, reads, report.source, wanted)
+        except StoreUnavailable:
             if reads:
-                self.last_use.touch(key.id, now_ms)
-                self.usage.add_reads(key.id, plan.name, self._today, reads)
-            return used_up
+                charged.discard(account)
+            raise
+        if reads:
+            self.last_use.touch(key.id, now_ms)
+            self.usage.add_reads(key.id, plan.name, self._today, reads)
+        if wanted:
+            answer.leases[key_id] = lease
+            answer.per_user[key_id] = plan.limits_of_user.per_minute
+        if used_up:
+            answer.exhausted.append(key_id)
 
-        requested = list({**report.reads, **dict.fromkeys(report.exhausted, 0)})
-        answers = await asyncio.gather(*map(charge, requested), return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return [key_id for key_id, used_up in zip(requested, answers, strict=True) if used_up]
+    def _charge_user(self, plan: AccessPlan, user: str, reads: int) -> int | None:
+        """Charge a user for data; return what is left, which is not reserved: the lease of the key bounds it, too."""
+        quota, now = self._users.quota(user, plan.limits_of_user), self._clock.monotonic()
+        if reads:
+            quota.charge(now, self._today, reads, missing=0, total=None)
+        return quota.left(now, self._today)
 
     def _charged(self, report: ReadReport) -> set[str]:
         """Return the keys that were charged for this report, to which the caller adds; all of those of an older one."""

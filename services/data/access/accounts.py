@@ -3,7 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -118,6 +118,15 @@ class _Account:
         self.waiting = 0
 
 
+class Charged(NamedTuple):
+    """State of a key after its clients were charged for."""
+
+    used_up: bool
+    """A limit of its plan is reached."""
+    lease: int | None
+    """Units that the process may hand out; None: any number."""
+
+
 class KeyAccounts:
     """Quotas of the keys in use; bounded by the number of keys.
 
@@ -164,8 +173,8 @@ class KeyAccounts:
             self._reserving(key, plan, account, day)
         return REASONS[outcome]
 
-    async def charge(self, key: Key, plan: AccessPlan, units: int) -> bool:
-        """Charge a key for units that its clients have consumed; return whether a limit of its plan is reached now.
+    async def charge(self, key: Key, plan: AccessPlan, units: int, process: str, wanted: int) -> "Charged":
+        """Charge a key for units that its clients have consumed at a process, and renew the lease of that.
 
         Raises:
             StoreUnavailable: the store cannot commit now; nothing was charged.
@@ -174,9 +183,12 @@ class KeyAccounts:
         missing = quota.missing(day, units)
         # 0 units only query the total, which is unknown before the first request of the day.
         total = await self._usage_tracker.add(key.id, day, missing) if missing or quota.day != day else None
+        now = self._clock.monotonic()
+        # What the lease was used for is counted when it ends, which is later than it was sent: no minute has more.
+        quota.lease(process, now, day, 0)
         if units or total is not None:
-            quota.charge(self._clock.monotonic(), day, units, missing=missing, total=total)
-        return any(not limit.remaining for limit in quota.limits(self._clock.monotonic(), self._clock.wall_ms()))
+            quota.charge(now, day, units, missing=missing, total=total)
+        return Charged(quota.left(now, day) == 0, quota.lease(process, now, day, wanted))
 
     async def used(self, key: Key) -> int:
         """Return today's units that were handed out, or lost with a killed process.

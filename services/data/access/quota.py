@@ -20,6 +20,12 @@ UNLIMITED: Final = 10**15
 """Daily units of a plan without a daily limit, which are counted nevertheless."""
 MAX_BLOCK_UNITS: Final = 200
 """Most units per reservation: one commit for so many requests."""
+LEASE_S: Final = 30.0
+"""Time after which a lease ends that its process has not renewed: three times that between two reports."""
+LEASE_PART: Final = 10
+"""A process may lease this part of what is left without more ado, and half of it if it needs that."""
+LEAST_LEASE_PART: Final = 20
+"""Less than this part of a minute is not leased."""
 BLOCKS_PER_DAY: Final = 50
 """Blocks of a small quota: a killed process loses two at most, the one in use and the next, a twenty-fifth."""
 
@@ -89,12 +95,16 @@ class RateWindow:
 class Quota:
     """Remaining quota of one key, user or address under its plan."""
 
-    __slots__ = ("_beyond", "_minute", "_per_day", "_per_minute", "day", "spare", "total")
+    __slots__ = ("_beyond", "_debt", "_leases", "_minute", "_per_day", "_per_minute", "day", "spare", "total")
 
     def __init__(self, plan: AccessPlan | RequestLimits) -> None:
         self._per_minute = plan.per_minute
         self._per_day = plan.per_day or UNLIMITED
         self._minute = RateWindow()
+        self._debt = 0
+        """Units charged beyond the minutes so far: later ones have so many less, until it is paid."""
+        self._leases: dict[str, tuple[int, float]] = {}
+        """Process -> units that it may hand out until it reports, and when this ends; bounded by those that report."""
         self.day = -1
         """Day of :attr:`total` and :attr:`spare`, in days since 1970; -1 before the first."""
         self.total = 0
@@ -111,10 +121,13 @@ class Quota:
             now: monotonic seconds.
             day: the current day (UTC), in days since 1970.
         """
-        if self._per_minute is not None and self._minute.count(now) >= self._per_minute:
+        leased = self._leased(now)
+        if self._per_minute is not None and self._of_minute(now) + leased >= self._per_minute:
             return QuotaOutcome.OVER_MINUTE
         if self.day != day:
             return QuotaOutcome.RESERVE
+        if leased and min(self.total, self._per_day) - self.spare + leased >= self._per_day:
+            return QuotaOutcome.OVER_DAY
         if not self.spare:
             return QuotaOutcome.RESERVE if self.total < self._per_day else QuotaOutcome.OVER_DAY
         self.spare -= 1
@@ -133,7 +146,7 @@ class Quota:
         return max(0, units - self.spare) if day == self.day else units
 
     def charge(self, now: float, day: int, units: int, *, missing: int, total: int | None) -> None:
-        """Consume units that were handed out elsewhere, even beyond the plan.
+        """Consume units that were handed out elsewhere, even beyond the plan: of the minute they become a debt.
 
         Args:
             now: monotonic seconds.
@@ -143,11 +156,68 @@ class Quota:
             total: units of the day in the store after that; None: the store was not asked.
         """
         if self._per_minute is not None:
-            self._minute.add(now, units)
+            room = min(units, max(0, self._per_minute - self._of_minute(now)))
+            self._minute.add(now, room)
+            self._debt += units - room
         if total is not None:
             self.grant(day, 0, total)
         if day == self.day:
             self.spare = max(0, self.spare - (units - missing))
+
+    def left(self, now: float, day: int) -> int | None:
+        """Return the units that are left of both limits, without those leased; None: the plan has no limit."""
+        left: list[int] = []
+        if self._per_minute is not None:
+            left.append(self._per_minute - self._of_minute(now))
+        if self._per_day != UNLIMITED:
+            left.append(self._per_day - (self.used(day) or 0))
+        return max(0, min(left) - self._leased(now)) if left else None
+
+    def lease(self, process: str, now: float, day: int, wanted: int) -> int | None:
+        """Lease units to a process instead of those it has: it may hand out so many before it reports again.
+
+        What it wants is granted as far as it is half of what is left: the other half is for other processes and for
+        requests. So each of n processes that want all has as much in the end, and as much is left.
+
+        Args:
+            process: its name.
+            now: monotonic seconds.
+            day: the current day.
+            wanted: units; 0 only ends its lease.
+
+        Returns:
+            The units; None: the plan has no limit.
+        """
+        self._leases.pop(process, None)
+        left = self.left(now, day)
+        if left is None:
+            return None
+        if not wanted or left < self._least_lease:
+            return 0
+        units = max(-(-left // LEASE_PART), min(wanted, -(-left // 2)))
+        self._leases[process] = units, now + LEASE_S
+        return units
+
+    @property
+    def _least_lease(self) -> int:
+        # Clients are not given data back for each unit that is free again.
+        return max(1, (self._per_minute or 0) // LEAST_LEASE_PART)
+
+    def _leased(self, now: float) -> int:
+        if not self._leases:
+            return 0
+        for process in [process for process, (_, until) in self._leases.items() if until <= now]:
+            del self._leases[process]
+        return sum(units for units, _ in self._leases.values())
+
+    def _of_minute(self, now: float) -> int:
+        """Return the units of the last 60 seconds, after paying what is owed with those that are free again."""
+        count = self._minute.count(now)
+        if self._debt and self._per_minute is not None and (paid := min(self._debt, self._per_minute - count)) > 0:
+            self._minute.add(now, paid)
+            self._debt -= paid
+            count += paid
+        return count
 
     @property
     def whole(self) -> int:
@@ -204,16 +274,19 @@ class Quota:
             prefix: of the limits' names.
         """
         found: list[Limit] = []
+        leased = self._leased(now)
         if self._per_minute is not None:
-            count = self._minute.count(now)
+            count = self._of_minute(now)
             reset_s = _up(self._minute.wait_s(now)) if count else MINUTE_S
+            reset_s += self._debt // self._per_minute * MINUTE_S
+            count += leased
             found.append(
                 Limit(f"{prefix}minute", self._per_minute, MINUTE_S, max(0, self._per_minute - count), reset_s)
             )
         if self._per_day != UNLIMITED:
             if used is None:
                 used = self.used(day_of(wall_ms)) or 0
-            left = max(0, self._per_day - used)
+            left = max(0, self._per_day - used - leased)
             found.append(Limit(f"{prefix}day", self._per_day, DAY_S, left, DAY_S - wall_ms // 1000 % DAY_S))
         return found
 

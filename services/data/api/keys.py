@@ -106,7 +106,7 @@ def keys_app(access: Access) -> Starlette:
 def _reads(access: Access) -> Handler:
     async def report(request: Request) -> Response:
         report = _report(await read_body(request, MAX_REPORT_BYTES))
-        return _reply({"exhausted": await access.report_reads(report)})
+        return _reply((await access.report_reads(report))._asdict())
 
     return report
 
@@ -153,18 +153,21 @@ def _report(body: bytes) -> ReadReport:
     try:
         found = orjson.loads(body)
         source, number, reads, exhausted = (found[name] for name in ("source", "number", "reads", "exhausted"))
+        # Edges of earlier releases have no leases.
+        wanted = found.get("wanted", {})
         valid = (
             isinstance(source, str)
             and 0 < len(source) <= MAX_NAME
             and all(type(count) is int and 0 < count <= MAX_READS for count in (number, *reads.values()))
-            and len(reads) + len(exhausted) <= MAX_REPORTED_KEYS
-            and all(isinstance(key_id, str) for key_id in (*reads, *exhausted))
+            and all(type(units) is int and units >= 0 for units in wanted.values())
+            and len(reads) + len(exhausted) + len(wanted) <= MAX_REPORTED_KEYS
+            and all(isinstance(account, str) for account in (*reads, *exhausted, *wanted))
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise MalformedBody(f"not a report of reads: {error}") from None
     if not valid:
-        raise InvalidDataset("a report of reads has a source, a number, reads by key, and exhausted keys")
-    return ReadReport(source, number, reads, tuple(exhausted))
+        raise InvalidDataset("a report of reads has a source, a number, reads by account, and exhausted accounts")
+    return ReadReport(source, number, reads, tuple(exhausted), wanted)
 
 
 def _plan(found: dict[str, Any]) -> str:

@@ -416,7 +416,7 @@ def test_data_is_counted_and_dropped_where_the_quota_is_used_up(harness: Harness
     chunk = b"".join(frames)
     harness.client.updates(harness.urls[A], chunk, 3)
     assert (harness.written.pop(), meter.reads) == (chunk, 2)
-    meter.exhausted = True
+    meter.renew(3)
     harness.client.updates(harness.urls[A], chunk, 3)
     assert (harness.written, meter.reads) == ([b"".join(text_frame(encode(A, START + n, START)) for n in range(3))], 2)
 

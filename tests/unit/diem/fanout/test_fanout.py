@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from diem.fanout.fanout import Fanout, Registry, UpdateCounter, Variant, variant_for
-from diem.fanout.read_meter import UNMETERED, ReadMeter
+from diem.fanout.read_meter import UNLIMITED, UNMETERED, ReadMeter
 from diem.fanout.session import Session
 from diem.protocol.deflate import WINDOW_BITS
 from diem.protocol.frames import payload_offset, text_frame
@@ -277,7 +277,7 @@ def test_data_is_counted_by_key_and_not_sent_while_the_quota_is_used_up() -> Non
         fanout.publish({b"/a": full("/a"), b"/b": encode("/b", 1_700_000_000_000, 0)})
         assert [meter.reads for meter in meters] == [2, 1]
         for used_up in (True, False):
-            meters[0].exhausted = used_up
+            meters[0].renew(0 if used_up else UNLIMITED)
             for receiver in (first, second):
                 fanout.apply_quota(receiver.session)
             fanout.publish({b"/a": full("/a")})
@@ -306,4 +306,122 @@ def test_data_that_a_slow_client_is_not_sent_is_not_counted() -> None:
         receiver.session.block()
         for version, data in enumerate([b"[1]" * 200, b"[2]" * 200, b"[3]", None, b"[4]"]):
             fanout.publish({b"/a": encode("/a", 1_700_000_000_000 + version, 0, data=data)})
-        assert meter.reads == 1
+        assert (meter.reads, meter.held) == (1, 1)
+        assert meter.drain() == 0, "it is not sent yet"
+        receiver.session.unblock()
+        assert (meter.reads, meter.held, meter.drain()) == (1, 0, 1)
+
+
+def test_data_that_was_never_sent_is_not_counted() -> None:
+    fanout = Fanout()
+    key = ReadMeter("a")
+    alice = ReadMeter("a/alice", key)
+    receiver = Receiver(fanout, "/a", "/b", data=True)
+    fanout.set_meter(receiver.session, alice)
+    receiver.session.block()
+    fanout.publish({b"/a": full("/a"), b"/b": full("/b")})
+    assert (key.reads, alice.reads) == (2, 2)
+    fanout.unsubscribe(receiver.session, ["/a"])
+    assert (key.reads, alice.reads) == (1, 1)
+    fanout.leave(receiver.session)
+    assert (key.reads, key.held, alice.reads, alice.held) == (0, 0, 0, 0)
+    # A reply to a client that is gone meanwhile.
+    receiver.session.drop([fanout.replayed(receiver.session, b"/a", full("/a"), Variant.WITH_DATA)])
+    assert (key.reads, alice.reads) == (0, 0)
+
+
+def test_update_for_more_receivers_than_are_left_goes_without_data_to_all_of_the_account() -> None:
+    for everyone in (False, True):
+        fanout, key, other = Fanout(everyone=everyone), ReadMeter("a"), ReadMeter("b")
+        alice, bob = ReadMeter("a/alice", key), ReadMeter("a/bob", key)
+        receivers = [Receiver(fanout, "/a", "/b", data=True) for _ in range(4)]
+        for receiver, meter in zip(receivers, (alice, alice, bob, other), strict=True):
+            fanout.set_meter(receiver.session, meter)
+        alice.renew(1)
+        fanout.publish({b"/a": full("/a"), b"/b": full("/b")})
+        assert [[with_data for _, with_data in receiver.seen] for receiver in receivers] == [
+            *[[False, False]] * 2,
+            *[[True, True]] * 2,
+        ]
+        assert (key.reads, alice.reads, bob.reads, other.reads) == (2, 0, 2, 2)
+        key.renew(3)
+        fanout.publish({b"/a": full("/a"), b"/b": full("/b")})
+        assert [sum(with_data for _, with_data in receiver.seen) for receiver in receivers] == [0, 0, 3, 4]
+        assert (key.reads, bob.reads) == (3, 3)
+
+
+class MeteredMachine(RuleBasedStateMachine):
+    """What meters count against what was written to clients, with leases and slow clients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fanout = Fanout()
+        self.keys = [ReadMeter("a"), ReadMeter("b")]
+        self.meters = [*self.keys, ReadMeter("a/x", self.keys[0]), ReadMeter("a/y", self.keys[0])]
+        self.receivers: dict[int, Receiver] = {}
+        self.written = 0
+        """Datasets that were written for some meter."""
+        self.drained = 0
+        self.version = 1_700_000_000_000
+
+    def receiver(self, number: int) -> Receiver:
+        if number not in self.receivers:
+            self.receivers[number] = Receiver(self.fanout, compressed=number == 0)
+            self.fanout.set_meter(self.receivers[number].session, self.meters[number])
+        return self.receivers[number]
+
+    @rule(number=SUBSCRIBERS.filter(lambda number: number < 4), endpoint=ENDPOINTS, data=st.booleans())
+    def subscribe(self, number: int, endpoint: bytes, data: bool) -> None:
+        session = self.receiver(number).session
+        variant = variant_for(session, with_data=data)
+        session.endpoints[self.fanout.registry.add(endpoint, session, variant)] = data
+        session.send_many([self.fanout.replayed(session, endpoint, full(endpoint.decode()), variant)])
+
+    @rule(number=SUBSCRIBERS.filter(lambda number: number < 4), endpoint=ENDPOINTS)
+    def unsubscribe(self, number: int, endpoint: bytes) -> None:
+        self.fanout.unsubscribe(self.receiver(number).session, [endpoint.decode()])
+
+    @rule(number=SUBSCRIBERS.filter(lambda number: number < 4), blocked=st.booleans())
+    def slow(self, number: int, blocked: bool) -> None:
+        session = self.receiver(number).session
+        session.block() if blocked else session.unblock()
+
+    @rule(number=SUBSCRIBERS.filter(lambda number: number < 4))
+    def leave(self, number: int) -> None:
+        receiver = self.receiver(number)
+        self.fanout.leave(receiver.session)
+        self.written += sum(with_data for _, with_data in receiver.seen)
+        del self.receivers[number]
+
+    @rule(number=SUBSCRIBERS.filter(lambda number: number < 4), meter=st.integers(0, 3))
+    def another_token(self, number: int, meter: int) -> None:
+        self.fanout.set_meter(self.receiver(number).session, self.meters[meter])
+
+    @rule(endpoints=st.sets(ENDPOINTS, min_size=1), data=st.booleans())
+    def publish(self, endpoints: set[bytes], data: bool) -> None:
+        self.version += 1
+        body = b'{"points":[]}' if data else None
+        self.fanout.publish({name: encode(name.decode(), self.version, 0, data=body) for name in endpoints})
+
+    @rule(meter=st.integers(0, 3), lease=st.sampled_from([0, 1, 3, UNLIMITED]))
+    def report(self, meter: int, lease: int) -> None:
+        drained = self.meters[meter].drain()
+        self.drained += drained if meter < 2 else 0
+        if self.meters[meter].renew(lease):
+            for session in self.meters[meter].sessions:
+                self.fanout.apply_quota(session)
+
+    @invariant()
+    def what_was_written_is_counted(self) -> None:
+        held = sum(key.held for key in self.keys)
+        seen = sum(with_data for receiver in self.receivers.values() for _, with_data in receiver.seen)
+        assert sum(key.reads for key in self.keys) - held + self.drained == self.written + seen
+        assert all(0 <= meter.held <= meter.reads for meter in self.meters)
+
+    @invariant()
+    def no_lease_is_exceeded(self) -> None:
+        assert all(meter.reads <= max(meter.lease, meter.held) for meter in self.meters)
+
+
+TestMeters = MeteredMachine.TestCase
+TestMeters.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

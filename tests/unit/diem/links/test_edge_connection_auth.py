@@ -447,23 +447,30 @@ async def test_data_counts_to_the_key_of_the_latest_token_and_stops_with_its_quo
         server.edge.read_meters = meters
 
         async def post(_url: str, body: bytes) -> bytes:
-            reports.append(orjson.loads(body)["reads"])
-            return orjson.dumps({"exhausted": used_up})
+            report = orjson.loads(body)
+            reports.append(report["reads"])
+            accounts = {**report["reads"], **report["wanted"]}
+            return orjson.dumps({"exhausted": used_up, "leases": {key: 0 if key in used_up else 9 for key in accounts}})
 
         reporter = ReadReporter(meters, server.edge, ["http://data/reads"], post)
         server.put("/dam/a")
         async with server.client(ISSUER.token(key="first")) as client:
             await client.send(asking(1, "/dam/a"))
+            # The first client of a key waits for its lease; one that has authenticated again does not.
+            await until(lambda: meters.of("first").wanted)
+            await reporter.report()
             assert (await client.receive())["type"] == "subscribed"
             assert "data" in await client.receive()
             server.put("/dam/a")
             assert "data" in await client.receive()
             assert (await client.ask(auth(2, ISSUER.token(key="second"))))["type"] == "authenticated"
+            await reporter.report()
+            assert reports == [{}, {"first": 2}]
             server.put("/dam/a")
             assert "data" in await client.receive()
             used_up.append("second")
             await reporter.report()
-            assert reports.pop() == {"first": 2, "second": 1}
+            assert reports.pop() == {"second": 1}
             server.put("/dam/a")
             assert "data" not in await client.receive()
             await client.send(asking(3, "/dam/a"))

@@ -20,7 +20,7 @@ from services.data.access.access import Access, Cell, ReadReport, Usage
 from services.data.access.accounts import MAX_BATCH, UsageTracker
 from services.data.access.keys import WriteTerms
 from services.data.access.plans import AccessPlan, AccessPlans
-from services.data.access.quota import QuotaReason, QuotaRequest, day_of
+from services.data.access.quota import LEASE_S, QuotaReason, QuotaRequest, day_of
 from services.data.access.records import KEEP_DAYS, Units
 from services.data.api import ApiOptions, make_api
 from services.data.api.keys import keys_app
@@ -486,8 +486,15 @@ async def test_keys_are_administered_behind_the_internal_listener(world: World) 
         assert problem(await http.put("/v1/keys", content=b"")) == (405, "method_not_allowed")
 
 
-def report(number: int, reads: dict[str, int] | None = None, *, asks: tuple[str, ...] = ()) -> ReadReport:
-    return ReadReport("an edge", number, reads or {}, asks)
+def report(
+    number: int,
+    reads: dict[str, int] | None = None,
+    *,
+    asks: tuple[str, ...] = (),
+    wants: dict[str, int] | None = None,
+    source: str = "an edge",
+) -> ReadReport:
+    return ReadReport(source, number, reads or {}, asks, wants or {})
 
 
 async def test_data_sent_with_updates_counts_like_requests_once_for_each_report(world: World) -> None:
@@ -495,9 +502,9 @@ async def test_data_sent_with_updates_counts_like_requests_once_for_each_report(
     key = text[5:13]
     assert await world.request(text, 10) == {QuotaReason.ADMITTED: 10}
     for _ in range(2):
-        assert await world.access.report_reads(report(1, {key: 7, "nobody00": 5})) == []
-    assert await world.access.report_reads(report(2, {key: 3})) == []
-    assert await world.access.report_reads(report(1, {key: 7})) == []
+        assert (await world.access.report_reads(report(1, {key: 7, "nobody00": 5}))).exhausted == []
+    assert (await world.access.report_reads(report(2, {key: 3}))).exhausted == []
+    assert (await world.access.report_reads(report(1, {key: 7}))).exhausted == []
     used, limits = await world.access.usage_of(world.access.all_keys()[0])
     assert (used, [limit.remaining for limit in limits]) == (20, [40, 180])
     assert world.access.usage.outcomes == {("free", "admitted"): 10, ("free", "inline"): 10}
@@ -506,25 +513,108 @@ async def test_data_sent_with_updates_counts_like_requests_once_for_each_report(
     await world.begin()
     assert (await world.access.usage_of(world.access.all_keys()[0]))[0] == 20
     # A service that was restarted knows no reports.
-    assert await world.access.report_reads(report(2, {key: 3})) == []
+    assert (await world.access.report_reads(report(2, {key: 3}))).exhausted == []
     assert (await world.access.usage_of(world.access.all_keys()[0]))[0] == 23
 
 
 async def test_key_whose_quota_is_used_up_by_data_gets_no_more_until_it_has_some(world: World) -> None:
     tiny, free = [await world.key(plan) for plan in ("tiny", "free")]
     of_tiny, of_free = tiny[5:13], free[5:13]
-    assert await world.access.report_reads(report(1, {of_tiny: 6, of_free: 59})) == []
-    assert await world.access.report_reads(report(2, {of_tiny: 30, of_free: 30})) == [of_tiny, of_free]
+    assert (await world.access.report_reads(report(1, {of_tiny: 6, of_free: 59}))).exhausted == []
+    assert (await world.access.report_reads(report(2, {of_tiny: 30, of_free: 30}))).exhausted == [of_tiny, of_free]
     assert await world.request(tiny, 1) == {QuotaReason.DAY: 1}
     assert await world.request(free, 1) == {QuotaReason.MINUTE: 1}
     (first,) = [key for key in world.access.all_keys() if key.id == of_tiny]
     used, limits = await world.access.usage_of(first)
     assert (used, limits[0].remaining) == (7, 0), "what was sent beyond the quota is not shown"
     world.clock.advance(61)
-    assert await world.access.report_reads(report(3, asks=(of_tiny, of_free))) == [of_tiny]
+    assert await world.request(free, 60) == {QuotaReason.ADMITTED: 31, QuotaReason.MINUTE: 29}, "29 are owed"
+    assert (await world.access.report_reads(report(3, asks=(of_tiny, of_free)))).exhausted == [of_tiny, of_free]
     world.clock.advance(86_400)
-    assert await world.access.report_reads(report(4, asks=(of_tiny,))) == []
+    assert (await world.access.report_reads(report(4, asks=(of_tiny,)))).exhausted == []
     assert await world.request(tiny, 8) == {QuotaReason.ADMITTED: 7, QuotaReason.DAY: 1}
+
+
+async def test_what_is_owed_keeps_the_minutes_used_up_until_it_is_paid(world: World) -> None:
+    text = await world.key("free")
+    await world.access.report_reads(report(1, {text[5:13]: 150}))
+    async with world.http(text) as http:
+        answer = await http.get("/v1/data/dam/a")
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "121")
+        for _ in range(2):
+            world.clock.advance(61)
+            answer = await http.get("/v1/data/dam/a")
+        assert answer.headers["ratelimit"].startswith('"minute";r=29;t=61')
+
+
+async def test_what_processes_lease_is_left_to_nobody_else_until_they_return_it(world: World) -> None:
+    text = await world.key("free")
+    key = text[5:13]
+
+    async def lease(source: str, number: int, wants: int, reads: int = 0) -> int | None:
+        sent = report(number, {key: reads} if reads else {}, wants={key: wants}, source=source)
+        return (await world.access.report_reads(sent)).leases.get(key)
+
+    assert await lease("one", 1, 1) == 6, "a tenth without more ado"
+    assert await lease("other", 1, 1000) == 27, "half of the 54 that are left"
+    assert await world.request(text, 30) == {QuotaReason.ADMITTED: 27, QuotaReason.MINUTE: 3}
+    assert await lease("other", 2, 40, reads=10) == 9, "half of the 17 that it did not use"
+    assert await lease("one", 2, 0, reads=6) is None
+    # 27 requests and 16 datasets are counted, 9 are leased.
+    assert await world.request(text, 30) == {QuotaReason.ADMITTED: 8, QuotaReason.MINUTE: 22}
+    # The other process was killed: what it had is lost to it, and left to others.
+    world.clock.advance(31)
+    assert await world.request(text, 30) == {QuotaReason.ADMITTED: 9, QuotaReason.MINUTE: 21}
+
+
+async def test_leases_bound_the_data_of_any_minute_by_the_plan(world: World) -> None:
+    key = (await world.key("free"))[5:13]
+    world.access.plans = AccessPlans([AccessPlan("free", 60)])
+    rng, leases = random.Random(34), dict[str, tuple[int, float]]()
+    sent: list[tuple[float, int]] = []
+    for number in range(1, 600):
+        world.clock.advance(rng.choice((0.5, 1, 9)))
+        now, source = world.clock.monotonic(), rng.choice("abc")
+        units, until = leases.get(source, (0, 0.0))
+        # Each sends some of its lease before it reports.
+        used = min(units, rng.choice((0, 1, 30, 60))) if now < until else 0
+        sent.append((now, used))
+        assert sum(units for at, units in sent if at > now - 60) <= 60
+        wants = {key: rng.choice((1, 30, 240))}
+        answer = await world.access.report_reads(
+            report(number, {key: used} if used else {}, wants=wants, source=source)
+        )
+        leases[source] = answer.leases[key] or 0, now + LEASE_S
+    assert sum(units for _, units in sent) > 600
+
+
+async def test_data_of_a_user_counts_to_the_user_and_to_the_key(world: World) -> None:
+    text = await world.key("free")
+    key = text[5:13]
+    alice, bob = f"{key}/alice", f"{key}/bob"
+    answer = await world.access.report_reads(report(1, wants={key: 1}))
+    assert answer.per_user == {key: 6}
+    answer = await world.access.report_reads(report(2, {key: 7, alice: 5, bob: 2}, asks=(f"{key}/new",)))
+    assert answer.leases == {alice: 1, bob: 4, f"{key}/new": 6}
+    answer = await world.access.report_reads(report(3, {key: 9, alice: 9}))
+    assert answer.leases == {alice: 0}
+    world.clock.advance(61)
+    answer = await world.access.report_reads(report(4, asks=(alice, bob)))
+    assert answer.leases == {alice: 0, bob: 6}, "alice owes more than a minute"
+    assert (await world.access.usage_of(world.access.all_keys()[0]))[0] == 16
+
+
+async def test_keys_that_are_not_valid_are_sent_no_data(world: World) -> None:
+    revoked = (await world.key("free"))[5:13]
+    await world.access.revoke(revoked)
+    answer = await world.access.report_reads(report(1, wants={revoked: 1, "nobody00": 1}, asks=(f"{revoked}/alice",)))
+    assert answer.leases == {revoked: 0, "nobody00": 0, f"{revoked}/alice": 0}
+
+
+async def test_a_plan_without_a_limit_bounds_no_data(world: World) -> None:
+    key = (await world.key("open"))[5:13]
+    answer = await world.access.report_reads(report(1, {key: 10**6}, wants={key: 10**6}))
+    assert (answer.leases, answer.exhausted, answer.per_user) == ({key: None}, [], {key: None})
 
 
 async def test_report_that_could_not_be_stored_is_charged_when_it_is_repeated(
@@ -551,7 +641,7 @@ async def test_revoked_keys_and_write_keys_are_not_charged(world: World) -> None
     revoked = (await world.key("tiny"))[5:13]
     await world.access.revoke(revoked)
     writer, _ = await world.access.create_writer("a writer", WriteTerms((), None))
-    assert await world.access.report_reads(report(1, {revoked: 100, writer.id: 100})) == []
+    assert (await world.access.report_reads(report(1, {revoked: 100, writer.id: 100}))).exhausted == []
     assert world.access.usage.outcomes == {}
 
 
@@ -570,7 +660,7 @@ async def test_edges_report_reads_behind_the_internal_listener(world: World) -> 
     async with httpx.AsyncClient(transport=transport, base_url="http://internal") as http:
         valid: dict[str, Any] = {"source": "an edge", "number": 1, "reads": {key: 9}, "exhausted": []}
         answer = await http.post("/v1/keys/reads", json=valid)
-        assert (answer.status_code, answer.json()) == (200, {"exhausted": [key]})
+        assert (answer.status_code, answer.json()) == (200, {"exhausted": [key], "leases": {}, "per_user": {}})
         for wrong in (
             {"number": 0},
             {"number": True},
@@ -579,6 +669,8 @@ async def test_edges_report_reads_behind_the_internal_listener(world: World) -> 
             {"reads": {key: 10**10}},
             {"exhausted": [1]},
             {"exhausted": ["a"] * 2001},
+            {"wanted": {key: -1}},
+            {"wanted": {key: "1"}},
         ):
             assert problem(await http.post("/v1/keys/reads", json={**valid, **wrong}))[0] == 422
         for malformed in (b"{", b"[]", b"{}", b'{"source":"a","number":1,"reads":[],"exhausted":[]}'):

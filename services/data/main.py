@@ -156,7 +156,8 @@ async def _open_store(
     make_private_directory(settings.state_dir)
     url, mark = settings.database_url.get_secret_value(), settings.state_dir / MARK_FILE
     try:
-        return await Store.open(url, clock=clock, limits=limits, mark=mark)
+        # A stand-by is alive at once, and waits for as long as it takes.
+        return await Store.open(url, clock=clock, limits=limits, mark=mark, wait=not settings.standby)
     except StoreInUse:
         if not settings.standby:
             raise
@@ -169,7 +170,7 @@ async def _open_store(
         while not life.stopping.is_set():
             # A stand-by that is already waiting also waits for an unreachable database.
             with suppress(StoreInUse, StoreUnavailable):
-                return await Store.open(url, clock=clock, limits=limits, mark=mark)
+                return await Store.open(url, clock=clock, limits=limits, mark=mark, wait=False)
             await life.pause(STANDBY_RETRY_S)
     return None
 

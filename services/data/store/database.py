@@ -22,8 +22,10 @@ class Database(Protocol):
         """Location for messages, without a password."""
         ...
 
-    async def lock(self) -> None:
+    async def lock(self, *, wait: bool = True) -> None:
         """Acquire exclusive ownership for this process, until :meth:`close` or the end of the process, even by a kill.
+
+        With ``wait``, a database that learns of a kill with a delay is given that time.
 
         Raises:
             StoreInUse: another process owns the database.

@@ -21,8 +21,11 @@ from diem.process.listeners import is_loopback
 from services.data.errors import StoreInUse
 
 READERS: Final = 4
-LOCK_TIMEOUT_S: Final = 1.0
-"""Time to wait for the lock of a killed process, whose session the server has yet to end."""
+LOCK_TIMEOUT_S: Final = 15.0
+"""Time to wait for the lock of a killed process, whose session the server has yet to end: a busy server takes seconds
+to notice, and one that gets no answer from the machine 11 s (:data:`_KEEPALIVE`)."""
+LOG_WAIT_AFTER_S: Final = 0.5
+"""Time of waiting from which on it is logged: most sessions end sooner."""
 LONG_RUNNING_S: Final = 600.0
 LOCK: Final = 0x4449454D
 """First half of the advisory lock's key; the second is the schema, so that a database may have several stores."""
@@ -80,18 +83,26 @@ class PostgresDatabase:
             pool_reset_on_return=None,
         )
 
-    async def lock(self) -> None:
+    async def lock(self, *, wait: bool = True) -> None:
         """Open the writer's session and acquire the lock.
 
-        Waits up to a second for the session of a killed process, which lives until the server notices.
+        With ``wait``, waits up to 15 s for the session of a killed process, which lives until the server notices.
         """
-        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        began, logged = time.monotonic(), False
         while True:
             try:
                 return await self.check()
-            except StoreInUse:
-                if time.monotonic() > deadline:
+            except StoreInUse as error:
+                waited_s = time.monotonic() - began
+                if not wait or waited_s > LOCK_TIMEOUT_S:
                     raise
+                if not logged and waited_s > LOG_WAIT_AFTER_S:
+                    logged = True
+                    _logger.warning(
+                        "waiting for the store: if its last process was killed, the database soon ends that session",
+                        reason=str(error),
+                        at_most_s=LOCK_TIMEOUT_S,
+                    )
             await asyncio.sleep(0.05)
 
     @asynccontextmanager

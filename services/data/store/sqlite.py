@@ -29,7 +29,7 @@ class SqliteDatabase:
         self._lock: FileLock | None = None
         self._file: tuple[int, int] | None = None
 
-    async def lock(self) -> None:
+    async def lock(self, *, wait: bool = True) -> None:  # noqa: ARG002  # the kernel releases the lock with a kill
         """Acquire the lock file, and make the database's files private."""
         self._lock = FileLock(self.path)
         _make_private(self.path)

@@ -37,8 +37,10 @@ class Loaded:
     """Number of old versions by endpoint."""
 
 
-async def load(database: Database, inline: InlineLimits | None = None) -> Loaded:
+async def load(database: Database, inline: InlineLimits | None = None, *, wait: bool = True) -> Loaded:
     """Lock a database, create or migrate its tables, and read every endpoint's head. The caller closes the database.
+
+    ``wait``: as in :meth:`Store.open`.
 
     Raises:
         StoreInUse: another process has the store open.
@@ -48,7 +50,7 @@ async def load(database: Database, inline: InlineLimits | None = None) -> Loaded
     inline = inline or InlineLimits()
     index = StoreIndex(inline)
     try:
-        await database.lock()
+        await database.lock(wait=wait)
         async with database.writing(long_running=True) as connection:
             await connection.run_sync(upgrade)
             store = (await connection.execute(select(STORE.c.store_id))).scalar_one_or_none()
@@ -92,7 +94,13 @@ class Store:
 
     @classmethod
     async def open(
-        cls, url: str, *, clock: Clock | None = None, limits: StoreLimits | None = None, mark: Path | None = None
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        limits: StoreLimits | None = None,
+        mark: Path | None = None,
+        wait: bool = True,
     ) -> Self:
         """Open the database, create or migrate its tables, and read every endpoint's head.
 
@@ -101,6 +109,7 @@ class Store:
             clock: the source of versions.
             limits: the store's limits.
             mark: file of the high-water mark, not beside the database; it detects an older copy of the database.
+            wait: for a process that has just been killed, whose database has yet to notice.
 
         Raises:
             StoreInUse: another process has the store open.
@@ -110,7 +119,7 @@ class Store:
         limits = limits or StoreLimits()
         database = database_at(url, limits.busy_timeout_s)
         try:
-            loaded = await load(database, limits.inline)
+            loaded = await load(database, limits.inline, wait=wait)
         except DataError:
             await database.close()
             raise

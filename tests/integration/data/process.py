@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[3]
 DEFAULTS = {"PORT": "0", "INTERNAL_PORT": "0", "BUSY_TIMEOUT": "60"}
 """``DIEM_DATA_*`` of every process, unless overridden: no write is refused because the machine stands still."""
 RESTARTED = {"STANDBY": "true"}
-"""Settings of a process that follows a killed one, for tests of something else: PostgreSQL has not always ended the
-killed one's session within the second for which a start waits."""
+"""Settings of a process that follows a killed one, for tests of something else: they do not depend on how soon
+PostgreSQL ends the killed one's session."""
 AT_ONCE_S = 1.0
 """Less than what is left of the time-out of a write when a read is sent right after it."""
 HOUR = "2026-01-01T00:00:00Z"

@@ -60,6 +60,21 @@ async def put_until(http: httpx.AsyncClient, body: dict[str, Any], status: int) 
     return answer
 
 
+async def test_a_start_waits_for_the_session_of_a_killed_process_and_says_so(
+    postgres: Cluster, database: str, tmp_path: Path
+) -> None:
+    async with session(postgres, database) as killed:
+        await killed.execute(f"SELECT pg_advisory_lock({LOCK}, hashtext(current_schema()))")
+        process = await start(tmp_path, DATABASE_URL=postgres.url(database))
+        try:
+            # A busy server has not noticed yet that its client is gone.
+            await process.logged("waiting for the store: if its last process was killed")
+            await killed.close()
+            await process.ready()
+        finally:
+            await process.end(signal.SIGKILL)
+
+
 async def test_a_locked_table_is_503_for_writes_alone_and_passes(
     postgres: Cluster, database: str, tmp_path: Path
 ) -> None:

@@ -34,6 +34,8 @@ VERSION_FIELD: Final = b'","version":'
 """Follows the endpoint, which cannot contain a quote."""
 VERSION_DIGITS: Final = 13
 """Of every version between the years 2001 and 2286: their order as bytes is their order as numbers."""
+GREATEST_VERSION: Final = 10**VERSION_DIGITS - 1
+"""The last one that readers can parse."""
 GONE_TAIL: Final = b',"gone":true}'
 """End of an update whose endpoint was deleted."""
 TIME_BYTES: Final = len(',"time":"2026-01-01T00:00:00.456Z"')

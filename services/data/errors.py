@@ -99,6 +99,19 @@ class TooManyEndpoints(DataError):
 
 
 @dataclass(eq=False)
+class VersionsUsedUp(DataError):
+    """An endpoint whose next version no reader could parse: a clock that was wrong has made the last one."""
+
+    template = (
+        "{endpoint} has no versions left, because a clock was wrong: give it new ones with `diem backup` and "
+        "`diem restore --replace`"
+    )
+    code = "versions_used_up"
+
+    endpoint: str
+
+
+@dataclass(eq=False)
 class StoreUnavailable(DataError):
     """The store cannot commit now (full disk, locked database, full queue); nothing was changed."""
 
@@ -108,6 +121,12 @@ class StoreUnavailable(DataError):
 
     reason: str
     retry_after_s: int = 1
+
+
+class WrongClock(DataError):
+    """The clock of this machine is wrong beyond doubt: a version made by it would stay, and keep later ones away."""
+
+    code = "wrong_clock"
 
 
 class StoreInUse(DataError):

@@ -24,6 +24,7 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (errors.UnknownEndpoint, 404, ""),
     (errors.VersionNotKept, 404, ""),
     (errors.OwnedBySource, 409, ""),
+    (errors.VersionsUsedUp, 409, ""),
     (errors.EndpointDeleted, 410, ""),
     (BodyTooLarge, 413, "too_large"),
     (errors.DatasetTooLarge, 413, ""),

@@ -27,6 +27,7 @@ from services.data.store.tables import (
     revision_of,
     upgrade,
 )
+from services.data.store.write_plan import LAST_VERSION, check_time
 
 _KEY_LIMITS: Final = ("name", "plan", "revoked_ms", "expires_ms", "writes", "prefixes", "per_minute", "origins")
 """Columns of a key that may have changed since the backup."""
@@ -60,7 +61,7 @@ class _ReplacedStore(NamedTuple):
     """The part of the replaced store that the new one depends on."""
 
     version: int = 0
-    """The greatest version of an endpoint."""
+    """The greatest version that an endpoint has had."""
     keys: tuple[dict[str, Any], ...] = ()
     """Rows of API keys."""
 
@@ -94,9 +95,11 @@ async def restore(
         NotEmpty: there are endpoints or API keys, and ``replace`` is false.
         UnconfirmedKeys: API keys would become valid, and ``accept_keys`` is false.
         StoreInUse: a Data Service has the store open.
+        WrongClock: versions of this time could not be used.
         DataError: the database cannot be used.
         ConfigurationError: a key that the backup needs cannot be used.
     """
+    check_time(now_ms)
     with BackupReader(path, keys) as file:
         contents = file.check()
         check_revision(contents.header.revision)
@@ -110,8 +113,9 @@ async def restore(
                     raise UnconfirmedKeys(valid)
                 await connection.run_sync(_load, file.rows(), contents.header.revision)
                 await connection.run_sync(_revoke, before.keys)
-                floor = max(now_ms, least_version + 1, before.version + 1)
-                restored = await _renew(connection, floor, now_ms)
+                # Versions beyond the last one are of a wrong clock, and no reader has parsed any.
+                held = max(before.version, least_version if least_version < LAST_VERSION else 0)
+                restored = await _renew(connection, held, now_ms)
                 await connection.commit()
         except ERRORS as error:
             text = f"{database.display_name} cannot be restored: {reason(error)}; nothing was changed"
@@ -134,9 +138,11 @@ def _replaced(connection: Connection, name: str, replace: bool) -> _ReplacedStor
     if revision_of(connection) is None:
         return _ReplacedStore()
     upgrade(connection)
-    greatest = connection.execute(select(func.max(ENDPOINTS.c.version))).scalar_one()
+    usable = ENDPOINTS.c.version < LAST_VERSION
+    greatest = connection.execute(select(func.max(ENDPOINTS.c.version)).where(usable)).scalar_one()
+    floor = connection.execute(select(STORE.c.version_floor)).scalar_one_or_none() or 0
     found = connection.execute(select(API_KEYS)).mappings()
-    return _ReplacedStore(greatest or 0, tuple(dict(row) for row in found))
+    return _ReplacedStore(max(greatest or 0, floor), tuple(dict(row) for row in found))
 
 
 def _new_keys(contents: Contents, before: _ReplacedStore) -> tuple[Key, ...]:
@@ -177,18 +183,31 @@ def _revoke(connection: Connection, before: tuple[dict[str, Any], ...]) -> None:
             connection.execute(insert(API_KEYS), key)
 
 
-async def _renew(connection: AsyncConnection, floor: int, now_ms: int) -> Restored:
-    """Make the database a new store (docs/protocol.md section 0): earlier positions, cursors and versions are void."""
+async def _renew(connection: AsyncConnection, held: int, now_ms: int) -> Restored:
+    """Make the database a new store (docs/protocol.md section 0): earlier positions, cursors and versions are void.
+
+    ``held``: the greatest version that clients may hold of any endpoint, also of those that are not in the backup.
+    """
     store = str(uuid.uuid4())
     await connection.execute(_KEEP_ALL)
-    sequence = (await connection.execute(select(STORE.c.sequence))).scalar_one()
+    await connection.execute(HISTORY.delete().where(HISTORY.c.version >= LAST_VERSION))
+    sequence, own_floor = (await connection.execute(select(STORE.c.sequence, STORE.c.version_floor))).one()
     found = await connection.execute(select(ENDPOINTS.c.endpoint, ENDPOINTS.c.version).order_by(ENDPOINTS.c.sequence))
+    first = max(now_ms, held + 1)
     renewed = [
-        {"name": name, "sequence": sequence + number, "version": max(version + 1, floor), "changed_ms": now_ms}
+        {
+            "name": name,
+            "sequence": sequence + number,
+            "version": max(version + 1 if version < LAST_VERSION else 0, first),
+            "changed_ms": now_ms,
+        }
         for number, (name, version) in enumerate(found, 1)
     ]
     for start in range(0, len(renewed), ROWS_PER_BATCH):
         await connection.execute(_RENEW, renewed[start : start + ROWS_PER_BATCH])
     await connection.execute(PUBLISHER.delete())
-    await connection.execute(update(STORE).values(store_id=store, sequence=sequence + len(renewed)))
-    return Restored(store, len(renewed), floor)
+    floor = max([held, own_floor, *(row["version"] for row in renewed)])
+    await connection.execute(
+        update(STORE).values(store_id=store, sequence=sequence + len(renewed), version_floor=floor)
+    )
+    return Restored(store, len(renewed), first)

@@ -221,7 +221,7 @@ _VERSIONED: Final[Mapping[str, Callable[[Any], object]]] = {
     "changed_ms": _TIME_MS,
 }
 _RULES: Final[Mapping[str, Mapping[str, Callable[[Any], object]]]] = {
-    "store": {"id": _ONE, "sequence": _SEQUENCE},
+    "store": {"id": _ONE, "sequence": _SEQUENCE, "version_floor": partial(_integer, least=0, greatest=MAX_VERSION)},
     "endpoints": {
         **_VERSIONED,
         "unit": _unit,

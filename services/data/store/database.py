@@ -104,5 +104,5 @@ def reason(error: Exception) -> str:
         # From the driver: SQLAlchemy prefixes the text with the name of the driver's class.
         text = str(error.orig.__cause__ or error.orig) if error.orig is not None else ""
     else:
-        text = str(error) if isinstance(error, OSError) else ""
+        text = str(error) if isinstance(error, (OSError, DataError)) else ""
     return text.partition("\n")[0][:200] or type(error).__name__

@@ -49,7 +49,7 @@ class StoreIndex:
         self.revision = 0
         """Incremented with every change of a head, even one that is no change for the feed."""
         self.version = 0
-        """The greatest version of all endpoints."""
+        """The greatest version that any endpoint has had, also of those that are not in the store."""
         self._names: list[str] = []
         self._listeners: list[Callable[[], Any]] = []
 

@@ -22,6 +22,7 @@ from services.data.store.retention import Retention, count_old
 from services.data.store.rollback_guard import MarkFile, RollbackGuard
 from services.data.store.tables import STORE, Cursor, read_cursor, upgrade
 from services.data.store.transaction import changed_since, latest_contents
+from services.data.store.write_plan import LAST_VERSION
 from services.data.store.writer import RETRY_AFTER_S, Writer
 
 
@@ -37,10 +38,12 @@ class Loaded:
     """Number of old versions by endpoint."""
 
 
-async def load(database: Database, inline: InlineLimits | None = None, *, wait: bool = True) -> Loaded:
+async def load(
+    database: Database, inline: InlineLimits | None = None, *, wait: bool = True, least_version: int = 0
+) -> Loaded:
     """Lock a database, create or migrate its tables, and read every endpoint's head. The caller closes the database.
 
-    ``wait``: as in :meth:`Store.open`.
+    ``wait``: as in :meth:`Store.open`. ``least_version``: endpoints of a store that is created begin above this.
 
     Raises:
         StoreInUse: another process has the store open.
@@ -53,10 +56,13 @@ async def load(database: Database, inline: InlineLimits | None = None, *, wait: 
         await database.lock(wait=wait)
         async with database.writing(long_running=True) as connection:
             await connection.run_sync(upgrade)
-            store = (await connection.execute(select(STORE.c.store_id))).scalar_one_or_none()
-            if store is None:
-                store = str(uuid.uuid4())
-                await connection.execute(insert(STORE), {"id": 1, "store_id": store, "sequence": 0})
+            row = (await connection.execute(select(STORE.c.store_id, STORE.c.version_floor))).one_or_none()
+            if row is None:
+                store, index.version = str(uuid.uuid4()), least_version
+                created = {"id": 1, "store_id": store, "sequence": 0, "version_floor": least_version}
+                await connection.execute(insert(STORE), created)
+            else:
+                store, index.version = row
             contents = await latest_contents(connection, longest=inline.greatest, total=inline.retained_bytes)
             index.apply(await changed_since(connection, 0), contents)
             cursor = await read_cursor(connection)
@@ -118,12 +124,15 @@ class Store:
         """
         limits = limits or StoreLimits()
         database = database_at(url, limits.busy_timeout_s)
+        file = None if mark is None else MarkFile(mark)
         try:
-            loaded = await load(database, limits.inline, wait=wait)
+            # A store that is missing was lost: clients hold versions of it, and a clock may have been ahead.
+            known = None if file is None else file.read()
+            least = 0 if known is None or known.version >= LAST_VERSION else known.version
+            loaded = await load(database, limits.inline, wait=wait, least_version=least)
         except DataError:
             await database.close()
             raise
-        file = None if mark is None else MarkFile(mark)
         return cls(loaded, database=database, clock=clock or SystemClock(), limits=limits, mark=file)
 
     @asynccontextmanager

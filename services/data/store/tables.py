@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 METADATA: Final = MetaData()
-REVISION: Final = "0006"
+REVISION: Final = "0007"
 """The latest migration, which results in these tables."""
 # Alembic's own table, not one of the store.
 _ALEMBIC_VERSION: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
@@ -47,6 +47,8 @@ STORE: Final = Table(
     # The one counter of changes. Its row is locked until commit: a database sequence would hand out numbers that
     # become visible out of order, and a cursor would skip some (docs/protocol.md section 0).
     Column("sequence", BigInteger, nullable=False),
+    # Clients may hold versions up to this one of endpoints that the store does not know: new ones begin above it.
+    Column("version_floor", BigInteger, nullable=False),
 )
 
 ENDPOINTS: Final = Table(

@@ -14,7 +14,7 @@ from services.data.store.write_plan import Basis, IdempotentReply, Write, WriteP
 
 _HEADS: Final = [ENDPOINTS.c[name] for name in EndpointHead._fields]
 # FOR UPDATE locks the counter in PostgreSQL; in SQLite the transaction holds the write lock from its beginning.
-_COUNTER: Final = select(STORE.c.sequence).with_for_update()
+_COUNTER: Final = select(STORE.c.sequence, STORE.c.version_floor).with_for_update()
 _TOUCHED: Final = select(*_HEADS).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True)))
 _CHANGED_SINCE: Final = (
     select(*_HEADS).where(ENDPOINTS.c.sequence > bindparam("position")).order_by(ENDPOINTS.c.sequence)
@@ -92,7 +92,7 @@ async def execute(
     Raises:
         StoreReplaced: the store's sequence is below ``known``.
     """
-    sequence = await _lock_counter(connection, known)
+    sequence, floor = await _lock_counter(connection, known)
     missed = await changed_since(connection, known) if sequence > known else []
     names = {name for write in writes for name in write.endpoints}
     rows = await connection.execute(_TOUCHED, {"names": sorted(names)})
@@ -102,7 +102,7 @@ async def execute(
     if keys:
         for key, digest, answer in await connection.execute(_REPLIES, {"keys": sorted(keys)}):
             replies[key] = IdempotentReply(digest, answer)
-    basis = Basis(heads, replies, sequence, count, max_endpoints, now_ms)
+    basis = Basis(heads, replies, sequence, count, max_endpoints, now_ms, floor)
     planned = plan(writes, basis)
     planned.missed = missed
     if history:
@@ -113,12 +113,12 @@ async def execute(
     return planned
 
 
-async def _lock_counter(connection: AsyncConnection, known: int) -> int:
-    """Lock the counter and return it; raises StoreReplaced when it is below ``known``."""
-    sequence: int = (await connection.execute(_COUNTER)).scalar_one()
+async def _lock_counter(connection: AsyncConnection, known: int) -> tuple[int, int]:
+    """Lock the counter; return it and the version floor. Raises StoreReplaced when it is below ``known``."""
+    sequence, floor = (await connection.execute(_COUNTER)).one()
     if sequence < known:
         raise StoreReplaced(f"the store was at {known} and is at {sequence}")
-    return sequence
+    return sequence, floor
 
 
 async def _archive(connection: AsyncConnection, planned: WritePlan) -> None:

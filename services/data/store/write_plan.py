@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
-from diem.protocol.update import GONE, UPDATE, next_version
+from diem.protocol.update import GONE, GREATEST_VERSION, UPDATE, next_version
 from services.data.datasets import Dataset
 from services.data.errors import (
     DataError,
@@ -14,9 +14,25 @@ from services.data.errors import (
     IdempotencyKeyReused,
     TooManyEndpoints,
     UnknownEndpoint,
+    VersionsUsedUp,
+    WrongClock,
     WrongUnit,
 )
+from services.data.limits import DAY_MS
 from services.data.store.index import EndpointHead
+
+EARLIEST_MS: Final = 1_577_836_800_000
+LATEST_MS: Final = 4_102_444_800_000
+"""Beginnings of the years 2020 and 2100, between which a clock is believed: a version that it has made stays."""
+LAST_VERSION: Final = GREATEST_VERSION - 1_000
+"""Version from which on an endpoint cannot change; what is left is for writes with one endpoint several times."""
+
+
+def check_time(now_ms: int) -> None:
+    """Raise WrongClock if no clock that is right can show this time."""
+    if not EARLIEST_MS <= now_ms < LATEST_MS:
+        year = 1970 + int(now_ms / (365.2425 * DAY_MS))
+        raise WrongClock(f"the clock of this machine is wrong (it is in the year {year}): correct it")
 
 
 class Accepted(NamedTuple):
@@ -93,6 +109,8 @@ class Basis:
     max_endpoints: int
     now_ms: int
     """The time of acceptance."""
+    floor: int = 0
+    """Versions of endpoints that are not in the store begin above this."""
 
 
 def plan(writes: Sequence[Write], basis: Basis) -> WritePlan:
@@ -114,6 +132,9 @@ def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
                 raise IdempotencyKeyReused(f"the Idempotency-Key {write.key.key[:40]!r} was used for another request")
             return [Accepted(*item) for item in orjson.loads(known.answer)]
     current = {endpoint: so_far.heads.get(endpoint) or basis.heads.get(endpoint) for endpoint in write.endpoints}
+    for endpoint, head in current.items():
+        if (basis.floor if head is None else head.version) >= LAST_VERSION:
+            raise VersionsUsedUp(endpoint)
     if write.delete:
         accepted = [_delete(so_far, write, current[write.delete], basis.now_ms)]
     else:
@@ -152,7 +173,7 @@ def _put(so_far: WritePlan, write: Write, dataset: Dataset, basis: Basis) -> Acc
         return Accepted(endpoint, head.version, changed=False)
     _archive(so_far, head)
     so_far.sequence += 1
-    version = next_version(head.version if head else 0, now_ms)
+    version = next_version(head.version if head else basis.floor, now_ms)
     so_far.heads[endpoint] = EndpointHead(
         endpoint,
         so_far.sequence,

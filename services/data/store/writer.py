@@ -11,14 +11,14 @@ import structlog
 from diem.process.backoff import wait
 from diem.process.clock import Clock
 from services.data.datasets import Dataset
-from services.data.errors import StoreInUse, StoreUnavailable
+from services.data.errors import StoreInUse, StoreUnavailable, WrongClock
 from services.data.limits import WriterLimits
 from services.data.store import transaction
 from services.data.store.database import ERRORS, Database, reason
 from services.data.store.index import StoreIndex
 from services.data.store.retention import Retention
 from services.data.store.tables import Cursor, write_cursor
-from services.data.store.write_plan import Accepted, IdempotencyKey, Write, WritePlan
+from services.data.store.write_plan import Accepted, IdempotencyKey, Write, WritePlan, check_time
 
 MAX_GROUP: Final = 400
 """Most endpoints in one transaction: enough to share a commit, few enough for a short transaction."""
@@ -183,7 +183,7 @@ class Writer:
                     await self._maintain()
             except StoreInUse:
                 raise
-            except ERRORS as error:
+            except (*ERRORS, WrongClock) as error:
                 refusal = self._fail(error)
                 if group:
                     # Those queued meanwhile have waited as long for the same disk or lock.
@@ -206,6 +206,7 @@ class Writer:
         else:
             await self._wait(CHECK_EVERY_S)
             if not self._queue and not self._closing and self._cursor is None:
+                self._now_ms()
                 await self._database.check()
 
     def keep_cursor(self, cursor: Cursor) -> None:
@@ -249,8 +250,9 @@ class Writer:
 
         Raises:
             StoreInUse, SQLAlchemyError, OSError: the transaction failed; nothing is answered yet.
+            WrongClock: nothing is committed by such a clock.
         """
-        now_ms = self._clock.wall_ms()
+        now_ms = self._now_ms()
         async with self._database.writing() as connection:
             planned = await transaction.execute(
                 connection,
@@ -290,7 +292,14 @@ class Writer:
         if self._cursor is cursor:
             self._cursor = None
 
+    def _now_ms(self) -> int:
+        """Return the time of acceptance; raises WrongClock."""
+        now_ms = self._clock.wall_ms()
+        check_time(now_ms)
+        return now_ms
+
     async def _probe(self) -> None:
+        self._now_ms()
         async with self._database.writing() as connection:
             missed = await transaction.probe(connection, self._index.changes.sequence)
             await connection.commit()

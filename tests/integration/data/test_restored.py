@@ -66,7 +66,7 @@ async def test_an_older_copy_is_not_ready_until_it_is_restored_as_a_new_store(
     mark = MarkFile(state / MARK_FILE).read()
     assert mark is not None
     assert mark.version == newest["version"]
-    await restore(url, tmp_path / "file", 0, replace=True, least_version=mark.version)
+    await restore(url, tmp_path / "file", 1_700_000_000_000, replace=True, least_version=mark.version)
     async with serving(state, DATABASE_URL=url, **RESTARTED) as process, client(process) as http:
         assert (await http.get(f"{process.internal}/readyz")).status_code == 200
         found = (await http.get("/v1/data/a")).json()

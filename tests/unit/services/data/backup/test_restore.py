@@ -11,15 +11,16 @@ from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.process.clock import ManualClock
+from diem.protocol.update import GREATEST_VERSION
 from services.data.access import records
 from services.data.access.keys import ApiKeys, Key, WriteTerms, new_key
 from services.data.backup.errors import BadBackup, NotEmpty, UnconfirmedKeys
 from services.data.backup.restore import restore as restore_with
 from services.data.backup.seal import RestoreKeys
-from services.data.errors import DataError, StoreInUse
+from services.data.errors import DataError, StoreInUse, VersionsUsedUp, WrongClock
 from services.data.store import IdempotencyKey, Store, postgres
 from services.data.store.database import database_at
-from services.data.store.tables import API_KEYS, downgrade
+from services.data.store.tables import API_KEYS, ENDPOINTS, downgrade
 from tests.support.backups import backup, check, end_of, lines_of, restore, write_lines
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
@@ -155,8 +156,67 @@ async def test_restored_versions_are_greater_than_the_replaced_ones(databases: D
     async with store.serving():
         assert min(head.version for head in sorted(store.index.heads.values())) > newest.version
         assert (await store.reader.current("/a")).content == dataset("/a", 2).content
-    restored = await restore(databases.url(), tmp_path / "file", LATER, replace=True, least_version=LATER * 9)
-    assert restored.version == LATER * 9 + 1
+    restored = await restore(databases.url(), tmp_path / "file", LATER, replace=True, least_version=LATER * 5)
+    assert restored.version == LATER * 5 + 1
+
+
+async def test_an_endpoint_that_the_backup_does_not_have_begins_again_above_what_clients_hold(
+    databases: Databases, tmp_path: Path
+) -> None:
+    await filled(databases.url())
+    await backup(databases.url(), tmp_path / "file", LATER)
+    # Written while the clock was ahead.
+    ahead = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER * 2))
+    async with ahead.serving():
+        (held,) = await ahead.writer.put([dataset("/new")])
+    for _ in range(2):  # the second time, it is the replaced store that has lost it
+        await restore(databases.url(), tmp_path / "file", LATER, replace=True)
+    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER))
+    async with store.serving():
+        (again,) = await store.writer.put([dataset("/new")])
+        assert again.version > held.version
+    # A backup of that store knows it, too.
+    await backup(databases.url(), tmp_path / "later", LATER)
+    await restore(databases.url("other"), tmp_path / "later", LATER)
+    store = await Store.open(databases.url("other"), clock=ManualClock(wall_ms=LATER))
+    async with store.serving():
+        (again,) = await store.writer.put([dataset("/newer")])
+        assert again.version > held.version
+
+
+async def test_versions_that_no_reader_can_parse_end_with_a_restore(databases: Databases, tmp_path: Path) -> None:
+    await filled(databases.url())
+    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER))
+    async with store.serving():
+        await store.writer.put([dataset("/a", 8)])
+        head = store.index.heads["/a"]._replace(version=GREATEST_VERSION + 1)
+        beyond = update(ENDPOINTS).where(ENDPOINTS.c.endpoint == "/a").values(version=head.version)
+        await store.transact(lambda connection: connection.execute(beyond))
+    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER))
+    async with store.serving():
+        with pytest.raises(VersionsUsedUp, match=r"/a has no versions left.*`diem restore --replace`"):
+            await store.writer.put([dataset("/b", 9), dataset("/a", 9)])
+        assert (await store.reader.current("/b")).content == dataset("/b").content
+    await backup(databases.url(), tmp_path / "file", LATER)
+    restored = await restore(
+        databases.url(), tmp_path / "file", LATER, replace=True, least_version=GREATEST_VERSION + 1
+    )
+    assert restored.version == LATER
+    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER))
+    async with store.serving():
+        (accepted,) = await store.writer.put([dataset("/a", 9)])
+        assert accepted.version == LATER + 1
+        assert [each.version for each in await store.reader.versions("/a")][:2] == [LATER + 1, LATER]
+
+
+async def test_a_restore_by_a_clock_that_is_wrong_changes_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'data.db'}"
+    await filled(url)
+    await backup(url, tmp_path / "file", LATER)
+    with pytest.raises(WrongClock, match="in the year 2286"):
+        await restore(url, tmp_path / "file", GREATEST_VERSION + 1, replace=True)
+    async with (store := await Store.open(url)).serving():
+        assert store.index.version < LATER
 
 
 async def test_a_backup_of_an_earlier_release_is_migrated(databases: Databases, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import StoreReplaced, StoreUnavailable
 from services.data.store import Store, writer
@@ -51,7 +52,7 @@ async def test_an_older_copy_is_detected_at_the_start(tmp_path: Path) -> None:
     await backup(url, tmp_path / "file", 0)
     known = MarkFile(mark).read()
     assert known == HighWaterMark(store.id, 2, newest.version)
-    await restore(url, tmp_path / "file", 0, replace=True, least_version=known.version)
+    await restore(url, tmp_path / "file", 1_700_000_000_000, replace=True, least_version=known.version)
     async with (store := await Store.open(url, mark=mark)).serving():
         assert store.failure is None
         head = store.index.heads.get("/a")
@@ -74,8 +75,19 @@ async def test_a_log_that_is_ahead_of_the_store_fails_it_and_a_restore_begins_ab
     assert known is not None
     assert known.version == held.version + 9
     await backup(url, tmp_path / "file", 0)
-    restored = await restore(url, tmp_path / "file", 0, replace=True, least_version=known.version)
+    restored = await restore(url, tmp_path / "file", 1_700_000_000_000, replace=True, least_version=known.version)
     assert restored.version > held.version + 9
+
+
+async def test_a_store_that_is_created_in_place_of_a_lost_one_begins_above_its_mark(tmp_path: Path) -> None:
+    url, mark = f"sqlite:///{tmp_path / 'live.db'}", tmp_path / "mark"
+    MarkFile(mark).write(HighWaterMark("lost", 7, 3_000_000_000_000))
+    async with (await Store.open(url, mark=mark)).serving():
+        pass
+    async with (store := await Store.open(url, mark=mark, clock=ManualClock())).serving():
+        assert store.failure is None
+        (accepted,) = await store.writer.put([dataset(1)])
+        assert accepted.version == 3_000_000_000_001
 
 
 async def test_the_mark_of_an_older_copy_keeps_the_position_that_proves_it(tmp_path: Path) -> None:

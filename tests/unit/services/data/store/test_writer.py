@@ -1,6 +1,7 @@
 """Group commit: shared and bounded, and recovery of a store that cannot commit."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -9,9 +10,11 @@ from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import IdempotencyKeyReused, StoreUnavailable, WrongUnit
 from services.data.limits import StoreLimits, WriterLimits
-from services.data.store import IdempotencyKey, Store, retention, transaction
+from services.data.store import IdempotencyKey, Store, retention, transaction, writer
+from services.data.store.write_plan import EARLIEST_MS, LATEST_MS
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
+from tests.support.running import until as become
 
 
 def dataset(endpoint: str, value: float = 1, unit: str = "MW") -> Dataset:
@@ -194,3 +197,30 @@ async def test_forgotten_idempotency_keys_make_room(databases: Databases, monkey
         clock.advance(25 * 3600)
         await store.writer.put([dataset("/c")], key=IdempotencyKey("new", b"x"))
         await store.writer.put([dataset("/b", 2)], key=IdempotencyKey("3", b"other"))
+
+
+@pytest.mark.parametrize("wrong_ms", [10**13, 10**12 - 1, 0, LATEST_MS, EARLIEST_MS - 1])
+async def test_no_version_is_made_by_a_clock_that_cannot_be_right(databases: Databases, wrong_ms: int) -> None:
+    clock = ManualClock()
+    now_ms = clock.wall_ms()
+    store = await Store.open(databases.url(), clock=clock, limits=StoreLimits(writer=WriterLimits(probe_every_s=0.01)))
+    async with store.serving():
+        (before,) = await store.writer.put([dataset("/a")])
+        clock.step_wall((wrong_ms - now_ms) / 1000)
+        with pytest.raises(
+            StoreUnavailable, match=r"clock of this machine is wrong \(it is in the year \d+\): correct it"
+        ):
+            await store.writer.put([dataset("/a", 2)])
+        assert "clock of this machine is wrong" in (store.failure or "")
+        clock.step_wall((now_ms - clock.wall_ms()) / 1000)
+        await become(lambda: store.failure is None)
+        (after,) = await store.writer.put([dataset("/a", 2)])
+        assert before.version < after.version <= now_ms + 1
+        assert store.index.version == after.version
+
+
+async def test_an_idle_store_whose_clock_is_wrong_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "CHECK_EVERY_S", 0.01)
+    store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=ManualClock(wall_ms=LATEST_MS))
+    async with store.serving():
+        await become(lambda: "clock" in (store.failure or ""))

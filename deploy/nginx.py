@@ -35,6 +35,8 @@ MAX_CONNECTIONS: Final = 32_768
 """Of one worker, which allocates about 400 bytes for each at its start."""
 RESERVED_FILES: Final = 64
 """Descriptors of a worker for other uses than connections: listeners, logs, epoll."""
+BODY_BUFFER_BYTES: Final = 16 * 1024
+"""Of a request's body in nginx: it is passed on while it arrives, so that the Data Service refuses it, or ends it."""
 BULK_BYTES: Final = 1024 * 1024
 SLACK_BYTES: Final = 64 * 1024
 """Above the Data Service's own limits, so that the Data Service rejects and explains what is too large."""
@@ -75,7 +77,7 @@ class NginxPlan:
     whose X-Forwarded-For is believed. ``listen`` is the address to listen on, ``reserved`` whether a supervisor keeps
     the port from other users (see ``PortReservations.protect``), ``certificate`` that of clients (None: no
     TLS), with its ``key`` in a file of its own or in the same. ``cache`` is the directory for cached responses (None:
-    no cache), see :func:`new_cache`.
+    no cache), see :func:`new_cache`; ``hosts`` are the names in Host, without a port, whose requests it may answer.
     """
 
     directory: Path
@@ -93,6 +95,7 @@ class NginxPlan:
     certificate: Path | None = None
     key: Path | None = None
     cache: Path | None = None
+    hosts: tuple[str, ...] = ()
 
 
 def render(plan: NginxPlan) -> str:
@@ -138,7 +141,7 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
         _block("map $http_upgrade $connection_upgrade", ("default", "upgrade"), ("''", "close")),
         *_forwarding(plan.front_proxies),
         *([] if plan.limit_loopback else _limited_address()),
-        *([] if plan.cache is None else _cache(plan.cache, _address(plan))),
+        *([] if plan.cache is None else _cache(plan, plan.cache)),
         _block(
             "upstream servers",
             ("zone", "servers 256k"),  # the workers share their counts and marks
@@ -205,14 +208,31 @@ def _forwarding(front_proxies: tuple[str, ...]) -> list[Content | Any]:
 
 def _address(plan: NginxPlan) -> str:
     """Return the variable by which limits tell addresses apart; empty: there is no limit."""
-    return "$binary_remote_addr" if plan.limit_loopback else "$limited_address"
+    return "$network" if plan.limit_loopback else "$limited_address"
+
+
+def _network() -> list[Content | Any]:
+    """Return what sets ``$network``: the address of a client, of IPv6 its /64, which is what one network has.
+
+    No variable has a part of an address without a regular expression. It is not in a map (CVE-2026-42533); and neither
+    ``rewrite`` nor numbered captures are used anywhere here (CVE-2026-42945, CVE-2026-9256). An address begins with four
+    groups, or with fewer before ``::``, which stands for the rest of them, except after one group: there some networks
+    share a limit. One that begins with ``::`` is IPv4 or this machine.
+    """
+    return [
+        ("set", "$network $binary_remote_addr"),
+        _block(
+            'if ($remote_addr ~ "^(?<prefix>(?:[0-9a-f]+:){4}|(?:[0-9a-f]+:){1,3}:)")',
+            ("set", "$network $prefix"),
+        ),
+    ]
 
 
 def _limited_address() -> list[Any]:
     """Return what leaves clients of this machine without an address; not those that another proxy forwards."""
     return [
         _block("geo $here", ("default", "elsewhere"), ("127.0.0.0/8", "here"), ("::1/128", "here")),
-        _block('map "$here$via" $limited_address', ("default", "$binary_remote_addr"), ('"here"', '""')),
+        _block('map "$here$via" $limited_address', ("default", "$network"), ('"here"', '""')),
     ]
 
 
@@ -229,13 +249,12 @@ def _caching(plan: NginxPlan) -> Sequence[Content]:
     return (*_CACHING, ("limit_req", f"zone=reads burst={2 * READS_PER_S * plan.per_address} nodelay"))
 
 
-def _cache(directory: Path, address: str) -> list[Content | Any]:
+def _cache(plan: NginxPlan, directory: Path) -> list[Content | Any]:
     """Return the cache of named versions, which never change, and ``$data_cache``: whether a request may use it.
 
     Requests with credentials pass it by: the Data Service decides on their rights, and counts them. So do requests for
     the current version: none of their responses may be cached, so they would wait for each other in turn. The usual
-    values of Accept only, because there is a response in the cache for each value. ``address`` is the variable by which
-    limits tell addresses apart.
+    values of Accept only, because there is a response in the cache for each value.
     """
     bounds = f"keys_zone=data:8m max_size={CACHE_BYTES} inactive={CACHED}"
     return [
@@ -246,9 +265,15 @@ def _cache(directory: Path, address: str) -> list[Content | Any]:
             *((f'"{accept}"', "data") for accept in ("", "*/*", "application/json", "text/csv")),
         ),
         _block("map $arg_version $cache_of_version", ("default", "$cache_of_format"), ('""', "off")),
-        _block("map $http_authorization $data_cache", ("default", "off"), ('""', "$cache_of_version")),
+        # Each name in one spelling; others are for the Data Service to judge.
+        _block(
+            "map $http_host $cache_of_host",
+            ("default", "off"),
+            *((f'"{each}"', "$cache_of_version") for host in plan.hosts for each in (host, f"{host}:{plan.port}")),
+        ),
+        _block("map $http_authorization $data_cache", ("default", "off"), ('""', "$cache_of_host")),
         # The others have the limits of their plans.
-        _block("map $http_authorization $keyless", ("default", '""'), ('""', address)),
+        _block("map $http_authorization $keyless", ("default", '""'), ('""', _address(plan))),
         # Only what the Data Service gives to everybody.
         _block("map $upstream_http_cache_control $not_public", ("default", "1"), (f'"{IMMUTABLE}"', '""')),
     ]
@@ -258,7 +283,7 @@ def _temporary_paths(directory: Path) -> list[Content]:
     """Return every kind, because nginx creates them all at its start, and its default may not be writable.
 
     Nothing is ever written there: the directory is private to its owner (0700), and with root as owner the workers run
-    as another user. So bodies must fit into memory, and responses are never buffered on disk (see ``_rest``).
+    as another user. So neither bodies nor responses are buffered on disk (see ``_rest``).
     """
     kinds = {"client_body": "body", "proxy": "proxy", "fastcgi": "fastcgi", "uwsgi": "uwsgi", "scgi": "scgi"}
     return [(f"{kind}_temp_path", _quoted(directory / name)) for kind, name in kinds.items()]
@@ -269,6 +294,7 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         "server",
         *_listener(plan),
         ("server_name", "_"),
+        *_network(),
         ("client_header_timeout", "10s"),
         ("client_body_timeout", "10s"),
         ("send_timeout", "10s"),
@@ -385,7 +411,8 @@ def _rest(path: str, in_progress: int, body_bytes: int, *more: Content) -> Any: 
         # that sends many requests at once makes all others wait until the last of them is answered.
         ("limit_conn", f"readers {in_progress}"),
         ("client_max_body_size", str(body_bytes)),
-        ("client_body_buffer_size", str(body_bytes)),
+        ("client_body_buffer_size", str(BODY_BUFFER_BYTES)),
+        ("proxy_request_buffering", "off"),
         ("proxy_max_temp_file_size", "0"),
         ("proxy_buffers", "8 16k"),
         ("proxy_pass", "http://data"),
@@ -403,8 +430,8 @@ _ALL_MARKED: Final = "502 = @all"
 # No add_header: it would end the inheritance of those of the server.
 _CACHING: Final = (
     ("proxy_cache", "$data_cache"),
-    # As sent, because other spellings of a path are for the Data Service to judge, and so are foreign hosts.
-    ("proxy_cache_key", '"$http_host$request_uri"'),
+    # As sent. Of the spellings of a version, the Data Service lets one be kept.
+    ("proxy_cache_key", '"$request_uri"'),
     # One request for each version and format, however many readers wait; they look again every 500 ms.
     ("proxy_cache_lock", "on"),
     ("proxy_cache_lock_timeout", "5s"),

@@ -82,6 +82,7 @@ def nginx_conf(
         certificate=(certificate or options.public.certificate) if options.public.certificate else None,
         key=key if certificate else options.public.key,
         cache=directory / "cache" if options.public_reads else None,
+        hosts=options.public.page_hosts,
     )
     return nginx.render(plan)
 

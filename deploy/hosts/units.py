@@ -75,6 +75,8 @@ def render_unit(planned: Planned, others: Sequence[Planned], installation: Insta
         "LimitNOFILE=65536",
         "TasksMax=512",
         *_memory(planned.process),
+        "# A process of several, such as a worker of nginx, is restarted alone.",
+        "OOMPolicy=continue",
         "LimitCORE=0",
         "",
         *restrictions(),

@@ -92,6 +92,7 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
         certificate=options.public.certificate,
         key=options.public.key,
         cache=nginx.new_cache(directory) if options.public_reads else None,
+        hosts=options.public.page_hosts,
     )
     nginx.write(directory, nginx.render(plan))
     return nginx.argv(nginx.find(), directory)

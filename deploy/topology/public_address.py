@@ -65,6 +65,11 @@ class PublicAddress:
         hosts = [f"[{name}]" if ":" in name else name for name in named]
         return tuple(dict.fromkeys(hosts if self.connect == HOST else [*hosts, self.connect]))
 
+    @property
+    def page_hosts(self) -> tuple[str, ...]:
+        """The names in ``Host`` fields of requests to the page, of this machine included."""
+        return (*LOOPBACK_NAMES, *self.hosts)
+
     def page_origins(self, port: int | None) -> tuple[str, ...]:
         """Return the origins whose pages may connect: of the page on this port, also on this machine, and others."""
         scheme = "https" if self.certificate else "http"

@@ -36,6 +36,8 @@ class Backend:
         self.answer = answer
         self.received: list[bytes] = []
         self.probes = 0
+        self.passing: asyncio.Event | None = None
+        """Set when the first byte of a body has come."""
         self.writers: set[asyncio.StreamWriter] = set()
         self.port = 0
 
@@ -55,6 +57,9 @@ class Backend:
                 length = next(
                     (int(line[15:]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"), 0
                 )
+                if self.passing is not None:
+                    await reader.readexactly(1)
+                    self.passing.set()
                 self.received.append(head + await reader.readexactly(length))
                 answer = self.answer if isinstance(self.answer, bytes) else self.answer(head)
                 writer.write(answer)
@@ -415,6 +420,49 @@ async def test_bodies_are_bounded_and_never_touch_the_disk(tmp_path: Path, path:
         assert "buffered to a temporary file" not in front.log.read_text()
 
 
+CHUNKED = "Transfer-Encoding: chunked"
+
+
+@pytest.mark.parametrize("length", ["Content-Length: 1048576", CHUNKED])
+@pytest.mark.parametrize("path", ["/v1/data", "/v1/data/a", "/v1/tokens"])
+async def test_body_that_trickles_is_refused_by_the_data_service_before_its_end(
+    tmp_path: Path, path: str, length: str
+) -> None:
+    length = length.replace("1048576", "1048576" if path == "/v1/data" else "1024")
+    first = "1\r\n[\r\n" if length == CHUNKED else "["
+    method = "POST" if path == "/v1/tokens" else "PUT"
+    async with serving(tmp_path / "data", TRUSTED_PROXIES='["127.0.0.1/32"]') as process:
+        async with (
+            running_nginx(tmp_path, int(process.serving.result()["port"]), 1) as front,
+            front.connected() as (reader, writer),
+        ):
+            head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
+            writer.write(f"{head}{first}".encode())
+            # The rest never comes.
+            assert status((await reader.readuntil(b"\r\n\r\n")).decode()) == 401
+
+
+async def test_body_is_passed_on_while_it_arrives(tmp_path: Path) -> None:
+    async with backend(OK) as data, running_nginx(tmp_path, data.port, 1) as front, front.connected() as (_, writer):
+        data.passing = asyncio.Event()
+        writer.write(b"PUT /v1/data HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n[")
+        # So that its time for a whole body counts from the first byte, and nothing is held by nginx.
+        async with asyncio.timeout(PATIENCE_S):
+            await data.passing.wait()
+
+
+async def test_addresses_of_one_ipv6_network_share_a_limit(tmp_path: Path) -> None:
+    async def refused(*addresses: str) -> int:
+        asked = (front.get("/ws", f"{UPGRADE}X-Forwarded-For: {address}\r\n") for address in addresses)
+        return Counter(map(status, await asyncio.gather(*asked)))[429]
+
+    options = {"front_proxies": ("127.0.0.1/32",), "connects_per_s": 1}
+    async with backend() as server, running_nginx(tmp_path, 1, server.port, **options) as front:
+        assert await refused(*(f"2001:db8:1:{n:x}::1" for n in range(10))) == 0
+        assert await refused(*(f"2001:db8:2:0:{n:x}::1" for n in range(1, 11))) >= 4
+        assert await refused(*(f"2001:db8:3:4:{n:x}::1" for n in range(1, 11))) >= 4
+
+
 async def test_query_of_a_request_is_not_logged_even_when_every_server_is_gone(tmp_path: Path) -> None:
     with unused(3) as dead:
         async with running_nginx(tmp_path, *dead) as front:
@@ -436,6 +484,7 @@ async def caching_nginx(tmp_path: Path, data: int, **differences: Any) -> AsyncI
     (tmp_path / "state" / "nginx").mkdir(parents=True, mode=0o700)
     cache = nginx.new_cache(tmp_path / "state" / "nginx")
     try:
+        differences = {"hosts": ("localhost", "app.example")} | differences
         async with running_nginx(tmp_path, data, 1, cache=cache, **differences) as front:
             yield front
     finally:
@@ -463,6 +512,8 @@ async def test_a_named_version_that_everybody_may_read_is_requested_once_and_not
         ("/v1/data?version=1", ""),
         ("/v1/history/a?version=1", ""),
     ]
+    # Another name or port in Host is the Data Service's to judge, also for what is in the cache.
+    others = ("evil.example", "app.example:1", "app.example:08000", "app.example.")
     async with backend(PUBLIC.encode()) as data, caching_nginx(tmp_path, data.port) as front:
         for requests, expected in ((shared, 1), (own, 2)):
             for path, headers in requests:
@@ -472,10 +523,10 @@ async def test_a_named_version_that_everybody_may_read_is_requested_once_and_not
                 assert [status(head) for head in heads] == [200, 200]
                 assert [field(head, "Vary") for head in heads] == [["Accept, Origin"]] * 2
                 assert [field(head, "Cache-Control") for head in heads] == [[IMMUTABLE]] * 2
-        # Another name in Host is the Data Service's to refuse, also for what is in the cache.
         data.received.clear()
-        await front.get(named, host="evil.example")
-        assert len(data.received) == 1
+        for host in others * 2:
+            await front.get(named, host=host)
+        assert len(data.received) == 2 * len(others)
 
 
 async def test_reads_of_an_address_from_the_cache_are_limited_but_not_those_with_a_key(tmp_path: Path) -> None:

@@ -107,10 +107,10 @@ def test_limits_of_an_address_are_configurable_and_have_a_status_of_their_own() 
     assert directives("limit_conn", edge) == ["clients 7"]
     for path, reads in (("= /v1/data", 7), ("/v1/data/", 42), ("/", 7)):
         assert directives("limit_conn", block(f"location {path}", whole)) == [f"readers {reads}"]
-    zones = ["$binary_remote_addr zone=clients:10m", "$binary_remote_addr zone=readers:10m"]
+    zones = ["$network zone=clients:10m", "$network zone=readers:10m"]
     assert directives("limit_conn_zone", whole) == zones
     assert directives("limit_req", edge) == ["zone=connects burst=6 nodelay"]
-    assert directives("limit_req_zone", whole) == ["$binary_remote_addr zone=connects:10m rate=3r/s"]
+    assert directives("limit_req_zone", whole) == ["$network zone=connects:10m rate=3r/s"]
     assert directives("limit_conn_status", whole) == directives("limit_req_status", whole) == ["429"]
 
 
@@ -156,11 +156,12 @@ def test_silent_connection_outlives_two_pings() -> None:
     assert directives("proxy_read_timeout", block("location = /ws", text())) == ["9s"]
 
 
-def test_bodies_fit_into_memory_and_only_the_bulk_write_takes_a_large_one() -> None:
+def test_bodies_are_passed_on_while_they_arrive_and_only_the_bulk_write_takes_a_large_one() -> None:
     whole = text()
-    for path in ("= /v1/data", "/"):
+    for path in ("= /v1/data", "/v1/data/", "/"):
         location = block(f"location {path}", whole)
-        assert directives("client_max_body_size", location) == directives("client_body_buffer_size", location)
+        assert directives("proxy_request_buffering", location) == ["off"]
+        assert directives("client_body_buffer_size", location) == ["16384"]
         assert directives("proxy_max_temp_file_size", location) == ["0"]
     sizes = [int(size) for size in directives("client_max_body_size", whole) if size.isdigit()]
     assert sizes[0] > BULK_BYTES > 4 * sizes[1]
@@ -192,7 +193,7 @@ def test_only_named_versions_are_cached_and_only_where_there_is_a_cache() -> Non
     assert {"inactive=10m", "max_size=67108864"} <= set(path.split())
     location = block("location /v1/data/", cached)
     assert directives("proxy_cache", cached) == directives("proxy_cache", location) == ["$data_cache"]
-    assert directives("proxy_cache_key", location) == ['"$http_host$request_uri"']
+    assert directives("proxy_cache_key", location) == ['"$request_uri"']
     assert directives("proxy_cache_lock", location) == ["on"]
     assert directives("limit_req_zone", cached)[1:] == ["$keyless zone=reads:10m rate=1000r/s"]
     assert directives("limit_req", location) == ["zone=reads burst=2000 nodelay"]
@@ -215,8 +216,39 @@ def test_cache_is_made_anew_for_each_run(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_map_has_no_regular_expression() -> None:
-    assert "~" not in text(cache=DIRECTORY)
+def test_names_of_the_page_alone_are_answered_from_the_cache_each_in_one_spelling() -> None:
+    found = block("map $http_host $cache_of_host", text(cache=DIRECTORY, hosts=("localhost", "app.example")))
+    assert directives("default", found) == ["off"]
+    assert found.count(" $cache_of_version;") == 4
+    for name in ("localhost", "localhost:8000", "app.example", "app.example:8000"):
+        assert directives(f'"{name}"', found) == ["$cache_of_version"]
+
+
+def test_no_map_has_a_regular_expression_nor_any_has_numbered_captures() -> None:
+    whole = text(cache=DIRECTORY)
+    assert "~" not in "".join(re.findall(r"map [^}]*}", whole))
+    assert "rewrite" not in whole
+    assert not re.search(r"\$\d", whole)
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.1", None),
+        ("::1", None),
+        ("::ffff:192.0.2.1", None),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2:"),
+        ("2001:db8:1:2::6", "2001:db8:1:2:"),
+        ("2001:db8:1::6", "2001:db8:1::"),
+        ("2001:db8::3:4:5:6", "2001:db8::"),
+        ("2001:db8::6", "2001:db8::"),
+        ("2001::6", "2001::"),
+    ],
+)
+def test_networks_of_ipv6_are_told_apart_by_their_first_64_bits(address: str, network: str | None) -> None:
+    (pattern,) = re.findall(r'if \(\$remote_addr ~ "(.*)"\)', text())
+    found = re.match(pattern.replace("?<", "?P<"), address)
+    assert (None if found is None else found["prefix"]) == network
 
 
 @pytest.mark.parametrize(("workers", "rendered"), [(0, "1"), (3, "3"), (64, "4")])

@@ -96,9 +96,9 @@ def make_api(
     access = access or Access(AccessPlans(), ApiKeys(), store, clock)
     write_access = WriteAccess(write_key, access, clock)
     data = DataApi(store, Catalogue(store, clock), write_access, owner_of)
-    reads = DataReads(store, clock, public=options.public)
-    tokens = TokensApi(access)
     cors = Cors(options.cors_origins)
+    reads = DataReads(store, clock, cors, public=options.public)
+    tokens = TokensApi(access)
     admitted = AdmittedPages(cors, options.client_origins)
     page = Page(
         options.page_dir,

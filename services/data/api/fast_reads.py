@@ -65,7 +65,9 @@ class FastReads:
             decision = self._guard.decide_keyless(scope)
             if isinstance(decision.app, Response):
                 return self._refuse(head.method, decision.app, decision)
-        return self._answer(head.method, address, found, self._reads.caching(selected, has_key=False), decision)
+        page = None if origin is None else origin.decode("ascii")
+        caching = self._reads.caching(selected, head.target, page, has_key=False)
+        return self._answer(head.method, address, found, caching, decision)
 
     def _select(self, head: RequestHead, endpoint: str, query: bytes) -> Selected | None:
         named = _NAMED.fullmatch(query) if query else None

@@ -7,8 +7,9 @@ from starlette.responses import Response
 
 from diem.links.rest import problem
 from diem.process.clock import Clock
+from services.data.api.cors import Cors
 from services.data.api.rendered import CSV, JSON, Rendered, RenderedVersions, etag, media_type_of, render
-from services.data.api.requests import endpoint_of, has_etag, wanted_version
+from services.data.api.requests import PREFIX, endpoint_of, has_etag, wanted_version
 from services.data.cache_control import IMMUTABLE, NO_CACHE, PRIVATE
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
 from services.data.store import Store
@@ -42,13 +43,15 @@ class DataReads:
     Args:
         store: of the data.
         clock: of the age of rendered versions.
+        cors: whose pages may read.
         public: readers need no key, wherever they are.
     """
 
-    def __init__(self, store: Store, clock: Clock, *, public: bool) -> None:
+    def __init__(self, store: Store, clock: Clock, cors: Cors, *, public: bool) -> None:
         self._store = store
         self._rendered = RenderedVersions()
         self._clock = clock
+        self._cors = cors
         self._public = public
 
     def select(
@@ -116,11 +119,30 @@ class DataReads:
         unchanged = selected.unchanged and stored.version == version
         return Found(stored.version, media_type, None if unchanged else rendered)
 
-    def caching(self, selected: Selected, *, has_key: bool) -> str:
-        """Return the value of Cache-Control; ``has_key``: the request has an Authorization field."""
+    def caching(self, selected: Selected, target: bytes, origin: str | None, *, has_key: bool) -> str:
+        """Return the value of Cache-Control.
+
+        Shared caches keep one spelling of each version, for which its name is found in ``target``, the path and query
+        as sent, and where answers depend on ``origin``, those of pages that may read: a client that makes up others
+        must not fill them.
+
+        Args:
+            selected: the version.
+            target: of the request.
+            origin: field of the request.
+            has_key: the request has an Authorization field.
+        """
         if not selected.is_named:
             return NO_CACHE
-        return IMMUTABLE if self._public and not has_key else PRIVATE
+        shared = self._public and not has_key and target == _target(selected) and self._may_share(origin)
+        return IMMUTABLE if shared else PRIVATE
+
+    def _may_share(self, origin: str | None) -> bool:
+        return origin is None or not self._cors.depends_on_origin or self._cors.may_read(origin)
+
+
+def _target(selected: Selected) -> bytes:
+    return f"{PREFIX}{selected.endpoint}?version={selected.version}".encode()
 
 
 def answer(found: Found, caching: str) -> Response:
@@ -152,4 +174,6 @@ class ReadApi:
         if selected is None:
             return problem(406, "not_acceptable", f"this resource is {JSON} or {CSV}", headers={"Vary": "Accept"})
         found = await self._reads.find(selected)
-        return answer(found, self._reads.caching(selected, has_key="authorization" in given))
+        target = request.scope["raw_path"] + b"?" + request.scope["query_string"]
+        caching = self._reads.caching(selected, target, given.get("origin"), has_key="authorization" in given)
+        return answer(found, caching)

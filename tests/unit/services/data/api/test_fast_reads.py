@@ -93,6 +93,7 @@ KEY, KEY_TEXT = new_key("a page", "keys", 0)
 NARROW, NARROW_TEXT = new_key("another page", "narrow", 0)
 PLANS = (AccessPlan("keys", 1000), AccessPlan("narrow", prefixes=("/b",)))
 ORIGIN = {"Origin": "https://page.example"}
+OTHERS: dict[str, Any] = {"cors_origins": frozenset({"https://another.example"})}
 LISTED: dict[str, Any] = {"cors_origins": frozenset({"https://page.example"})}
 
 
@@ -145,6 +146,7 @@ async def both(
         pytest.param({"Accept": "text/html, */*;q=0.1"}, {}, id="browser"),
         pytest.param(ORIGIN, {}, id="another origin"),
         pytest.param(ORIGIN, LISTED, id="listed origin"),
+        pytest.param(ORIGIN, OTHERS, id="origin that is not listed"),
         pytest.param(ORIGIN, {"cors_origins": frozenset({"*"})}, id="any origin"),
         pytest.param({}, LISTED, id="no origin"),
         pytest.param({}, {"plan": AccessPlan("anonymous", 1000, 10_000)}, id="plan"),
@@ -157,7 +159,9 @@ async def test_answers_are_those_of_the_routes(
     conditions: list[dict[str, str]] = [{}, *({"If-None-Match": tag} for tag in tags)]
     for public, named in product((False, True), (False, True)):
         target = f"/v1/data/a?version={version}" if named else "/v1/data/a"
-        caching = f"{'public' if public else 'private'}, max-age=31536000, immutable" if named else "no-cache"
+        # What depends on the origin is kept for pages that may read, or anybody could fill caches with other names.
+        shared = public and not (headers == ORIGIN and options == OTHERS)
+        caching = f"{'public' if shared else 'private'}, max-age=31536000, immutable" if named else "no-cache"
         requests = [
             Asked(target, headers | condition, method) for condition in conditions for method in ("GET", "HEAD", "GET")
         ]
@@ -171,6 +175,25 @@ async def test_answers_are_those_of_the_routes(
             assert len(dict(answer.fields)) == len(answer.fields)
             # An answer that caches give to others has no limits of one address.
             assert ("ratelimit" in answer.headers) == ("plan" in options and not (public and named))
+
+
+async def test_only_one_spelling_of_a_version_may_be_kept_by_shared_caches(rest: Rest, version: int) -> None:
+    encoded = "".join(f"%{ord(digit):x}" for digit in str(version))
+    spellings = [
+        f"a?version=0{version}",
+        f"a?version={encoded}",
+        f"a?version={version}&x=1",
+        f"a?x=1&version={version}",
+        f"a?version={version}&version={version}",
+        f"a?version=1&version={version}",
+        f"%61?version={version}",
+    ]
+    requests = [Asked(f"/v1/data/{each}", {}) for each in [f"a?version={version}", *spellings]]
+    (kept, _), *others = await both(rest, requests, public=True)
+    assert kept.headers["cache-control"].startswith("public")
+    for answer, fast in others:
+        assert (answer.status, fast) == (200, False)
+        assert answer.headers["cache-control"].startswith("private")
 
 
 KEYED = {"Authorization": f"Bearer {KEY_TEXT}"}

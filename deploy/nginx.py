@@ -215,9 +215,9 @@ def _network() -> list[Content | Any]:
     """Return what sets ``$network``: the address of a client, of IPv6 its /64, which is what one network has.
 
     No variable has a part of an address without a regular expression. It is not in a map (CVE-2026-42533); and neither
-    ``rewrite`` nor numbered captures are used anywhere here (CVE-2026-42945, CVE-2026-9256). An address begins with four
-    groups, or with fewer before ``::``, which stands for the rest of them, except after one group: there some networks
-    share a limit. One that begins with ``::`` is IPv4 or this machine.
+    ``rewrite`` nor numbered captures are used anywhere here (CVE-2026-42945, CVE-2026-9256). An address begins with
+    four groups, or with fewer before ``::``, which stands for the rest of them, except after one group: there some
+    networks share a limit. One that begins with ``::`` is IPv4 or this machine.
     """
     return [
         ("set", "$network $binary_remote_addr"),

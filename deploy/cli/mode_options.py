@@ -102,7 +102,7 @@ AnonymousOption = Annotated[
     Anonymous | None,
     typer.Option(
         help="Clients that need no token: all of them, none, or (auto) those on the same machine, which are none "
-        "behind --front-proxy. Default: auto.",
+        "behind --front-proxy. off is for reads, too, without DIEM_DATA_ANONYMOUS_READS. Default: auto.",
         rich_help_panel=CLIENTS,
     ),
 ]

@@ -74,6 +74,8 @@ def client_access(
 ) -> ClientAccess:
     """Return what the environment of ``diem up`` says; ``anonymous`` is that of the command line, which has priority.
 
+    ``off`` is for readers of the Data Service, too, unless they have a setting of their own.
+
     Raises:
         BadTopology: variables of two processes differ, or keys are not a list.
     """
@@ -90,7 +92,8 @@ def client_access(
     settings = {name: value for name, (_, value) in given.items()}
     if anonymous is not None:
         settings["ANONYMOUS"] = anonymous
-    return ClientAccess(settings, keys, found.get(READS) or "auto", settings.pop(DATA, None), anonymous_plan)
+    reads = found.get(READS) or ("off" if settings.get("ANONYMOUS") == "off" else "auto")
+    return ClientAccess(settings, keys, reads, settings.pop(DATA, None), anonymous_plan)
 
 
 def has_anonymous_plan(config: Path | None) -> bool:

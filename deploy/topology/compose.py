@@ -228,7 +228,8 @@ def _reads(options: Options) -> dict[str, str]:
     """Return the setting that decides which readers need a key, where the environment of the command does not."""
     if options.front_proxies and options.access.anonymous_reads == "auto":
         return {READS: "off"}
-    return {} if options.is_local else {READS: options.access.anonymous_reads}
+    reads = options.access.anonymous_reads
+    return {READS: reads} if reads == "off" or not options.is_local else {}
 
 
 def _websocket(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:

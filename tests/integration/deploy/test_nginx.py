@@ -431,15 +431,15 @@ async def test_body_that_trickles_is_refused_by_the_data_service_before_its_end(
     length = length.replace("1048576", "1048576" if path == "/v1/data" else "1024")
     first = "1\r\n[\r\n" if length == CHUNKED else "["
     method = "POST" if path == "/v1/tokens" else "PUT"
-    async with serving(tmp_path / "data", TRUSTED_PROXIES='["127.0.0.1/32"]') as process:
-        async with (
-            running_nginx(tmp_path, int(process.serving.result()["port"]), 1) as front,
-            front.connected() as (reader, writer),
-        ):
-            head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
-            writer.write(f"{head}{first}".encode())
-            # The rest never comes.
-            assert status((await reader.readuntil(b"\r\n\r\n")).decode()) == 401
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
+    async with (
+        serving(tmp_path / "data", TRUSTED_PROXIES='["127.0.0.1/32"]') as process,
+        running_nginx(tmp_path, int(process.serving.result()["port"]), 1) as front,
+        front.connected() as (reader, writer),
+    ):
+        # The rest never comes.
+        writer.write(f"{head}{first}".encode())
+        assert status((await reader.readuntil(b"\r\n\r\n")).decode()) == 401
 
 
 async def test_body_is_passed_on_while_it_arrives(tmp_path: Path) -> None:

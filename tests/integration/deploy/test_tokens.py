@@ -97,3 +97,13 @@ async def _updates_until_the_quota_is_used_up(client: ClientConnection, rest: st
 
 def _knows_keys(report: dict[str, dict[str, object]] | None, count: int = 1) -> bool:
     return (report or {}).get("tokens", {}).get("keys") == count
+
+
+async def test_without_a_key_a_user_of_the_machine_reads_nothing_where_clients_need_tokens(tmp_path: Path) -> None:
+    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1", "--anonymous", "off", market=True) as running:
+        described = running.described()
+        (data,) = (each["ports"]["public"] for each in described["processes"] if each["name"] == "data")
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
+            for rest in (described["urls"]["rest"], f"http://127.0.0.1:{data}/v1"):
+                for path in ("/data/load/GR", "/endpoints", "/history/load/GR"):
+                    assert (await http.get(rest + path)).status_code == 401, path

@@ -45,6 +45,31 @@ def test_any_variable_counts_in_upper_or_lower_case_and_keys_are_added() -> None
     assert access.anonymous_reads == "on"
 
 
+@pytest.mark.parametrize(
+    ("anonymous", "reads", "expected"),
+    [
+        ("off", None, "off"),
+        ("off", "auto", "auto"),
+        ("off", "on", "on"),
+        ("auto", None, "auto"),
+        ("on", None, "auto"),
+        (None, None, "auto"),
+    ],
+)
+def test_off_is_for_reads_too_unless_these_have_a_setting(
+    anonymous: str | None, reads: str | None, expected: str
+) -> None:
+    environ = {} if reads is None else {"DIEM_DATA_ANONYMOUS_READS": reads}
+    for access in (
+        client_access(environ, anonymous),
+        client_access(environ if anonymous is None else environ | {"DIEM_PROXY_ANONYMOUS": anonymous}),
+    ):
+        assert access.anonymous_reads == expected
+        variables = topology(Mode.SINGLE, access=access).processes[0].env
+        # Others are left to the environment of the process.
+        assert variables.get("DIEM_DATA_ANONYMOUS_READS") == ("off" if expected == "off" else None)
+
+
 @pytest.mark.parametrize(("rule", "closed"), [(None, "off"), ("auto", "off"), ("off", "off"), ("on", "on")])
 def test_auto_is_off_where_addresses_of_this_machine_prove_nothing(rule: str | None, closed: str) -> None:
     access = client_access({} if rule is None else {"DIEM_PROXY_ANONYMOUS": rule})

@@ -28,6 +28,12 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
         Goal("promises broken, by the oracle", "", 0, total),
         Goal("T_conv, maximum", "s", bounds.t_conv, steady.get("max")),
         Goal(
+            "until all hold what the store has, after the last write",
+            "s",
+            bounds.t_conv + bounds.t_heal,
+            figures["converged_s_after_writes"],
+        ),
+        Goal(
             "clients connected at the end",
             "",
             figures["clients"]["present"] if scenario.trace else scenario.clients,

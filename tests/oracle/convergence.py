@@ -7,7 +7,7 @@ from math import inf
 from tests.oracle.history import Fault
 from tests.oracle.interest import Interest
 from tests.oracle.ledger import Endpoint
-from tests.oracle.violations import Away, BarrierBroken, Behind, Bounds, NotConverged, Violation
+from tests.oracle.violations import AheadOfStore, Away, BarrierBroken, Behind, Bounds, NotConverged, Violation
 from tests.oracle.windows import Window, deadline, touches
 
 
@@ -70,11 +70,15 @@ class Convergence:
 
     def check_final(
         self, client: str, interest: Interest, changes: Endpoint, final: int | None
-    ) -> Iterator[NotConverged]:
-        """Check I1: subscribers at the end know the latest version, which is REST's."""
+    ) -> Iterator[NotConverged | AheadOfStore]:
+        """Check I1: subscribers at the end know the latest version, which is REST's, and no later one."""
         latest = max(changes.latest, final or 0)
-        if interest.at_end and interest.level < latest:
+        if not interest.at_end:
+            return
+        if interest.level < latest:
             yield NotConverged(client, interest.endpoint, (interest.level, latest), (interest.until,))
+        if final is not None and interest.level > final:
+            yield AheadOfStore(client, interest.endpoint, (interest.level, final), (interest.until,))
 
     def check(self, client: str, interest: Interest, changes: Endpoint, final: int | None) -> Iterator[Violation]:
         """Run all checks."""

@@ -127,6 +127,23 @@ def _held_back(event: Event, endpoint: str, start: float) -> Event:
     return event._replace(time=start + STALL_SECONDS)
 
 
+def put_back(history: History, random: Random) -> History:
+    """Put the store back to the version before of an endpoint that a client was subscribed to at the end."""
+    ledger = Ledger(history.accepted, history.uncertain)
+    places = sorted(
+        {
+            interest.endpoint
+            for events in history.clients.values()
+            for interest in interests(events, ledger, history.end)
+            if interest.at_end and len(ledger[interest.endpoint].versions) > 1
+        }
+    )
+    if not places or history.final is None:
+        raise NotApplicable
+    endpoint = random.choice(places)
+    return replace(history, final={**history.final, endpoint: ledger[endpoint].versions[-2]})
+
+
 def stale_data(history: History, random: Random) -> History:
     """Attach the data of the version before to one that a client holds."""
     return _with_other_data(
@@ -189,6 +206,7 @@ CONTROLS: dict[str, Callable[[History, Random], History]] = {
     "replay-old": replay_old,
     "foreign": foreign,
     "stall": stall,
+    "put-back": put_back,
     "stale-data": stale_data,
     "foreign-data": foreign_data,
     "stale-compressed-data": stale_compressed_data,
@@ -201,6 +219,7 @@ EXPECTED: dict[str, set[str]] = {
     "replay-old": {"OutOfOrder"},
     "foreign": {"NotSubscribed"},
     "stall": {"Behind"},
+    "put-back": {"AheadOfStore", "StoreLost"},
     "stale-data": {"WrongData"},
     "foreign-data": {"WrongData"},
     "stale-compressed-data": {"WrongData"},

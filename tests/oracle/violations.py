@@ -41,6 +41,13 @@ class NotConverged(Violation):
     meaning = "a subscriber ended below the latest accepted version"
 
 
+class AheadOfStore(Violation):
+    """I1. Versions: the final one of the subscriber, REST's at the end. Times: the end."""
+
+    invariant = "I1"
+    meaning = "a subscriber ended above the version that the store has"
+
+
 class StoreLost(Violation):
     """I1. Versions: REST's at the end, the latest accepted. Times: of the acceptance."""
 

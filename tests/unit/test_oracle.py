@@ -339,3 +339,11 @@ def test_tighter_bounds_find_what_the_default_allows() -> None:
     slow = history([accepted(2, 1)], [*SUBSCRIBED, update(4, 1)])
     assert judge(slow).clean
     assert classes(judge(slow, Bounds(t_conv=1))) == {"Behind"}
+
+
+@pytest.mark.parametrize(("final", "found"), [(2, set()), (1, {"AheadOfStore", "StoreLost"}), (None, set())])
+def test_subscriber_that_ends_above_the_store_is_named(final: int | None, found: set[str]) -> None:
+    """Writes have stopped, so that nothing later can be on its way."""
+    versions = None if final is None else {"/a": V + final}
+    changes = [accepted(2, 1), accepted(3, 2)]
+    assert classes(judge(history(changes, [*SUBSCRIBED, update(4, 2)], final=versions))) == found

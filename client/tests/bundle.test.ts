@@ -12,7 +12,8 @@ const LIMIT = 10.875 * 1024;
 const LATER = {
   "catalogue.ts": { files: ["catalogue.ts"], limit: 0.5 * 1024 },
   "partitioned.ts": { files: ["locator.ts", "partitioned.ts", "pool.ts", "routes.ts"], limit: 4.375 * 1024 },
-  "refusals.ts": { files: ["refusals.ts"], limit: 1024 },
+  "refusals.ts": { files: ["refusals.ts"], limit: 1.625 * 1024 },
+  "skew.ts": { files: ["skew.ts"], limit: 0.5 * 1024 },
   "tokens.ts": { files: ["tokens.ts"], limit: 1.5 * 1024 },
 };
 const SDK = new URL("../src/sdk/index.ts", import.meta.url).pathname;
@@ -58,7 +59,7 @@ async function bundle(code: string): Promise<Bundle> {
   return { size: size(first), files: files(first), later: Object.fromEntries(later) };
 }
 
-test("everything the package exports is below 10.875 KiB; catalogue, partitioned mode, refusals and tokens come when they are asked for", async () => {
+test("everything the package exports is below 10.875 KiB; catalogue, partitioned mode, refusals, tokens and warnings come when they are asked for", async () => {
   const all = await bundle('export * from "diem-client"');
   console.info(`the SDK: ${all.size} bytes; more later:`, all.later);
   expect(all.size).toBeLessThan(LIMIT);
@@ -74,7 +75,7 @@ test("DataService alone brings no WebSocket, no cache and no partitioned mode", 
   const { files, later, size } = await bundle('export { DataService } from "diem-client"');
   expect(files).toEqual(["backoff.ts", "data.ts", "dataset.ts", "fetches.ts", "http.ts", "json.ts", "observable.ts"]);
   expect(Object.keys(later)).toEqual(["catalogue.ts"]);
-  expect(size).toBeLessThan(2.875 * 1024);
+  expect(size).toBeLessThan(2.9375 * 1024);
 });
 
 test("a constant brings its table and nothing else", async () => {

@@ -1,5 +1,6 @@
 /** The configuration: reads `/config.json`, and selects the WebSocket server of the next dial. */
 
+import { checkClock } from "./clock.ts";
 import type { Environment } from "./environment.ts";
 import { DataError, getJson } from "./http.ts";
 import type { Metadata } from "./locator.ts";
@@ -69,7 +70,8 @@ export class ConfigSource {
   }
 
   async #read(): Promise<Config> {
-    const { body } = await getJson(this.#env, this.url.href);
+    const { body, date = NaN } = await getJson(this.#env, this.url.href);
+    checkClock(this.#env, date);
     return parseConfig(body, this.url);
   }
 }

@@ -159,7 +159,7 @@ export class DataService {
         fetch.failed();
         if (this.#mayRepeat(endpoint, failure)) {
           this.#failing(endpoint, failure);
-          if (/^(?:stale|lost)$/.test(failure.code) || failure.status === 404) {
+          if (failure.status === 404 || /^(?:stale|lost)$/.test(failure.code)) {
             backoff.capMs = STALE_CAP_MS;
             if (++fetch.stale === STALE_ATTEMPTS) fetch.rejected(failure);
           }

@@ -22,6 +22,8 @@ export interface HttpOptions {
   readonly headers: Record<string, string>;
   readonly signal: AbortSignal;
   readonly cache: "no-store" | "default";
+  /** Whether it is answered at all, by whoever: such an answer cannot be read. */
+  readonly mode?: "no-cors";
   /** GET when left out. */
   readonly method?: "POST";
   readonly body?: string;

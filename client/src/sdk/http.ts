@@ -36,6 +36,8 @@ export interface Answer {
   readonly etag: string | null;
   /** The parsed JSON body of 200 and 410; null otherwise. */
   readonly body: unknown;
+  /** When it was made, Unix milliseconds by the server's clock; NaN without a `Date`, and from a cache. */
+  readonly date?: number;
 }
 
 /**
@@ -76,7 +78,8 @@ export async function request(
       throw new DataError(text(problem.detail) || `HTTP ${status}`, status, later, text(problem.code));
     }
     const body = status === 200 ? await response.json() : await response.json().catch(() => null);
-    return { status, etag: response.headers.get("ETag"), body };
+    const date = Date.parse((!response.headers.get("Age") && response.headers.get("Date")) || "");
+    return { status, etag: response.headers.get("ETag"), body, date };
   } catch (error) {
     if (error instanceof DataError) throw error;
     throw new DataError(abort.signal.aborted ? "no answer in time" : "no usable answer");

@@ -1,5 +1,6 @@
 /** One connection and its subscription set: keeps the server's subscriptions equal to the wanted ones, within its rate limit. */
 
+import { checkClock } from "./clock.ts";
 import { CLOSE_CODES } from "./codes.ts";
 import type { ConnectionStatus } from "./connection.ts";
 import { Connection } from "./connection.ts";
@@ -203,6 +204,7 @@ export class Session implements Transport {
     switch (frame?.type) {
       case "update":
         // A version from the future would block all later ones: it is forged, or this clock is wrong, so it is fetched instead.
+        if (frame.version > this.#env.wall()) checkClock(this.#env, frame.version);
         if (frame.version > this.#env.wall() + FUTURE_MS) return this.#listener.resync([frame.endpoint]);
         if (this.#unverified.has(frame.endpoint)) this.#unverified.set(frame.endpoint, frame.version);
         return this.#listener.updated(frame);

@@ -84,6 +84,7 @@ export interface Request {
   readonly etag: string | undefined;
   readonly headers: Record<string, string>;
   readonly cache: string;
+  readonly mode: string | undefined;
   /** The parsed body of a POST. */
   readonly body: unknown;
   /** Answers it; without a body, `{}`. */
@@ -97,7 +98,7 @@ export class World implements Environment {
   /** What `random` gives: one number, or one after another. */
   dice: number | number[] = 0.5;
   readonly client = "page-number-one";
-  readonly baseUrl = "http://diem.test/index.html";
+  baseUrl = "http://diem.test/index.html";
   storage: Store | null = new FakeStore();
   /** Tells texts apart, and says nothing of them. */
   digest: NonNullable<Environment["digest"]> = (text) => Promise.resolve(`digest-${this.#digests.indexOf(text) + 1 || this.#digests.push(text)}`);
@@ -112,7 +113,9 @@ export class World implements Environment {
   #lastTimer = 0;
 
   now = (): number => this.time;
-  wall = (): number => 1_700_000_000_000 + this.time;
+  /** How far this device's clock is ahead of the servers'. */
+  skew = 0;
+  wall = (): number => 1_700_000_000_000 + this.time + this.skew;
   random = (): number => (typeof this.dice === "number" ? this.dice : (this.dice.shift() ?? 0.5));
   microtask = (run: () => void): void => queueMicrotask(run);
   report = (error: unknown): void => void this.reported.push(error);
@@ -140,7 +143,7 @@ export class World implements Environment {
       options.signal.addEventListener("abort", fail);
       const posted: unknown = options.body === undefined ? undefined : JSON.parse(options.body);
       const given = this.auto(url, posted);
-      this.requests.push({ url, at: this.time, etag: options.headers["If-None-Match"], headers: options.headers, cache: options.cache, body: posted, answer, fail });
+      this.requests.push({ url, at: this.time, etag: options.headers["If-None-Match"], headers: options.headers, cache: options.cache, mode: options.mode, body: posted, answer, fail });
       if (given) answer(given.status, given.body, given.headers);
     });
   }

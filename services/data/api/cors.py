@@ -6,7 +6,7 @@ from typing import Final
 from diem.links.refusals import foreign_origin
 
 ANY: Final = "*"
-_EXPOSED: Final = "ETag, Retry-After, RateLimit, RateLimit-Policy"
+_EXPOSED: Final = "ETag, Date, Age, Retry-After, RateLimit, RateLimit-Policy"
 _MAX_AGE_S: Final = 600
 """Browsers cache preflight answers for so long: an origin removed from the list is allowed until then."""
 

@@ -1,4 +1,4 @@
-"""State of the partitions that a bridge reads: position, caught up, watermark, lag, stall and commit. Its only owner.
+"""State of the partitions that a bridge reads: position, completeness, watermark, lag, stall, commit. Its only owner.
 
 Pure: a session passes in what it reads and measures, and acts on what the table returns. Times are monotonic seconds.
 """
@@ -6,6 +6,9 @@ Pure: a session passes in what it reads and measures, and acts on what the table
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from diem.errors import DiemError
+from diem.protocol.watermark import FIRST_INCARNATION, LogProof, incarnation_of, offset_of
 
 ANSWERED_WITHIN_S: Final = 3.0
 """A heartbeat is sent only while the broker of every partition has answered a fetch this recently."""
@@ -17,13 +20,10 @@ STALLED_AFTER_S: Final = 30.0
 """Time without progress, although there are records to read, after which a consumer is replaced."""
 
 
-def start_offset(position: int, begin: int, end: int) -> int:
-    """Return where to start in a log with the offsets from ``begin`` up to ``end``.
+class LogChanged(DiemError):
+    """A log has lost records, and has grown again since: it is read again from its beginning."""
 
-    A position beyond the end proves that the log has lost data: what it holds below may be other records than those
-    that the reader has applied, so reading starts over.
-    """
-    return begin if position > end else max(position, begin)
+    retriable = True
 
 
 @dataclass(slots=True)
@@ -31,7 +31,12 @@ class PartitionState:
     """One partition, from its assignment to its loss or the end of the reader."""
 
     position: int = 0
-    """Next offset to read: everything before it has been written to the link. 0 is wherever the log begins."""
+    """Next offset to read: everything before it has been written to the link."""
+    incarnation: int | None = None
+    """Incarnation of the log of which the reader has everything before :attr:`position`; None: it may lack something,
+    and no heartbeat is sent."""
+    last_incarnation: int | None = None
+    """Incarnation in the latest watermark. Inherited by the next reader."""
     caught_up: bool = False
     """The reader has been sent ``caught_up``."""
     watermark_at: float | None = None
@@ -40,6 +45,10 @@ class PartitionState:
     """Offset committed last by this bridge. Inherited by the next reader."""
     is_open: bool = False
     """The bounds of the log are known, and the consumer reads it; the fields below hold only then."""
+    read_from: int = 0
+    """Where the consumer started."""
+    confirmed: bool = False
+    """The consumer has read a watermark that counts."""
     target: int = 0
     """End of the log when reading began: there, the reader has caught up."""
     end: int = 0
@@ -54,8 +63,14 @@ class PartitionState:
     """The broker's timestamp of its last answer: only compared, because its clock may be wrong."""
 
     def open(self, begin: int, end: int, now: float) -> None:
-        """Start reading a log of the given bounds."""
-        self.position = start_offset(self.position, begin, end)
+        """Start reading a log of the given bounds: at the position if the log still has everything that follows it.
+
+        Otherwise from the beginning: the log was cut before the position, or ends before it, so that it may hold other
+        records below than those that the reader has applied; or the reader may lack records anyway.
+        """
+        if self.incarnation is None or not begin <= self.position <= end:
+            self.position, self.incarnation = begin, None
+        self.read_from, self.confirmed = self.position, False
         self.target = self.end = self.expected_offset = end
         self.answered_at = self.last_progress = now
         self.poll_timestamp = None
@@ -73,6 +88,36 @@ class PartitionState:
         self.position, self.last_progress = position, now
         # The broker reports the new end a little later than the records before it.
         self.end = max(self.end, position)
+
+    def apply_watermark(self, offset: int, proof: LogProof | None, now: float) -> None:
+        """Record a watermark at ``offset``, unless it proves nothing about what the reader has.
+
+        ``proof`` is None from publishers of earlier releases: then the log is trusted if it was read from offset 0.
+
+        Raises:
+            LogChanged: records that were read may be others now.
+        """
+        if proof is None:
+            if self.incarnation is None and self.read_from > 0:
+                return
+        elif offset < proof.min_offset:
+            return
+        elif proof.incarnation != self.incarnation:
+            if not self._is_complete(offset, proof):
+                return
+            self.incarnation = self.last_incarnation = proof.incarnation
+        self.watermark_at, self.confirmed = now, True
+
+    def _is_complete(self, offset: int, proof: LogProof) -> bool:
+        """Return whether a consumer that began at :attr:`read_from` has read everything that ``proof`` names."""
+        known = FIRST_INCARNATION if self.last_incarnation is None else self.last_incarnation
+        if proof.incarnation == known:
+            return proof.complete_from >= self.read_from
+        if self.last_incarnation is not None and self.incarnation is None and offset < self.target:
+            # History, in a log that is being read again for what is at its end.
+            return False
+        self.incarnation, self.last_incarnation = None, proof.incarnation
+        raise LogChanged("a log has lost records, and has grown again since")
 
     def observe(self, poll_timestamp: int | None, end: int | None, now: float) -> None:
         """Record the broker's last answer: its timestamp, which changes with each answer, and the end of the log."""
@@ -101,9 +146,13 @@ class PartitionTable:
         """Start of the time in which stalls count: the consumer's start, or the end of the link's last pause."""
         self._states: dict[str, PartitionState] = {}
         for name in names:
-            state = self._states[name] = PartitionState((positions or {}).get(name, 0))
+            resumed = (positions or {}).get(name, 0)
+            state = self._states[name] = PartitionState(offset_of(resumed), incarnation_of(resumed))
+            state.last_incarnation = state.incarnation
             if previous is not None and (inherited := previous.get(name)) is not None:
                 state.watermark_at, state.committed = inherited.watermark_at, inherited.committed
+                if inherited.last_incarnation not in {None, state.incarnation}:
+                    state.incarnation, state.last_incarnation = None, inherited.last_incarnation
 
     def __getitem__(self, name: str) -> PartitionState:
         return self._states[name]
@@ -190,7 +239,9 @@ class PartitionTable:
     # Liveness
 
     def is_live(self, now: float) -> bool:
-        """Return whether a heartbeat may be sent: caught up, brokers answering, nothing overdue, watermarks current."""
+        """Return whether a heartbeat may be sent: nothing missing or overdue, brokers answering, watermarks current."""
+        if not all(state.confirmed for state in self._open):
+            return False
         overdue = any(state.position < state.expected_offset for state in self._open)
         return self.caught_up and not overdue and not self.is_unanswered(now) and not self.is_watermark_late(now)
 

@@ -4,13 +4,13 @@ The loop runs for every update of the system, so its checks are inlined; they ar
 :func:`diem.protocol.update.version_of` and :func:`diem.protocol.endpoints.check`, and tests compare them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from diem.protocol import endpoints, feed, update
+from diem.protocol import endpoints, feed, update, watermark
 from diem.protocol.update import (
     DATA_FIELD,
     GONE_TAIL,
@@ -21,6 +21,7 @@ from diem.protocol.update import (
     Change,
     without_data,
 )
+from diem.protocol.watermark import LOG_HEADER, LogProof
 
 _DATA_OFFSET: Final = VERSION_DIGITS + TIME_BYTES
 """Bytes between the prefix of an update and its data."""
@@ -43,6 +44,16 @@ class Record(Protocol):
     def key(self) -> bytes | None: ...  # noqa: D102
     @property
     def value(self) -> bytes | None: ...  # noqa: D102
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...  # noqa: D102
+
+
+class Watermark(NamedTuple):
+    """A watermark of the publisher: everything accepted before it is in the log."""
+
+    offset: int
+    proof: LogProof | None
+    """None: of a publisher of an earlier release."""
 
 
 class BadRecord(NamedTuple):
@@ -77,6 +88,8 @@ class Frames(NamedTuple):
 
     batches: list[bytes]
     resyncs: list[bytes]
+    watermarks: list[Watermark]
+    """In the order of their offsets."""
 
 
 class Records:
@@ -88,9 +101,18 @@ class Records:
         self._prefixes: dict[bytes, bytes] = {}
 
     def encode(
-        self, name: str, position: int, next_: int, records: Iterable[Record], *, with_data: bool = False
+        self,
+        name: str,
+        position: int,
+        next_: int,
+        records: Iterable[Record],
+        *,
+        incarnation: int | None = None,
+        with_data: bool = False,
     ) -> Frames:
-        """Return the frames for ``records`` of the stream ``name``, read from ``position`` up to ``next_``.
+        """Return the frames for ``records`` of the stream ``name``, read from offset ``position`` up to ``next_``.
+
+        Positions in the frames have the ``incarnation`` of the log, if the reader has everything of it.
 
         Records before ``position`` belong to a batch of Kafka that began earlier, and are skipped. Of each endpoint
         only the GREATEST version is kept: a log may hold versions 8, 9, 8. Updates carry their data if ``with_data``.
@@ -99,6 +121,7 @@ class Records:
         greatest: dict[bytes, tuple[bytes, int, bytes]] = {}
         bad: dict[bytes, int] = {}
         """Endpoint -> offset of its last record that is no update."""
+        watermarks: list[Watermark] = []
         seen = skipped = 0
         for record in records:
             offset = record.offset
@@ -127,6 +150,7 @@ class Records:
                 skipped += 1
                 if key == update.WATERMARK_KEY and value == update.WATERMARK:
                     self.counts.watermarks += 1
+                    watermarks.append(Watermark(offset, _proof_of(record)))
                 else:
                     self._bad(BadRecord(name, offset, key, value), bad)
                 continue
@@ -140,11 +164,13 @@ class Records:
         counts.conflated += seen - skipped - len(greatest)
         if not with_data:
             greatest = {k: (digits, offset, without_data(k, value)) for k, (digits, offset, value) in greatest.items()}
-        batches = _batches(name, position, position if bad else next_, greatest)
+        here, after = watermark.position_of(position, incarnation), watermark.position_of(next_, incarnation)
+        batches = _batches(name, here, here if bad else after, greatest)
         if bad:
-            batches.append(feed.encode_batch(name, next_, []))
+            batches.append(feed.encode_batch(name, after, []))
         # A later update has what a bad record before it may have had: the publisher writes what is current.
-        return Frames(batches, _resyncs([key for key in bad if key not in greatest or greatest[key][1] < bad[key]]))
+        resyncs = [key for key in bad if key not in greatest or greatest[key][1] < bad[key]]
+        return Frames(batches, _resyncs(resyncs), watermarks)
 
     def _prefix(self, key: bytes | None) -> bytes:
         """Return the bytes of an update of ``key`` before its version, b"" if ``key`` is not an endpoint name."""
@@ -160,6 +186,11 @@ class Records:
         if bad.key is not None and self._prefix(bad.key):
             offsets[bad.key] = bad.offset
         self._on_bad(bad)
+
+
+def _proof_of(record: Record) -> LogProof | None:
+    value = next((value for name, value in record.headers if name == LOG_HEADER), None)
+    return None if value is None else watermark.decode_proof(value)
 
 
 def _is_endpoint(key: bytes) -> bool:

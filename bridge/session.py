@@ -22,7 +22,7 @@ from bridge.consumer import (
     refresh_leaders,
 )
 from bridge.group_member import Membership
-from bridge.partition_state import PartitionTable
+from bridge.partition_state import LogChanged, PartitionTable
 from bridge.records import Records
 from bridge.side_channels import MapFeed, OwnersFeed
 from bridge.topic_watcher import TopicWatcher
@@ -200,6 +200,8 @@ class FeedSession:
                 self._bridge.watcher.check_now()
                 self._link.connection.close(Close.RESTART, "offset out of range")
                 return
+            except LogChanged as error:
+                self._log.warning("reading from the beginning", reason=str(error), positions=self.partitions.positions)
             except FAULTS as error:
                 self._on_fault(f"{type(error).__name__} {error}".strip())
             except Exception as error:  # noqa: BLE001  # the client library fails in more ways than its own errors
@@ -241,8 +243,11 @@ class FeedSession:
                     if self._reassigned:
                         # Fetched again from its position, if it is still read here.
                         break
+                    confirmed = self.partitions[name_of(fetched.partition)].confirmed
                     await self._send(fetched)
                     self._send_caught_up(consumer)
+                    if not confirmed:
+                        self._send_first_heartbeat(consumer)
                     # A poll may return a hundred thousand records: let pings be answered in between.
                     await asyncio.sleep(0)
                 if time.monotonic() >= tick_at:
@@ -264,13 +269,14 @@ class FeedSession:
     async def _send(self, fetched: FetchedBatches) -> None:
         name = name_of(fetched.partition)
         state = self.partitions[name]
-        records = self._bridge.records
-        watermarks = records.counts.watermarks
-        (*batches, last), resyncs = records.encode(
-            name, state.position, fetched.next, fetched.records, with_data=self._with_data
+        (*batches, last), resyncs, watermarks = self._bridge.records.encode(
+            name,
+            state.position,
+            fetched.next,
+            fetched.records,
+            incarnation=state.incarnation,
+            with_data=self._with_data,
         )
-        if records.counts.watermarks > watermarks:
-            state.watermark_at = time.monotonic()
         await self._wait_writable()
         for batch in batches:
             await self._wait_writable()
@@ -279,16 +285,22 @@ class FeedSession:
             self._link.connection.send_text(text)
         await self._wait_writable()
         self._link.connection.send_binary(last)
-        state.advance(fetched.next, time.monotonic())
+        now = time.monotonic()
+        state.advance(fetched.next, now)
+        for watermark in watermarks:
+            state.apply_watermark(watermark.offset, watermark.proof, now)
 
     def _send_caught_up(self, consumer: AIOKafkaConsumer) -> None:
         names = self.partitions.pop_caught_up()
         for name in names:
             self._link.send(feed.CaughtUp(name))
-        if names and self.partitions.caught_up:
-            # Otherwise, a server that has just caught up would report ``live: false`` to its first clients.
-            self._observe(consumer)
-            self._send_heartbeat()
+        if names:
+            self._send_first_heartbeat(consumer)
+
+    def _send_first_heartbeat(self, consumer: AIOKafkaConsumer) -> None:
+        """Send a heartbeat at once: a server that has just caught up would report ``live: false`` to its clients."""
+        self._observe(consumer)
+        self._send_heartbeat()
 
     def _observe(self, consumer: AIOKafkaConsumer) -> None:
         """Record what the brokers last answered."""

@@ -26,6 +26,7 @@ from diem.process.listeners import allow_connections, bind, check_bind
 from diem.process.metrics import Sample
 from diem.process.tls import LinkTls, server_tls
 from diem.protocol.codes import Close
+from diem.protocol.watermark import offset_of
 from diem.traffic.recording import recording
 from services.websocket.server import WebSocketServer
 from services.websocket.settings import Settings
@@ -146,4 +147,4 @@ def _samples(server: WebSocketServer, reader: FeedReader, proxies: ProxyPort) ->
         yield metrics.DELIVERY_DELAY.sample(delay)
     yield metrics.FEED_CONNECTS.sample(reader.connects)
     for name, position in hub.state.positions.items():
-        yield metrics.FEED_POSITION.sample(position, name)
+        yield metrics.FEED_POSITION.sample(offset_of(position), name)

@@ -15,6 +15,7 @@ from diem.protocol import feed
 from diem.protocol.feed import is_map
 from diem.protocol.partition_map import MapBuilder, Role
 from diem.protocol.update import Change, iso
+from diem.protocol.watermark import offset_of
 
 
 class WebSocketServer:
@@ -183,7 +184,7 @@ class WebSocketServer:
             **self.edge.status(),
             "subscriptions": self.hub.fanout.registry.entries,
             "endpoints": len(self.hub.state.retained),
-            "position": sum(self.hub.state.positions.values()),
+            "position": sum(map(offset_of, self.hub.state.positions.values())),
             "source": self.hub.state.source,
             "lag_seconds": None if silence is None else round(silence, 3),
             **owned,

@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaError
 
 from bridge import main as bridge
 from bridge import partition_state
+from bridge.partition_state import PartitionState
 from bridge.settings import Settings
 from diem.fanout.feed_state import FeedState
 from diem.kafka import topics
@@ -31,6 +32,7 @@ from diem.protocol import feed
 from diem.protocol.feed import is_map
 from diem.protocol.partition_map import MapBuilder, partition_of
 from diem.protocol.update import encode
+from diem.protocol.watermark import FIRST_INCARNATION
 from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
@@ -217,6 +219,7 @@ class _WithoutWatermarks:
 
     def __init__(self) -> None:
         self._within = partition_state.WATERMARK_WITHIN_S
+        self._open = PartitionState.open
         self._bridges = 0
 
     @contextlib.contextmanager
@@ -231,6 +234,13 @@ class _WithoutWatermarks:
         self._bridges += more
         within = math.inf if self._bridges else self._within
         setattr(partition_state, "WATERMARK_WITHIN_S", within)  # noqa: B010  # a constant, for all but tests
+        PartitionState.open = _open_complete if self._bridges else self._open  # type: ignore[method-assign]
+
+
+def _open_complete(self: PartitionState, begin: int, end: int, now: float) -> None:
+    """Open a log whose first watermark has proved that it is complete."""
+    _WITHOUT_WATERMARKS._open(self, begin, end, now)
+    self.incarnation, self.confirmed = FIRST_INCARNATION, True
 
 
 _WITHOUT_WATERMARKS = _WithoutWatermarks()

@@ -25,6 +25,7 @@ from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import WATERMARK_KEY, Change, encode, version_of
+from diem.protocol.watermark import LogProof
 from metadata.plans.steps import begin, proceed, reverse
 from services.data.publisher import publisher, senders
 from services.data.publisher import publisher as module
@@ -188,7 +189,9 @@ class Log:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def write(self, queue: int, records: Sequence[tuple[bytes, bytes | None]]) -> tuple[int, int]:
+    async def write(
+        self, queue: int, records: Sequence[tuple[bytes, bytes | None]], _proof: LogProof | None = None
+    ) -> tuple[int, int]:
         broker = self._broker
         request = broker.request(queue, records)
         if broker.well:
@@ -207,6 +210,9 @@ class Log:
 
     async def end_offsets(self, queues: Sequence[int]) -> dict[int, int]:
         return {number: len(self._broker.logs[number]) for number in queues}
+
+    async def begin_offsets(self, queues: Sequence[int]) -> dict[int, int]:
+        return dict.fromkeys(queues, 0)
 
     def name(self, queue: int) -> str:
         return str(queue)

@@ -9,7 +9,9 @@ from diem.errors import DiemError
 from diem.kafka.metadata import ReplicaFaults
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from diem.protocol.update import Change
+from services.data.publisher.offsets import Extent, OffsetTracker, encode_extents
 from services.data.publisher.refusals import Refusals
+from services.data.store.tables import Cursor
 
 NO_SEQUENCE: Final = 1 << 63
 """Above every sequence: of an endpoint that is only resent, or not pending; it does not hold the cursor back."""
@@ -272,6 +274,8 @@ class PublisherState:
     """Whether to resend everything, spread over a minute: another process published here before."""
     new_store: bool
     """Whether the store has never published here, so that the log should be empty."""
+    trackers: list[OffsetTracker]
+    """Of each queue."""
     published: int = 0
     """Acknowledged records."""
     foreign: int = 0
@@ -282,3 +286,20 @@ class PublisherState:
     """Records that the brokers refuse."""
     lesser_faults: list[str] = field(default_factory=list)
     """Settings of the topics that lose no update, and should be others."""
+
+    @property
+    def extents(self) -> dict[int, Extent]:
+        """What is known of the log of each partition, by its number, that of the hot topic as :data:`HOT`."""
+        numbers = [*range(len(self.trackers) - 1), HOT]
+        known = zip(numbers, (tracker.extent for tracker in self.trackers), strict=True)
+        return {number: extent for number, extent in known if extent is not None}
+
+    @property
+    def proven(self) -> tuple[tuple[int, int | None], ...]:
+        """What must be kept of :attr:`extents` as soon as it changes: watermarks alone may get lost."""
+        return tuple((extent.incarnation, extent.complete_from) for extent in self.extents.values())
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor to be kept in the store."""
+        return Cursor(self.source, self.backlog.cursor, encode_extents(self.extents))

@@ -5,7 +5,7 @@ Connections are found in internals of aiokafka (0.14).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,8 @@ from diem.kafka.metadata import ReplicaFaults, describe
 from diem.kafka.topic_config import CODEC, MAX_MESSAGE_BYTES
 from diem.kafka.topics import compare
 from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
+from diem.protocol.update import WATERMARK_KEY
+from diem.protocol.watermark import LOG_HEADER, LogProof, encode_proof
 from services.data.publisher.refusals import refusal
 
 BATCH_BYTES: Final = 96 * 1024
@@ -38,6 +40,7 @@ PRODUCER: Final[dict[str, Any]] = {
 }
 """Settings of the producer (docs/protocol.md section 3); ``diem check`` examines them."""
 REQUEST_TIMEOUT_S: Final = 5.0
+OffsetRequest = Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, int]]]
 
 
 class LogTopics(NamedTuple):
@@ -77,8 +80,12 @@ class Log:
         self._producer = producer
         self._consumer = consumer
 
-    async def write(self, number: int, records: Sequence[tuple[bytes, bytes | None]]) -> tuple[int, int]:
+    async def write(
+        self, number: int, records: Sequence[tuple[bytes, bytes | None]], proof: LogProof | None = None
+    ) -> tuple[int, int]:
         """Write as many of ``records`` (key, value or None) as fit into one request; at least the first.
+
+        A watermark among them carries ``proof``.
 
         Returns:
             The offset of the first (negative if the broker no longer knows it), and the number written.
@@ -90,7 +97,8 @@ class Log:
         batch = self._producer.create_batch()
         count = 0
         for key, value in records:
-            if batch.append(key=key, value=value, timestamp=None) is None:
+            headers = [(LOG_HEADER, encode_proof(proof))] if proof is not None and key == WATERMARK_KEY else []
+            if batch.append(key=key, value=value, timestamp=None, headers=headers) is None:
                 break
             count += 1
         topic, partition = place = self._partitions[number]
@@ -119,15 +127,16 @@ class Log:
 
     async def end_offsets(self, numbers: Sequence[int]) -> dict[int, int]:
         """Return the end offset of each partition that has a leader; the others are left out."""
-        ends = await asyncio.gather(*(self._end_offset(self._partitions[number]) for number in numbers))
-        return {number: end for number, end in zip(numbers, ends, strict=True) if end is not None}
+        return await self._offsets(self._consumer.end_offsets, numbers)
 
-    async def _end_offset(self, partition: TopicPartition) -> int | None:
+    async def begin_offsets(self, numbers: Sequence[int]) -> dict[int, int]:
+        """Return the first offset of each partition that has a leader; the others are left out."""
+        return await self._offsets(self._consumer.beginning_offsets, numbers)
+
+    async def _offsets(self, request: OffsetRequest, numbers: Sequence[int]) -> dict[int, int]:
         # One request each: in a common one, a partition without a leader would delay the answer for all.
-        with suppress(KafkaError, TimeoutError):
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                return int((await self._consumer.end_offsets([partition]))[partition])
-        return None
+        answers = await asyncio.gather(*(_offset(request, self._partitions[number]) for number in numbers))
+        return {number: offset for number, offset in zip(numbers, answers, strict=True) if offset is not None}
 
     def name(self, number: int) -> str:
         """Return the partition's display name."""
@@ -176,6 +185,13 @@ class Log:
         if connection is not None:
             connection.close()
         self._producer.client.force_metadata_update()
+
+
+async def _offset(request: OffsetRequest, partition: TopicPartition) -> int | None:
+    with suppress(KafkaError, TimeoutError):
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            return int((await request([partition]))[partition])
+    return None
 
 
 @asynccontextmanager

@@ -56,36 +56,50 @@ class LogMonitor:
             raise LogReplaced(f"the topic has {found.partitions} partitions now")
         return found.leaders
 
-    async def find_foreign(self) -> set[int]:
-        """Compare end offsets with our acknowledgements; return the partitions with foreign records.
+    async def find_incomplete(self) -> set[int]:
+        """Compare the bounds of the logs with what is known of them; return the partitions to send again.
 
-        A partition is returned once per pause, however many records there are, and pauses grow: a foreign writer cannot
-        keep the publisher busy.
+        One with foreign records is returned once per pause, however many records there are, and pauses grow: a foreign
+        writer cannot keep the publisher busy. One that has lost records is always returned: until everything was sent
+        again, it has no watermarks.
         """
-        queues, trackers = self._state.backlog.queues, self._senders.trackers
-        quiet = [number for number, queue in enumerate(queues) if number not in self._senders.in_flight_since]
+        trackers = self._state.trackers
+        quiet = [number for number in range(len(trackers)) if number not in self._senders.in_flight_since]
         before = {number: trackers[number].next for number in quiet}
-        for number, end in (await self._log.end_offsets(quiet)).items():
+        ends, begins = await asyncio.gather(self._log.end_offsets(quiet), self._log.begin_offsets(range(len(trackers))))
+        for number, end in ends.items():
             # Partitions written during the query are compared the next time.
             if number not in self._senders.in_flight_since and trackers[number].next == before[number]:
                 trackers[number].compare_end(end)
-        now = asyncio.get_running_loop().time()
-        due = {number for number in range(len(queues)) if now >= self._backoffs.get(number, (0, 0.0))[1]}
+        for number, begin in begins.items():
+            trackers[number].compare_begin(begin)
+        known = {number for number, tracker in enumerate(trackers) if tracker.next is not None}
+        lost = {number for number in known if trackers[number].complete_from is None}
+        if old := [number for number in lost if trackers[number].next]:
+            self._logger.warning("logs may lack updates, publishing them again", partitions=self._names(old))
+        return lost | self._with_foreign(known - lost)
+
+    def _with_foreign(self, numbers: Collection[int]) -> set[int]:
+        trackers, now = self._state.trackers, asyncio.get_running_loop().time()
+        due = {number for number in numbers if now >= self._backoffs.get(number, (0, 0.0))[1]}
         found = {number for number in due if trackers[number].foreign}
         for number in found:
-            trackers[number].foreign = False
             doublings, since = self._backoffs.get(number, (0, -math.inf))
             doublings = min(doublings + 1, MAX_DOUBLINGS) if now - since < BACKOFF_RESET_S else 0
             self._backoffs[number] = (doublings, now + PAUSE_S * (2**doublings - 1))
         if found:
             self._state.foreign += len(found)
-            names = [self._log.name(number) for number in sorted(found)]
-            self._logger.warning("records of others in the topic: publishing their partitions again", partitions=names)
+            self._logger.warning(
+                "records of others in the topic: publishing their partitions again", partitions=self._names(found)
+            )
         return found
+
+    def _names(self, numbers: Collection[int]) -> list[str]:
+        return [self._log.name(number) for number in sorted(numbers)]
 
     def warn_of_another_store(self) -> None:
         """Warn if the log has records of another store; only the operator can decide to delete them."""
-        if self._state.new_store and any(tracker.next for tracker in self._senders.trackers):
+        if self._state.new_store and any(tracker.next for tracker in self._state.trackers):
             self._logger.warning(
                 "the topic has records, and this store has never published to it: if the store was replaced, delete "
                 "the topic: it is recreated from this store",

@@ -22,6 +22,7 @@ from diem.process.metrics import Sample
 from diem.protocol.partition_map import HOT, PartitionMap
 from services.data.publisher.backlog import Backlog, LogReplaced, PublisherState
 from services.data.publisher.log import open_log
+from services.data.publisher.offsets import OffsetTracker, decode_extents, encode_extents
 from services.data.publisher.session import CHECK_EVERY_S, PublishedStore, PublisherSession, all_endpoints
 from services.data.store.tables import Cursor
 
@@ -180,10 +181,15 @@ class Publisher:
         if old is not None:
             backlog = Backlog(len(old.backlog.queues) - 1, 0, old.backlog.map)
             backlog.resume_phase(all_endpoints(self._store))
+            for tracker in old.trackers:
+                tracker.invalidate()
             self._state = replace(old, map=None, backlog=backlog)
         # Stored for the next process, too: no watermark may be written before everything is sent again.
         if (stored := self._store.cursor) is not None and stored.sequence:
-            self._store.keep_cursor(Cursor(stored.source, 0))
+            extents = {
+                number: each._replace(complete_from=None) for number, each in decode_extents(stored.logs).items()
+            }
+            self._store.keep_cursor(Cursor(stored.source, 0, encode_extents(extents)))
 
     def _on_written(self) -> None:
         # Only now: a topic that can be opened may still refuse writes.
@@ -201,14 +207,23 @@ class Publisher:
         warn_of_differences(self._options, self._hot, found)
         stored = self._store.cursor
         # Positions are valid in their own log only; for another log everything is sent at full speed.
-        cursor = min(stored.sequence, self._store.changes.sequence) if stored and stored.source == found.source else 0
+        valid = stored is not None and stored.source == found.source
+        cursor = min(stored.sequence, self._store.changes.sequence) if stored and valid else 0
+        extents = decode_extents(stored.logs) if stored and valid else {}
+        if old is not None and old.source == found.source:
+            extents = old.extents
         # If only the hot topic was replaced, the store has published here before.
         ours = str(found.cluster.source(self._options.names.updates))
         new_store = stored is None or not stored.source.startswith(ours)
         backlog = Backlog(found.partitions, cursor, found.map)
         backlog.resume_phase(all_endpoints(self._store))
         self._state = PublisherState(
-            found.source, found.map_source, backlog, resend_all=cursor > 0, new_store=new_store
+            found.source,
+            found.map_source,
+            backlog,
+            resend_all=cursor > 0,
+            new_store=new_store,
+            trackers=[OffsetTracker(extents.get(number)) for number in (*range(found.partitions), HOT)],
         )
         if old is not None:
             self._state.published, self._state.foreign = old.published, old.foreign

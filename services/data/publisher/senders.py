@@ -1,4 +1,4 @@
-"""One sender per partition, and the tracker of dense offsets that detects foreign records."""
+"""One sender per partition, with at most one request in flight."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -8,34 +8,6 @@ from diem.protocol.update import WATERMARK, WATERMARK_KEY, Change, without_data
 from services.data.publisher.backlog import PublisherState
 from services.data.publisher.log import Log
 from services.data.publisher.refusals import RecordsRefused
-
-
-class OffsetTracker:
-    """Expected next offset of one partition, kept by its only writer.
-
-    A gap is a record of another writer: most likely a late request of a publisher that died, with an older update than
-    those of its successor. Compaction would keep the older one, so the whole partition is resent (docs/protocol.md
-    section 3).
-    """
-
-    __slots__ = ("foreign", "next")
-
-    def __init__(self) -> None:
-        self.next: int | None = None
-        """The expected offset; None accepts any."""
-        self.foreign = False
-        """Whether records of another writer were detected."""
-
-    def acknowledged(self, base: int, count: int) -> None:
-        """Compare with the acknowledged offset ``base`` of ``count`` records (negative: unknown to the broker)."""
-        self.foreign |= base < 0 or (self.next is not None and base != self.next)
-        self.next = None if base < 0 else base + count
-
-    def compare_end(self, end: int) -> None:
-        """Compare with the end offset of the partition, while no request is in flight."""
-        self.foreign |= self.next is not None and end != self.next
-        self.next = end
-
 
 MAX_RECORDS = 500
 """Endpoints in one request, and tombstones."""
@@ -55,8 +27,8 @@ class PartitionSenders:
         self._state = state
         self._changes = changes
         self._queues = state.backlog.queues
-        # Whether the last requests of an earlier connection were written is unknown: the first check accepts any end.
-        self.trackers = [OffsetTracker() for _ in self._queues]
+        for tracker in state.trackers:
+            tracker.reconnected()
         self.in_flight_since: dict[int, float] = {}
         """Send time of each partition's request, by the loop's clock."""
         self._on_acknowledged = on_acknowledged
@@ -84,7 +56,7 @@ class PartitionSenders:
             KafkaError, OSError, RecordsRefused: whether the request in flight was written is unknown.
         """
         queue, wake, loop = self._queues[number], self._wake[number], asyncio.get_running_loop()
-        most = WHOLE
+        most, tracker = WHOLE, self._state.trackers[number]
         while True:
             held = self._state.refusals.held(number)
             updates = queue.dequeue(MAX_RECORDS, held)
@@ -98,7 +70,8 @@ class PartitionSenders:
             records += [(endpoint, None) for endpoint in tombstones]
             # A watermark asserts that every accepted change is here: nothing is due or yet to be ingested.
             all_in = not queue.due and self._state.backlog.ingested >= self._changes.sequence
-            if number in self._watermarks_due and all_in and WATERMARK_KEY not in held:
+            due = all_in and number in self._watermarks_due and WATERMARK_KEY not in held
+            if (proof := tracker.proof(len(records)) if due else None) is not None:
                 records.append((WATERMARK_KEY, WATERMARK))
             if not records:
                 wake.clear()
@@ -106,7 +79,7 @@ class PartitionSenders:
                 continue
             self.in_flight_since[number] = loop.time()
             try:
-                base, count = await self._log.write(number, records[:most])
+                base, count = await self._log.write(number, records[:most], proof)
             except RecordsRefused as refused:
                 await self._requeue_refused(number, records, refused)
                 most = max(1, refused.count // 2)
@@ -114,7 +87,7 @@ class PartitionSenders:
             finally:
                 del self.in_flight_since[number]
             most = min(2 * most, WHOLE)
-            self.trackers[number].acknowledged(base, count)
+            tracker.acknowledged(base, count)
             written = {key for key, _ in records[:count]}
             self._state.refusals.written(number, records[:count])
             queue.requeue(endpoint for endpoint in (*updates, *tombstones) if endpoint not in written)
@@ -122,8 +95,9 @@ class PartitionSenders:
             self.wake(self._state.backlog.with_tombstones())
             self._on_acknowledged()
             self._state.published += len(written) - (WATERMARK_KEY in written)
-            if WATERMARK_KEY in written:
+            if proof is not None and WATERMARK_KEY in written:
                 self._watermarks_due.discard(number)
+                tracker.proved(proof)
 
     def _value(self, number: int, change: Change) -> bytes:
         if self._state.refusals.goes_without_data(number, change.endpoint):
@@ -132,7 +106,7 @@ class PartitionSenders:
 
     async def _requeue_refused(self, number: int, records: Records, refused: RecordsRefused) -> None:
         # An earlier attempt of the same request may have been written, unknown to us; then only a new producer is safe.
-        if (await self._log.end_offsets([number])).get(number, -1) != self.trackers[number].next:
+        if (await self._log.end_offsets([number])).get(number, -1) != self._state.trackers[number].next:
             raise refused
         self._queues[number].requeue()
         if refused.count == 1:

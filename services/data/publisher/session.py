@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -22,6 +22,8 @@ from services.data.store.tables import Cursor
 MAX_CHANGES: Final = 2000
 """Changes ingested in one step of the event loop."""
 CHECK_EVERY_S: Final = 10.0
+BOUNDS_EVERY_S: Final = 5.0
+"""Interval at which the bounds of the logs are compared with what was written."""
 TOPIC_CHECK_EVERY_S: Final = 2.0
 """Interval at which the topic is checked for replacement."""
 CURSOR_EVERY_S: Final = 1.0
@@ -179,21 +181,26 @@ class PublisherSession:
 
     async def _compare_ends(self) -> None:
         while True:
-            await asyncio.sleep(CHECK_EVERY_S)
+            await asyncio.sleep(BOUNDS_EVERY_S)
             await self._compare()
 
     async def _compare(self) -> None:
-        if queues := await self._log_monitor.find_foreign():
-            self._resend(
-                [name for name in all_endpoints(self._store) if not queues.isdisjoint(self._backlog.homes(name))]
-            )
+        if queues := await self._log_monitor.find_incomplete():
+            # Before anything is ingested, everything is about to be.
+            every = all_endpoints(self._store) if self._backlog.ingested else []
+            self._resend([name for name in every if not queues.isdisjoint(self._backlog.homes(name))])
+            for number in queues:
+                self._state.trackers[number].resending()
 
     async def _write_cursor(self) -> None:
+        kept: Hashable = None
         while True:
             await asyncio.sleep(CURSOR_EVERY_S)
-            cursor = Cursor(self._state.source, self._backlog.cursor)
-            if cursor != self._store.cursor:
-                self._store.keep_cursor(cursor)
+            # Not for watermarks alone: an idle store writes nothing.
+            current = self._state.source, self._backlog.cursor, self._state.proven
+            if current != kept:
+                kept = current
+                self._store.keep_cursor(self._state.cursor)
 
     async def _resync_regularly(self) -> None:
         """Resend everything after a start and every 6 h: a late request of a dead publisher must not stay last."""

@@ -95,6 +95,8 @@ PUBLISHER: Final = Table(
     # The log that the cursor belongs to: ids of cluster and topics.
     Column("source", String(255), nullable=False),
     Column("sequence", BigInteger, nullable=False),
+    # What the publisher knows of the log of each partition (services.data.publisher.offsets).
+    Column("logs", Text, nullable=False, server_default=""),
 )
 
 REQUESTS: Final = Table(
@@ -147,11 +149,13 @@ class Cursor(NamedTuple):
 
     source: str
     sequence: int
+    logs: str = ""
+    """What the publisher knows of the log of each partition, in its own form."""
 
 
 async def read_cursor(connection: AsyncConnection) -> Cursor | None:
     """Return the publisher's cursor; None when nothing was published yet."""
-    row = (await connection.execute(select(PUBLISHER.c.source, PUBLISHER.c.sequence))).one_or_none()
+    row = (await connection.execute(select(PUBLISHER.c.source, PUBLISHER.c.sequence, PUBLISHER.c.logs))).one_or_none()
     return None if row is None else Cursor(*row)
 
 

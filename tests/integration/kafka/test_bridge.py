@@ -27,6 +27,7 @@ from diem.fanout.feed_state import FeedState
 from diem.kafka.config import KafkaOptions
 from diem.protocol import feed, update
 from diem.protocol.update import encode
+from diem.protocol.watermark import offset_of
 from tests.support.bridge import FeedRecorder, RunningBridge, UpdatesTopic, running_bridge, until, updates_topic
 from tests.support.internal import InternalConnect
 from tests.support.kafka import broker_stalls, killed, stopped
@@ -178,7 +179,7 @@ async def test_a_malformed_record_causes_a_resync_and_is_passed_within_a_second(
         await until(lambda: "/good" in recorder.names)
         assert time.monotonic() - written - (stalled.seconds + broker.seconds - stood) < FACTOR
         assert recorder.resynced == ["/bad"]
-        assert recorder.state.positions[f"{topic.name}/0"] == 4
+        assert offset_of(recorder.state.positions[f"{topic.name}/0"]) == 4
         assert (await running.status())["bad"] == 2
         metrics = _metrics((await running.get("/metrics")).text)
     assert metrics["diem_updates_received_total"] == 4

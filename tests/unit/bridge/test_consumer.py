@@ -15,6 +15,7 @@ from bridge import consumer as module
 from bridge.consumer import OffsetCommitter
 from bridge.partition_state import PartitionTable
 from diem.kafka.client import silence_library_log
+from diem.protocol.watermark import position_of
 from tests.support.patience import PATIENCE_S
 
 
@@ -40,7 +41,7 @@ def consumer(fake: Committing) -> AIOKafkaConsumer:
 
 
 def table(positions: dict[str, int]) -> PartitionTable:
-    made = PartitionTable(positions, positions)
+    made = PartitionTable(positions, {name: position_of(offset, 1) for name, offset in positions.items()})
     made.begin(dict.fromkeys(positions, (0, 100)), 0.0)
     return made
 

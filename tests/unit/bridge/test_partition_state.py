@@ -4,9 +4,10 @@ from bridge.partition_state import (
     ANSWERED_WITHIN_S,
     STALLED_AFTER_S,
     WATERMARK_WITHIN_S,
+    LogChanged,
     PartitionTable,
-    start_offset,
 )
+from diem.protocol.watermark import LogProof, position_of
 
 A, B = "t/0", "t/1"
 
@@ -14,20 +15,72 @@ A, B = "t/0", "t/1"
 @pytest.mark.parametrize(
     ("position", "begin", "end", "expected"),
     [
-        (0, 0, 10, 0),
-        (0, 4, 10, 4),
-        (5, 0, 10, 5),
-        (10, 0, 10, 10),
-        (0, 0, 0, 0),
-        (11, 0, 10, 0),
-        (11, 3, 10, 3),
-        (2, 3, 10, 3),
+        (position_of(0, None), 0, 10, (0, None)),
+        (position_of(0, None), 4, 10, (4, None)),
+        (position_of(5, 2), 0, 10, (5, 2)),
+        (position_of(5, None), 1, 10, (1, None)),
+        (position_of(10, 2), 0, 10, (10, 2)),
+        (position_of(11, 2), 0, 10, (0, None)),
+        (position_of(11, 2), 3, 10, (3, None)),
+        (position_of(2, 2), 3, 10, (3, None)),
     ],
 )
-def test_reading_starts_where_the_reader_stands_unless_the_log_is_not_the_one_it_read(
-    position: int, begin: int, end: int, expected: int
+def test_reading_starts_where_the_reader_stands_if_it_lacks_nothing_and_the_log_has_the_rest(
+    position: int, begin: int, end: int, expected: tuple[int, int | None]
 ) -> None:
-    assert start_offset(position, begin, end) == expected
+    partitions = PartitionTable([A], {A: position})
+    partitions.begin({A: (begin, end)}, 0.0)
+    assert (partitions[A].position, partitions[A].incarnation) == expected
+
+
+def opened(position: int, *, begin: int = 0, end: int = 10, previous: PartitionTable | None = None) -> PartitionTable:
+    partitions = PartitionTable([A], {A: position}, previous)
+    partitions.begin({A: (begin, end)}, 0.0)
+    return partitions
+
+
+def test_a_log_that_was_cut_before_the_reader_is_complete_once_everything_was_sent_again() -> None:
+    partitions = opened(position_of(5, 2), begin=7)
+    partitions[A].apply_watermark(9, LogProof(2, 4, 9), 1.0)
+    assert not partitions[A].confirmed, "it has everything from 4 on, the reader from 7 on"
+    partitions[A].apply_watermark(12, LogProof(2, 7, 12), 2.0)
+    assert (partitions[A].confirmed, partitions[A].incarnation) == (True, 2)
+
+
+def test_a_watermark_before_its_least_offset_does_not_count() -> None:
+    partitions = opened(position_of(10, 2))
+    partitions[A].apply_watermark(10, LogProof(2, 0, 11), 1.0)
+    assert not partitions[A].confirmed
+
+
+def test_another_incarnation_is_read_from_the_beginning_by_whoever_reads_next() -> None:
+    partitions = opened(position_of(10, 2))
+    with pytest.raises(LogChanged):
+        partitions[A].apply_watermark(10, LogProof(3, 4, 10), 1.0)
+    again = opened(position_of(10, 2), previous=partitions)
+    assert again[A].position == 0
+    again[A].apply_watermark(4, LogProof(2, 0, 4), 2.0)
+    assert not again[A].confirmed, "of the log as it was"
+    again[A].apply_watermark(10, LogProof(3, 4, 10), 3.0)
+    assert (again[A].confirmed, again[A].incarnation) == (True, 3)
+
+
+def test_a_reader_that_knows_no_incarnation_trusts_the_first_one_only() -> None:
+    partitions = opened(0)
+    partitions[A].apply_watermark(3, LogProof(1, 0, 3), 1.0)
+    assert partitions[A].confirmed
+    partitions = opened(0)
+    with pytest.raises(LogChanged):
+        partitions[A].apply_watermark(3, LogProof(2, 0, 3), 1.0)
+
+
+@pytest.mark.parametrize(("begin", "counts"), [(0, True), (3, False)])
+def test_watermarks_of_earlier_releases_count_where_the_log_was_read_from_its_first_record(
+    begin: int, *, counts: bool
+) -> None:
+    partitions = opened(0, begin=begin)
+    partitions[A].apply_watermark(10, None, 1.0)
+    assert (partitions[A].confirmed, partitions[A].incarnation) == (counts, None)
 
 
 def table(
@@ -38,10 +91,18 @@ def table(
     previous: PartitionTable | None = None,
     now: float = 0.0,
 ) -> PartitionTable:
-    """Partitions whose logs begin at 0, of which ``missing`` ones have no leader."""
-    made = PartitionTable([*ends, *missing], positions, previous)
+    """Partitions whose logs begin at 0, of which ``missing`` ones have no leader; all have had a watermark."""
+    made = PartitionTable([*ends, *missing], {name: position_of(n, 2) for name, n in positions.items()}, previous)
     made.begin({name: (0, end) for name, end in ends.items()}, now)
+    for name in (*ends, *missing):
+        confirm(made, name)
     return made
+
+
+def confirm(partitions: PartitionTable, *names: str) -> None:
+    """Have a watermark count, at whatever time."""
+    for name in names:
+        partitions[name].incarnation, partitions[name].confirmed = 2, True
 
 
 def test_each_name_catches_up_once_at_the_end_that_its_log_had_in_the_beginning() -> None:
@@ -217,6 +278,8 @@ def test_partition_without_leader_stops_heartbeats_and_no_other_partition() -> N
     assert partitions.positions == {A: 0}
     partitions.add({B: (0, 5)}, 1.0)
     assert partitions.pop_caught_up() == [B], "it continues at the reader's position"
+    assert not partitions.is_live(1.0), "before a watermark"
+    confirm(partitions, B)
     assert partitions.is_live(1.0)
 
 
@@ -242,6 +305,7 @@ def test_partition_without_bounds_gets_another_six_seconds_for_its_watermark() -
     partitions = table({}, ends={A: 0})
     partitions.begin({}, 10.0)
     partitions.begin({A: (0, 0)}, 20.0)
+    confirm(partitions, A)
     partitions.pop_caught_up()
     assert partitions.is_live(20.0)
 

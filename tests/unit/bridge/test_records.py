@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bridge import records as module
-from bridge.records import LOG_BURST, LOG_INTERVAL_S, BadRecord, BadRecordLog, Frames, Records
+from bridge.records import LOG_BURST, LOG_INTERVAL_S, BadRecord, BadRecordLog, Frames, Records, Watermark
 from diem.process.clock import ManualClock
 from diem.protocol import endpoints, feed, update
+from diem.protocol.watermark import LOG_HEADER, LogProof, encode_proof, position_of
 
 V = 1_700_000_000_000
 NAME = "diem.updates/3"
@@ -20,6 +21,7 @@ class Kafka(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 def valid(offset: int, name: str, version: int, *, gone: bool = False) -> Kafka:
@@ -96,6 +98,25 @@ def test_a_mark_of_the_publisher_is_no_update_and_not_bad() -> None:
     assert [change.sequence for change in decoded(frames)] == [0]
     assert feed.decode_batch(frames.batches[-1]).next == 2
     assert (heart.counts.watermarks, heart.counts.bad, bad, frames.resyncs) == (1, 0, [], [])
+    assert frames.watermarks == [Watermark(1, None)], "of an earlier release"
+
+
+@pytest.mark.parametrize("header", [b"", b"{}", b"[1]", b'{"incarnation":1,"from":0,"at":-1}', b"\xff"])
+def test_a_watermark_whose_header_is_no_proof_counts_as_one_without(header: bytes) -> None:
+    marked = Kafka(1, update.WATERMARK_KEY, update.WATERMARK, ((LOG_HEADER, header),))
+    assert taking(marked)[0].watermarks == [Watermark(1, None)]
+
+
+def test_a_watermark_has_its_proof_and_positions_the_incarnation_that_the_reader_has() -> None:
+    proof = LogProof(3, 4, 1)
+    records = [
+        valid(0, "/a", V),
+        Kafka(1, update.WATERMARK_KEY, update.WATERMARK, ((LOG_HEADER, encode_proof(proof)),)),
+    ]
+    frames = Records(lambda _: None).encode(NAME, 0, 2, iter(records), incarnation=3)
+    assert frames.watermarks == [Watermark(1, proof)]
+    assert feed.decode_batch(frames.batches[-1]).next == position_of(2, 3)
+    assert [change.sequence for change in decoded(frames)] == [0]
 
 
 GOOD = update.encode("/a", V, V)

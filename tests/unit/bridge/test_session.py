@@ -119,8 +119,10 @@ def assign(session: FeedSession, bridge: BridgeState, *names: str) -> None:
     session.on_assignment(names)
 
 
-async def test_session_announces_streams_and_starts_with_a_heartbeat(session: FeedSession, wire: Wire) -> None:
-    assert wire.sent == [feed.Hello("s", (A, HOT)), feed.CaughtUp(A), feed.CaughtUp(HOT), feed.Heartbeat()]
+async def test_session_announces_streams_and_sends_no_heartbeat_before_a_watermark(
+    session: FeedSession, wire: Wire
+) -> None:
+    assert wire.sent == [feed.Hello("s", (A, HOT)), feed.CaughtUp(A), feed.CaughtUp(HOT)]
     assert session.partitions.names == (A, HOT)
 
 

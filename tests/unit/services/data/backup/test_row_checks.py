@@ -25,7 +25,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "history": {
         "sequence": 1, "endpoint": "/a", "version": 2, "kind": 0, "changed_ms": 3, "content": DATA.content,
     },
-    "publisher": {"id": 1, "source": "log", "sequence": 1},
+    "publisher": {"id": 1, "source": "log", "sequence": 1, "logs": ""},
     "requests": {"key": "k", "digest": b"\0\1", "answer": b'[["/a",5,true]]', "created_ms": 4},
     "api_keys": {
         "id": "abcdefg1", "name": "The page", "plan": "free", "digest": bytes(32), "created_ms": 1, "revoked_ms": None,

@@ -52,7 +52,7 @@ async def test_recreated_topics_have_the_partitions_of_the_current_map(
 
     for each in (connected_client, describe, ensure, begin_map):
         monkeypatch.setattr(publisher, each.__name__, each)
-    before = PublisherState("c/old/old", "c/old", Backlog(16, 0, map_), resend_all=False, new_store=False)
+    before = PublisherState("c/old/old", "c/old", Backlog(16, 0, map_), resend_all=False, new_store=False, trackers=[])
     found = await publisher.find_topics(replace(OPTIONS, partitions=12), (), before)
     assert (found.partitions, found.map) == (16, map_)
 
@@ -83,7 +83,7 @@ async def test_metrics_have_the_partitions_that_lacked_a_replica_at_the_last_loo
     publishing = publisher.Publisher(store, OPTIONS)
     assert list(samples().values()) == [0, 0]
     map_ = PartitionMap(Head(2, 0))
-    state = PublisherState("c/log", "c/map", Backlog(2, 0, map_), resend_all=False, new_store=False)
+    state = PublisherState("c/log", "c/map", Backlog(2, 0, map_), resend_all=False, new_store=False, trackers=[])
     publishing._state = state  # it follows from topics that are found
     described = Described(ReplicaFaults(leaderless=1, under_replicated=4))
     monitor = LogMonitor(described, state, PartitionSenders(described, state, store.changes, lambda: None))

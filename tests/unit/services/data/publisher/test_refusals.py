@@ -18,7 +18,9 @@ from aiokafka.errors import (
 from diem.fanout.change_map import ChangeMap
 from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.update import WATERMARK_KEY, Change, encode, has_data, version_of
+from diem.protocol.watermark import LogProof
 from services.data.publisher.backlog import Backlog, PublisherState
+from services.data.publisher.offsets import Extent, OffsetTracker
 from services.data.publisher.refusals import DATA_RETRY_S, RETRY_S, RecordsRefused, Refusals, TimestampsRefused, refusal
 from services.data.publisher.senders import PartitionSenders
 from tests.support.patience import PATIENCE_S
@@ -36,7 +38,9 @@ class Broker:
         self.hidden = 0
         """Records at the end of the log that we do not know to be ours."""
 
-    async def write(self, _number: int, records: list[tuple[bytes, bytes | None]]) -> tuple[int, int]:
+    async def write(
+        self, _number: int, records: list[tuple[bytes, bytes | None]], _proof: LogProof | None = None
+    ) -> tuple[int, int]:
         await asyncio.sleep(0)
         self.requests += 1
         if any(len(value or b"") > self.limit for _, value in records):
@@ -59,13 +63,12 @@ class World:
         self.now_s = 1000.0
         self.broker = Broker()
         self.changes = ChangeMap()
-        self.state = PublisherState(
-            "s", "m", Backlog(1, 0, PartitionMap(Head(1, 0))), resend_all=False, new_store=False
-        )
+        trackers = [OffsetTracker(Extent(1, 0, 0)) for _ in range(2)]
+        backlog = Backlog(1, 0, PartitionMap(Head(1, 0)))
+        self.state = PublisherState("s", "m", backlog, resend_all=False, new_store=False, trackers=trackers)
         self.state.refusals = Refusals(lambda: self.now_s)
         log: Any = self.broker
         self.senders = PartitionSenders(log, self.state, self.changes)
-        self.senders.trackers[0].next = 0
 
     def put(self, name: str, size: int = 0) -> int:
         sequence = self.changes.sequence + 1

@@ -1,0 +1,64 @@
+"""Watermarks of the publisher, and positions in a log whose completeness they prove (docs/protocol.md section 3).
+
+A log may be cut at its beginning (retention, DeleteRecords), or lose its end (an unclean election, a restored broker)
+and grow again. Only its writer knows, so each watermark states the contents of the log, and a position states the
+reader's knowledge of it. Tests check both against every interleaving: tests/walks/test_log_model.py.
+"""
+
+from typing import Final, NamedTuple
+
+import orjson
+
+LOG_HEADER: Final = "log"
+"""Header of a watermark that has its :class:`LogProof`; bridges of earlier releases ignore it."""
+FIRST_INCARNATION: Final = 1
+_MAX_INCARNATION: Final = (1 << 16) - 1
+_OFFSET_BITS: Final = 48
+_OFFSET: Final = (1 << _OFFSET_BITS) - 1
+
+
+class LogProof(NamedTuple):
+    """The publisher's statement about the log before its watermark."""
+
+    incarnation: int
+    """:data:`FIRST_INCARNATION`, and the next after the log has lost records that the publisher had written."""
+    complete_from: int
+    """From this offset on the log has the current update of every endpoint of the partition."""
+    min_offset: int
+    """Least offset of the watermark; a lower one shows that the log has lost records, unnoticed by the publisher."""
+
+
+def encode_proof(proof: LogProof) -> bytes:
+    """Return the value of the header :data:`LOG_HEADER`."""
+    incarnation, complete_from, min_offset = proof
+    return orjson.dumps({"incarnation": incarnation, "from": complete_from, "at": min_offset})
+
+
+def decode_proof(value: bytes) -> LogProof | None:
+    """Return the proof in a header; None if there is none."""
+    try:
+        found = orjson.loads(value)
+        proof = LogProof(found["incarnation"], found["from"], found["at"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return proof if all(type(each) is int and each >= 0 for each in proof) else None
+
+
+def next_incarnation(incarnation: int) -> int:
+    """Return the incarnation that follows; after 65,535 the second."""
+    return incarnation + 1 if incarnation < _MAX_INCARNATION else FIRST_INCARNATION + 1
+
+
+def position_of(offset: int, incarnation: int | None) -> int:
+    """Return the position of a feed for an offset; ``incarnation``: of a log of which the reader has everything."""
+    return offset | (incarnation or 0) << _OFFSET_BITS
+
+
+def offset_of(position: int) -> int:
+    """Return the offset in a position."""
+    return position & _OFFSET
+
+
+def incarnation_of(position: int) -> int | None:
+    """Return the incarnation in a position; None if the reader does not know that it has everything."""
+    return position >> _OFFSET_BITS or None

@@ -1,0 +1,121 @@
+"""Offsets of one partition as known to its only writer: which records are its own, and what the log has."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import orjson
+
+from diem.protocol.watermark import FIRST_INCARNATION, LogProof, next_incarnation
+
+
+class Extent(NamedTuple):
+    """Knowledge of one partition that outlives the process, kept with the cursor."""
+
+    incarnation: int
+    complete_from: int | None
+    """See :class:`~diem.protocol.watermark.LogProof`; None: everything must be sent again."""
+    next: int
+    """The log had at least the offsets below."""
+
+
+def encode_extents(extents: Mapping[int, Extent]) -> str:
+    """Encode the extents of partitions, by number, for the store."""
+    return orjson.dumps({str(number): list(extent) for number, extent in extents.items()}).decode()
+
+
+def decode_extents(text: str) -> dict[int, Extent]:
+    """Decode what :func:`encode_extents` returned; nothing for an empty text, as earlier releases have left."""
+    return {int(number): Extent(*fields) for number, fields in orjson.loads(text or "{}").items()}
+
+
+class OffsetTracker:
+    """Expected next offset of one partition, and the offset from which its log is complete.
+
+    A gap is a record of another writer: most likely a late request of a publisher that died, with an older update than
+    those of its successor. Compaction would keep the older one, so the whole partition is resent (docs/protocol.md
+    section 3). A log that ends below the expected offset has lost records, and one that begins beyond
+    ``complete_from`` was cut: both are resent, and their watermarks stop until that is done.
+
+    Args:
+        extent: what an earlier process knew of the same log; None if nothing.
+    """
+
+    __slots__ = ("_exact", "_proven", "complete_from", "foreign", "incarnation", "next")
+
+    def __init__(self, extent: Extent | None = None) -> None:
+        self.next: int | None = None if extent is None else extent.next
+        """The expected offset, or a lower bound of it; None accepts any."""
+        self.complete_from: int | None = None if extent is None else extent.complete_from
+        """From here on the log has the current update of every endpoint, except those due; None: from nowhere."""
+        self.incarnation = FIRST_INCARNATION if extent is None else extent.incarnation
+        self.foreign = False
+        """Whether records of another writer were detected."""
+        self._exact = False
+        """Whether :attr:`next` is the end of the log, as far as this process has written it."""
+        self._proven = self.complete_from is not None
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the partition must be sent again."""
+        return self.foreign or self.complete_from is None
+
+    @property
+    def extent(self) -> Extent | None:
+        """What the next process may rely on; None before anything is known."""
+        if self.next is None:
+            return None
+        return Extent(self.incarnation, self.complete_from if self._proven else None, self.next)
+
+    def reconnected(self) -> None:
+        """Accept more records than expected once: whether the last requests were written is unknown."""
+        self._exact = False
+
+    def acknowledged(self, base: int, count: int) -> None:
+        """Compare with the acknowledged offset ``base`` of ``count`` records (negative: unknown to the broker)."""
+        if base < 0:
+            self.foreign, self._exact = True, False
+            return
+        self._compare(base)
+        self.next = base + count
+
+    def compare_end(self, end: int) -> None:
+        """Compare with the end offset of the partition, while no request is in flight."""
+        self._compare(end)
+        self.next = end
+
+    def _compare(self, offset: int) -> None:
+        if self.next is not None and offset < self.next:
+            self._truncated()
+        elif self._exact and offset != self.next:
+            self.foreign = True
+        self._exact = True
+
+    def compare_begin(self, begin: int) -> None:
+        """Compare with the first offset of the partition."""
+        if self.complete_from is not None and begin > self.complete_from:
+            self.invalidate()
+
+    def invalidate(self) -> None:
+        """Require that everything is sent again."""
+        self.complete_from, self._proven = None, False
+
+    def _truncated(self) -> None:
+        """Begin another incarnation: readers may have read what the log no longer has, at offsets that it has again."""
+        self.incarnation = next_incarnation(self.incarnation)
+        self.invalidate()
+
+    def resending(self) -> None:
+        """Everything was queued again: what is acknowledged from now on completes the log."""
+        self.foreign = False
+        if self.complete_from is None:
+            self.complete_from = self.next
+
+    def proof(self, index: int) -> LogProof | None:
+        """Return the proof for a watermark at ``index`` of the next request; None if it must wait."""
+        if self.complete_from is None or self.next is None:
+            return None
+        return LogProof(self.incarnation, self.complete_from, self.next + index)
+
+    def proved(self, proof: LogProof) -> None:
+        """Record that the watermark with ``proof`` was written, and everything before it."""
+        self._proven |= proof[:2] == (self.incarnation, self.complete_from)

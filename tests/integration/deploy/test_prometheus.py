@@ -137,7 +137,8 @@ def expressions() -> dict[str, str]:
 EMPTY = {
     # Only with Kafka, proxies or sources; or only what went wrong.
     *("Updates per second C", "Staleness B", "Stale endpoints A", "Lag A", "Lag B"),
-    *("Plan in progress: endpoints on the move A", "Partition map: epoch A", "Groups A", "Groups B", "Groups C"),
+    *("Plan in progress: endpoints on the move A", "Partition map: epoch A"),
+    *(f"Groups and partitions {query}" for query in "ABCDE"),
     *("Failed polls of sources per second A", "Refused handshakes per second A", "Security events per second A"),
     *("Closes and errors per second A", "Closes and errors per second B"),
     # Only in an interval with an update.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from diem.process.limits import AdmissionResult, address_key
+from diem.process.limits import AdmissionResult, networks
 from diem.process.listeners import Network, is_in, is_loopback
 
 GRACE_S: Final = 1.0
@@ -91,7 +91,8 @@ class _Share(Generic[C]):
 class Pool(Generic[C]):
     """At most ``limit`` connections; idle ones, on which no request is being answered, are evicted for new ones.
 
-    An address at its limit (``per_address``) evicts its own oldest idle connection. Idle connections younger than
+    An address at its limit (``per_address``) evicts its own oldest idle connection, and so does a wider network of IPv6
+    addresses, which has several times that limit. Idle connections younger than
     ``grace_s`` are not evicted.
     """
 
@@ -99,7 +100,8 @@ class Pool(Generic[C]):
         self._limit = limit
         self._per_address = per_address
         self._grace_s = grace_s
-        self._members: dict[C, str] = {}
+        self._members: dict[C, tuple[str, ...]] = {}
+        """Connection -> keys of the networks of its address."""
         self._idle: dict[C, float] = {}
         self._shares: dict[str, _Share[C]] = {}
 
@@ -121,49 +123,51 @@ class Pool(Generic[C]):
 
     @property
     def addresses(self) -> int:
-        """Number of addresses with connections in the pool."""
+        """Number of networks with connections in the pool."""
         return len(self._shares)
 
     def join(self, connection: C, address: str, now: float) -> AdmissionResult | None:
         """Add a busy connection, after evicting an idle one if necessary; return why it is refused, or None."""
-        key, bound = address_key(address), self._per_address(address)
-        share = self._shares.get(key)
-        if bound is not None and share is not None and share.count >= bound:
-            if not self._evict_oldest(share.idle, now):
-                return AdmissionResult.ADDRESS_LIMIT
-        elif len(self._members) >= self._limit and not self._evict_oldest(self._idle, now):
+        counted, bound = networks(address), self._per_address(address)
+        evicted = False
+        for key, times in counted:
+            share = self._shares.get(key)
+            # An eviction in a narrower network has made room in this one, too.
+            if bound is not None and share is not None and share.count >= bound * times:
+                if not self._evict_oldest(share.idle, now):
+                    return AdmissionResult.ADDRESS_LIMIT
+                evicted = True
+        if not evicted and len(self._members) >= self._limit and not self._evict_oldest(self._idle, now):
             return AdmissionResult.PROCESS_FULL
         # The evicted connection may have been the only one of this address.
-        share = self._shares.setdefault(key, _Share[C]())
-        share.count += 1
-        self._members[connection] = key
+        for key, _ in counted:
+            self._shares.setdefault(key, _Share[C]()).count += 1
+        self._members[connection] = tuple(key for key, _ in counted)
         return None
 
     def leave(self, connection: C) -> None:
         """Remove a connection; a no-op if it is not in the pool."""
-        key = self._members.pop(connection, None)
-        if key is None:
-            return
-        self.set_busy(connection, key)
-        share = self._shares[key]
-        share.count -= 1
-        if not share.count:
-            del self._shares[key]
+        self.set_busy(connection)
+        for key in self._members.pop(connection, ()):
+            share = self._shares[key]
+            share.count -= 1
+            if not share.count:
+                del self._shares[key]
 
-    def set_busy(self, connection: C, key: str | None = None) -> None:
+    def set_busy(self, connection: C) -> None:
         """Protect a member from eviction: a request is being answered on it."""
         self._idle.pop(connection, None)
-        key = self._members.get(connection) if key is None else key
-        if key is not None:
+        for key in self._members.get(connection, ()):
             self._shares[key].idle.pop(connection, None)
 
     def set_idle(self, connection: C, now: float) -> None:
         """Allow the eviction of a member from ``now`` (monotonic seconds) on."""
-        key = self._members.get(connection)
-        if key is not None:
-            self.set_busy(connection, key)
+        keys = self._members.get(connection)
+        if keys is not None:
+            self.set_busy(connection)
             self._idle[connection] = now
-            self._shares[key].idle[connection] = None
+            for key in keys:
+                self._shares[key].idle[connection] = None
 
     def _evict_oldest(self, idle: Mapping[C, object], now: float) -> bool:
         for _ in range(min(EVICTION_CANDIDATES, len(idle))):

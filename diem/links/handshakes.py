@@ -17,7 +17,7 @@ from diem.process.limits import (
     AddressRateLimiter,
     AdmissionResult,
     RateLimit,
-    address_key,
+    networks,
 )
 from diem.process.listeners import Network, is_in, is_loopback
 from diem.process.metrics import Sample
@@ -49,7 +49,10 @@ def usual_rate(connections: int) -> RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class HandshakeLimits:
-    """Limits of one address (IPv6: of one /64); trusted proxies have none, because their clients share them."""
+    """Limits of one address (IPv6: of one /64, and several times these of wider networks).
+
+    Trusted proxies have none, because their clients share them.
+    """
 
     connections: int = CONNECTIONS_PER_ADDRESS
     """Handshakes in progress and, where ``open_of`` counts them, open connections."""
@@ -109,37 +112,44 @@ class HandshakeLimiter:
         self._limits = limits = HandshakeLimits() if limits is None else limits
         self._rates = AddressRateLimiter(limits.rate(limits.connections), limits.rate(limits.loopback))
         self._pending: Counter[str] = Counter()
-        """Handshakes in progress by address, without zeros."""
+        """Handshakes in progress by network, without zeros."""
+        self._in_progress = 0
         self.outcomes: Counter[Outcome] = Counter()
 
     def begin(self, address: str, now: float) -> AdmissionResult | None:
         """Count the beginning of a handshake, which must be followed by :meth:`end`, or return why it is refused."""
-        limits, key = self._limits, address_key(address)
+        limits, found = self._limits, networks(address)
         if not (limits.trusted and is_in(address, limits.trusted)):
             refusal = None
             bound = limits.loopback if is_loopback(address) else limits.connections
-            if self._pending[key] + limits.open_of(address) >= bound:
+            # Open connections of wider networks are bounded at their admission.
+            if self._pending[found[0].key] + limits.open_of(address) >= bound or any(
+                self._pending[key] >= bound * times for key, times in found[1:]
+            ):
                 refusal = AdmissionResult.ADDRESS_LIMIT
             elif self._rates.take(address, now):
                 refusal = AdmissionResult.ADDRESS_TOO_FAST
             if refusal is not None:
                 self.outcomes[Outcome.REFUSED] += 1
                 return refusal
-        self._pending[key] += 1
+        self._in_progress += 1
+        for key, _ in found:
+            self._pending[key] += 1
         return None
 
     def end(self, address: str, outcome: Outcome) -> None:
         """Count the end of a handshake."""
         self.outcomes[outcome] += 1
-        key = address_key(address)
-        self._pending[key] -= 1
-        if not self._pending[key]:
-            del self._pending[key]
+        self._in_progress -= 1
+        for key, _ in networks(address):
+            self._pending[key] -= 1
+            if not self._pending[key]:
+                del self._pending[key]
 
     @property
     def pending(self) -> int:
         """Number of handshakes in progress."""
-        return self._pending.total()
+        return self._in_progress
 
     def samples(self) -> Iterable[Sample]:
         """Sample the handshakes by outcome."""

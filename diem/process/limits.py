@@ -6,9 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from heapq import heappop, heappush
 from ipaddress import IPv6Address
-from typing import Final
+from typing import Final, NamedTuple
 
 from diem.process.listeners import is_loopback
 from diem.protocol.messages import MAX_NAMES
@@ -34,6 +35,11 @@ READMITTED_WITH: Final = 0.25
 UNLIMITED_SHARE: Final = 0.8
 """Share of the capacity and the rate of a process that clients without the limits of an address may use: the rest is
 for others."""
+FAIR_SHARE: Final = 0.2
+"""Part of the burst of a process that is shared among networks instead of first come, first served."""
+FAIR_EVERY_S: Final = 1.0
+ROUNDING_S: Final = 1e-9
+"""Tolerance of token buckets: a token due at this very instant is available."""
 MAX_ERRORS: Final = 20
 ERROR_WINDOW_S: Final = 60.0
 
@@ -65,8 +71,7 @@ class TokenBucket:
     def take(self, now: float, tokens: float = 1.0) -> bool:
         """Take ``tokens`` at ``now`` (monotonic seconds); return False, and take none, if fewer are left."""
         full_at = max(self._full_at, now) + tokens / self._rate
-        # The tolerance is for rounding: a token due at this very instant is available.
-        if full_at - now > self._burst / self._rate + 1e-9:
+        if full_at - now > self._burst / self._rate + ROUNDING_S:
             return False
         self._full_at = full_at
         return True
@@ -80,6 +85,11 @@ class TokenBucket:
         return TokenBucket(self._rate * part, max(1.0, self._burst * part))
 
     @property
+    def burst(self) -> float:
+        """Tokens of a full bucket."""
+        return self._burst
+
+    @property
     def full_at(self) -> float:
         """Time at which the bucket is full again; in the past if it is full now."""
         return self._full_at
@@ -90,7 +100,8 @@ class TokenBucket:
 
     def retry_after(self, now: float, tokens: float = 1.0) -> float:
         """Return the seconds until so many tokens are available."""
-        return max(0.0, max(self._full_at, now) + (tokens - self._burst) / self._rate - now)
+        wait_s = max(self._full_at, now) + (tokens - self._burst) / self._rate - now
+        return wait_s if wait_s > ROUNDING_S else 0.0
 
 
 class ErrorWindow:
@@ -127,6 +138,15 @@ class AddressLimits:
     message_rate_per_s: float = MESSAGE_RATE_PER_S
     message_burst: float = MESSAGE_BURST
     readmitted_with: float = READMITTED_WITH
+
+    def times(self, number: int) -> "AddressLimits":
+        """Return the limits of a network that has so many times the connections of one address."""
+        return replace(
+            self,
+            connections=self.connections * number,
+            connect_rate_per_s=self.connect_rate_per_s * number,
+            connect_burst=self.connect_burst * number,
+        )
 
     def new_allowance(self) -> "MessageAllowance":
         """Return an allowance that nothing was taken from yet."""
@@ -196,6 +216,43 @@ class MessageAllowance:
         return self._data
 
 
+NETWORKS: Final = ((64, 1), (56, 4), (48, 16))
+"""Lengths of the IPv6 prefixes that count as one client, and how many times the limits of one address each has.
+
+A customer of a network may have a /64, the /56 of a home or the /48 of a company or a tunnel.
+"""
+
+
+class Network(NamedTuple):
+    """A network that an address counts to."""
+
+    key: str
+    times: int
+    """It has so many times the limits of one address."""
+
+
+def networks(address: str) -> tuple[Network, ...]:
+    """Return what an address is counted under, the narrowest first: an IPv4 address, or three networks of IPv6.
+
+    IPv4-mapped IPv6 addresses, as on sockets for both families, count as IPv4: they all have the same /64.
+    """
+    if ":" not in address:
+        return (Network(address, 1),)
+    try:
+        parsed = IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return (Network(address, 1),)
+    if parsed.ipv4_mapped is not None:
+        return (Network(str(parsed.ipv4_mapped), 1),)
+    number = int(parsed)
+    return tuple(Network(f"{number >> 128 - bits:x}::/{bits}", times) for bits, times in NETWORKS)
+
+
+def address_key(address: str) -> str:
+    """Return the key of the narrowest network of an address: the IPv4 address itself, or the /64 of an IPv6 address."""
+    return networks(address)[0].key
+
+
 class AdmissionResult(Enum):
     """Reason to refuse a connection, and the HTTP status of the refusal."""
 
@@ -249,7 +306,8 @@ class _Address:
 class AddressTable:
     """The open connections and message allowances of every address.
 
-    An IPv6 client has a whole /64, which counts as one address. A connection borrows an allowance, the fullest that the
+    An IPv6 client has a whole /64, which counts as one address; the connections of a /56 and a /48 are bounded as well
+    (:data:`NETWORKS`), each in a table of its own. A connection borrows an allowance, the fullest that the
     address has, else a new one: however often it reconnects, an address has no more allowances than it had simultaneous
     connections.
 
@@ -259,10 +317,10 @@ class AddressTable:
     Args:
         limits: of one address.
         max_addresses: bound of the table.
-        key: returns what an address is counted under.
+        key: returns what an address is counted under, without wider networks; None: the networks of the address.
     """
 
-    __slots__ = ("_addresses", "_idle", "_key", "_limits", "_max_addresses")
+    __slots__ = ("_addresses", "_idle", "_key", "_limits", "_max_addresses", "_wider")
 
     def __init__(
         self,
@@ -271,6 +329,14 @@ class AddressTable:
         key: Callable[[str], str] | None = None,
     ) -> None:
         self._key = address_key if key is None else key
+        self._wider: tuple[AddressTable, ...] = ()
+        """Tables of /56 and /48, which lend nothing."""
+        if key is None:
+            self._wider = tuple(
+                AddressTable(limits.times(times), max_addresses, partial(_wider_key, level))
+                for level, (_, times) in enumerate(NETWORKS)
+                if level
+            )
         self._limits = limits
         self._max_addresses = max_addresses
         self._addresses: dict[str, _Address] = {}
@@ -287,6 +353,14 @@ class AddressTable:
 
     def refusal(self, address: str, now: float) -> AdmissionResult | None:
         """Return the reason to refuse another connection of ``address`` at ``now`` (monotonic seconds), or None."""
+        reasons = (table._refusal(address, now) for table in self._tables(address))  # noqa: SLF001 - of this class
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _tables(self, address: str) -> tuple["AddressTable", ...]:
+        """Return the tables that count an address: IPv4 has no wider networks."""
+        return (self, *self._wider) if self._wider and len(networks(address)) > 1 else (self,)
+
+    def _refusal(self, address: str, now: float) -> AdmissionResult | None:
         self._forget_unused(now)
         found = self._addresses.get(self._key(address))
         if found is None:
@@ -300,11 +374,18 @@ class AddressTable:
 
     def retry_after(self, address: str, now: float) -> float:
         """Return the seconds until ``address`` may connect again, apart from its limit of open connections."""
+        return max(table._retry_after(address, now) for table in self._tables(address))  # noqa: SLF001 - of this class
+
+    def _retry_after(self, address: str, now: float) -> float:
         found = self._addresses.get(self._key(address))
         return 0.0 if found is None else max(found.arrivals.retry_after(now), self._wait_for_messages(found, now))
 
     def admit(self, address: str, now: float) -> MessageAllowance:
         """Count a connection of ``address``, for which :meth:`refusal` is None, and lend it an allowance."""
+        found, *_ = [table._count(address, now) for table in self._tables(address)]  # noqa: SLF001 - of this class
+        return found.lend(self._limits)
+
+    def _count(self, address: str, now: float) -> _Address:
         key = self._key(address)
         found = self._addresses.get(key)
         if found is None:
@@ -314,14 +395,18 @@ class AddressTable:
         self._idle.pop(key, None)
         found.open += 1
         found.arrivals.take(now)
-        return found.lend(self._limits)
+        return found
 
     def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
         """Uncount a connection, and reclaim its allowance; exactly once after each :meth:`admit`."""
+        self._addresses[self._key(address)].reclaim(allowance, now)
+        for table in self._tables(address):
+            table._uncount(address, now)  # noqa: SLF001 - of this class
+
+    def _uncount(self, address: str, now: float) -> None:
         key = self._key(address)
         found = self._addresses[key]
         found.open -= 1
-        found.reclaim(allowance, now)
         if not found.open:
             if found.is_unused(now):
                 del self._addresses[key]
@@ -348,6 +433,50 @@ class AddressTable:
         del self._idle[key], self._addresses[key]
 
 
+def _wider_key(level: int, address: str) -> str:
+    return networks(address)[level].key
+
+
+class FairRate:
+    """The rate of new connections of a process, of which the last part is shared among networks.
+
+    As long as more than :data:`FAIR_SHARE` of the burst is left, connections are admitted as they come. Of the rest
+    each network, an IPv4 address or an IPv6 /48, gets one connection a second, so that those who come again and again
+    leave it, and all that is refilled, to those who come once.
+    """
+
+    __slots__ = ("_bucket", "_reserved", "_served")
+
+    def __init__(self, bucket: TokenBucket) -> None:
+        self._bucket = bucket
+        self._reserved = FAIR_SHARE * bucket.burst
+        self._served: OrderedDict[str, float] = OrderedDict()
+        """Network -> when it had a connection of the last part; no older than :data:`FAIR_EVERY_S`."""
+
+    def take(self, address: str, now: float) -> bool:
+        """Count a connection of ``address``; return False, and count none, if there is none for it."""
+        if self.retry_after(address, now):
+            return False
+        if self._bucket.retry_after(now, self._tokens):
+            self._served[networks(address)[-1].key] = now
+        return self._bucket.take(now)
+
+    def retry_after(self, address: str, now: float) -> float:
+        """Return the seconds until a connection of ``address`` is admitted if no other comes."""
+        while self._served and next(iter(self._served.values())) + FAIR_EVERY_S <= now:
+            self._served.popitem(last=False)
+        served = self._served.get(networks(address)[-1].key)
+        wait_s = self._bucket.retry_after(now)
+        if served is None:
+            return wait_s
+        return max(wait_s, min(served + FAIR_EVERY_S - now, self._bucket.retry_after(now, self._tokens)))
+
+    @property
+    def _tokens(self) -> float:
+        """Tokens with which a connection leaves the last part untouched."""
+        return min(self._bucket.burst, self._reserved + 1.0)
+
+
 class ConnectionQuota:
     """Decides on new connections: by the capacity of the process, the rate of new ones, and the address's limits.
 
@@ -359,12 +488,23 @@ class ConnectionQuota:
             connections has a message allowance of its own, and together they have :data:`UNLIMITED_SHARE`.
     """
 
-    __slots__ = ("_addresses", "_cap", "_limits_loopback", "_open", "_rate", "_unlimited_open", "_unlimited_rate")
+    __slots__ = (
+        "_addresses",
+        "_cap",
+        "_fair",
+        "_limits_loopback",
+        "_open",
+        "_rate",
+        "_unlimited_open",
+        "_unlimited_rate",
+    )
 
     def __init__(self, addresses: AddressTable, cap: int, rate: TokenBucket, *, limits_loopback: bool = True) -> None:
         self._addresses = addresses
         self._cap = cap
         self._rate = rate
+        self._fair = FairRate(rate)
+        """The same for addresses with limits."""
         self._limits_loopback = limits_loopback
         self._open = 0
         self._unlimited_open = 0
@@ -386,12 +526,14 @@ class ConnectionQuota:
         refusal = self._refusal_but_for_rate(address, now)
         if refusal is not None:
             return refusal
-        limited = self._is_limited(address)
-        if (not limited and self._unlimited_rate.retry_after(now)) or not self._rate.take(now):
+        if self._is_limited(address):
+            if not self._fair.take(address, now):
+                return AdmissionResult.TOO_FAST
+            self._open += 1
+            return self._addresses.admit(address, now)
+        if self._unlimited_rate.retry_after(now) or not self._rate.take(now):
             return AdmissionResult.TOO_FAST
         self._open += 1
-        if limited:
-            return self._addresses.admit(address, now)
         self._unlimited_rate.take(now)
         self._unlimited_open += 1
         return self._addresses.new_allowance()
@@ -417,8 +559,9 @@ class ConnectionQuota:
         return AdmissionResult.PROCESS_FULL if self._unlimited_open >= self.capacity_for(address) else None
 
     def _wait_for_rate(self, address: str, now: float) -> float:
-        wait_s = self._rate.retry_after(now)
-        return wait_s if self._is_limited(address) else max(wait_s, self._unlimited_rate.retry_after(now))
+        if self._is_limited(address):
+            return self._fair.retry_after(address, now)
+        return max(self._rate.retry_after(now), self._unlimited_rate.retry_after(now))
 
     def _is_limited(self, address: str) -> bool:
         return self._limits_loopback or not is_loopback(address)
@@ -487,20 +630,6 @@ _NO_RATE: Final = 1e9
 """Connections a second, and at once."""
 
 
-def address_key(address: str) -> str:
-    """Return the key under which an address is counted: the IPv4 address itself, or the /64 of an IPv6 address.
-
-    IPv4-mapped IPv6 addresses, as on sockets for both families, count as IPv4: they all have the same /64.
-    """
-    if ":" not in address:
-        return address
-    try:
-        parsed = IPv6Address(address.partition("%")[0])
-    except ValueError:
-        return address
-    return f"{int(parsed) >> 64:x}::/64" if parsed.ipv4_mapped is None else str(parsed.ipv4_mapped)
-
-
 MAX_RATED_ADDRESSES: Final = 10_000
 
 
@@ -520,8 +649,8 @@ class RateLimit:
 class AddressRateLimiter:
     """Limits requests per address; loopback addresses, which tests and local tools share, have a rate of their own.
 
-    Beyond 10,000 addresses, the least recent one is forgotten: by then it has its full burst again, unless somebody
-    owns that many addresses, against whom no limit per address helps.
+    IPv6 addresses count to three networks each. Beyond 10,000 of these, the least recent one is forgotten: by then it
+    has its full burst again, unless somebody owns that many networks, against whom no limit per address helps.
     """
 
     def __init__(self, rate: RateLimit, loopback: RateLimit) -> None:
@@ -538,22 +667,31 @@ class AddressRateLimiter:
 
     def take(self, address: str, now: float) -> float:
         """Count a request at ``now`` (monotonic seconds); return 0 within the limit, else the seconds to wait."""
-        key = address_key(address)
-        bucket = self._buckets.get(key)
+        buckets = [self._bucket(address, network) for network in networks(address)]
+        wait_s = max(bucket.retry_after(now) for bucket in buckets)
+        if wait_s:
+            return max(wait_s, 1e-3)
+        for bucket in buckets:
+            bucket.take(now)
+        return 0.0
+
+    def _bucket(self, address: str, network: Network) -> TokenBucket:
+        bucket = self._buckets.get(network.key)
         if bucket is None:
             rate = self.rate(address)
-            bucket = self._buckets[key] = TokenBucket(rate.per_second, rate.burst)
+            bucket = TokenBucket(rate.per_second * network.times, rate.burst * network.times)
+            self._buckets[network.key] = bucket
             if len(self._buckets) > MAX_RATED_ADDRESSES:
                 self._buckets.popitem(last=False)
         else:
-            self._buckets.move_to_end(key)
-        return 0.0 if bucket.take(now) else max(bucket.retry_after(now), 1e-3)
+            self._buckets.move_to_end(network.key)
+        return bucket
 
     def charge(self, address: str, now: float, requests: float) -> None:
         """Charge an admitted request as so many more, once its cost is known."""
-        bucket = self._buckets.get(address_key(address))
-        if bucket is not None:
-            bucket.charge(now, requests)
+        for network in networks(address):
+            if network.key in self._buckets:
+                self._buckets[network.key].charge(now, requests)
 
     def refund(self, address: str, now: float) -> None:
         """Uncount a request that :meth:`take` counted."""

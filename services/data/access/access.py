@@ -10,7 +10,7 @@ import structlog
 
 from diem.process import metrics
 from diem.process.clock import Clock
-from diem.process.limits import address_key
+from diem.process.limits import networks
 from diem.protocol.traffic import Accessed
 from diem.tokens.claims import Claims
 from diem.tokens.errors import TokenInvalid
@@ -304,11 +304,23 @@ class Access:
 
         Addresses are counted in memory only, and never stored.
         """
-        outcome, quota = self._addresses.acquire(address_key(address), plan.limits)
+        outcome, quota = self._acquire_anonymous(plan, address)
         reason = REASONS[outcome]
         if reason is QuotaReason.ADMITTED:
             reason = _allowed(plan, request)
         return self._count(self._decision(reason, plan, quota, None), request)
+
+    def _acquire_anonymous(self, plan: AccessPlan, address: str) -> tuple[QuotaOutcome, Quota]:
+        """Acquire one unit of each network of an address, or of none; return the outcome and the deciding quota."""
+        at, quotas = self._clock.monotonic(), list[Quota]()
+        for network in networks(address):
+            outcome, quota = self._addresses.acquire(network.key, plan.limits.times(network.times))
+            if outcome is not QuotaOutcome.ADMITTED:
+                for acquired in quotas:
+                    acquired.refund(at, self._today)
+                return outcome, quota
+            quotas.append(quota)
+        return QuotaOutcome.ADMITTED, quotas[0]
 
     async def report_reads(self, report: ReadReport) -> ReadAnswer:
         """Charge keys and users for data that an edge sent with updates; return what they may be sent until the next.

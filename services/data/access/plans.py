@@ -30,6 +30,10 @@ class RequestLimits(NamedTuple):
     per_minute: int | None = None
     per_day: int | None = None
 
+    def times(self, number: int) -> "RequestLimits":
+        """Return so many times these limits."""
+        return RequestLimits(*(None if units is None else number * units for units in self))
+
 
 NOT_GIVEN: Final = RequestLimits()
 

@@ -53,6 +53,16 @@ def test_ipv6_addresses_of_one_64_count_as_one() -> None:
     assert handshakes.begin("2001:db8:0:1::", 0) is None
 
 
+def test_handshakes_of_a_56_are_bounded_by_four_times_the_limit() -> None:
+    handshakes = limiter(HandshakeLimits(connections=2))
+    addresses = [f"2001:db8:0:{number:x}::1" for number in range(256)]
+    begun = [address for address in addresses if handshakes.begin(address, 0) is None]
+    assert (len(begun), handshakes.pending) == (8, 8)
+    for address in begun:
+        handshakes.end(address, Outcome.COMPLETED)
+    assert (handshakes.pending, len(handshakes._pending)) == (0, 0)
+
+
 def test_addresses_of_this_machine_have_a_limit_of_their_own_and_trusted_proxies_none() -> None:
     trusted = (ip_network("198.51.100.0/24"),)
     handshakes = limiter(HandshakeLimits(connections=1, loopback=3, trusted=trusted))

@@ -1,4 +1,5 @@
 import sys
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -256,9 +257,9 @@ def test_addresses_without_limits_leave_a_fifth_of_the_rate_to_others() -> None:
     assert gate.admit("127.0.0.1", 0) is AdmissionResult.TOO_FAST
     assert gate.retry_after("127.0.0.1", 0) == pytest.approx(1 / 0.8)
     assert gate.retry_after("192.0.2.1", 0) == 0
-    for _ in range(2):
-        gate.release("192.0.2.1", admitted(gate.admit("192.0.2.1", 0)), 0)
-    assert gate.admit("192.0.2.1", 0) is AdmissionResult.TOO_FAST
+    for address in ("192.0.2.1", "192.0.2.2"):
+        gate.release(address, admitted(gate.admit(address, 0)), 0)
+    assert gate.admit("192.0.2.3", 0) is AdmissionResult.TOO_FAST
     admitted(gate.admit("127.0.0.1", 1.25))
 
 
@@ -266,6 +267,68 @@ def test_the_smallest_process_admits_this_machine_all_the_same() -> None:
     gate = ConnectionQuota(AddressTable(AddressLimits()), 1, TokenBucket(0.2, 1.0), limits_loopback=False)
     admitted(gate.admit("127.0.0.1", 0))
     assert gate.admit("127.0.0.1", 100) is AdmissionResult.PROCESS_FULL
+
+
+def test_wider_networks_have_several_times_the_limits_of_an_address() -> None:
+    table = AddressTable(AddressLimits(connections=2))
+    held: list[tuple[str, MessageAllowance]] = []
+
+    def connect(address: str) -> AdmissionResult | None:
+        if (refusal := table.refusal(address, 0)) is None:
+            held.append((address, table.admit(address, 0)))
+        return refusal
+
+    in_56 = [f"2001:db8:0:{number:x}::{host}" for number in range(256) for host in (1, 2)]
+    assert [connect(address) for address in in_56].count(None) == 4 * 2
+    in_48 = [f"2001:db8:0:{number:x}00::1" for number in range(1, 256)]
+    assert [connect(address) for address in in_48].count(None) == 16 * 2 - 4 * 2
+    assert connect("2001:db8:1::1") is None
+    assert connect("192.0.2.1") is None
+    for address, allowance in held:
+        table.release(address, allowance, 0)
+    assert table.open("2001:db8::1") == 0
+    # Only the rate of new ones bounds them now.
+    assert [connect(address) for address in in_48].count(None) == 16 * 2
+
+
+@pytest.mark.parametrize(("addresses", "each"), [(64, 10), (16, 50), (1000, 1)])
+def test_clients_of_one_56_leave_new_connections_to_others(addresses: int, each: int) -> None:
+    gate = ConnectionQuota(AddressTable(AddressLimits()), 10_000, TokenBucket(200.0, 1000.0))
+    attackers = [f"2001:db8:0:{number:x}::1" for number in range(addresses)] * each
+    for second in range(5):
+        for address in attackers:
+            if isinstance(allowance := gate.admit(address, second), MessageAllowance):
+                gate.release(address, allowance, second)
+        for number in range(100):
+            admitted(gate.admit(f"2001:db8:{1 + second * 100 + number:x}::1", second))
+
+
+def test_networks_that_use_up_the_rate_leave_each_other_one_a_second_of_the_last_part() -> None:
+    gate = ConnectionQuota(AddressTable(AddressLimits()), 10_000, TokenBucket(20.0, 100.0))
+    busy = [f"192.0.2.{number}" for number in range(200)]
+    came = Counter[str]()
+    for tick in range(100):
+        now = tick / 10
+        for address in busy * (tick == 0) + busy[:5] * 10:
+            if isinstance(allowance := gate.admit(address, now), MessageAllowance):
+                came[address] += 1
+                gate.release(address, allowance, now)
+        # All of them find the last part used up at first; whoever comes once finds what is refilled.
+        honest = gate.admit(f"198.51.100.{tick}", now)
+        if tick >= 20:
+            admitted(honest)
+    assert all(came[address] <= 60 for address in busy[:5])
+
+
+def test_a_network_is_told_when_the_last_part_has_another_connection_for_it() -> None:
+    gate = ConnectionQuota(AddressTable(AddressLimits()), 100, TokenBucket(1.0, 10.0))
+    for number in range(8):
+        admitted(gate.admit(f"198.51.100.{number}", 0))
+    admitted(gate.admit("2001:db8::1", 0))
+    assert gate.admit("2001:db8:0:99::1", 0) is AdmissionResult.TOO_FAST
+    assert gate.refusal("2001:db8:0:99::1", 0.5) is AdmissionResult.TOO_FAST
+    assert gate.retry_after("2001:db8:0:99::1", 0.5) == 0.5
+    admitted(gate.admit("2001:db8:0:99::1", 1.0))
 
 
 def test_one_address_that_opens_and_closes_leaves_the_rate_to_others() -> None:

@@ -17,6 +17,17 @@ def test_a_network_of_ipv6_addresses_is_one_client() -> None:
     assert reading.take("2001:db8::2", 0) > 0
 
 
+def test_wider_networks_have_several_times_the_rate() -> None:
+    reading = AddressRateLimiter(RateLimit(1, 1), RateLimit(1000, 1000))
+    in_56 = [reading.take(f"2001:db8:0:{number:x}::1", 0) for number in range(256)]
+    assert in_56.count(0) == 4
+    in_48 = [reading.take(f"2001:db8:0:{number:x}00::1", 0) for number in range(1, 256)]
+    assert in_48.count(0) == 12
+    assert reading.take("2001:db8:1::1", 0) == 0
+    reading.refund("2001:db8::1", 0)
+    assert reading.take("2001:db8:0:fe::1", 0) == 0
+
+
 def test_this_machine_has_a_rate_of_its_own() -> None:
     reading = AddressRateLimiter(RateLimit(1, 1), RateLimit(1000, 50))
     assert [reading.take("127.0.0.5", 0) for _ in range(50)] == [0] * 50

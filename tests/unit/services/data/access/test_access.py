@@ -418,6 +418,20 @@ async def test_counted_addresses_are_bounded_and_the_least_recent_is_evicted(
     await world.end()
 
 
+async def test_anonymous_readers_of_a_56_have_four_times_the_plan(tmp_path: Path) -> None:
+    plan = AccessPlan("anonymous", 5)
+    world = World(tmp_path, (plan,))
+    await world.begin()
+    found = Counter(
+        world.access.admit_anonymous(plan, f"2001:db8:0:{number:x}::1", DATA).reason.value for number in range(100)
+    )
+    assert found == {"admitted": 20, "minute": 80}
+    # Those that were refused for their network have used up nothing of their own.
+    world.clock.advance(61)
+    assert world.access.admit_anonymous(plan, "2001:db8:0:50::1", DATA).limits[0].remaining == 4
+    await world.end()
+
+
 async def test_a_browser_may_send_a_key_where_anonymous_reads_are_off(tmp_path: Path) -> None:
     world = World(tmp_path, PLANS)
     await world.begin(anonymous=lambda _address: False)

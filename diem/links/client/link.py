@@ -46,7 +46,7 @@ class SubscriptionSet:
         self._renewed: set[str] = set()
         """Wanted names to request again."""
         self._refused: set[str] = set()
-        """Wanted names that the server rejected on this connection."""
+        """Wanted names that the server rejected on this connection, or has no place for."""
         self._ids = itertools.count(1)
 
     def add(self, names: Iterable[str]) -> None:
@@ -71,6 +71,15 @@ class SubscriptionSet:
         self._requested.clear()
         self._renewed.clear()
         self._refused.clear()
+
+    def refuse_excess(self, limit: int) -> list[str]:
+        """Refuse the wanted names beyond the first ``limit`` (0: any number) without a request, and return them."""
+        if not limit or len(self._wanted) <= limit:
+            return []
+        kept = [name for name in self._wanted if name not in self._refused]
+        excess = [name for name in kept[limit:] if name not in self._requested]
+        self._refused.update(excess)
+        return excess
 
     def next(self, known: Callable[[str], int | None]) -> dict[str, Any] | None:
         """Return the next message that brings the server closer to the wanted set; None: there is none.
@@ -472,6 +481,7 @@ class ClientLink:
             await self._ready.wait()
             while True:
                 await self._changed.wait()
+                self._refuse_excess()
                 now = loop.time()
                 wait_s = max(self._buckets.wait_s(self._server, self._limit, now), self._not_before - now)
                 if wait_s > 0:
@@ -488,6 +498,13 @@ class ClientLink:
                     if self._identifies:
                         message["client"], self._identifies = self._identity, False
                 await connection.send(orjson.dumps(message), text=True)
+
+    def _refuse_excess(self) -> None:
+        """Have names rejected for which the server has no place: its own answers would take a message for each 100."""
+        if excess := self._subscriptions.refuse_excess(self._limit):
+            code, text, _ = messages.over_limit(self._limit)
+            rejected = {name: {"code": code, "message": text} for name in excess}
+            self._listener.on_message(self, {"type": "subscribed", "id": 0, "endpoints": {}, "rejected": rejected})
 
     def _receive(self, message: dict[str, Any]) -> None:
         match message.get("type"):

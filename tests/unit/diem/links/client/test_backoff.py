@@ -123,6 +123,25 @@ def test_a_reconnect_does_not_refill_the_permits() -> None:
     run_virtual(main)
 
 
+def test_names_for_which_the_server_has_no_place_are_rejected_at_once_and_without_a_request() -> None:
+    async def main(loop: VirtualLoop) -> None:
+        async with Served(loop, 1024) as served:
+            await served.client.subscribe({f"/{number}": None for number in range(6000)})
+            await asyncio.sleep(SHORT_S)
+            assert served.subscribed == {f"/{number}" for number in range(1024)}, "the first ones"
+            rejected = {event.endpoint: event.message for event in served.events if event.kind == "rejected"}
+            assert rejected.keys() == {f"/{number}" for number in range(1024, 6000)}
+            assert set(rejected.values()) == {"limit: over 1024 subscriptions (DIEM_*_SUBSCRIPTIONS)"}
+            await served.client.unsubscribe(["/0"])
+            await served.client.subscribe({"/6000": None, "/6001": None})
+            await asyncio.sleep(SHORT_S)
+            assert "/6000" in served.subscribed, "there is one place"
+            assert "/6001" in {event.endpoint for event in served.events if event.kind == "rejected"}
+            assert served.edge.received == {"subscribe": 12, "unsubscribe": 1}
+
+    run_virtual(main)
+
+
 @pytest.mark.parametrize(
     ("subscriptions", "at_once", "last_s"),
     [(128, 3, 5.0), (1024, 1, 25.0)],
@@ -152,11 +171,15 @@ def test_many_subscriptions_survive_several_restarts_in_a_row(
 def test_names_use_up_permits_as_the_server_counts_them() -> None:
     async def main(loop: VirtualLoop) -> None:
         async with Served(loop) as served:
-            await served.client.subscribe({f"/{number}": None for number in range(1000)})
-            await asyncio.sleep(SHORT_S)
-            assert served.edge.received == {"subscribe": 5}
+            for turn in range(5):
+                names = [f"/{turn}/{number}" for number in range(100)]
+                await served.client.subscribe(dict.fromkeys(names))
+                await asyncio.sleep(SHORT_S / 10)
+                await served.client.unsubscribe(names[turn:])
+                await asyncio.sleep(SHORT_S / 10)
+            assert served.edge.received == {"subscribe": 3, "unsubscribe": 2}
             await asyncio.sleep(15.0)
-            assert len(served.subscribed) == 1000
+            assert len(served.subscribed) == 1 + 2 + 3 + 4
             assert (len(served.dials), served.edge.errors.total()) == (1, 0)
 
     run_virtual(main)

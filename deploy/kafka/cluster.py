@@ -107,7 +107,7 @@ class LocalCluster:
         for plan in self._plans:
             process = self._running.get(plan.node)
             if process is not None and process.poll() is not None:
-                return BrokerFailed(plan.node, _reason(process, _log(plan)), _log(plan))
+                return BrokerFailed(plan.node, _reason(process, plan), _log(plan))
         return None
 
     async def start(self) -> None:
@@ -209,11 +209,12 @@ def _log(plan: BrokerPlan) -> Path:
     return plan.directory / "broker.log"
 
 
-def _reason(process: "subprocess.Popen[bytes]", log: Path) -> str:
+def _reason(process: "subprocess.Popen[bytes]", plan: BrokerPlan) -> str:
     code = process.returncode
     if code < 0:
         return exit_reason(code)
-    return f"{exit_reason(code)}: {processes.last_line(log)}".removesuffix(": ")
+    cause = processes.full_disk(plan.directory) or processes.last_line(_log(plan))
+    return f"{exit_reason(code)}: {cause}".removesuffix(": ")
 
 
 async def _known_to(port: int, login: KafkaOptions) -> int:

@@ -1,5 +1,6 @@
-"""Start and end the brokers' processes, which end with their parent; read the end of a log."""
+"""Start and end the brokers' processes, which end with their parent; find out why one has ended."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,22 @@ def start(argv: Sequence[str], log: Path, directory: Path) -> "subprocess.Popen[
             cwd=directory,
             start_new_session=True,
         )
+
+
+FULL_BYTES: Final = 32 * 1024 * 1024
+"""Free space below which a broker cannot start: it allocates 10 MiB for each index of a log that it opens."""
+
+
+def full_disk(directory: Path) -> str:
+    """Return that the disk of a broker's directory is full; empty if it has room, or cannot be measured.
+
+    Measured, not read from the log: what a broker writes last on a full disk names another cause, or is lost.
+    """
+    try:
+        free = shutil.disk_usage(directory).free
+    except OSError:
+        return ""
+    return f"disk full: {free // 1024:,} KiB are free for {directory}" if free < FULL_BYTES else ""
 
 
 def last_line(log: Path) -> str:

@@ -15,6 +15,7 @@ import httpx
 import structlog
 
 from deploy.admin.listener import OperatorPage
+from deploy.kafka.processes import full_disk
 from deploy.prometheus.targets import TargetsFile
 from deploy.system import control, scaling, source_health
 from deploy.system.control import CommandRefused
@@ -313,7 +314,9 @@ class Up:
         code = event.code or 0
         if code < 0:
             return exit_reason(code)
-        error = self._logs.last_error(event.name)
+        is_broker = self._planned[event.name].process == "kafka"
+        full = full_disk(directory_of(self._state.path)) if is_broker else ""
+        error = full or self._logs.last_error(event.name)
         return error if error and code == EXIT_CONFIGURATION else exit_reason(code) + (f": {error}" if error else "")
 
     def _not_started(self, name: str, reason: str, kind: type[ProcessNotStarted]) -> ProcessNotStarted:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from deploy.kafka import processes
 from deploy.system.state_dir import StateDir
 from deploy.system.up import HealthProbe, Up
 from deploy.terminal import Terminal
@@ -14,6 +15,7 @@ from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
+from diem.process.supervisor import ChildEvent
 
 
 class Probe(HealthProbe):
@@ -139,6 +141,24 @@ def test_a_slow_start_is_one_line_every_15_s_with_what_is_waited_for_and_why(
         *(f"not ready after {second} s: {names}; {named}: no broker is known\n" for second in (10, 25)),
         f"not ready after 40 s: {others[-1]}\n",
     ]
+
+
+def test_a_broker_that_dies_of_a_full_disk_is_reported_with_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for each in ("logs", "kafka"):
+        (tmp_path / each).mkdir()
+    monkeypatch.setattr(processes, "FULL_BYTES", 1 << 62)
+    up = of_mode(Mode.X, tmp_path)
+    up._up = True
+    for name in ("kafka-1", "data"):
+        up._logs.reset(name)
+        up._state.log_of(name).write_text("\tat kafka.Kafka.main(Kafka.scala)\n")
+        up._on_event(ChildEvent(name, "died", code=1))
+    broker, data = capsys.readouterr().err.splitlines()
+    assert broker.startswith("kafka-1 died (exit 1: disk full: ")
+    assert str(tmp_path / "kafka") in broker
+    assert "disk full" not in data
 
 
 def test_a_start_whose_processes_are_ready_says_nothing(up: Up, capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,11 +205,13 @@ class Verifier:
             raise TokenInvalid("its issuer (iss) is not trusted")
         if expires_at + self._leeway_s <= now:
             raise TokenExpired
+        # First, because a clock that is ahead also brings the expiry too far ahead.
+        if issued_at > now + self._leeway_s:
+            ahead = f"{issued_at - now:.0f} s in the future"
+            raise TokenInvalid(f"it was issued (iat) {ahead}: the clocks of its issuer and of this host differ")
         ahead_s = MAX_OWN_AHEAD_S if issuer == ISSUER else MAX_AHEAD_S
         if expires_at > now + ahead_s + self._leeway_s:
             raise TokenInvalid(f"it expires (exp) more than {ahead_s / 3600:g} hours ahead")
-        if issued_at > now + self._leeway_s:
-            raise TokenInvalid("it was issued (iat) in the future")
         if "nbf" in payload and _time(payload, "nbf") > now + self._leeway_s:
             raise TokenInvalid("it is not valid yet (nbf)")
         return Claims(

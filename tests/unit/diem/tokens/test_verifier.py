@@ -148,6 +148,12 @@ def test_an_expired_token_with_another_fault_is_invalid(issuer: Issuer) -> None:
     refused(Verifier([issuer.key]), Issuer(issuer.kid, issuer.algorithm).token(exp=1), "signature")
 
 
+def test_an_issuer_whose_clock_is_ahead_is_the_named_cause_whatever_else_follows_from_it(issuer: Issuer) -> None:
+    token = issuer.token(iat=NOW + 3600, exp=NOW + 3600 + 1800)
+    with pytest.raises(TokenInvalid, match=r"\(iat\) 3600 s in the future: the clocks of its issuer and of this host"):
+        Verifier([issuer.key]).verify(token, NOW)
+
+
 @pytest.mark.parametrize("name", ["iat", "nbf"])
 def test_a_token_of_the_future_is_refused_beyond_the_leeway(issuer: Issuer, name: str) -> None:
     refused(Verifier([issuer.key]), issuer.token(changes={name: NOW + 31}), name)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from diem.errors import ConfigurationError, DiemError
+from diem.kafka.topic_config import LOG_APPEND_TIME, TIMESTAMP_TYPE
 
 NO_BROKER: Final = "no broker takes part in the cluster now: it starts, or its controller has fenced all"
 """Reason: a broker answers, and no broker is active, not even the one that answers."""
@@ -19,6 +20,20 @@ class KafkaUnavailable(DiemError):
 
     bootstrap_servers: str
     reason: str
+
+
+@dataclass(eq=False)
+class TimestampsRefused(DiemError):
+    """The brokers refuse the time of our records, whatever is in them (``INVALID_TIMESTAMP``)."""
+
+    template = (
+        "topic {topic} refuses the time of records: the clocks of this host and of the brokers differ by more than "
+        "message.timestamp.after.max.ms: correct them, and let the brokers set the time: kafka-configs.sh --alter "
+        f"--topic {{topic}} --add-config {TIMESTAMP_TYPE}={LOG_APPEND_TIME}"
+    )
+    retriable = True
+
+    topic: str
 
 
 class WrongTopic(ConfigurationError):

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -68,12 +68,15 @@ class MapReader:
         """The topic's id; None while it does not exist."""
         self.caught_up = False
         """Everything that the topic had when reading began was applied."""
+        self.is_cut = False
+        """The topic has lost records that this reader has, and that another one would need."""
         self.why_not: str | None = "Kafka has not been queried yet"
         """The fault of Kafka or the topic; None if there is none."""
         self._options = options
         self._topic = options.names.partition_map
         self._builder = MapBuilder()
         self._missing = False
+        self._begin_offset = 0
         self._backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S)
         self._confirmed_at = -math.inf
 
@@ -82,9 +85,22 @@ class MapReader:
         """The map; the last known one while the topic is missing, or was replaced by one without a head."""
         return self._builder.map
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the topic, as read from its beginning or followed since, has the whole map."""
+        return self._builder.is_complete
+
+    def count_after(self, records: Mapping[bytes, bytes | None]) -> int:
+        """Return the number of entries after ``records``."""
+        return self._builder.count_after(records)
+
     def is_current(self) -> bool:
-        """Return whether everything committed until :data:`STALE_AFTER_S` ago was applied, as the leader confirmed."""
-        return self._builder.needs is None and asyncio.get_running_loop().time() - self._confirmed_at <= STALE_AFTER_S
+        """Return whether everything committed until :data:`STALE_AFTER_S` ago was applied, as the leader confirmed.
+
+        Never while records of the map are missing in the topic: the last known map may be an old one.
+        """
+        confirmed = asyncio.get_running_loop().time() - self._confirmed_at <= STALE_AFTER_S
+        return confirmed and self.is_complete and self._builder.needs is None
 
     async def run(self) -> None:
         """Follow the topic until cancelled, through outages of Kafka; wait for a missing topic."""
@@ -92,7 +108,7 @@ class MapReader:
             try:
                 await self._follow()
             except OffsetOutOfRangeError:
-                # The log was truncated: what remains has the whole map.
+                # The log was cut: whether what remains has the whole map, its head says.
                 self._start_over(self.source)
             except (KafkaError, DiemError, OSError, TimeoutError) as error:
                 self.why_not = str(error) or type(error).__name__
@@ -136,6 +152,7 @@ class MapReader:
                         )
                         if self.source != source:
                             return
+                        await self._compare_begin(consumer, part)
                         if self.next >= end_:
                             requested_at, end_ = loop.time(), await _end_of(consumer, part)
                         elif loop.time() - requested_at > STALE_AFTER_S:
@@ -160,23 +177,27 @@ class MapReader:
         return ",".join(f"{host}:{port}" for host, port in cluster.brokers.values())
 
     def _set_fault_of_head(self) -> None:
-        """Report a head that this process cannot read; the map before it stays in force, and is not current."""
-        needs, before = self._builder.needs, self.why_not
-        self.why_not = (
-            None
-            if needs is None
-            else f"the partition map needs version {needs} of the internal protocol, this process speaks {OURS}: "
-            "replace this process first"
-        )
-        if needs is not None and self.why_not != before:
+        """Report a head that this process cannot apply; the map before it stays in force, and is not current."""
+        needs, before, self.why_not = self._builder.needs, self.why_not, None
+        if needs is not None:
+            self.why_not = (
+                f"the partition map needs version {needs} of the internal protocol, this process speaks {OURS}: "
+                "replace this process first"
+            )
+        elif self.caught_up and not self.is_complete:
+            self.why_not = f"records of the partition map are missing in topic {self._topic}: the publisher writes them"
+        if self.why_not is not None and self.why_not != before:
             structlog.get_logger("kafka").error(self.why_not)
 
     def _start_over(self, source: str | None) -> None:
         before = self.source
         self.source, self.next, self.caught_up, self.records = source, 0, False, {}
+        self.is_cut, self._begin_offset = False, 0
         if source != before:
             # Only then: within one topic, older epochs remain invalid (I7).
             self._builder.apply(START_KEY, None)
+        else:
+            self._builder.restart()
         self.on_changed()
 
     async def _begin(self, consumer: AIOKafkaConsumer) -> tuple[TopicPartition, int]:
@@ -188,6 +209,15 @@ class MapReader:
         end_ = await _end_of(consumer, part)
         consumer.seek(part, self.next or begin)
         return part, end_
+
+    async def _compare_begin(self, consumer: AIOKafkaConsumer, part: TopicPartition) -> None:
+        """Notice that the log was cut: compaction leaves its beginning as it is, deletion does not."""
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            begin = (await consumer.beginning_offsets([part]))[part]
+        if begin != self._begin_offset:
+            self._begin_offset = begin
+            self.is_cut = any(record.offset < begin for record in self.records.values() if record.value)
+            self.on_changed()
 
     def _apply(self, records: Iterable[Any], next_: int, end_: int) -> None:
         is_applied = False
@@ -211,7 +241,7 @@ async def _end_of(consumer: AIOKafkaConsumer, part: TopicPartition) -> int:
 
 
 async def read_map(options: KafkaOptions) -> PartitionMap | None:
-    """Return the current map; None without a topic, or without a head.
+    """Return the current map; None without a topic, without a head, or if the topic has not the whole map.
 
     Raises:
         KafkaUnavailable: it cannot be read now.
@@ -219,7 +249,7 @@ async def read_map(options: KafkaOptions) -> PartitionMap | None:
     """
     reader = MapReader(options)
     await reader.read()
-    return reader.map
+    return reader.map if reader.is_complete else None
 
 
 @asynccontextmanager

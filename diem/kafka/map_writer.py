@@ -3,19 +3,31 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import InvalidTimestampError, KafkaError
 
 from diem.kafka.client import abort_producer, close_all
 from diem.kafka.config import KafkaOptions
-from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.map_reader import read_map
+from diem.kafka.errors import KafkaUnavailable, TimestampsRefused
+from diem.kafka.map_reader import MapReader, read_map
 from diem.kafka.topics import ensure
-from diem.protocol.partition_map import HEAD_KEY, HOT, Entry, Head, PartitionMap, encode_entry, encode_head
+from diem.protocol.partition_map import (
+    HEAD_KEY,
+    HOT,
+    PUBLISHER_ACK,
+    Entry,
+    Head,
+    PartitionMap,
+    encode_entry,
+    encode_head,
+)
 
 WRITE_TIMEOUT_S: Final = 30.0
+LOST_EPOCHS: Final = 3
+"""More epochs than can have been written since the publisher's last one: it acknowledges every second one of a move."""
 PRODUCER: Final[dict[str, Any]] = {
     "request_timeout_ms": 10_000,
     # The transaction of a writer that died is aborted after this time, or by the next writer.
@@ -44,10 +56,10 @@ async def change_map(options: KafkaOptions, expected: Head, records: Mapping[byt
     """
     async with _writing(options) as producer, _transaction(producer):
         # The producer has ended the transactions of all other writers, and their commits are visible now.
-        current = await read_map(options)
-        if current is None or current.head != expected:
+        reader = await _read(options)
+        if not reader.is_complete or reader.map is None or reader.map.head != expected:
             return False
-        await _send(producer, options.names.partition_map, records, head)
+        await _send(producer, options.names.partition_map, records, head, reader.count_after(records))
     return True
 
 
@@ -67,9 +79,10 @@ async def ensure_map(
 async def begin_map(
     options: KafkaOptions, partitions: int, hot: Collection[str] = (), known: PartitionMap | None = None
 ) -> PartitionMap:
-    """Return the map in its topic. If there is none, write ``known``, or else epoch 0.
+    """Return the map in its topic. If there is none, or not the whole, write ``known``, or else epoch 0.
 
-    Epoch 0 has ``partitions``, and the endpoints ``hot`` in the topic that every bridge reads.
+    Epoch 0 has ``partitions``, and the endpoints ``hot`` in the topic that every bridge reads. In a topic that was cut,
+    the epoch is higher than any that may have been lost.
 
     Raises:
         KafkaUnavailable: the topic cannot be read or written.
@@ -80,17 +93,33 @@ async def begin_map(
     first = known or PartitionMap(Head(partitions, 0), entries)
     async with _writing(options) as producer, _transaction(producer):
         # Again: the producer has ended the transactions of all other writers, and their commits are visible now.
-        if current := await read_map(options):
-            return current
-        records = {name: encode_entry(entry) for name, entry in first.entries.items()}
-        await _send(producer, options.names.partition_map, records, first.head)
+        reader = await _read(options)
+        if reader.is_complete and reader.map is not None:
+            return reader.map
+        if reader.records or (known and reader.next):
+            first = replace(first, head=first.head._replace(epoch=first.head.epoch + LOST_EPOCHS))
+        records: dict[bytes, bytes | None] = dict.fromkeys(reader.records.keys() - {HEAD_KEY, PUBLISHER_ACK})
+        records |= {name: encode_entry(entry) for name, entry in first.entries.items()}
+        await _send(producer, options.names.partition_map, records, first.head, len(first.entries))
     return first
 
 
-async def _send(producer: AIOKafkaProducer, topic: str, records: Mapping[bytes, bytes | None], head: Head) -> None:
+async def _read(options: KafkaOptions) -> MapReader:
+    reader = MapReader(options)
+    await reader.read()
+    return reader
+
+
+async def _send(
+    producer: AIOKafkaProducer,
+    topic: str,
+    records: Mapping[bytes, bytes | None],
+    head: Head,
+    count: int | None = None,
+) -> None:
     # Empty values, not tombstones: Kafka removes a tombstone after a day, and a reader that was away for longer would
     # keep the entry.
-    values = {key: value or b"" for key, value in records.items()} | {HEAD_KEY: encode_head(head)}
+    values = {key: value or b"" for key, value in records.items()} | {HEAD_KEY: encode_head(head, count)}
     sent = [await producer.send(topic, value, key, partition=0) for key, value in values.items()]
     await asyncio.gather(*sent)
 
@@ -105,7 +134,9 @@ async def _writing(options: KafkaOptions) -> AsyncIterator[AIOKafkaProducer]:
             await producer.start()
             yield producer
     except (KafkaError, OSError, TimeoutError) as error:
-        reason = f"the partition map was not written: {type(error).__name__} {error}".strip()
+        is_clock = isinstance(error, InvalidTimestampError)
+        cause = TimestampsRefused(options.names.partition_map) if is_clock else f"{type(error).__name__} {error}"
+        reason = f"the partition map was not written: {cause}".strip()
         raise KafkaUnavailable(options.bootstrap_servers, reason) from error
     finally:
         await abort_producer(producer)

@@ -6,6 +6,9 @@ from typing import Final
 CODEC: Final = "snappy"
 """Of batches of updates and of traffic: about four times fewer bytes, at the least CPU time (docs/performance.md)."""
 MAX_MESSAGE_BYTES: Final = 131072
+TIMESTAMP_TYPE: Final = "message.timestamp.type"
+LOG_APPEND_TIME: Final = "LogAppendTime"
+"""Brokers set the time of records: no other clock counts for acceptance, compaction and retention."""
 UPDATES_CONFIG: Final[Mapping[str, str]] = {
     # Only "compact": with "delete", an endpoint without changes for long would lose its only record.
     "cleanup.policy": "compact",
@@ -14,7 +17,8 @@ UPDATES_CONFIG: Final[Mapping[str, str]] = {
     "max.compaction.lag.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
     "max.message.bytes": str(MAX_MESSAGE_BYTES),
-    "message.timestamp.type": "CreateTime",
+    # With CreateTime, a host whose clock is an hour ahead can write nothing (message.timestamp.after.max.ms).
+    TIMESTAMP_TYPE: LOG_APPEND_TIME,
     "unclean.leader.election.enable": "false",
     # As the publisher compressed it: brokers that recompress may use codecs that not every reader has.
     "compression.type": "producer",
@@ -28,6 +32,7 @@ TRAFFIC_CONFIG: Final[Mapping[str, str]] = {
     # Only closed segments are deleted.
     "segment.ms": str(24 * 3600 * 1000),
     "max.message.bytes": str(2 * TRAFFIC_BATCH_BYTES),
+    TIMESTAMP_TYPE: LOG_APPEND_TIME,
     "min.insync.replicas": "1",
     "unclean.leader.election.enable": "true",
     "compression.type": "producer",

@@ -126,9 +126,13 @@ class PartitionMap:
         return Role.SERVING if any(place in owned for place in written) else Role.NOT_OWNED
 
 
-def encode_head(head: Head) -> bytes:
-    """Encode the value of the record with :data:`HEAD_KEY`."""
-    return orjson.dumps(head._asdict() if head.plan else {k: v for k, v in head._asdict().items() if k != "plan"})
+def encode_head(head: Head, entries: int | None = None) -> bytes:
+    """Encode the value of the record with :data:`HEAD_KEY`.
+
+    ``entries`` is the number of entries that belong to it, by which a reader notices that its log lacks some.
+    """
+    fields = {name: value for name, value in head._asdict().items() if name != "plan" or value}
+    return orjson.dumps(fields if entries is None else {**fields, "entries": entries})
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -168,7 +172,9 @@ class MapBuilder:
 
     Entries take effect with the head that follows them. A head of an older epoch is ignored (I7); malformed records are
     skipped and counted. A head with ``"protocol":n`` is for processes that speak version n of the internal protocol;
-    others stay with the map before it (:attr:`needs`). Memory is bounded by the endpoints with entries.
+    others stay with the map before it (:attr:`needs`). A head that names another number of entries than there are is
+    not of this log: records were lost, and the map before it stays, too. Memory is bounded by the endpoints with
+    entries.
     """
 
     def __init__(self) -> None:
@@ -177,16 +183,29 @@ class MapBuilder:
         """Number of malformed records."""
         self.needs: int | None = None
         """The version of the internal protocol that the newest head needs, if this process does not speak it."""
+        self.is_complete = False
+        """The newest head was read, since the beginning of the log, with all of its entries."""
         self._entries: dict[bytes, Entry] = {}
         self._fresh = True
+
+    def restart(self) -> None:
+        """Begin again at the beginning of the same log: older epochs remain invalid."""
+        self._entries, self.is_complete = {}, False
+
+    def count_after(self, records: Mapping[bytes, bytes | None]) -> int:
+        """Return the number of entries after ``records``."""
+        return len((self._entries.keys() | {key for key, value in records.items() if value}) - _removed(records))
 
     def apply(self, key: bytes, value: bytes | None) -> bool:
         """Apply one record; an empty value removes an entry. Return whether the map has changed."""
         if key == START_KEY:
-            self._entries, self._fresh = {}, True
+            self.restart()
+            self._fresh = True
         elif key == HEAD_KEY:
             self.needs = _needs(value)
-            return self.needs is None and self._apply_head(_head(value))
+            if self.needs is None:
+                return self._apply_head(_head(value), _count(value))
+            self.is_complete = True
         elif not key.startswith(ACK_PREFIX):
             self._apply_entry(key, value)
         return False
@@ -201,15 +220,29 @@ class MapBuilder:
         else:
             self._entries[key] = entry
 
-    def _apply_head(self, head: Head | None) -> bool:
+    def _apply_head(self, head: Head | None, count: int | None) -> bool:
         if head is None:
             self.invalid += 1
             return False
         if self.map is not None and head.epoch < self.map.head.epoch and not self._fresh:
             return False
+        self.is_complete = count is None or count == len(self._entries)
+        if not self.is_complete:
+            return False
         before, self._fresh = self.map, False
         self.map = PartitionMap(head, dict(self._entries))
         return self.map != before
+
+
+def _removed(records: Mapping[bytes, bytes | None]) -> set[bytes]:
+    return {key for key, value in records.items() if not value}
+
+
+def _count(value: bytes | None) -> int | None:
+    match _object(value):
+        case {"entries": int(count)}:
+            return count
+    return None
 
 
 def _needs(value: bytes | None) -> int | None:

@@ -2,12 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
+from diem.kafka.metadata import describe
+from diem.kafka.topic_config import UPDATES_CONFIG
 from diem.kafka.topics import settings_in_force
 from tests.support.patience import PATIENCE_S
 
@@ -26,3 +31,27 @@ async def alter_topic(options: KafkaOptions, topic: str, config: Mapping[str, st
         ]:
             assert time.monotonic() < limit, (found, config)
             await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def deletable(options: KafkaOptions, *topics: str) -> AsyncIterator[None]:
+    """Let records of compacted topics be deleted, as for a moment of an operator's mistake."""
+    async with connected_client(options) as client:
+        found = (await settings_in_force(client, *topics))[0]
+    own = {topic: {name: found[topic][name] for name in (*UPDATES_CONFIG, "min.insync.replicas")} for topic in topics}
+    for topic, config in own.items():
+        await alter_topic(options, topic, {**config, "cleanup.policy": "compact,delete"})
+    try:
+        yield
+    finally:
+        for topic, config in own.items():
+            await alter_topic(options, topic, config)
+
+
+async def delete_records(options: KafkaOptions, *topics: str, before: int = -1) -> None:
+    """Delete the records of topics before an offset of each partition, by default all; they are gone afterwards."""
+    async with connected_client(options) as client:
+        found = (await describe(client, *topics)).topics.values()
+    parts = [TopicPartition(topic.name, number) for topic in found for number in topic.partitions]
+    async with deletable(options, *topics), admin_client(options) as admin:
+        await admin.delete_records({part: RecordsToDelete(before_offset=before) for part in parts})

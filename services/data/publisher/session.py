@@ -13,7 +13,7 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader
 from diem.kafka.topics import check_room, used_partitions
 from diem.protocol.partition_map import Phase
-from services.data.publisher.backlog import PublisherState
+from services.data.publisher.backlog import LogReplaced, PublisherState
 from services.data.publisher.log import Log
 from services.data.publisher.log_monitor import LogMonitor
 from services.data.publisher.senders import PartitionSenders
@@ -126,6 +126,9 @@ class PublisherSession:
             await self._map_changed.wait()
             self._map_changed.clear()
             newer = self._reader.map
+            if self._reader.caught_up and (self._reader.is_cut or not self._reader.is_complete):
+                self._state.map = None
+                raise LogReplaced("records of the partition map are missing: writing it again")
             if newer is None or not self._reader.caught_up or newer == self._backlog.map:
                 continue
             if used_partitions(newer) > len(self._backlog.queues) - 1:

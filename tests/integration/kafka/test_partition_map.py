@@ -14,7 +14,7 @@ from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.map_reader import MapReader, read_map
-from diem.kafka.map_writer import ensure_map, write_map
+from diem.kafka.map_writer import begin_map, change_map, ensure_map, write_map
 from diem.kafka.metadata import Cluster, describe
 from diem.kafka.topics import ensure
 from diem.protocol.partition_map import (
@@ -29,6 +29,7 @@ from diem.protocol.partition_map import (
 )
 from tests.support.bridge import until
 from tests.support.patience import PATIENCE_S
+from tests.support.topics import delete_records
 
 
 @contextlib.asynccontextmanager
@@ -167,6 +168,72 @@ async def test_a_reader_starts_over_with_a_replaced_topic(
         # An older epoch, because it is another topic.
         await until(lambda: reader.map == PartitionMap(Head(4, 0), {}))
         assert reader.source not in {None, before}
+
+
+async def changed(options: KafkaOptions, epoch: int, entries: dict[bytes, Entry | None]) -> None:
+    """Write the next epoch as a plan does."""
+    records = {name: encode_entry(entry) if entry else None for name, entry in entries.items()}
+    assert await change_map(options, Head(4, epoch - 1), records, Head(4, epoch))
+
+
+async def test_a_reader_that_missed_an_epoch_of_a_cut_topic_is_not_current_until_the_map_is_there_again(
+    kafka_options: KafkaOptions,
+) -> None:
+    await ensure_map(kafka_options, 4)
+    await changed(kafka_options, 1, {b"/a": Entry(1)})
+    reader = MapReader(kafka_options)
+    await reader.read()
+    assert reader.is_current()
+    await changed(kafka_options, 2, {b"/a": Entry(2)})
+    await delete_records(kafka_options, kafka_options.names.partition_map)
+    task = asyncio.create_task(reader.run())
+    try:
+        await until(lambda: "records of the partition map are missing" in (reader.why_not or ""))
+        assert not reader.is_current(), "the last known map is an old one"
+        assert reader.map == PartitionMap(Head(4, 1), {b"/a": Entry(1)})
+        known = PartitionMap(Head(4, 2), {b"/a": Entry(2)})
+        again = await begin_map(kafka_options, 4, (), known)
+        assert again.entries == known.entries
+        assert again.head.epoch > 2, "above whatever was lost"
+        await until(reader.is_current)
+        assert reader.map == again
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_a_reader_that_has_everything_of_a_cut_topic_stays_current(kafka_options: KafkaOptions) -> None:
+    await ensure_map(kafka_options, 4)
+    await changed(kafka_options, 1, {b"/a": Entry(1)})
+    async with following(kafka_options) as reader:
+        await until(reader.is_current)
+        await delete_records(kafka_options, kafka_options.names.partition_map)
+        await changed_without_history(kafka_options)
+        await until(lambda: reader.records[b"mark"].value == b"")
+        assert reader.is_current()
+        assert reader.map == PartitionMap(Head(4, 1), {b"/a": Entry(1)})
+
+
+async def changed_without_history(options: KafkaOptions) -> None:
+    async with writer(options, "somebody") as other, other.transaction():
+        await other.send_and_wait(options.names.partition_map, b"", b"mark", partition=0)
+
+
+async def test_a_map_whose_older_entries_were_cut_off_is_not_taken_for_the_whole(kafka_options: KafkaOptions) -> None:
+    await ensure_map(kafka_options, 4)
+    await changed(kafka_options, 1, {b"/a": Entry(1), b"/b": Entry(2)})
+    reader = MapReader(kafka_options)
+    await reader.read()
+    await delete_records(kafka_options, kafka_options.names.partition_map, before=reader.next)
+    # By its entries alone this reads as a map of one endpoint.
+    async with writer(kafka_options, "somebody") as other, other.transaction():
+        topic = kafka_options.names.partition_map
+        await other.send_and_wait(topic, encode_entry(Entry(3)), b"/c", partition=0)
+        await other.send_and_wait(topic, encode_head(Head(4, 2), 3), HEAD_KEY, partition=0)
+    assert await read_map(kafka_options) is None
+    again = await begin_map(kafka_options, 4, (), PartitionMap(Head(4, 1), {b"/a": Entry(1), b"/b": Entry(2)}))
+    assert await read_map(kafka_options) == again
+    assert set(again.entries) == {b"/a", b"/b"}
 
 
 async def test_a_recreated_updates_topic_has_the_partitions_of_the_map(

@@ -10,12 +10,14 @@ import pytest
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions
+from aiokafka.producer.message_accumulator import BatchBuilder
 
+from diem.kafka import map_reader
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.map_reader import MapReader, read_map
-from diem.kafka.map_writer import ensure_map, write_map
+from diem.kafka.map_writer import change_map, ensure_map, write_map
 from diem.kafka.topics import create, ensure, updates_spec
 from diem.protocol.partition_map import (
     HOT,
@@ -35,7 +37,7 @@ from services.data.publisher.log import open_log
 from services.data.publisher.refusals import RecordsRefused
 from tests.support.patience import PATIENCE_S
 from tests.support.published import START, MemoryStore, everything, places, publishing, until
-from tests.support.topics import alter_topic
+from tests.support.topics import alter_topic, delete_records
 
 INCOMPRESSIBLE = b'"%b"' % Random(1).randbytes(10_000).hex().encode()
 """JSON that the publisher's codec does not shorten."""
@@ -368,6 +370,35 @@ async def test_a_record_that_the_broker_refuses_even_without_data_waits_alone(
         assert publisher.opened == 1
 
 
+async def test_a_host_whose_clock_is_ahead_publishes_and_is_told_where_the_topic_does_not_let_it(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append(self: Any, **given: Any) -> Any:
+        return of_library(self, **given | {"timestamp": int((time.time() + 2 * 3600) * 1000)})
+
+    of_library = BatchBuilder.append
+    monkeypatch.setattr(BatchBuilder, "append", append)
+    monkeypatch.setattr(refusals, "RETRY_S", 0.5)
+    monkeypatch.setattr(session, "CHECK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "TOPIC_CHECK_EVERY_S", 0.2)
+    store = MemoryStore()
+    store.put("/a", "/b")
+    async with publishing(store, kafka_options) as publisher:
+        await until_log_is(store, kafka_options)
+        await alter(kafka_options, message_timestamp_type="CreateTime")
+        store.put("/a")
+        publisher.changed()
+        topic = kafka_options.names.updates
+        remedy = f"kafka-configs.sh --alter --topic {topic} --add-config message.timestamp.type=LogAppendTime"
+        await until(lambda: "refuses the time of records: the clocks" in (publisher.status()["failure"] or ""))
+        assert remedy in publisher.status()["failure"]
+        await until(lambda: any(remedy in line for line in publisher.status()["warnings"]))
+        await alter(kafka_options)
+        await until_log_is(store, kafka_options)
+        await until(lambda: publisher.publishing and publisher.status()["failure"] is None)
+        assert publisher.opened == 1
+
+
 async def test_a_record_that_fails_the_validation_of_the_broker_is_known_by_its_code(
     kafka_options: KafkaOptions,
 ) -> None:
@@ -500,6 +531,29 @@ async def test_a_deleted_map_is_written_again_unchanged(
         await until(lambda: (store.cursor and store.cursor.sequence) == 2)
         assert (await places(kafka_options, "/a"))[2] == START + 2
         assert publisher.status()["published"] <= published + 2, "the log is the same: it has everything"
+
+
+async def test_a_map_whose_records_were_deleted_is_written_again(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(map_reader, "CHECK_EVERY_S", 0.2)
+    store = MemoryStore()
+    store.put("/a")
+    target = (partition_of(b"/a", 4) + 1) % 4
+    async with publishing(store, kafka_options) as publisher:
+        await until(lambda: publisher.publishing)
+        assert await change_map(kafka_options, Head(4, 0), {b"/a": encode_entry(Entry(target))}, Head(4, 1))
+        await until(lambda: publisher.status()["epoch"] == 1)
+        await delete_records(kafka_options, kafka_options.names.partition_map)
+        await until(lambda: (publisher.status()["epoch"] or 0) > 1 and publisher.publishing)
+        found = await read_map(kafka_options)
+        assert found is not None
+        assert found.entries == {b"/a": Entry(target)}
+        opened = publisher.opened
+        store.put("/a")
+        publisher.changed()
+        await until_placed(kafka_options, "/a", {target: START + 2})
+        assert publisher.opened == opened
 
 
 async def test_a_hot_topic_that_was_recreated_gets_everything_at_once(

@@ -112,6 +112,27 @@ def test_a_removed_entry_falls_back_to_the_hash(removed: bytes | None) -> None:
     assert builder.map == PartitionMap(Head(6, 1))
 
 
+def test_a_head_whose_entries_are_not_all_there_changes_nothing() -> None:
+    builder = built((b"/a", encode_entry(Entry(3))), (HEAD_KEY, encode_head(Head(6, 1), 1)))
+    assert builder.is_complete
+    builder.restart()
+    assert not builder.is_complete
+    assert not builder.apply(HEAD_KEY, encode_head(Head(6, 2), 1))
+    assert not builder.is_complete
+    assert builder.map == PartitionMap(Head(6, 1), {b"/a": Entry(3)})
+    assert builder.count_after({b"/a": b"", b"/b": encode_entry(Entry(1))}) == 1
+    assert not builder.apply(b"/b", encode_entry(Entry(1)))
+    assert builder.apply(HEAD_KEY, encode_head(Head(6, 2), 1))
+    assert builder.is_complete
+
+
+def test_a_log_that_ends_with_an_older_epoch_than_is_known_has_not_the_whole_map() -> None:
+    builder = built((HEAD_KEY, encode_head(Head(6, 5), 0)))
+    builder.restart()
+    assert not builder.apply(HEAD_KEY, encode_head(Head(6, 4), 0))
+    assert not builder.is_complete
+
+
 def test_a_replay_forgets_what_it_does_not_repeat_even_under_an_older_epoch() -> None:
     builder = built((b"/a", encode_entry(Entry(3))), head(7))
     assert not builder.apply(START_KEY, b"")

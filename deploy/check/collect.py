@@ -43,7 +43,8 @@ async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
     async with connected_client(options, within=CONNECT_TIMEOUT_S) as client:
         cluster = await describe(client)
         updates, *side_topics = options.names.topics
-        numbers, known = sorted(cluster.brokers), (updates, *side_topics, *INTERNAL)
+        traffic = options.names.traffic
+        numbers, known = sorted(cluster.brokers), (updates, *side_topics, traffic, *INTERNAL)
         brokers = await asyncio.gather(*(broker_settings(client, number) for number in numbers))
         answered = [number for number, settings in zip(numbers, brokers, strict=True) if settings is not None]
         topics = await _topic_settings(client, [name for name in known if name in cluster.topics], answered)
@@ -63,6 +64,7 @@ async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
         planned=plans.planned,
         restart=plans.restart,
         side_topics=tuple(side_topics),
+        traffic=traffic,
     )
 
 

@@ -31,8 +31,9 @@ class Facts:
     """Input of all rules.
 
     ``topics`` and ``brokers`` hold settings in force, by topic and broker id, as far as they may be read.
-    ``side_topics`` are the topics of hot updates and of the partition map, which have one partition each. ``wanted`` is
-    the updates topic's configuration as this system would create it, ``started`` the ids of the brokers of a local
+    ``side_topics`` are the topics of hot updates and of the partition map, which have one partition each; ``traffic``
+    is the optional topic of recorded traffic. ``wanted`` is the updates topic's configuration as this system would
+    create it, ``started`` the ids of the brokers of a local
     ``diem up`` (empty for any other cluster), ``silent`` those that are listed and do not answer. ``tolerate`` is the
     thesis' N, ``restart`` the options of ``diem up`` with which the system that uses the cluster was started.
     """
@@ -52,6 +53,7 @@ class Facts:
     planned: tuple[int, ...] = PLANNED
     restart: tuple[str, ...] = ("--mode", "x")
     side_topics: tuple[str, ...] = ()
+    traffic: str = ""
 
     @property
     def topic(self) -> Topic:

@@ -11,6 +11,7 @@ from deploy.check.facts import Facts, Judgement, Rule, fault, ok, replicas_of, w
 from deploy.check.rules_cluster import MIN_IN_SYNC, UNCLEAN
 from deploy.check.tools import cluster_line, create_topics_line, recreate_topics, set_topic_line
 from deploy.terminal import amount
+from diem.kafka.topic_config import LOG_APPEND_TIME, TIMESTAMP_TYPE
 from metadata.sizing.even import even_count, imbalance, mean_imbalance
 from metadata.sizing.kafka import (
     ELECTION_S,
@@ -29,7 +30,7 @@ POLICY: Final = "cleanup.policy"
 SIZE: Final = "max.message.bytes"
 PACE: Final = ("segment.ms", "segment.bytes", "max.compaction.lag.ms", "min.cleanable.dirty.ratio")
 """Settings that may be smaller than ours: bounds on how long superseded records stay."""
-_JUDGED_ELSEWHERE: Final = frozenset({POLICY, SIZE, MIN_IN_SYNC, UNCLEAN, *PACE})
+_JUDGED_ELSEWHERE: Final = frozenset({POLICY, SIZE, TIMESTAMP_TYPE, MIN_IN_SYNC, UNCLEAN, *PACE})
 
 
 def cleanup_policy(facts: Facts) -> Judgement:
@@ -136,7 +137,21 @@ def _wrong_settings(facts: Facts, name: str) -> Iterator[tuple[str, str]]:
             yield key, facts.wanted[key]
 
 
-SIDE_TOPICS: Final = (Rule("hot and map", "hot updates and the partition map are kept", "protocol 3", side_topics),)
+def record_times(facts: Facts) -> Judgement:
+    """message.timestamp.type=LogAppendTime, so that no clock but the brokers' decides what is accepted or deleted."""
+    names = [name for name in (*facts.ours, facts.traffic) if name in facts.cluster.topics]
+    wrong = [name for name in names if facts.of_topic(name, TIMESTAMP_TYPE) != LOG_APPEND_TIME]
+    if not wrong:
+        return ok("set by the brokers")
+    found = f"set by writers: {', '.join(wrong)}: with a clock that is an hour ahead, nothing can be written"
+    lines = (set_topic_line(facts, name, {TIMESTAMP_TYPE: LOG_APPEND_TIME}) for name in wrong)
+    return warning(found, "", *lines)
+
+
+SIDE_TOPICS: Final = (
+    Rule("hot and map", "hot updates and the partition map are kept", "protocol 3", side_topics),
+    Rule("record times", "a wrong clock does not stop updates", "protocol 3", record_times),
+)
 
 
 MAX_UNAVAILABILITY_S: Final = 20.0

@@ -16,14 +16,14 @@ from diem.kafka.config import PARTITIONS, KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.map_reader import read_map
 from diem.kafka.metadata import Cluster, Topic, describe
-from diem.kafka.topic_config import TRAFFIC_CONFIG, TRAFFIC_PARTITIONS, UPDATES_CONFIG
+from diem.kafka.topic_config import TIMESTAMP_TYPE, TRAFFIC_CONFIG, TRAFFIC_PARTITIONS, UPDATES_CONFIG
 from diem.protocol.partition_map import PartitionMap
 
 # Other values of these lose or stop updates.
 _MUST_HOLD: Final = ("cleanup.policy", "unclean.leader.election.enable", "compression.type", "min.insync.replicas")
 # With other values of these, brokers may refuse records, which then go without their data (or wait). The rest concerns
 # performance, and ``diem check`` reports it.
-_SHOULD_HOLD: Final = ("max.message.bytes",)
+_SHOULD_HOLD: Final = ("max.message.bytes", TIMESTAMP_TYPE)
 _AT_LEAST: Final = frozenset({"min.insync.replicas", "max.message.bytes"})
 DEFAULT_REPLICATION: Final = 3
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import InvalidTimestampError, KafkaError
 
 from diem.errors import DiemError
 from diem.kafka.client import abort_producer, silence_library_log
 from diem.kafka.config import KafkaOptions
+from diem.kafka.errors import TimestampsRefused
 from diem.kafka.topic_config import CODEC, TRAFFIC_BATCH_BYTES
 from diem.kafka.topics import ensure_traffic
 from diem.traffic.sinks import SinkUnavailable
@@ -52,7 +53,10 @@ class KafkaSink:
                 await self._send(producer, events)
         except (KafkaError, DiemError, OSError, TimeoutError) as error:
             await self.close()
-            text = "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__} {error}"
+            if isinstance(error, InvalidTimestampError):
+                text = str(TimestampsRefused(self._options.names.traffic))
+            else:
+                text = "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__} {error}"
             raise SinkUnavailable("kafka", text) from error
         except asyncio.CancelledError:
             await self.close()

@@ -13,6 +13,7 @@ import structlog
 from aiokafka import errors as kafka
 
 from diem.errors import DiemError
+from diem.kafka.errors import TimestampsRefused
 from diem.kafka.topic_config import UPDATES_CONFIG
 from diem.protocol.update import has_data
 
@@ -21,7 +22,6 @@ DATA_RETRY_S: Final = 60.0
 RETRY_S: Final = 10.0
 """Interval at which a record that has nothing left to leave out is tried again."""
 MAX_MESSAGE: Final = "max.message.bytes"
-TIMESTAMP_TYPE: Final = "message.timestamp.type"
 
 
 class InvalidRecordError(kafka.BrokerResponseError):  # type: ignore[misc]  # the library is untyped
@@ -54,34 +54,16 @@ class RecordsRefused(DiemError):
     count: int
 
 
-@dataclass(eq=False)
-class TimestampsRefused(DiemError):
-    """The brokers refuse the time of our records, whatever is in them."""
-
-    template = (
-        "topic {topic} refuses the time of records (INVALID_TIMESTAMP): the clocks of this host and of the brokers "
-        "differ by more than message.timestamp.after.max.ms: correct them, and let the brokers set the time: {command}"
-    )
-    retriable = True
-
-    topic: str
-    command: str
-
-
-def alter_command(topic: str, setting: str) -> str:
-    """Return the command that gives a topic our value of a setting."""
-    return f"kafka-configs.sh --alter --topic {topic} --add-config {setting}={UPDATES_CONFIG[setting]}"
-
-
 def refusal(topic: str, error: kafka.KafkaError, count: int) -> DiemError | None:
     """Return what a broker's ``error`` says of a request with ``count`` records; None: nothing about the records."""
     if isinstance(error, kafka.InvalidTimestampError):
-        return TimestampsRefused(topic, alter_command(topic, TIMESTAMP_TYPE))
+        return TimestampsRefused(topic)
     if not isinstance(error, _REFUSED):
         return None
     if isinstance(error, _TOO_LARGE):
+        command = f"kafka-configs.sh --alter --topic {topic} --add-config {MAX_MESSAGE}={UPDATES_CONFIG[MAX_MESSAGE]}"
         by_broker = "of a topic without this setting, message.max.bytes of the brokers counts"
-        remedy = f"{MAX_MESSAGE} is too small: {alter_command(topic, MAX_MESSAGE)} ({by_broker})"
+        remedy = f"{MAX_MESSAGE} is too small: {command} ({by_broker})"
         return RecordsRefused(topic, error.message, remedy, count)
     remedy = f"exempt {topic} from what the cluster demands of records (schema validation, policies)"
     return RecordsRefused(topic, error.message, remedy, count)
@@ -121,25 +103,33 @@ class Refusals:
         """Record the refusal of a single record: the next attempt leaves out its data, or waits if it has none."""
         held, partition, now_s = value is None or not has_data(key, value), self._partitions[number], self._clock()
         (partition.held if held else partition.without_data)[key] = now_s + (RETRY_S if held else DATA_RETRY_S)
+        what = "a record is refused: it waits" if held else "an update is refused: it goes without its data"
+        size = 0 if value is None else len(value)
+        self._report(what, reason, held=held, key=key.decode(errors="replace"), bytes=size)
+
+    def all_refused(self, reason: str) -> float:
+        """Record that a request was refused whatever its records are; return the seconds until the next attempt."""
+        self._report("records are refused: they wait", reason, held=True)
+        return RETRY_S
+
+    def _report(self, what: str, reason: str, *, held: bool, **details: object) -> None:
         if (reason, held) not in self._current_reasons():
-            what = "a record is refused: it waits" if held else "an update is refused: it goes without its data"
-            size = 0 if value is None else len(value)
-            self._logger.error(what, key=key.decode(errors="replace"), bytes=size, reason=reason)
-        self._reasons[reason, held] = now_s
+            self._logger.error(what, reason=reason, **details)
+        self._reasons[reason, held] = self._clock()
 
     def written(self, number: int, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Record that ``records`` were accepted."""
         if (partition := self._partitions.get(number)) is not None:
             for key, value in records:
-                partition.held.pop(key, None)
+                if partition.held.pop(key, None) is not None and not any(p.held for p in self._partitions.values()):
+                    self._reasons = {key: at for key, at in self._reasons.items() if not key[1]}
                 if value is not None and has_data(key, value):
                     partition.without_data.pop(key, None)
 
     def failure(self) -> str | None:
-        """Return which records wait, and why; None without any."""
-        held = {key for partition in self._partitions.values() for key in partition.held}
-        reasons = "; ".join(reason for reason, is_held in self._current_reasons() if is_held)
-        return f"{len(held)} records wait, tried every {RETRY_S:.0f} s: {reasons}" if held and reasons else None
+        """Return why records wait; None if none does."""
+        reasons = "; ".join(reason for reason, held in self._current_reasons() if held)
+        return f"records wait, and are tried every {RETRY_S:.0f} s: {reasons}" if reasons else None
 
     def warnings(self) -> list[str]:
         """Return why updates go without their data."""

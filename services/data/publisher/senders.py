@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from diem.fanout.change_map import ChangeMap
+from diem.kafka.errors import TimestampsRefused
 from diem.protocol.update import WATERMARK, WATERMARK_KEY, Change, without_data
 from services.data.publisher.backlog import PublisherState
 from services.data.publisher.log import Log
@@ -49,15 +50,16 @@ class PartitionSenders:
         """Send the queue of one partition until a fault.
 
         A request that the brokers refuse is halved until a single record is left; requests grow again afterwards. While
-        a record waits, the partition has no watermarks.
+        a record waits, or all do because the brokers refuse their time, the partition has no watermarks.
 
         Raises:
-            TimestampsRefused: the brokers refuse the time of all records.
             KafkaError, OSError, RecordsRefused: whether the request in flight was written is unknown.
         """
         queue, wake, loop = self._queues[number], self._wake[number], asyncio.get_running_loop()
-        most, tracker = WHOLE, self._state.trackers[number]
+        most, pause_s, tracker = WHOLE, 0.0, self._state.trackers[number]
         while True:
+            await asyncio.sleep(pause_s)
+            pause_s = 0.0
             held = self._state.refusals.held(number)
             updates = queue.dequeue(MAX_RECORDS, held)
             # Always the current update: a repetition never brings an older one back.
@@ -83,6 +85,10 @@ class PartitionSenders:
             except RecordsRefused as refused:
                 await self._requeue_refused(number, records, refused)
                 most = max(1, refused.count // 2)
+                continue
+            except TimestampsRefused as refused:
+                queue.requeue()
+                pause_s = self._state.refusals.all_refused(str(refused))
                 continue
             finally:
                 del self.in_flight_since[number]

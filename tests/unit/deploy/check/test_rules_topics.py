@@ -50,8 +50,19 @@ def test_record_size_admits_the_producers_batches_and_little_more(value: str, ve
 
 
 def test_other_settings_are_compared_with_ours() -> None:
-    given = facts(of_topic={"message.timestamp.type": "LogAppendTime"})
+    given = facts(of_topic={"compression.type": "zstd"})
     assert judgement("other settings", given).verdict is WARNING
+
+
+def test_times_set_by_writers_are_a_warning_with_a_command_for_each_topic() -> None:
+    assert judgement("record times", facts()).verdict is OK
+    given = with_topics(facts(), topic("diem.traffic", 12))
+    names = [UPDATES, SIDE_TOPICS[1], "diem.traffic"]
+    settings = {name: {**given.wanted, "message.timestamp.type": "CreateTime"} for name in names}
+    found = judgement("record times", replace(given, topics={**given.topics, **settings}, traffic="diem.traffic"))
+    assert found.verdict is WARNING
+    changes = [line.partition("--entity-name ")[2] for line in found.commands]
+    assert changes == [f"{name} --add-config message.timestamp.type=LogAppendTime" for name in names]
 
 
 def counted(count: int, *planned: int) -> Facts:

@@ -131,6 +131,8 @@ def test_a_setting_that_refuses_records_is_a_lesser_fault_named_with_its_remedy(
     (line,) = lesser_differences(spec, config)
     assert "topic diem.updates: max.message.bytes is 1000, it should be 131072" in line
     assert "--topic diem.updates --add-config max.message.bytes=131072" in line
+    (line,) = lesser_differences(spec, {**spec.config, "message.timestamp.type": "CreateTime"})
+    assert "message.timestamp.type is CreateTime, it should be LogAppendTime" in line
     assert not list(lesser_differences(spec, {**spec.config, "max.message.bytes": "1048588"}))
 
 

@@ -16,12 +16,13 @@ from aiokafka.errors import (
 )
 
 from diem.fanout.change_map import ChangeMap
+from diem.kafka.errors import TimestampsRefused
 from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.update import WATERMARK_KEY, Change, encode, has_data, version_of
 from diem.protocol.watermark import LogProof
 from services.data.publisher.backlog import Backlog, PublisherState
 from services.data.publisher.offsets import Extent, OffsetTracker
-from services.data.publisher.refusals import DATA_RETRY_S, RETRY_S, RecordsRefused, Refusals, TimestampsRefused, refusal
+from services.data.publisher.refusals import DATA_RETRY_S, RETRY_S, RecordsRefused, Refusals, refusal
 from services.data.publisher.senders import PartitionSenders
 from tests.support.patience import PATIENCE_S
 
@@ -147,7 +148,7 @@ async def test_a_record_refused_without_data_waits_and_holds_back_neither_others
         assert world.broker.requests == requests, "it is not tried before its time"
         assert WATERMARK_KEY not in dict(world.broker.log), "the partition lacks an accepted update"
         assert world.state.backlog.cursor == 0
-        assert "1 records wait" in (world.state.refusals.failure() or "")
+        assert "MESSAGE_SIZE_TOO_LARGE" in (world.state.refusals.failure() or "")
         world.broker.limit = 10_000
         world.now_s += RETRY_S
         world.senders.wake([0])
@@ -192,5 +193,5 @@ def test_a_refused_time_is_a_fault_of_clocks_and_other_errors_say_nothing_about_
     found = refusal("diem.updates", InvalidTimestampError(), 3)
     assert isinstance(found, TimestampsRefused)
     assert "clocks of this host and of the brokers" in str(found)
-    assert "--topic diem.updates --add-config message.timestamp.type=" in str(found)
+    assert "--topic diem.updates --add-config message.timestamp.type=LogAppendTime" in str(found)
     assert refusal("diem.updates", NotEnoughReplicasError(), 3) is None

@@ -56,6 +56,7 @@ ATTRIBUTES: Final[dict[type, set[str]]] = {
         "member_id",
     },
     NoGroupCoordinator: {"_reset_committed_task"},
+    TransactionManager: {"_sequence_numbers"},
 }
 """Attributes, by the class whose methods set them."""
 SIGNATURES: Final[dict[Any, str]] = {
@@ -93,7 +94,8 @@ def private_names(tree: ast.AST) -> set[str]:
                 found.add(name)
             case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
                 found.add(name)
-    return {name for name in found if name.startswith("_") and not name.startswith("__")}
+    # Named tuples have public methods with a private name.
+    return {name for name in found - {"_asdict", "_replace"} if name.startswith("_") and not name.startswith("__")}
 
 
 @cache

@@ -158,7 +158,10 @@ def read_table(table: CsvTable, declared: Declared) -> list[Dataset]:
     endpoint = declared.endpoint
     if (endpoint is None) != ("endpoint" in table.columns):
         raise InvalidDataset(
-            "the column endpoint is missing" if endpoint is None else "unexpected column endpoint", "line 1"
+            "the column endpoint is missing"
+            if endpoint is None
+            else "unexpected column endpoint: these rows are for one; a source with `prefix` takes several",
+            "line 1",
         )
     if not table.rows:
         raise InvalidDataset("there are no points", "line 2")

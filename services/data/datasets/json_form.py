@@ -287,7 +287,8 @@ def _load(body: bytes) -> Any:  # noqa: ANN401  # any JSON value
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise MalformedBody(f"not JSON: {error}") from None
+        found = "this is a page of HTML, or XML" if body.lstrip()[:1] == b"<" else str(error)
+        raise MalformedBody(f"not JSON: {found}") from None
 
 
 def _point_keys(dataset: Dataset) -> dict[str, int]:

@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 
 from bridge import consumer as module
-from bridge.consumer import OffsetCommitter
+from bridge.consumer import OffsetCommitter, _release_each
 from bridge.partition_state import PartitionTable
 from diem.kafka.client import silence_library_log
 from diem.protocol.watermark import position_of
@@ -172,3 +174,26 @@ async def test_a_stop_that_works_abandons_nothing() -> None:
     consumer = stub(stop)
     await module._stop(consumer)
     assert not consumer.closed
+
+
+class Fetched:
+    """A batch of two records."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+
+    def __iter__(self) -> Iterator[int]:
+        yield from (self._first, self._first + 1)
+
+
+def test_a_batch_is_dropped_once_it_is_read() -> None:
+    """Batches keep what they have decompressed: several times the bytes that were fetched."""
+    batches = [Fetched(0), Fetched(2), Fetched(4)]
+    alive = weakref.WeakSet(batches)
+    records = chain.from_iterable(_release_each(batches))
+    del batches
+    found = []
+    for record in records:
+        found.append(record)
+        assert len(alive) == 3 - record // 2
+    assert found == [0, 1, 2, 3, 4, 5]

@@ -94,6 +94,11 @@ def test_what_is_not_json_is_malformed(body: bytes) -> None:
         datasets.parse_single("/a", body)
 
 
+def test_a_page_instead_of_json_is_named() -> None:
+    with pytest.raises(MalformedBody, match="not JSON: this is a page of HTML, or XML"):
+        datasets.parse_single("/a", b"\n<!DOCTYPE html><html>")
+
+
 @pytest.mark.parametrize("name", ["unit", "points", "time", "value", "resolution"])
 def test_a_repeated_field_is_refused(name: str) -> None:
     text = json.dumps(document(points=[{"time": HOURS[0], "value": 1}]))

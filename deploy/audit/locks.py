@@ -48,7 +48,12 @@ PYTHON_LOCKS: Final = {
     "test": Scope.excluded,
 }
 """Lock files in ``requirements``, by name. Each repeats ``run``, whose packages keep the scope they have there."""
-JAR_LOCKS: Final = ("deploy/kafka/jars.lock", "deploy/spark/jars.lock", "deploy/spark/s3/jars.lock")
+JAR_LOCKS: Final = (
+    "deploy/kafka/jars.lock",
+    "deploy/spark/jars.lock",
+    "deploy/spark/s3/jars.lock",
+    "deploy/spark/wheel/jars.lock",
+)
 BUNDLED: Final = frozenset({"uplot"})
 """npm packages whose code is in the page; all others build or test it."""
 
@@ -157,12 +162,15 @@ def npm_packages(lock: Mapping[str, Any]) -> list[Package]:
 
 def jar_packages(text: str) -> list[Package]:
     """Return the jars of a ``jars.lock``, which has no dependencies between them."""
-    found = []
+    hashes: dict[str, list[str]] = {}
     for jar in locked(text):
-        name, _, version = jar.coordinate.rpartition(":")
-        found.append(
-            Package(Ecosystem.MAVEN, name, version, Scope.optional, hashes={"SHA-256": jar.sha256}, direct=True)
-        )
+        hashes.setdefault(jar.coordinate, []).append(jar.sha256)
+    found = []
+    for coordinate, digests in hashes.items():
+        name, _, version = coordinate.rpartition(":")
+        # Of several files, for different processors, none is the package.
+        only = {"SHA-256": digests[0]} if len(digests) == 1 else {}
+        found.append(Package(Ecosystem.MAVEN, name, version, Scope.optional, hashes=only, direct=True))
     return found
 
 

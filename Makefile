@@ -1,4 +1,4 @@
-# The habits: run test quick check unit contract integration e2e walks pauses conformance audit sbom image chart bench-NAME faults hosts docs site packages lock clean.
+# The habits: run test quick check unit contract integration e2e walks pauses conformance audit sbom image chart bench-NAME smoke faults hosts docs site packages lock clean.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -15,7 +15,7 @@ NODE_AFTER := $(shell deploy/install/node.sh --is-on-machine || echo $(VENV)/$(i
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display faults hosts walks pauses conformance cluster chart audit sbom image image-test docs site packages lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display smoke faults hosts walks pauses conformance cluster chart audit sbom image image-test docs site packages lock clean \
   install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium kafka nginx postgres prometheus spark autobahn
 
 help:
@@ -23,7 +23,7 @@ help:
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
-	@echo "also: check unit contract integration e2e client-test walks pauses conformance cluster chart audit sbom image bench-NAME faults MODE=... hosts docs site packages lock clean"
+	@echo "also: check unit contract integration e2e client-test walks pauses conformance cluster chart audit sbom image bench-NAME smoke faults MODE=... hosts docs site packages lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up $(RUN_ARGS)
@@ -151,6 +151,10 @@ bench-display: install-test nginx
 	@$(PY) -m tests.bench.display
 
 bench: bench-fanout bench-convergence
+
+# Every benchmark and every fault mode in its smallest size, or those of NAMES. In `make test` only a few.
+smoke: install-test install-spark kafka nginx postgres
+	@$(PY) -m tests.smoke $(NAMES)
 
 MODE ?= single
 # In `make test` only mode x.

@@ -46,8 +46,8 @@ PROXY: Final = [REST, Load(10, 10), Load(10, 20), Load(20, 10), Load(20, 20), MI
 PARTS: Final = mean_parts(SERVER, PARTITIONS)
 """Partitions that a write has parts for, on average."""
 CLIENTS: Final = {
-    "server": sized(1000, 1000, 200),
-    **dict.fromkeys(("shared", "passthrough"), sized(400, 400, 40)),
+    "server": sized(1000, 1000, 250),
+    **dict.fromkeys(("shared", "passthrough"), sized(400, 400, 100)),
 }
 
 

@@ -40,9 +40,10 @@ POINTS: Final = 0.10
 """Largest difference between the reported gain and that of other clients."""
 OTHERS: Final = sized(20_000, 20_000, 2000)
 """Clients for whom a plan is evaluated that it was not made from."""
+NEW: Final = sized(150_000, 150_000, 6000)
+"""Clients of a population of which each hour has new ones."""
 HOURS: Final = sized(20, 4, 2)
-SERVERS: Final = 16
-PARTITIONS: Final = 48
+SERVERS, PARTITIONS = sized((16, 48), (16, 48), (4, 8))
 MOVEMENT: Final = 0.01
 CHANGED: Final = 1 / 3
 """Share of the clients with other interests."""
@@ -141,18 +142,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     samples: dict[str, tuple[int, ...]] = sized(
         {"A": (1000, 5000, 20_000), "no structure": (300, 1000, 3000)},
         {"A": (1000,), "no structure": (300,)},
-        {"A": (1000,), "no structure": (300,)},
+        {"no structure": (300,)},
     )
     crowds: tuple[int, ...] = sized((5000, 20_000, 60_000), (5000,), (1000,))
     with Report(sum(map(len, samples.values())) + len(crowds)) as report, np.errstate(all="raise", under="ignore"):
-        a = population(replace(A, clients=150_000))
+        a = population(replace(A, clients=NEW))
         for name, base, servers in (("A", a, SERVERS), ("no structure", population(NO_STRUCTURE), 8)):
-            for clients in samples[name]:
+            for clients in samples.get(name, ()):
                 report.step(f"{clients:,} clients of {name}")
                 found = rows[f"{name}, {clients:,} clients"] = generalisation(base, servers, clients)
                 off = abs(found["gain reported"] - found["gain of others"])
                 goals.append(Goal(f"{name}, {clients:,} clients: gain reported", "off", POINTS, round(off, 4)))
-        after = drifted(a, population(replace(OTHER, clients=sized(150_000, 150_000, 6000))), CHANGED, rates=0.0)
+        after = drifted(a, population(replace(OTHER, clients=NEW)), CHANGED, rates=0.0)
         for clients in crowds:
             report.step(f"{clients:,} clients over {HOURS} hours")
             hours = windows(a, Timeline(clients=clients, seed=3), HOURS + 1)

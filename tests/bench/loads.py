@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from metadata.modes.load import touched
 from tests.bench.drain import Drain
 from tests.bench.phases import subscribe
+from tests.support.patience import PATIENCE_S
 
 ENDPOINTS: Final = 200
 """Number of endpoints of each set."""
@@ -58,7 +59,7 @@ async def settle(drain: Drain, wanted: Sequence[Sequence[str]], write: Write) ->
         if mine:
             drain.send(number, subscribe(*mine))
     await write(sorted({name for mine in wanted for name in mine}))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         # Of replies there may be several to a request: a proxy's come in parts.
         while (await drain.count_now()).updates < sum(map(len, wanted)):
             await asyncio.sleep(0.05)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EVENTS: Final = int(os.environ.get("EVENTS", sized(1_000_000, 100_000, 1000)))
-HOURS: Final = int(os.environ.get("HOURS", sized(168, 24, 3)))
+HOURS: Final = int(os.environ.get("HOURS", sized(168, 24, 2)))
 LINES: Final = int(os.environ.get("LINES", sized(200_000, 50_000, 500)))
 WARM_UP: Final = sized(5_000, 5_000, 100)
 """Lines that are read before those that are measured."""
@@ -91,7 +91,7 @@ def measure(spark: "SparkSession", folder: Path, report: Report) -> Iterator[tup
             yield name, spent(lambda: ingest(spark, source, read))
     report.step("tables of the hour")
     pipeline_tables.make(spark, alone, EVENTS, HOURS, HOURS + 1)
-    for name in ("first", "alone"):
+    for name in sized(("first", "alone"), ("first", "alone"), ("alone",)):
         report.step(f"the window alone, {name}" if name == "first" else "the window alone")
         yield name, spent(lambda: compute(spark, alone, last, "bench"))
     shutil.rmtree(alone.root)
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with (
         tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder,
         scratch_folder() as scratch,
-        Report(13 if EVENTS * HOURS <= MAX_READ else 12) as report,
+        Report(11 if SIZE is RunSize.SMOKE else 13 if EVENTS * HOURS <= MAX_READ else 12) as report,
         open_spark(SparkOptions(scratch, SETTINGS, java=java.find(), shuffle_partitions=SHUFFLES)) as spark,
     ):
         for name, figures in measure(spark, Path(folder), report):

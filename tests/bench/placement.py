@@ -45,13 +45,12 @@ from tests.bench.report import Report
 from tests.load.bench import FOLDER, Goal, read, write
 from tests.support import instances
 from tests.support.commandline import parser
-from tests.support.instances import B, Z, dashboards, drifted, listeners, page, population, read_pairs
+from tests.support.instances import OTHER, A, B, dashboards, drifted, listeners, page, population, read_pairs
 from tests.support.size import SIZE, RunSize, sized
 
 T = TypeVar("T")
 WRITTEN: Final = FOLDER / "placement.json"
-_SMALL: Final = sized({}, {}, {"endpoints": 2000, "clients": 4000, "communities": 50})
-A, OTHER = (replace(recipe, **_SMALL) for recipe in (instances.A, instances.OTHER))
+Z: Final = sized(instances.Z, instances.Z, replace(instances.Z, endpoints=1000, clients=1000, zipf=0.6))
 COSTS: Final = Costs(update_us=1.0, delivery_us=1.0, connection_us_per_s=1000.0)
 """Expensive connections, so that the hot set uses its whole budget."""
 HOT: Final = 0.005
@@ -426,7 +425,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("--only", type=_parts, metavar="PARTS", help=f"some of {','.join(RECIPES)}")
     given = command.parse_args(argv)
     possible = [part for part in RECIPES if part != "Spark" or placement_spark.possible()]
-    chosen: list[str] = given.only or sized(possible, [part for part in possible if part != "B"], ["A"])
+    chosen: list[str] = given.only or sized(possible, [part for part in possible if part != "B"], ["Z"])
     result: dict[str, Any] = {"parts": {}, "figures": {}}
     kept: list[Goal] = []
     if given.only and WRITTEN.exists():

@@ -13,6 +13,7 @@ from tests.load.injection import ATTACK
 from tests.load.scenario import BENCH_FILE, QUICK_RUN, Scenario
 from tests.load.suite import run_all
 from tests.support.commandline import parser
+from tests.support.size import sized
 
 LOAD = Scenario(clients=200, rate=200, seconds=20, probes=4, faults=(ATTACK,), tokens=True)
 RUNS = (replace(LOAD, mode="single"), replace(LOAD, mode="x", servers=2), replace(LOAD, mode="z-proxy", servers=2))
@@ -25,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--seed", type=int, default=1, help="of everything that is random; default: 1")
     arguments = options.parse_args(argv)
     runs = [replace(run, seed=arguments.seed) for run in RUNS if arguments.mode in (None, run.mode)]
-    return run_all("attack", runs)
+    return run_all("attack", sized(runs, runs, runs[:1]))
 
 
 if __name__ == "__main__":

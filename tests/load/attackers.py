@@ -26,15 +26,16 @@ from pydantic import BaseModel
 from diem.links.client.tokens import AUTH_ID
 from tests.load import wire
 from tests.support.commandline import parser
+from tests.support.size import sized
 from tests.support.tokens import Issuer, base64url
 
-SOCKETS: Final = 1000
+SOCKETS: Final = sized(1000, 1000, 100)
 """Sockets that one address opens at the WebSocket port, and as many at the REST port."""
-SLOW_REQUESTS: Final = 40
+SLOW_REQUESTS: Final = sized(40, 40, 5)
 """Connections of each of two addresses whose second request never ends."""
-CHURNING, PAUSE_S = 12, 0.1
+CHURNING, PAUSE_S = sized(12, 12, 2), 0.1
 """Loops of each of two addresses that connect and leave, and their pause: 240 attempts a second at most."""
-BURSTING, BURST = 4, 300
+BURSTING, BURST = sized(4, 4, 1), 300
 """Loops of each of two addresses that send so many messages at once."""
 FORGING, FORGERS = 4, 250
 """Loops of each kind of forgery, and the addresses that each kind takes in turn."""

@@ -1,5 +1,6 @@
 """Reports of benchmarks and fault runs: figures and goals, one file each in build/bench, all in one form."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -10,7 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from tests.support.size import SIZE, RunSize
 
 BUILD: Final = Path(__file__).parents[2] / "build"
-FOLDER: Final = BUILD / "bench"
+FOLDER: Final = Path(os.environ.get("BENCH_FOLDER", BUILD / "bench"))
+"""Where reports are written, and programs of benchmarks compiled."""
 _FORMAT: Final = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 
 

@@ -26,7 +26,7 @@ import tempfile
 import time
 import traceback
 from asyncio.base_subprocess import BaseSubprocessTransport
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -44,6 +44,8 @@ MODULES: Final = frozenset(
     {DIEM, CHILD, "tests.load.attackers", "tests.load.clients", "tests.support.swallowing"},
 )
 """What ``diem up`` and tests start, what composites start, and what load tests and those of the canary start."""
+_more: Final[set[str]] = set()
+"""Further modules that are forked: those that the server was started for."""
 _WITH_PARENT: Final = (sys.executable, "-m", "deploy.system.pdeathsig")
 """What starts a command that is to end with its parent; it is left out, because a forked one is no child of that."""
 _NUMBER: Final = struct.Struct("i")
@@ -182,7 +184,7 @@ async def _create_subprocess(
 
 def _is_forked(argv: Sequence[Any]) -> bool:
     program = _program(argv)
-    return program[:2] == (sys.executable, "-m") and program[2] in MODULES
+    return program[:2] == (sys.executable, "-m") and program[2] in MODULES | _more
 
 
 def _program(argv: Sequence[Any]) -> Sequence[Any]:
@@ -190,14 +192,21 @@ def _program(argv: Sequence[Any]) -> Sequence[Any]:
 
 
 @contextmanager
-def running() -> Iterator[str]:
-    """Run a fork server; yields its address."""
+def running(modules: Collection[str] = (), imports: Collection[str] = ()) -> Iterator[str]:
+    """Run a fork server; yields its address.
+
+    Args:
+        modules: are forked besides ``MODULES``; not imported before, so that each runs as a program.
+        imports: what these import.
+    """
+    _more.update(modules)
     directory = tempfile.mkdtemp(prefix="diem-fork-")
     address = f"{directory}/socket"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
-        code = f"from tests.support import fork_server; fork_server.serve({listener.fileno()}, {address!r})"
+        more = f"{sorted(modules)}, {sorted(imports)}"
+        code = f"from tests.support import fork_server; fork_server.serve({listener.fileno()}, {address!r}, {more})"
         server = subprocess.Popen(
             [sys.executable, "-c", code],
             cwd=ROOT,
@@ -244,12 +253,13 @@ def executing() -> Iterator[None]:
 # In the fork server
 
 
-def serve(descriptor: int, address: str) -> None:
+def serve(descriptor: int, address: str, modules: Collection[str], imports: Collection[str]) -> None:
     """Fork a process for each request, until the end of standard input."""
     global _address  # noqa: PLW0603
     _address = address
+    _more.update(modules)
     skip_sniffio()
-    _import()
+    _import(imports)
     # Supervisors among the forked processes find this function.
     asyncio.create_subprocess_exec = _create_subprocess
     gc.collect()
@@ -284,7 +294,7 @@ def serve(descriptor: int, address: str) -> None:
                 return
 
 
-def _import() -> None:
+def _import(more: Collection[str]) -> None:
     from deploy import cli  # noqa: PLC0415
     from deploy.cli.commands import COMMANDS  # noqa: PLC0415
     from diem.process.program import program  # noqa: PLC0415
@@ -294,7 +304,7 @@ def _import() -> None:
         import_module(f"{cli.__name__}.{name}")
     for name in PROCESSES:
         program(name)
-    for name in _LATE:
+    for name in (*_LATE, *more):
         import_module(name)
     # Other threads do not exist in forked processes.
     assert len(list(Path("/proc/self/task").iterdir())) == 1

@@ -184,9 +184,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     }
 
 
-def _plan_in_r1() -> dict[str, float]:
+def _plan_in_r1(planned: Sequence[Run]) -> dict[str, float]:
     """Return the servers that a client of R1 needs by hash and by a plan: its interests have no structure."""
-    found = learnt_of(R1, SECONDS, SERVERS)
+    regime, seconds = (planned[0].regime, planned[0].seconds) if SIZE is RunSize.SMOKE else (R1, SECONDS)
+    found = learnt_of(regime, seconds, SERVERS)
     return {"hashed": round(found.hashed, 3), "planned": round(found.planned, 3)}
 
 
@@ -204,8 +205,8 @@ def _knee(costs: RoleCosts, report: Report) -> Knee | None:
 
 def _peers(named: Sequence[Peer], planned: Sequence[Run], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what other servers took for the trace of R1, and which were not measured."""
-    seconds = next(run.seconds for run in planned if run.regime is R1)
-    found, absent = asyncio.run(measure_all(named, trace_of(R1, seconds)[1]))
+    first = planned[0]
+    found, absent = asyncio.run(measure_all(named, trace_of(first.regime, first.seconds)[1]))
     return {"measured": [each.as_json() for each in found], "absent": absent, "single": beside_single(rows)}
 
 
@@ -263,7 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "constants_source": comparison.fitted.source,
         "control": {"configuration": str(CONTROL), "differences": control(rows)},
         "against_x": against_x(rows),
-        "plan_in_r1": _plan_in_r1(),
+        "plan_in_r1": _plan_in_r1(planned),
         "knee": knee and knee.as_json(),
         "peers": peers,
         "failures": comparison.failures,

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from metadata.modes.configuration import Configuration, Size
 from tests.load.regimes import R1, R2, R2_STORED, R3, R4, R5, Regime
-from tests.support.size import RunSize
+from tests.support.size import RunSize, sized
 
 SECONDS: Final = 20.0
 """Length of the trace of a run."""
-REST_S: Final = 4.0
+REST_S: Final = sized(4.0, 4.0, 1.0)
 """Of runs that the constants are fitted to: so long they are measured before, at rest."""
 QUICK_SECONDS: Final = 6.0
 QUICK_FACTOR: Final = 10
@@ -113,8 +113,8 @@ def runs(of: RunSize, *, recorded: tuple[Regime, float] | None = None) -> list[R
     """
     if of is RunSize.SMOKE:
         return [
-            Run(R1, CONTROL, Size(1, 1), 1, SMOKE_SECONDS, fitted=True),
-            Run(R5, PLANNED[0], Size(QUICK_SERVERS), 1, SMOKE_SECONDS, planned=True),
+            Run(R1.smaller(QUICK_FACTOR), CONTROL, Size(1, 1), 1, SMOKE_SECONDS, fitted=True),
+            Run(R5.smaller(QUICK_FACTOR), PLANNED[0], Size(QUICK_SERVERS), 1, SMOKE_SECONDS, planned=True),
         ]
     quick = of is RunSize.QUICK
     servers, seconds, rounds = (QUICK_SERVERS, QUICK_SECONDS, 1) if quick else (SERVERS, SECONDS, 2)

@@ -27,13 +27,14 @@ from tests.load.injection.scene import Scene
 from tests.oracle.history import Fault
 from tests.oracle.judge import quantiles
 from tests.support.patience import PATIENCE_S
+from tests.support.size import sized
 
 ATTACK: Final = "attack"
 MORE_SECONDS: Final = 1.0
 """How much longer than without an attack an honest client may wait."""
-SECONDS, QUICK_SECONDS = 30.0, 6.0
+SECONDS, QUICK_SECONDS = 30.0, sized(6.0, 6.0, 2.0)
 """Duration of the attack."""
-CALM_SECONDS, QUICK_CALM_SECONDS = 8.0, 3.0
+CALM_SECONDS, QUICK_CALM_SECONDS = 8.0, sized(3.0, 3.0, 1.0)
 """Duration of the newcomers' visits before and after it."""
 CUT_SECONDS: Final = 10.0 + 2.0
 """Longest life of a connection whose second request never ends, with the time to notice its end."""

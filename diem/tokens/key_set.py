@@ -42,7 +42,9 @@ class KeySet:
 
     keys: tuple[TokenKey, ...] = ()
     revoked: Mapping[str, float] = field(default_factory=dict)
-    """Revoked API keys by id, each with the Unix time of its revocation in seconds."""
+    """Revoked API keys by id, each with the Unix time of its revocation in seconds: for tokens of the keys above."""
+    own: bool = False
+    """Whether it is that of a Data Service, whose keys alone sign for the issuer ``diem``."""
 
 
 def parse_key_set(document: bytes, *, secrets: bool) -> KeySet:

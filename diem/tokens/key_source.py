@@ -5,6 +5,7 @@ import os
 import ssl
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -34,6 +35,9 @@ TIMEOUT_S: Final = 10.0
 RETRY_BASE_S: Final = 0.5
 FILE_GRACE_S: Final = 10.0
 """Time for a file to come into being: at the start of a system, that of the Data Service is not there yet."""
+OWN_FILE: Final = "token-keys.json"
+OWN_PATH: Final = "/v1/tokens/keys"
+"""Names of the key set of a Data Service, in its state directory and at its address."""
 _MAX_ETAG: Final = 256
 
 OnWithdrawn = Callable[[], None]
@@ -220,7 +224,6 @@ class KeySource:
         self._clock = clock or SystemClock()
         self._pause = pause
         self._polled = [_PolledLocation(location_of(at, tls) if isinstance(at, str) else at) for at in locations]
-        self._revoked: dict[str, float] = {}
 
     def load_files(self) -> None:
         """Read all files, which must be usable at the start.
@@ -255,7 +258,7 @@ class KeySource:
         """Return the fields for ``/status``."""
         return {
             "keys": sum(len(each.content.keys) for each in self._polled if each.content is not None),
-            "revoked": len(self._revoked),
+            "revoked": self._revoked,
             "locations": [
                 {"location": each.location.name, "age_seconds": self._age_s(each), "error": each.error}
                 for each in self._polled
@@ -265,7 +268,7 @@ class KeySource:
     def samples(self) -> Iterable[metrics.Sample]:
         """Return the metrics of the keys, and of the tokens verified with them."""
         yield metrics.TOKEN_KEYS.sample(sum(len(each.content.keys) for each in self._polled if each.content))
-        yield metrics.TOKEN_KEYS_REVOKED.sample(len(self._revoked))
+        yield metrics.TOKEN_KEYS_REVOKED.sample(self._revoked)
         yield metrics.TOKEN_KEY_FAILURES.sample(sum(each.failures for each in self._polled))
         ages = [age for each in self._polled if (age := self._age_s(each)) is not None]
         yield metrics.TOKEN_KEYS_AGE.sample(max(ages, default=0.0))
@@ -299,33 +302,44 @@ class KeySource:
         if each.reported is not None:
             each.reported = None
             _logger.info("keys of client tokens read again", location=each.location.name)
-        if found is None or found == each.content:
+        if found is None or replace(found, own=each.own) == each.content:
             return
         keys_before = {key for other in self._polled if other.content for key in other.content.keys}
-        revoked_before = self._revoked.keys()
-        each.content = found
+        revoked = found.revoked.keys() - (each.content.revoked.keys() if each.content is not None else ())
+        each.content = replace(found, own=each.own)
         contents = [other.content for other in self._polled if other.content is not None]
-        self._revoked = {key: when for content in contents for key, when in content.revoked.items()}
         keys = {key for content in contents for key in content.keys}
-        self._verifier.replace_keys(keys, self._revoked)
+        self._verifier.replace_sets(contents)
         _logger.info("keys of client tokens", location=each.location.name, kids=[key.kid for key in found.keys])
         withdrawn = keys_before - keys
         if withdrawn:
             _logger.info("keys of client tokens withdrawn", kids=sorted(key.kid for key in withdrawn))
-        if self._on_withdrawn is not None and (withdrawn or self._revoked.keys() - revoked_before):
+        if self._on_withdrawn is not None and (withdrawn or revoked):
             self._on_withdrawn()
+
+    @property
+    def _revoked(self) -> int:
+        """Revoked API keys of all sets."""
+        return sum(len(each.content.revoked) for each in self._polled if each.content is not None)
 
     def _age_s(self, each: "_PolledLocation") -> float | None:
         return None if each.checked_at is None else round(self._clock.monotonic() - each.checked_at, 1)
 
 
+def is_of_data_service(location: str) -> bool:
+    """Return whether a file or URL is the key set of a Data Service, by its name."""
+    path = urlsplit(location).path
+    return path.rpartition("/")[2] == OWN_FILE or path.endswith(OWN_PATH)
+
+
 class _PolledLocation:
     """A location and what is known of it."""
 
-    __slots__ = ("checked_at", "content", "error", "failures", "location", "reported")
+    __slots__ = ("checked_at", "content", "error", "failures", "location", "own", "reported")
 
     def __init__(self, location: Location) -> None:
         self.location = location
+        self.own = is_of_data_service(location.name)
         self.content: KeySet | None = None
         """The last good content."""
         self.checked_at: float | None = None

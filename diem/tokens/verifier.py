@@ -13,14 +13,14 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
 from diem.protocol import endpoints
 from diem.tokens.claims import EVERYTHING, MAX_ORIGIN, MAX_ORIGINS, MAX_PREFIXES, Claims
 from diem.tokens.errors import TokenExpired, TokenInvalid, TokenRevoked
-from diem.tokens.key_set import MAX_ID, TokenKey
+from diem.tokens.key_set import MAX_ID, KeySet, TokenKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -35,8 +35,13 @@ MAX_AHEAD_S: Final = 86_400.0
 """A token that is valid for longer is refused: rights that are withdrawn must end some time."""
 MAX_OWN_AHEAD_S: Final = 1800.0
 """The same for tokens of :data:`ISSUER`, which are never issued for longer: a change of a plan is in force by then."""
-MAX_CACHED: Final = 10_000
-"""Most remembered tokens (0.7 KB each); the least recently used is evicted."""
+MAX_CACHED_BYTES: Final = 10 << 20
+"""Most bytes of remembered tokens, about 10,000 usual ones; the least recently used is evicted."""
+ENTRY_BYTES: Final = 300
+BYTES_PER_BYTE: Final = 2.7
+"""A remembered token takes so many bytes, and so many for each byte of its text: measured with 1 and 100 prefixes."""
+EXPIRY_STEP_S: Final = 60
+"""Remembered tokens are dropped so long after their expiry at the latest, at the next verification."""
 MAX_SUBJECT: Final = 256
 
 # Base64url without padding (RFC 7515 section 2); decoders that skip other characters accept several spellings.
@@ -50,15 +55,23 @@ def preload() -> None:
     importlib.import_module("jwt")
 
 
+class _Cached(NamedTuple):
+    """A remembered token."""
+
+    claims: Claims
+    size: int
+    """Estimated bytes."""
+
+
 class Verifier:
     """Verifies tokens of the issuers' current keys. Owns the cache; :meth:`replace_keys` changes what is trusted.
 
     Args:
-        keys: the trusted keys; each may sign for every issuer.
+        keys: the trusted keys; each may sign for every issuer, but see :meth:`replace_sets`.
         audience: required in ``aud``.
         issuers: of which one is required in ``iss``.
         leeway_s: tolerated difference between the clocks, in seconds.
-        max_cached: bound of the cache.
+        max_cached_bytes: bound of the cache.
     """
 
     def __init__(
@@ -68,19 +81,27 @@ class Verifier:
         audience: str = AUDIENCE,
         issuers: Collection[str] = (ISSUER,),
         leeway_s: float = LEEWAY_S,
-        max_cached: int = MAX_CACHED,
+        max_cached_bytes: int = MAX_CACHED_BYTES,
     ) -> None:
         self._audience = audience
         self._issuers = frozenset(issuers)
         self._leeway_s = leeway_s
-        self._max_cached = max_cached
+        self._max_cached_bytes = max_cached_bytes
         self._keys: frozenset[TokenKey] = frozenset()
         self._by_id: dict[tuple[str, str], list[TokenKey]] = {}
         """By key id and algorithm; several only if issuers chose the same id."""
         self._prepared: dict[TokenKey, Ed25519PublicKey | bytes] = {}
         """Keys that have been used, in the form that PyJWT takes."""
-        self._revoked: Mapping[str, float] = {}
-        self._cache: OrderedDict[bytes, Claims] = OrderedDict()
+        self._revoked: dict[TokenKey, frozenset[str]] = {}
+        """Key -> the revoked API keys of its sets."""
+        self._own: frozenset[TokenKey] = frozenset()
+        """Those of the Data Service."""
+        self._cache: OrderedDict[bytes, _Cached] = OrderedDict()
+        self._cached_bytes = 0
+        self._expiring: dict[int, set[bytes]] = {}
+        """Minute -> remembered tokens that expire in it."""
+        self._expired_until = 0
+        """Earlier minutes have none."""
         self.outcomes = {"new": 0, "known": 0, "expired": 0, "revoked": 0, "invalid": 0}
         """Verifications by outcome, for metrics."""
         self.replace_keys(keys)
@@ -106,22 +127,32 @@ class Verifier:
             raise
 
     def revoked(self, claims: Claims) -> bool:
-        """Return whether the API key of verified claims was revoked since."""
-        return claims.key is not None and claims.key in self._revoked
+        """Return whether the API key of verified claims was revoked since, by a set of the key that signed them."""
+        return claims.signed_by is not None and claims.key in self._revoked.get(claims.signed_by, ())
 
     def withdrawn(self, claims: Claims) -> bool:
-        """Return whether the key that signed verified claims is no longer trusted."""
-        return claims.signed_by is not None and claims.signed_by not in self._keys
+        """Return whether the key that signed verified claims is no longer trusted, or no longer for their issuer."""
+        return claims.signed_by is not None and not self._trusts(claims)
 
     def replace_keys(self, keys: Iterable[TokenKey], revoked: Mapping[str, float] | None = None) -> None:
-        """Trust these keys only; tokens that others signed are no longer valid.
+        """Trust these keys only, as :meth:`replace_sets` does; ``revoked`` has the ids of revoked API keys."""
+        self.replace_sets([KeySet(tuple(keys), revoked or {})])
 
-        Args:
-            keys: the trusted keys.
-            revoked: ids of revoked API keys, with the Unix time of their revocation.
+    def replace_sets(self, sets: Iterable[KeySet]) -> None:
+        """Trust the keys of these sets only; tokens that others signed are no longer valid.
+
+        The revocations of a set are for tokens that its own keys signed. Where there is the set of a Data Service, its
+        keys sign for :data:`ISSUER`, and no others do.
         """
-        self._revoked = dict(revoked or {})
-        now = frozenset(keys)
+        sets = list(sets)
+        self._own = frozenset(key for each in sets if each.own for key in each.keys)
+        revoked: dict[TokenKey, set[str]] = {}
+        for each in sets:
+            for key in each.keys if each.revoked else ():
+                if each.own or key not in self._own:
+                    revoked.setdefault(key, set()).update(each.revoked)
+        self._revoked = {key: frozenset(ids) for key, ids in revoked.items()}
+        now = frozenset(key for each in sets for key in each.keys)
         if now == self._keys:
             return
         self._keys = now
@@ -129,8 +160,8 @@ class Verifier:
         self._prepared = {}
         for key in now:
             self._by_id.setdefault((key.kid, key.algorithm), []).append(key)
-        for digest in [digest for digest, claims in self._cache.items() if self.withdrawn(claims)]:
-            del self._cache[digest]
+        for digest in [digest for digest, cached in self._cache.items() if not self._trusts(cached.claims)]:
+            self._forget(digest)
 
     @property
     def cached(self) -> int:
@@ -142,24 +173,57 @@ class Verifier:
             raise TokenInvalid(f"it has more than {MAX_TOKEN_BYTES} bytes")
         # Its text is not kept: memory dumps of the cache would disclose usable tokens.
         digest = sha256(token.encode("utf-8", "replace")).digest()
-        claims = self._cache.get(digest)
-        if claims is None:
+        cached = self._cache.get(digest)
+        if cached is not None and cached.claims.expires_at + self._leeway_s <= now:
+            self._forget(digest)
+            raise TokenExpired
+        self._drop_expired(now)
+        if cached is None:
             if before_check is not None:
                 before_check()
             claims, outcome = self._claims(*self._signed_payload(token), now), "new"
-            self._cache[digest] = claims
-            if len(self._cache) > self._max_cached:
-                self._cache.popitem(last=False)
-        elif claims.expires_at + self._leeway_s <= now:
-            del self._cache[digest]
-            raise TokenExpired
+            self._remember(digest, claims, len(token))
         else:
+            claims, outcome = cached.claims, "known"
             self._cache.move_to_end(digest)
-            outcome = "known"
         if self._revoked and self.revoked(claims):
             raise TokenRevoked
         self.outcomes[outcome] += 1
         return claims
+
+    def _remember(self, digest: bytes, claims: Claims, token_bytes: int) -> None:
+        size = int(ENTRY_BYTES + BYTES_PER_BYTE * token_bytes)
+        self._cache[digest] = _Cached(claims, size)
+        self._cached_bytes += size
+        self._expiring.setdefault(self._minute(claims), set()).add(digest)
+        while self._cached_bytes > self._max_cached_bytes:
+            self._forget(next(iter(self._cache)))
+
+    def _forget(self, digest: bytes) -> None:
+        claims, size = self._cache.pop(digest)
+        self._cached_bytes -= size
+        expiring = self._expiring[self._minute(claims)]
+        expiring.discard(digest)
+        if not expiring:
+            del self._expiring[self._minute(claims)]
+
+    def _drop_expired(self, now: float) -> None:
+        """Forget the tokens that expired before this minute, once in it."""
+        minute = int(now // EXPIRY_STEP_S)
+        if minute == self._expired_until:
+            return
+        self._expired_until = minute
+        for expired in [each for each in self._expiring if each < minute]:
+            for digest in list(self._expiring[expired]):
+                self._forget(digest)
+
+    def _minute(self, claims: Claims) -> int:
+        return int((claims.expires_at + self._leeway_s) // EXPIRY_STEP_S)
+
+    def _trusts(self, claims: Claims) -> bool:
+        """Return whether the key that signed claims is trusted, and may sign for their issuer."""
+        key = claims.signed_by
+        return key in self._keys and (not self._own or (key in self._own) == (claims.issuer == ISSUER))
 
     def _signed_payload(self, token: str) -> tuple[dict[str, Any], TokenKey]:
         """Return the payload of a token whose signature is right, and the key that verified it."""
@@ -203,6 +267,8 @@ class Verifier:
         issuer = payload.get("iss")
         if not isinstance(issuer, str) or issuer not in self._issuers:
             raise TokenInvalid("its issuer (iss) is not trusted")
+        if self._own and (key in self._own) != (issuer == ISSUER):
+            raise TokenInvalid("its key does not sign for its issuer (iss)")
         if expires_at + self._leeway_s <= now:
             raise TokenExpired
         # First, because a clock that is ahead also brings the expiry too far ahead.

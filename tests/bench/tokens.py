@@ -63,7 +63,7 @@ def works(issuer: Issuer, now: float, tokens: Sequence[str]) -> dict[str, Callab
     public = issuer.private.public_key() if issuer.algorithm == "EdDSA" else issuer.private
     algorithm = jwt.get_algorithm_by_name(issuer.algorithm)
     # With a cache of no entries every token is seen first.
-    first, known = Verifier([issuer.key], max_cached=0), Verifier([issuer.key])
+    first, known = Verifier([issuer.key], max_cached_bytes=0), Verifier([issuer.key])
     parts = {}
     for token in tokens:
         known.verify(token, now)

@@ -12,7 +12,7 @@ from diem.process.clock import ManualClock
 from diem.process.metrics import Sample
 from diem.tokens.errors import BadKeySet, KeysMissing, KeysUnavailable, TokenInvalid
 from diem.tokens.key_set import MAX_DOCUMENT_BYTES, KeySet
-from diem.tokens.key_source import POLL_FILE_S, POLL_URL_S, KeyFile, KeySource, KeyUrl, location_of
+from diem.tokens.key_source import POLL_FILE_S, POLL_URL_S, KeyFile, KeySource, KeyUrl, is_of_data_service, location_of
 from diem.tokens.verifier import Verifier
 from tests.support.file_owners import give_away, needs_root
 from tests.support.patience import PATIENCE_S
@@ -257,6 +257,13 @@ async def test_a_rotation_is_followed() -> None:
     assert bench.accepts(B)
 
 
+def test_the_key_set_of_a_data_service_is_known_by_its_name() -> None:
+    for name in ("/var/lib/diem/token-keys.json", "token-keys.json", URL, "https://diem.example/v1/tokens/keys"):
+        assert is_of_data_service(name)
+    for name in ("/etc/diem/keys.json", "https://login.example/jwks", "https://a.example/token-keys.json.d/x"):
+        assert not is_of_data_service(name)
+
+
 async def test_the_last_good_answer_is_kept_and_failures_are_retried_sooner() -> None:
     failures = [KeysUnavailable("away"), BadKeySet("broken")] * 20
     bench = Bench(Place(KeySet((A.key,), {"k3v9x0ab": NOW}), *failures))
@@ -317,13 +324,15 @@ async def test_a_location_that_fails_does_not_delay_another() -> None:
     assert not bench.source.ready
 
 
-async def test_locations_are_merged() -> None:
+async def test_keys_of_all_locations_are_trusted_and_each_revokes_tokens_of_its_own() -> None:
     bench = Bench(Place(KeySet((A.key,), {"key00001": NOW})), Place(KeySet((B.key,), {"key00002": NOW})))
     await bench.run()
     assert bench.accepts(A)
     assert bench.accepts(B)
-    assert not bench.accepts(A, key="key00002")
-    assert not bench.accepts(B, key="key00001")
+    assert not bench.accepts(A, key="key00001")
+    assert not bench.accepts(B, key="key00002")
+    assert bench.accepts(A, key="key00002")
+    assert bench.accepts(B, key="key00001")
     assert bench.source.status()["keys"] == 2
 
 

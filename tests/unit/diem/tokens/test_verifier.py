@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import jwt
@@ -10,7 +11,16 @@ from hypothesis import strategies as st
 
 from diem.tokens.claims import Claims
 from diem.tokens.errors import TokenExpired, TokenInvalid, TokenRevoked
-from diem.tokens.verifier import MAX_AHEAD_S, MAX_OWN_AHEAD_S, MAX_TOKEN_BYTES, Verifier
+from diem.tokens.key_set import KeySet
+from diem.tokens.verifier import (
+    BYTES_PER_BYTE,
+    ENTRY_BYTES,
+    EXPIRY_STEP_S,
+    MAX_AHEAD_S,
+    MAX_OWN_AHEAD_S,
+    MAX_TOKEN_BYTES,
+    Verifier,
+)
 from tests.support.tokens import NOW, Issuer, base64url
 
 ISSUERS = {"EdDSA": Issuer("ed", "EdDSA"), "HS256": Issuer("hs", "HS256")}
@@ -324,8 +334,8 @@ def test_a_known_token_is_verified_once(issuer: Issuer, monkeypatch: pytest.Monk
 def test_the_cache_is_bounded_and_evicts_the_least_recently_used(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verifier = Verifier([issuer.key], max_cached=3)
     tokens = [issuer.token(sub=f"s{number}") for number in range(4)]
+    verifier = Verifier([issuer.key], max_cached_bytes=int(3.5 * (ENTRY_BYTES + BYTES_PER_BYTE * len(tokens[0]))))
     for token in (*tokens[:3], tokens[0], tokens[3]):
         verifier.verify(token, NOW)
     assert verifier.cached == 3
@@ -334,6 +344,71 @@ def test_the_cache_is_bounded_and_evicts_the_least_recently_used(
         assert verifier.verify(tokens[number], NOW).subject == f"s{number}"
     with pytest.raises(TypeError):
         verifier.verify(tokens[1], NOW)
+
+
+def test_the_memory_of_the_cache_is_bounded_whatever_the_tokens_have(issuer: Issuer) -> None:
+    def kept(prefixes: int, tokens: int) -> tuple[int, int]:
+        """Return the remembered tokens, and the bytes that they take."""
+        verifier = Verifier([issuer.key], max_cached_bytes=1 << 20)
+        names = [f"/dam/prices/{number}" for number in range(prefixes)]
+        made = [issuer.token(sub=f"s{number}", prefixes=names) for number in range(tokens)]
+        verifier.verify(made[0], NOW)
+        tracemalloc.start()
+        for token in made:
+            verifier.verify(token, NOW)
+        taken = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        return verifier.cached, taken
+
+    few, of_few = kept(1, 2000)
+    many, of_many = kept(100, 300)
+    assert many < 200
+    assert 600 < few < 2000
+    assert max(of_few, of_many) < 1.5 * (1 << 20)
+
+
+def test_expired_tokens_are_forgotten(issuer: Issuer) -> None:
+    verifier = Verifier([issuer.key])
+    for number in range(10):
+        verifier.verify(issuer.token(sub=f"s{number}"), NOW)
+    other = issuer.token(NOW + 1700)
+    verifier.verify(other, NOW + 1700)
+    assert verifier.cached == 11
+    verifier.verify(other, NOW + 1800 + 30 + EXPIRY_STEP_S)
+    assert verifier.cached == 1
+
+
+def test_only_a_data_service_signs_as_diem_where_there_is_one_and_only_as_that() -> None:
+    own, provider = Issuer("own"), Issuer("theirs", name="https://login.example")
+    verifier = Verifier(issuers=["diem", "https://login.example"])
+    verifier.replace_sets([KeySet((own.key,), own=True), KeySet((provider.key,))])
+    assert verifier.verify(own.token(), NOW).key == "k3v9x0ab"
+    assert verifier.verify(provider.token(), NOW).issuer == "https://login.example"
+    for forged in (provider.token(iss="diem"), own.token(iss="https://login.example")):
+        with pytest.raises(TokenInvalid, match="does not sign for its issuer"):
+            verifier.verify(forged, NOW)
+    # Without one, as where tokens are from elsewhere only, every key is for every issuer.
+    verifier.replace_sets([KeySet((provider.key,))])
+    claims = verifier.verify(provider.token(iss="diem"), NOW)
+    verifier.replace_sets([KeySet((own.key,), own=True), KeySet((provider.key,))])
+    assert verifier.withdrawn(claims)
+    with pytest.raises(TokenInvalid):
+        verifier.verify(provider.token(iss="diem"), NOW)
+
+
+def test_a_set_revokes_tokens_of_its_own_keys_only() -> None:
+    own, provider = Issuer("own"), Issuer("theirs", name="https://login.example")
+    verifier = Verifier(issuers=["diem", "https://login.example"])
+    # It may contain the public key of another, too.
+    theirs = KeySet((provider.key, own.key), {"k3v9x0ab": NOW})
+    verifier.replace_sets([KeySet((own.key,), own=True), theirs])
+    verifier.verify(own.token(), NOW)
+    with pytest.raises(TokenRevoked):
+        verifier.verify(provider.token(), NOW)
+    verifier.replace_sets([KeySet((own.key,), {"k3v9x0ab": NOW}, own=True), KeySet((provider.key,))])
+    verifier.verify(provider.token(), NOW)
+    with pytest.raises(TokenRevoked):
+        verifier.verify(own.token(), NOW)
 
 
 def test_refused_tokens_are_not_remembered(issuer: Issuer) -> None:

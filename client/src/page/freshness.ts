@@ -1,6 +1,6 @@
 /** The line under each view: how old its data is, and whether it may be out of date. */
 
-import type { Diem } from "../sdk/index.ts";
+import type { DataError, Diem } from "../sdk/index.ts";
 import type { Behind } from "./ages.ts";
 import { find, setData, setText } from "./dom.ts";
 import { duration, updatedAgo } from "./format.ts";
@@ -15,9 +15,20 @@ export function doubt(diem: Diem, endpoints: readonly string[], offline = isOffl
   const live = endpoints.length > 0 && endpoints.every((endpoint) => updates.isLive(endpoint));
   // With several servers the missing connection may be that of other endpoints.
   if (state !== "open" && !live) return offline && state !== "closed" ? "Offline" : WORDS[state];
-  if (endpoints.some((endpoint) => data.health.value.failing.has(endpoint))) return "Data Service unreachable";
+  const failure = endpoints.map((endpoint) => data.health.value.failing.get(endpoint)).find((error) => error !== undefined);
+  if (failure) return failureWords(failure);
   return endpoints.every((endpoint) => updates.isLive(endpoint)) ? "" : "Source not live";
 }
+
+/** Why the data of an endpoint cannot be had. */
+export function failureWords({ code, status }: DataError): string {
+  if (code === "stale") return "An old copy is served";
+  if (code === "lost") return LOST;
+  return status === 404 ? "Not in the catalogue" : "Data Service unreachable";
+}
+
+/** The Data Service answers, and has an older version than the page was notified of, or showed. */
+export const LOST = "A newer version is lost: the store was put back";
 
 const WORDS = { closed: "Disconnected", connecting: "Connecting", reconnecting: "Reconnecting" };
 

@@ -4,7 +4,7 @@ import type { Dataset, Diem } from "../sdk/index.ts";
 import { Ages } from "./ages.ts";
 import { find, setText } from "./dom.ts";
 import type { Frames } from "./frames.ts";
-import { Freshness } from "./freshness.ts";
+import { Freshness, LOST } from "./freshness.ts";
 import { durationMs } from "./series.ts";
 import { marketTime } from "./time.ts";
 import type { MarketTime } from "./time.ts";
@@ -60,7 +60,7 @@ export abstract class View {
   }
 
   #age(): void {
-    const problem = this.problem() || (this.group.curbed ? "Too many endpoints for one page to watch" : "");
+    const problem = (this.group.isPutBack ? LOST : this.problem()) || (this.group.curbed ? "Too many endpoints for one page to watch" : "");
     this.#freshness.show(this.followed, this.acceptedAt, problem, this.time(), this.#ages.behind);
   }
 

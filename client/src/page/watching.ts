@@ -13,6 +13,8 @@ interface Wish {
   readonly refused: Refused;
   /** Whether there was an answer: data or a refusal. */
   answered: boolean;
+  /** The latest dataset stands for a newer one that is lost. */
+  lost: boolean;
   subscription: Subscription | null;
 }
 
@@ -39,6 +41,11 @@ export class Group {
     return this.#inSight && [...this.wishes.values()].some(({ subscription }) => subscription === null);
   }
 
+  /** Whether a part of the view is older than what it has shown, because that is lost. */
+  get isPutBack(): boolean {
+    return [...this.wishes.values()].some(({ lost }) => lost);
+  }
+
   /** Whether every subscription that the view may have was answered. */
   get isComplete(): boolean {
     return [...this.wishes.values()].every(({ answered, subscription }) => answered || (this.#inSight && subscription === null));
@@ -47,7 +54,7 @@ export class Group {
   /** `take` is called with the dataset that is held and every newer version, while the view is visible. */
   want(endpoint: string, take: Take, refused: Refused = () => undefined): void {
     this.drop(endpoint);
-    this.wishes.set(endpoint, { take, refused, answered: false, subscription: null });
+    this.wishes.set(endpoint, { take, refused, answered: false, lost: false, subscription: null });
     this.#changed();
   }
 
@@ -118,10 +125,12 @@ export class Watching {
           endpoint,
           (dataset) => {
             wish.answered = true;
+            wish.lost = false;
             wish.take(dataset);
           },
           (problem) => {
             wish.answered = true;
+            wish.lost = problem.code === "lost";
             wish.refused("status" in problem && problem.status === 404 ? "Not in the catalogue" : problem.message);
           },
         );

@@ -4,6 +4,7 @@ import { ageText, doubt } from "../../src/page/freshness.ts";
 import { beneath, columns, durationMs, latest, priceRange, stepAt, steps, summary } from "../../src/page/series.ts";
 import { sparkPaths } from "../../src/page/spark.ts";
 import { wording } from "../../src/page/status.ts";
+import { DataError } from "../../src/sdk/index.ts";
 import { loadRows, priceZones, wish, zoneName } from "../../src/page/zones.ts";
 import type { Diem } from "../../src/sdk/index.ts";
 
@@ -118,10 +119,10 @@ test("the header says live only when it is", () => {
 });
 
 test("a view doubts its own endpoints only, whichever connection is missing", () => {
-  const diem = (state: string, stale: string[], failing: string[] = []): Diem =>
+  const diem = (state: string, stale: string[], failing: string[] = [], error = new DataError("no usable answer")): Diem =>
     ({
       updates: { connection: { value: { state } }, isLive: (endpoint: string) => !stale.includes(endpoint) },
-      data: { health: { value: { failing: new Map(failing.map((endpoint) => [endpoint, null])) } } },
+      data: { health: { value: { failing: new Map(failing.map((endpoint) => [endpoint, error])) } } },
     }) as unknown as Diem;
   expect(doubt(diem("open", []), ["/a"])).toBe("");
   expect(doubt(diem("reconnecting", ["/b"]), ["/a"])).toBe("");
@@ -130,4 +131,8 @@ test("a view doubts its own endpoints only, whichever connection is missing", ()
   expect(doubt(diem("connecting", []), [])).toBe("Connecting");
   expect(doubt(diem("open", ["/a"]), ["/a"])).toBe("Source not live");
   expect(doubt(diem("reconnecting", ["/b"], ["/a"]), ["/a"])).toBe("Data Service unreachable");
+  const causes = [["stale", 0], ["lost", 0], ["not_found", 404], ["busy", 503]] as const;
+  expect(causes.map(([code, status]) => doubt(diem("open", [], ["/a"], new DataError("", status, null, code)), ["/a"]))).toEqual([
+    "An old copy is served", "A newer version is lost: the store was put back", "Not in the catalogue", "Data Service unreachable",
+  ]);
 });

@@ -8,6 +8,7 @@ import { Unfolded } from "../../src/page/rows.ts";
 import { showStatus } from "../../src/page/status.ts";
 import { MarketTime } from "../../src/page/time.ts";
 import type { ConnectionStatus, Diem } from "../../src/sdk/index.ts";
+import { DataError } from "../../src/sdk/index.ts";
 import { Subject } from "../../src/sdk/observable.ts";
 import { find, openPage, text } from "./desk.ts";
 
@@ -45,7 +46,7 @@ test("the button that connects again does not take the focus with it when it goe
   const status = new Subject(connection("closed", 4504, "too many connections"));
   const diem = {
     updates: { connection: status, live: new Subject({ live: false }), connect: () => status.set(connection("connecting")) },
-    data: { health: new Subject({ reachable: true }) },
+    data: { health: new Subject({ reachable: true, failing: new Map<string, DataError>() }) },
   } as unknown as Diem;
   showStatus(diem, find("#connection"));
   const button = find(".connect") as HTMLButtonElement;
@@ -79,4 +80,15 @@ test("the list of zones that is open stays as it is when the same zones come aga
   expect(picked).toEqual(["GR"]);
   picker.show(["BG", "GR"], null, "/other/price");
   expect([shown(), select.value]).toEqual([[" /other/price", "BG Bulgaria", "GR Greece"], ""]);
+});
+
+test("a Data Service that answers is not called unreachable, whatever it answers", () => {
+  const health = new Subject({ reachable: false, failing: new Map([["/a", new DataError("", 0, null, "stale")]]) });
+  const diem = {
+    updates: { connection: new Subject(connection("open")), live: new Subject({ live: true }) }, data: { health },
+  } as unknown as Diem;
+  showStatus(diem, find("#connection"));
+  expect(text(".connection-text")).toBe("Live");
+  health.set({ reachable: false, failing: new Map([...health.value.failing, ["/b", new DataError("HTTP 503", 503)]]) });
+  expect(text(".connection-text")).toBe("Data Service unreachable");
 });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Frames } from "../../src/page/frames.ts";
 import { Watching } from "../../src/page/watching.ts";
-import type { Diem } from "../../src/sdk/index.ts";
+import type { Dataset, Diem } from "../../src/sdk/index.ts";
 
 /** A Diem that knows what is watched. */
 class Watched {
@@ -82,4 +82,23 @@ test("a part of the page is drawn once a frame, however often it changes", () =>
   expect([frames.length, drawn]).toEqual([2, ["part", "other"]]);
   frames[1]?.();
   expect(drawn).toEqual(["part", "other", "part"]);
+});
+
+test("a view is put back from a version that is lost until there is a newer one", async () => {
+  const views: Parameters<Diem["watch"]>[] = [];
+  const diem = { watch: (...view: Parameters<Diem["watch"]>) => (views.push(view), () => undefined) } as unknown as Diem;
+  const group = new Watching(diem).group();
+  group.want("/a", take);
+  group.show(true);
+  await settled();
+  const [[, onData, onProblem] = []] = views;
+  const found: boolean[] = [];
+  const look = (): void => void found.push(group.isPutBack);
+  onData?.({ version: 7 } as Dataset);
+  look();
+  onProblem?.({ code: "lost", message: "version 9 is lost" });
+  look();
+  onData?.({ version: 10 } as Dataset);
+  look();
+  expect(found).toEqual([false, true, false]);
 });

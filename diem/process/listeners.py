@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import re
 import resource
 import socket
 import sys
@@ -55,22 +56,35 @@ class PortInUse(DiemError):
     port: int
 
 
+_HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^\[\]:@/?#\\\s]*)(?::[0-9]*)?")
+"""``host`` or ``host:port`` (RFC 3986, section 3.2), without a user."""
+
+
+def host_of(text: str) -> str | None:
+    """Return the host in ``host`` or ``host:port``, IPv6 in brackets; None for any other text."""
+    found = _HOST.fullmatch(text)
+    return None if found is None else found[1]
+
+
 @lru_cache(CACHED_ADDRESSES)
 def parse_address(text: str) -> IPv4Address | IPv6Address | None:
     """Parse an address with or without brackets, port and zone; IPv4 inside IPv6 becomes IPv4.
 
-    Return None for text that is not an address.
+    Return None for text that is not an address: only IPv6 has brackets and zones.
     """
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
+    address: IPv4Address | IPv6Address | None
     try:
-        address = ip_address(text.partition("%")[0])
+        if text.startswith("["):
+            host = host_of(text)
+            address = None if host is None else IPv6Address(host[1:-1])
+        else:
+            address = ip_address((host_of(text) or "") if text.count(":") == 1 else text)
     except ValueError:
         return None
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
+    if not isinstance(address, IPv6Address):
+        return address
+    # Without the zone.
+    return address.ipv4_mapped or IPv6Address(int(address))
 
 
 @lru_cache(CACHED_ADDRESSES)
@@ -152,7 +166,7 @@ def canonical_origin(text: str) -> str:
         ValueError: it is not exactly ``http(s)://host[:port]``.
     """
     parts = urlsplit(text.strip().lower())
-    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+    if parts.scheme not in {"http", "https"} or not parts.hostname or host_of(parts.netloc) is None:
         raise ValueError(f"an origin is http(s)://host[:port], not {text!r}")
     if parts.path or parts.query or parts.fragment or text.rstrip().endswith(("?", "#")):
         raise ValueError(f"an origin has no path: {text!r}")

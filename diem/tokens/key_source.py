@@ -17,7 +17,7 @@ from diem.process import metrics
 from diem.process.auth import foreign_owner, is_private
 from diem.process.backoff import Backoff
 from diem.process.clock import Clock, SystemClock
-from diem.process.listeners import is_loopback
+from diem.process.listeners import host_of, is_loopback
 from diem.process.private_files import open_unblocked
 from diem.tokens.errors import BadKeySet, KeysMissing, KeysUnavailable
 from diem.tokens.key_set import MAX_DOCUMENT_BYTES, KeySet, parse_key_set
@@ -188,6 +188,8 @@ def location_of(text: str, tls: ssl.SSLContext | None = None) -> KeyFile | KeyUr
         raise ConfigurationError("token keys: a location is the path of a file, or an http:// or https:// URL")
     if parts.username is not None or parts.password is not None:
         raise ConfigurationError("token keys: a URL has no user name and password, since key sets are public")
+    if host_of(parts.netloc) is None:
+        raise ConfigurationError(f"token keys: a URL has a host and a port, not {parts.netloc!r}")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise ConfigurationError(
             f"token keys: anybody between here and {parts.hostname} could replace the keys: use https://, or a file"

@@ -12,6 +12,7 @@ from diem.links.rest import SECURITY_HEADERS, RequestDecision, RestMiddleware, c
 from diem.process import security_log
 from diem.process.clock import Clock
 from diem.process.limits import AddressRateLimiter
+from diem.process.listeners import host_of
 from diem.process.security_log import SecurityEvent
 from services.data.access.access import INVALID, Access
 from services.data.access.keys import bearer_key
@@ -96,11 +97,8 @@ LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def host_name(host: str) -> str:
-    """Return the name in a Host header, without the port and in lower case."""
-    name = host.strip().lower()
-    if name.startswith("["):
-        return name.partition("]")[0] + "]"
-    return name.partition(":")[0]
+    """Return the name in a Host header, without the port and in lower case; empty for text that is no host."""
+    return host_of(host.strip().lower()) or ""
 
 
 class Guard(RestMiddleware):

@@ -10,8 +10,10 @@ from diem.process.listeners import (
     bind,
     canonical_origin,
     check_bind,
+    host_of,
     is_loopback,
     origin_allowed,
+    parse_address,
 )
 from tests.support.patience import PATIENCE_S
 
@@ -27,9 +29,55 @@ def test_loopback_addresses_are_recognised(address: str) -> None:
     assert is_loopback(address)
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.0.0.1", "localhost.example", "", "128.0.0.1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("0.0.0.0", "::", "10.0.0.1", "localhost.example", "", "128.0.0.1"),
+        *("127.0.0.1%2eevil", "127.0.0.1%lo", "[::1].evil.example", "[::1]x:80", "[127.0.0.1]", "127.0.0.1:80x"),
+        *("localhost:1@evil", "127.0.0.1:1@evil", "[::1", "::1]", "[[::1]]", "127.0.0.1:\u0663"),
+    ],
+)
 def test_other_addresses_are_not_loopback(address: str) -> None:
     assert not is_loopback(address)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("192.0.2.1:80", "192.0.2.1"),
+        ("[2001:db8::1]:80", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("[fe80::1%25eth0]:1", "fe80::1"),
+        ("[::ffff:192.0.2.1]:80", "192.0.2.1"),
+    ],
+)
+def test_addresses_are_parsed_with_port_and_zone(text: str, address: str) -> None:
+    assert str(parse_address(text)) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("localhost", "localhost"),
+        ("localhost:8080", "localhost"),
+        ("localhost:", "localhost"),
+        ("[::1]:80", "[::1]"),
+        ("localhost:1@evil", None),
+        ("[::1].evil.example", None),
+        ("localhost:80:80", None),
+        ("a b", None),
+        ("a/b", None),
+    ],
+)
+def test_host_is_what_stands_before_a_port_and_nothing_else(text: str, host: str | None) -> None:
+    assert host_of(text) == host
+
+
+@pytest.mark.parametrize("origin", ["http://[::1].evil.example", "http://localhost:1@evil", "http://a\\@localhost"])
+def test_origin_with_more_than_a_host_and_a_port_is_none(origin: str) -> None:
+    with pytest.raises(ValueError, match="origin is"):
+        canonical_origin(origin)
 
 
 def test_bind_beyond_the_machine_is_refused_without_authentication() -> None:

@@ -172,6 +172,8 @@ async def test_a_connection_that_fails_is_reported() -> None:
         "https://user:secret@keys.example/",
         "https://keys.example:99999/",
         "http://127.0.0.1.keys.example/",
+        "http://127.0.0.1%2ekeys.example/",
+        "http://[::1].keys.example/",
     ],
 )
 def test_locations_that_cannot_be_trusted_are_refused(text: str) -> None:

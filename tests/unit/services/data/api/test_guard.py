@@ -126,7 +126,10 @@ async def test_the_cost_of_an_answer_is_charged_to_the_address(rest: Rest, monke
     assert (await client.get("/v1/data/1")).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil", "", "[::2]"])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "127.0.0.1.evil", "", "[::2]", "[::1].evil.example", "localhost:1@evil"],
+)
 async def test_a_foreign_host_header_is_refused_on_every_path(rest: Rest, host: str) -> None:
     for path in ("/", "/v1/endpoints", "/config.json"):
         assert_problem(await rest.writer.get(path, headers={"Host": host}), 400, "host")

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from typing import Final, cast
 
+from websockets.exceptions import InvalidMessage
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import CONNECTING, OPEN, Protocol
@@ -69,6 +70,9 @@ class Connection(asyncio.Protocol):
     def on_binary(self, data: bytes) -> None:  # noqa: ARG002 - refused unseen
         """Handle a whole binary message; this implementation closes with 1003."""
         self.close(Close.UNSUPPORTED_DATA, "text only")
+
+    def on_invalid_handshake(self) -> None:
+        """Handle bytes that are no request or response, before the end of the stream is sent. May come again."""
 
     def on_closed(self) -> None:
         """Handle the end of the connection."""
@@ -140,6 +144,8 @@ class Connection(asyncio.Protocol):
         protocol = self.protocol
         protocol.receive_data(data)
         events = protocol.events_received()
+        if not events and isinstance(protocol.handshake_exc, InvalidMessage):
+            self.on_invalid_handshake()
         if (
             events
             and isinstance(events[0], Request)

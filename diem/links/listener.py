@@ -85,13 +85,19 @@ class ServerConnection(Connection):
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._on_deadline)
 
     def data_received(self, data: bytes) -> None:
-        """Handle data, and abort if the request head is too long."""
+        """Handle data, and refuse a request whose head is too long."""
         if self.protocol.state is CONNECTING:
             self._head += len(data)
-            if self._head > MAX_HEAD_BYTES:
-                self.abort()
+            if self._head > MAX_HEAD_BYTES and not self.protocol.eof_sent:
+                self.reply(Reply(431, b"the request head is too long\n"))
                 return
         super().data_received(data)
+
+    def on_invalid_handshake(self) -> None:
+        """Answer what is no request. For a load balancer, a connection that is closed is a server that fails."""
+        if self._deadline is not None:
+            self._cancel_deadline()
+            self.transport.write(_BAD_REQUEST)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the handshake timeout."""
@@ -143,6 +149,12 @@ class ServerConnection(Connection):
     def _on_deadline(self) -> None:
         if self.protocol.state is CONNECTING:
             self.abort()
+
+
+_BAD_REQUEST: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Content-Length: 26\r\n\r\nthis is no valid request.\n"
+)
 
 
 def _protocol(

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from diem.fanout.feed_hub import FeedHub
+from diem.links import connection as base_connection
 from diem.links import edge_connection
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
@@ -192,13 +193,36 @@ async def test_what_stands_behind_an_unanswered_request_ends_the_connection(
     writer.close()
 
 
-async def test_endless_headers_are_cut(edge: tuple[Edge, int]) -> None:
+async def test_endless_headers_are_refused_and_cut(edge: tuple[Edge, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base_connection, "CLOSE_TIMEOUT_S", 0.0)
     served, port = edge
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /ws HTTP/1.1\r\n" + b"X-A: " + b"a" * 4000 + b"\r\n" + (b"X-B: " + b"b" * 4000 + b"\r\n") * 8)
-    with contextlib.suppress(ConnectionResetError):
-        assert await reader.read() == b""
-    assert not served.pending_handshakes
+    assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+    async with asyncio.timeout(PATIENCE_S):
+        while served.pending_handshakes:
+            await asyncio.sleep(0)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        HANDSHAKE.replace(b"\r\n\r\n", b"\r\nX-A: \x1b[31m\r\n\r\n"),
+        HANDSHAKE.replace(b"\r\n\r\n", b"\r\nX-A: \x7f\r\n\r\n"),
+        HANDSHAKE.replace(b"\r\n\r\n", b"\r\nContent-Length: 4\r\n\r\nbody"),
+        HANDSHAKE.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        b"nonsense\r\n\r\n",
+    ],
+    ids=["ESC", "DEL", "body", "chunked body", "nonsense"],
+)
+async def test_what_is_no_handshake_is_answered_because_a_closed_connection_would_count_as_a_failure(
+    edge: tuple[Edge, int], request_text: bytes
+) -> None:
+    _, port = edge
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request_text)
+    assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
     writer.close()
 
 

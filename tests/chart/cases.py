@@ -29,7 +29,8 @@ def values(mode: str, **others: Any) -> Object:
     """Return the least values with which a mode is rendered."""
     kafka = {} if mode in {"single", "x-broadcast"} else {"kafka": {"bootstrapServers": "kafka-bootstrap:9092"}}
     client = {"zClient": {"domain": "ws.example.com", "tlsSecret": "ws-tls"}} if mode == "z-client" else {}
-    return {"mode": mode, "url": "https://diem.example.com", **kafka, **client, **others}
+    proxies = {"trustedProxies": ["10.244.0.0/16"]}
+    return {"mode": mode, "url": "https://diem.example.com", **proxies, **kafka, **client, **others}
 
 
 _EVERYTHING: Final = {
@@ -72,7 +73,9 @@ CASES: Final = {
         **_EVERYTHING | {"autoscaling": {"kind": "hpa"}, "pipeline": {"enabled": True, "plan": {"enabled": True}}},
     ),
     "xz, keda": values("xz", **_EVERYTHING | {"autoscaling": {"kind": "keda"}}),
-    "x, IPv6, no ingress": values("x", listen="::", ingress={"enabled": False}, networkPolicy={"enabled": False}),
+    "x, IPv6, no ingress": values(
+        "x", listen="::", ingress={"enabled": False}, trustedProxies=[], networkPolicy={"enabled": False}
+    ),
 }
 """Values by name of the case."""
 

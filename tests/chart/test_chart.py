@@ -243,6 +243,7 @@ REFUSED = {
     "data.replicas": values("xz", data={"replicas": 2}),
     "data.persistence.accessMode": values("xz", data={"replicas": 2, "postgres": {"secret": "postgres"}}),
     "access": values("xz") | {"url": "http://diem.example.com"},
+    "trustedProxies": values("xz", trustedProxies=[]),
     "autoscaling.kind": values("z-client", autoscaling={"kind": "hpa"}, metrics={"enabled": True}),
     "pipeline.enabled": values("xz", pipeline={"enabled": True}),
     "pipeline.plan.enabled": values("xz", pipeline={"plan": {"enabled": True}}),

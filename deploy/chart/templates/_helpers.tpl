@@ -88,6 +88,7 @@ composite: {public: 8601, internal: 9601}
 {{- if and (gt (int $v.data.replicas) 1) (not $v.data.postgres.secret) }}{{ fail "data.replicas: a stand-by needs PostgreSQL (data.postgres.secret): SQLite's store has one writer on one volume" }}{{ end -}}
 {{- if and (gt (int $v.data.replicas) 1) (ne $v.data.persistence.accessMode "ReadWriteMany") }}{{ fail "data.persistence.accessMode: a stand-by needs ReadWriteMany, to sign client tokens with the same keys" }}{{ end -}}
 {{- if and (ne $v.access.anonymous "on") (not $v.access.tokenKeys) (not (hasPrefix "https:" $v.url)) }}{{ fail "access: tokens are verified with keys from an https url: set access.tokenKeys, or access.anonymous=on" }}{{ end -}}
+{{- if and $v.ingress.enabled (not $v.trustedProxies) }}{{ fail "trustedProxies: the networks of the ingress controller, such as [10.244.0.0/16]; without them all clients share the limits of its address: 50 connections" }}{{ end -}}
 {{- if and (ne $v.autoscaling.kind "off") (not (has $v.mode (list "x-broadcast" "x" "z-proxy" "xz"))) }}{{ fail (printf "autoscaling.kind: not in mode %s" $v.mode) }}{{ end -}}
 {{- if and (ne $v.autoscaling.kind "off") (not $v.metrics.enabled) }}{{ fail "autoscaling.kind: needs metrics.enabled, for the number of clients" }}{{ end -}}
 {{- if and $v.pipeline.enabled (ne $v.traffic.sink "kafka") }}{{ fail "pipeline.enabled: needs traffic.sink=kafka" }}{{ end -}}

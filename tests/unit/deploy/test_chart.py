@@ -100,3 +100,10 @@ def test_files_of_the_keys_are_those_that_the_command_makes(diem: Callable[..., 
     assert made >= {"internal.key", "write.key", "traffic.salt", "metrics.key"}
     named = set(re.findall(r"[a-z]+\.(?:key|salt)\b", definition("diem.volumes")))
     assert named - made == {"feed.key", "metadata.key"}, "keys of roles, which an operator may add"
+
+
+def test_an_ingress_without_networks_of_its_controller_is_refused() -> None:
+    """All clients would have its address. By default there is an Ingress, and no network."""
+    assert (VALUES["ingress"]["enabled"], VALUES["trustedProxies"]) == (True, [])
+    checks = definition("diem.validate")
+    assert '{{- if and $v.ingress.enabled (not $v.trustedProxies) }}{{ fail "trustedProxies: ' in checks

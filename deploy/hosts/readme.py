@@ -10,7 +10,6 @@ from deploy.terminal import amount
 from deploy.topology import Planned
 
 NAME: Final = "README.txt"
-LOWEST_FREE_PORT: Final = 1024
 
 
 def install_script(system: System, host: Host) -> str:
@@ -113,8 +112,6 @@ def _provided(system: System) -> list[str]:
     if options.public.certificate is not None:
         files = " and ".join(str(file) for file in (options.public.certificate, options.public.key) if file)
         lines.append(f"   where clients connect: {files}, readable by user {where.user}")
-    if system.page_port < LOWEST_FREE_PORT:
-        lines.append(f"   where clients connect: sysctl net.ipv4.ip_unprivileged_port_start={system.page_port}")
     if not where.state_dir.is_relative_to(SYSTEM_STATE):
         lines.append(f"   {where.state_dir}, mode 0700, of user {where.user}")
     kafka = options.kafka

@@ -28,6 +28,9 @@ for: systemd's clock runs on while nothing else does."""
 ABORT_S: Final = 2
 """Seconds from SIGABRT, with which the watchdog ends a process, to SIGKILL."""
 SINGLE_MACHINE_UNIT: Final = Path(__file__).parents[1] / "systemd" / "diem.service"
+PRIVILEGED_PORT: Final = SINGLE_MACHINE_UNIT.with_name("privileged-port.conf")
+LOWEST_FREE_PORT: Final = 1024
+"""Lower ports need a capability."""
 SYSTEM_STATE: Final = Path("/var/lib")
 
 
@@ -80,6 +83,7 @@ def render_unit(planned: Planned, others: Sequence[Planned], installation: Insta
         "LimitCORE=0",
         "",
         *restrictions(),
+        *(privileged_port() if (planned.ports.public or LOWEST_FREE_PORT) < LOWEST_FREE_PORT else ()),
         "",
         "[Install]",
         f"WantedBy={TARGET}",
@@ -134,3 +138,10 @@ def restrictions() -> tuple[str, ...]:
     found = text[text.index("# Privileges") : text.index("[Install]")].strip()
     found = re.sub(r"\n(?:#[^\n]*\n)+MemoryDenyWriteExecute=no", "\nMemoryDenyWriteExecute=yes", found)
     return tuple(found.splitlines())
+
+
+@functools.cache
+def privileged_port() -> tuple[str, ...]:
+    """Return the lines that allow ports below ``LOWEST_FREE_PORT``, which take the place of restrictions above them."""
+    text = PRIVILEGED_PORT.read_text(encoding="utf-8")
+    return ("", "# Ports below 1024.", *text[text.index("[Service]\n") :].split()[1:])

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from deploy.hosts.assignment import USUAL
+from deploy.hosts.assignment import USUAL, assign
+from deploy.hosts.inventory import with_roles
 from deploy.hosts.units import render_unit, unit_name
-from deploy.topology import Mode
+from deploy.topology import KafkaTopology, Mode, Options
 from tests.integration.deploy.running import eventually, up
 from tests.support import sandbox
 from tests.support.nginx import needs_nginx
 from tests.support.required import unavailable
 from tests.support.sandbox import run
-from tests.unit.deploy.hosts.systems import system
+from tests.unit.deploy.hosts.systems import PUBLIC, THREE, system
 
 ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "deploy" / "systemd" / "diem.service"
@@ -62,6 +63,20 @@ def test_systemd_rates_its_exposure_below_two() -> None:
     assert (found := rated(UNIT)).returncode == 0, found.stdout + found.stderr
     loose = run((), "systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=1", str(UNIT))
     assert loose.returncode != 0, "the threshold is not looked at"
+
+
+def test_a_port_below_1024_takes_one_capability_and_no_right_of_other_users(tmp_path: Path) -> None:
+    dropped = (UNIT.parent / "privileged-port.conf").read_text().partition("[Service]\n")[2]
+    unit = tmp_path / "diem.service"
+    unit.write_text(UNIT.read_text().replace("[Install]", f"{dropped}\n[Install]"))
+    assert sandbox.settings(unit)["AmbientCapabilities"] == ["", "CAP_NET_BIND_SERVICE"]
+    assert (found := rated(unit)).returncode == 0, found.stdout + found.stderr
+    placed = with_roles(THREE, Mode.X, None)
+    options = Options(Mode.X, USUAL.state_dir, public=PUBLIC, kafka=KafkaTopology(bootstrap_servers="k:9092"))
+    of = assign(options, placed, USUAL, 443)
+    units = {each.name: render_unit(each, [], USUAL, 10.0) for each in of.topology.processes}
+    assert [name for name, text in units.items() if "CAP_NET_BIND_SERVICE" in text] == ["nginx"]
+    assert dropped.strip() in units["nginx"]
 
 
 @needs_nginx

@@ -11,7 +11,7 @@ from deploy.cli.options import run_interactive
 from deploy.clients.data_service import base_url
 from deploy.clients.metadata import MetadataService, metadata_service
 from deploy.system import control
-from deploy.system.description import with_children
+from deploy.system.description import updates_per_commit, with_children
 from deploy.system.state_dir import StateDir
 from deploy.topology import Mode, ProxyMode
 from diem.errors import DiemError
@@ -35,6 +35,8 @@ class System:
     proxy: ProxyMode | None = None
     """Mode of its proxies; None if there are none, or if it is unknown."""
     proxies: int = 0
+    batch: float | None = None
+    """Updates that are written together; None if that is not known."""
 
 
 async def find_system(state: StateDir, url: str | None) -> System:
@@ -67,7 +69,8 @@ def system_from_status(status: dict[str, Any]) -> System:
         raise DiemError(f"no metadata service runs in this {mode} now: `diem status` shows what does")
     proxies = [process for process in running if process["process"] == "proxy"]
     modes = {str(its) for process in proxies if (its := (process.get("report") or {}).get("mode"))}
-    return System(tuple(urls), mode, ProxyMode(modes.pop()) if len(modes) == 1 else None, len(proxies))
+    proxy = ProxyMode(modes.pop()) if len(modes) == 1 else None
+    return System(tuple(urls), mode, proxy, len(proxies), updates_per_commit(running))
 
 
 def require_stable(now: Snapshot) -> None:

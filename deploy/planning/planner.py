@@ -60,6 +60,8 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
         BadCosts: the file of costs is invalid.
         typer.BadParameter: there are more partitions already than requested.
     """
+    if system.batch is not None:
+        traffic = replace(traffic, instance=replace(traffic.instance, batch=system.batch))
     there = max((len(clone.members) for clone in now.clones.values()), default=0)
     servers = request.servers or ((there,) if there else ())
     if not servers:
@@ -116,6 +118,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
             "obstacle": None if outcome.saves else _obstacle(outcome, options, search if compares else None),
             "there": there,
             "source": traffic.source,
+            "batch": round(traffic.instance.batch, 1),
             "cheaper_mode": _cheaper_mode(traffic.instance, system, max(there, 1), roles),
         },
     )

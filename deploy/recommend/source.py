@@ -8,13 +8,13 @@ from time import monotonic
 from typing import Any, Final
 
 from deploy.system import control
-from deploy.system.description import with_children
+from deploy.system.description import updates_per_commit, with_children
 from deploy.system.state_dir import StateDir
 from deploy.terminal import Terminal
 from deploy.topology import Mode, ProxyMode
 from diem.errors import ConfigurationError
 from metadata.modes.configuration import Configuration, Size
-from metadata.modes.load import Load, touched
+from metadata.modes.load import USUAL_BATCH, Load, touched
 
 SAMPLE_S: Final = 3.0
 """Time for which updates of a running system are counted."""
@@ -113,6 +113,7 @@ def _running(after: Mapping[str, Any], updates: float, text: str) -> Source:
         endpoints=float(max((int(each.get("endpoints") or 0) for kind, each in reports if kind == "data"), default=0)),
         updates=updates,
         subscriptions=subscriptions / connected if connected else 0.0,
+        batch=updates_per_commit(after["processes"]) or USUAL_BATCH,
     )
     return Source(load, f"the running {present}, {text}", present, size)
 

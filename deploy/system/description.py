@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from deploy.topology import Topology
 from diem.process.supervisor import ChildStatus
@@ -89,3 +89,17 @@ def with_children(processes: Iterable[dict[str, Any]]) -> Iterator[tuple[str, di
         yield process["name"], process
         for child in (process.get("report") or {}).get("children", ()):
             yield f"{process['name']}/{child['name']}", child
+
+
+LEAST_COMMITS: Final = 100
+"""Commits since the start of the Data Service from which on their mean says how updates are written."""
+
+
+def updates_per_commit(processes: Iterable[dict[str, Any]]) -> float | None:
+    """Return how many updates are written together, on average since the start; None if that is not known yet.
+
+    What is committed together arrives together at the servers.
+    """
+    reports = [process.get("report") or {} for process in processes if process["process"] == "data"]
+    commits, changes = (sum(int(report.get(name) or 0) for report in reports) for name in ("commits", "changes"))
+    return max(1.0, changes / commits) if commits >= LEAST_COMMITS else None

@@ -17,6 +17,10 @@ class Data(StrEnum):
     """By one GET of each update that they are sent."""
 
 
+USUAL_BATCH: Final = 10.0
+"""Updates that are written together, where it is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """Means over time; rates are per second.
@@ -31,7 +35,7 @@ class Load:
     """Accepted updates a second."""
     subscriptions: float = 10.0
     """Of a client."""
-    batch: float = 10.0
+    batch: float = USUAL_BATCH
     """Updates that are written together."""
     subscribers: float | None = None
     """Clients that are sent an update; None: the mean number of subscribers of an endpoint."""

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from diem.protocol.traffic import decode
-from metadata.modes.load import Load
+from metadata.modes.load import USUAL_BATCH, Load
 from metadata.placement.blocks import (
     Block,
     Floats,
@@ -52,6 +52,8 @@ class Instance:
     """Length of the window: seconds connected divided by it are a mean number of connections."""
     busy: Floats | None = None
     """Updates a second of each endpoint in the busy minutes; None where that was not recorded."""
+    batch: float = USUAL_BATCH
+    """Updates that are written together, which traffic does not record: the running Data Service counts them."""
 
     @classmethod
     def of(
@@ -107,7 +109,7 @@ class Instance:
 
     @cached_property
     def load(self) -> Load:
-        """The load for the model of modes. What is written together was not recorded: that is its usual number."""
+        """The load for the model of modes."""
         clients = float(self.weight.sum()) / self.seconds
         updates = float(self.rate.sum())
         frames = float((self.rate * self.subscribers).sum())
@@ -116,6 +118,7 @@ class Instance:
             endpoints=float(len(self.endpoints)),
             updates=updates,
             subscriptions=float(self.subscribers.sum()) / clients if clients else 0.0,
+            batch=self.batch,
             subscribers=frames / updates if updates else 0.0,
         )
 

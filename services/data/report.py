@@ -64,6 +64,7 @@ class DataReport:
             "endpoints": len(store.changes),
             "sequence": store.changes.sequence,
             "changes": store.writer.counts.changes,
+            "commits": store.writer.counts.commits,
             "queued": len(store.writer),
             "sources": self._sources.status(),
             "publisher": self._publisher.status() if self._publisher else None,

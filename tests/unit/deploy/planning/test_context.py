@@ -28,6 +28,12 @@ def test_metadata_service_and_proxies_of_the_running_system_are_found() -> None:
     assert system_from_status(status) == System(("http://m",), Mode.Z_PROXY, ProxyMode.PASSTHROUGH, 1)
 
 
+def test_updates_that_are_written_together_are_those_of_the_running_data_service() -> None:
+    data = process("data", report={"changes": 6000, "commits": 100})
+    found = system_from_status({"mode": "z-client", "processes": [process("metadata", "http://m"), data]})
+    assert found.batch == 60
+
+
 def test_children_of_composites_are_found() -> None:
     composites = [
         process(f"composite-{n}", report={"children": [process("metadata", f"http://{n}"), process("proxy")]})

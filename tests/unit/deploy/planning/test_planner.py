@@ -120,6 +120,16 @@ def planning_input(options: PlanRequest) -> PlanningInput:
     return read_input(options, Terminal(quiet=True))
 
 
+def test_plan_counts_with_the_updates_that_the_system_writes_together(traffic: Path) -> None:
+    of = {
+        batch: made(traffic, running(), replace(Z_CLIENT, batch=batch)).plan.report for batch in (None, 1.0, 10.0, 60.0)
+    }
+    assert [report["batch"] for report in of.values()] == [10.0, 1.0, 10.0, 60.0]
+    assert of[None]["servers"] == of[10.0]["servers"]
+    frames_us = [report["servers"]["2"]["plan"]["frames_us_per_s"] for report in of.values()]
+    assert frames_us[1] > frames_us[2] > frames_us[3], "they share sends"
+
+
 def test_plan_groups_endpoints_of_the_same_clients(traffic: Path) -> None:
     found = made(traffic, running())
     plan = found.plan

@@ -59,6 +59,13 @@ def test_one_reply_has_the_mean_rate_of_updates_since_the_start() -> None:
     assert (found.present, found.size) == (Configuration.X, Size(2, 1))
 
 
+@pytest.mark.parametrize(("commits", "batch"), [(0, 10), (99, 10), (100, 24), (2400, 1), (4800, 1)])
+def test_updates_that_are_written_together_are_those_of_a_commit(commits: int, batch: float) -> None:
+    found = mean_source_of(running(120.0, changes=2400, commits=commits))
+    assert found is not None
+    assert found.load.batch == batch
+
+
 def test_a_data_service_that_has_just_started_or_does_not_answer_has_no_mean_rate() -> None:
     assert mean_source_of(running(LEAST_UPTIME_S - 1, changes=2400)) is None
     assert mean_source_of(running(120.0)) is None

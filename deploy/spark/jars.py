@@ -27,11 +27,12 @@ S3_JARS: Final = JarSet(
 """Downloaded when a warehouse in a bucket is first used."""
 NEEDED: Final = (
     "org.apache.commons:commons-pool2:2.12.0",
-    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.kafka:kafka-clients:3.9.2",
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{VERSION}",
     f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{VERSION}",
 )
-"""The connector, and its dependencies that PySpark does not include."""
+"""The connector, and its dependencies that PySpark does not include; Kafka's clients are newer than those that it names
+(3.9.0), for CVE-2026-35554."""
 _SDK: Final = "2.25.53"
 """Of those that have all modules in the registry, one close to that which the connector was built with (2.24.6)."""
 _SDK_MODULES: Final = (

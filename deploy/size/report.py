@@ -10,7 +10,7 @@ from rich.text import Text
 from deploy.size.sizing import Count, Sizing
 from deploy.terminal import amount, plain_table
 from metadata.sizing import kafka
-from metadata.sizing.even import EVEN_ENOUGH
+from metadata.sizing.even import EVEN_ENOUGH, NEVER_WORSE
 from metadata.sizing.kafka import Bound, Side
 from metadata.sizing.solver import DETECTION
 
@@ -221,7 +221,10 @@ def _counts_table(sizing: Sizing) -> Table:
             "<- chosen" if chosen else ("" if count.fits else "out of bounds"),
             style="bold" if chosen else ("" if count.fits else "dim"),
         )
-    table.caption = f"mean and worst: the busiest server over the mean; up to {EVEN_ENOUGH} on average is even enough"
+    table.caption = (
+        f"mean and worst: the busiest server over the mean; up to {EVEN_ENOUGH} on average and {NEVER_WORSE} for each "
+        "size is even enough"
+    )
     table.caption_justify = "left"
     return table
 

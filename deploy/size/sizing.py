@@ -104,7 +104,7 @@ def size(figures: Figures, limits: Limits, costs: Costs) -> Sizing:
     present = () if figures.partitions is None else (int(figures.partitions.value),)
     numbers = {*even.COUNTS, *present, solution.fewest}
     counts = [_count(number, figures, limits, solution) for number in sorted(numbers)]
-    chosen = _choose(counts, present)
+    chosen = _choose(counts, present, limits.planned)
     return Sizing(
         figures,
         limits,
@@ -117,10 +117,10 @@ def size(figures: Figures, limits: Limits, costs: Costs) -> Sizing:
     )
 
 
-def _choose(counts: list[Count], present: tuple[int, ...]) -> Count:
+def _choose(counts: list[Count], present: tuple[int, ...], planned: tuple[int, ...]) -> Count:
     """Return the present count if it fits and is even enough, else the smallest such one, else the most even."""
     fitting = [count for count in counts if count.fits]
-    good = [count for count in fitting if count.mean <= even.EVEN_ENOUGH]
+    good = [count for count in fitting if even.is_even_enough(count.partitions, planned)]
     kept = [count for count in good if count.partitions in present]
     if kept or good:
         return (kept or good)[0]

@@ -14,6 +14,8 @@ COUNTS: Final = (12, 24, 30, 36, 48, 60, 72, 120)
 """Counts to be compared side by side: ours for a new topic, and those of thesis (24, 36 to 120) and practice (30)."""
 EVEN_ENOUGH: Final = 1.05
 """Mean imbalance that is good enough to prefer a smaller count."""
+NEVER_WORSE: Final = 1.2
+"""Imbalance that no planned size may exceed: few sizes hide one that is uneven in their mean."""
 PLANNED: Final = (1, 2, 3, 4, 6, 12)
 """Numbers of servers that are planned for if nobody says: those that share a new topic evenly (ADR 26)."""
 COMPOSITE_COUNTS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720, 840)
@@ -60,11 +62,16 @@ def planned_sizes(running: int | None = None) -> tuple[int, ...]:
     return tuple(sorted({*PLANNED, *(() if running is None else (running,))}))
 
 
+def is_even_enough(partitions: int, sizes: Sequence[int]) -> bool:
+    """Return whether a count is even enough for the sizes on the average, and for each of them."""
+    return mean_imbalance(partitions, sizes) <= EVEN_ENOUGH and worst_imbalance(partitions, sizes)[0] <= NEVER_WORSE
+
+
 def even_count(sizes: Sequence[int]) -> int:
     """Return the smallest of the largest size and ``COUNTS`` that is even enough for ``sizes``, else the most even."""
     least = max(sizes)
     counts = sorted(count for count in {least, *COUNTS} if count >= least)
-    good = (count for count in counts if mean_imbalance(count, sizes) <= EVEN_ENOUGH)
+    good = (count for count in counts if is_even_enough(count, sizes))
     return next(good, min(counts, key=lambda count: mean_imbalance(count, sizes)))
 
 

@@ -143,10 +143,16 @@ async def test_the_brokers_of_a_diem_up_are_found_in_its_state_directory(options
     brokers = [{"name": f"kafka-{n}", "process": "kafka"} for n in (1, 2)]
     kafka = {"bootstrap_servers": options.bootstrap_servers, "topic_prefix": options.topic_prefix}
     (tmp_path / ".diem").mkdir()
-    (tmp_path / ".diem" / "processes.json").write_text(json.dumps({"processes": brokers, "kafka": kafka}))
+    (tmp_path / ".diem" / "processes.json").write_text(
+        json.dumps({"mode": "z-client", "servers": 5, "clones": 1, "processes": brokers, "kafka": kafka})
+    )
     result = await diem(tmp_path, "check", "--tolerate", "0", "--json")
     assert result.rules["fault"] == ["brokers"]
     assert result.finding("brokers")["found"] == "1 broker up; missing: 2"
+    # The servers that run are planned for, and the line starts them again.
+    assert "5: the busiest has 1.25 x the mean" in result.finding("even shares")["found"]
+    (line,) = result.finding("even shares")["commands"]
+    assert line.endswith("up --mode z-client --servers 5 --brokers 2 --partitions 24")
 
 
 async def test_topics_are_created_once_and_compared_after(options: KafkaOptions, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from diem.kafka.config import PARTITIONS
 from diem.kafka.metadata import Partition, Topic
 from metadata.costs import DEFAULT
 from metadata.modes import configuration
-from metadata.sizing.even import PLANNED, even_count
+from metadata.sizing.even import PLANNED, even_count, planned_sizes
 from tests.unit.deploy.check.healthy import (
     SIDE_TOPICS,
     UPDATES,
@@ -95,6 +95,8 @@ def test_a_new_topic_is_judged_as_it_is_sized() -> None:
         assert few.commands[-1].endswith(f"--partitions {chosen}")
     assert even_count(PLANNED) == PARTITIONS == configuration.PARTITIONS
     assert even_count(range(1, 13)) == 48
+    # One uneven size does not hide in the mean of several: five servers have 1.25 with 12.
+    assert even_count(planned_sizes(5)) == 24
 
 
 def test_the_line_that_corrects_partitions_is_of_the_system_that_runs() -> None:

@@ -14,7 +14,7 @@ import { Routes } from "../../src/sdk/routes.ts";
 import { createDiem } from "../../src/sdk/diem.ts";
 import { SubscriptionSet } from "../../src/sdk/subscriptions.ts";
 import { Refusals, lifetime, refreshDelay } from "../../src/sdk/tokens.ts";
-import { CONFIG, LoadedWorld, World, jwt } from "./world.ts";
+import { CONFIG, LoadedWorld, World, body, jwt } from "./world.ts";
 
 const FOLDER = new URL("../../../tests/cases/", import.meta.url);
 const load = <T>(name: string): T => JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER), "utf8")) as T;
@@ -27,7 +27,7 @@ function each<T extends { name: string }>(file: string, run: (found: T) => void 
 test("every file has a runner", () => {
   const files = readdirSync(FOLDER).filter((name) => name.endsWith(".json")).map((name) => name.replace(".json", ""));
   expect(files.sort()).toEqual([
-    "close", "endpoint_names", "epochs", "message_rate", "owner_urls", "reconnect", "retry_after", "routes",
+    "close", "endpoint_names", "epochs", "lost_versions", "message_rate", "owner_urls", "reconnect", "retry_after", "routes",
     "server_messages", "silence", "subscription_set", "tokens",
   ]);
 });
@@ -334,3 +334,38 @@ test.each(load<{ cases: { heartbeat_ms: number; usual_ms: number; limit_ms: numb
   "silence.json: $heartbeat_ms of $usual_ms",
   ({ heartbeat_ms, usual_ms, limit_ms }) => expect(silenceLimitMs(heartbeat_ms, usual_ms)).toBe(limit_ms),
 );
+
+interface LostStep {
+  do: "data" | "announced" | "subscribed";
+  version: number | null;
+  shown: number;
+}
+
+each<{ name: string; store: number; steps: LostStep[] }>("lost_versions", async ({ store, steps }) => {
+  const world = new World();
+  world.auto = (url) => {
+    if (url.endsWith("/config.json")) return { status: 200, body: CONFIG };
+    const [, named] = url.split("?version=");
+    return named === undefined || Number(named) === store ? { status: 200, body: body("/a", store) } : { status: 404 };
+  };
+  const diem = createDiem({ environment: world });
+  let shown = 0;
+  diem.watch("/a", ({ version }) => (shown = version), () => undefined);
+  const connect = async (version: number | null): Promise<void> => {
+    await world.advance(500);
+    world.last.welcome({ data: true });
+    await world.advance();
+    const { id } = world.last.sent.at(-1) as { id: number };
+    world.last.frame({ type: "subscribed", id, endpoints: { "/a": version } });
+  };
+  await connect(null);
+  for (const { do: kind, version, shown: expected } of steps) {
+    if (kind === "subscribed") {
+      world.last.end(1006);
+      await connect(version);
+    } else world.last.update("/a", version as number, kind === "data" ? { data: body("/a", version as number) } : {});
+    await world.advance(5_000);
+    expect([kind, version, shown]).toEqual([kind, version, expected]);
+  }
+  diem.close();
+});

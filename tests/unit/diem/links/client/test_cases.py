@@ -1,5 +1,6 @@
 """The cases that the Python client and the SDK share (``tests/cases``); the SDK runs them in ``cases.test.ts``."""
 
+import asyncio
 import math
 import random
 import time
@@ -12,7 +13,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from diem.links.client import UpdatesClient
+from diem.links.client import CompletedEvents, Event, UpdatesClient
 from diem.links.client.backoff import (
     ReconnectBackoff,
     Timing,
@@ -40,6 +41,7 @@ from diem.protocol.messages import (
     parse_server,
 )
 from tests.unit.diem.links.client.fakes import QUICK, FakeServer, eventually, seeing, unsigned
+from tests.unit.diem.links.client.test_fetches import Service, Source
 
 CASES: Final = Path(__file__).parents[4] / "cases"
 Step = Mapping[str, Any]
@@ -71,6 +73,7 @@ def test_every_file_has_a_runner() -> None:
     run = {"routes", "owner_urls", "epochs", "reconnect", "close", "retry_after", "message_rate", "subscription_set"}
     assert {path.stem for path in CASES.glob("*.json")} == run | {
         "endpoint_names",
+        "lost_versions",
         "server_messages",
         "silence",
         "tokens",
@@ -378,3 +381,28 @@ async def test_server_messages_at_a_client() -> None:
 @pytest.mark.parametrize("case", load("silence")["cases"], ids=str)
 def test_silence_limit(case: dict[str, int]) -> None:
     assert silence_limit_s(case["heartbeat_ms"], case["usual_ms"] / 1000) == case["limit_ms"] / 1000
+
+
+# Lost versions
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in load("lost_versions")["cases"]])
+async def test_lost_versions(case: dict[str, Any]) -> None:
+    service, source = Service(case["store"]), Source()
+    shown = 0
+    async with CompletedEvents(aiter(source), service.fetch, service.correct, service.sleep) as events:
+        reading = asyncio.ensure_future(anext(events))
+        for step in case["steps"]:
+            version = step["version"]
+            data = {"version": version} if step["do"] == "data" else None
+            replied = step["do"] == "subscribed"
+            await source.send(Event("subscribed" if replied else "update", "/a", version, data=data))
+            service.sleep_once()  # fetches start; what is repeated later waits
+            for _ in range(20):
+                await asyncio.sleep(0)
+                if reading.done():
+                    event = reading.result()
+                    shown = shown if event.data is None else event.data["version"]
+                    reading = asyncio.ensure_future(anext(events))
+            assert (step, shown) == (step, step["shown"])
+        reading.cancel()

@@ -30,6 +30,11 @@ FLAGS = [
 expect.set_options(timeout=PATIENCE_S * 1000)
 
 
+def arguments() -> list[str]:
+    """Return the flags of every browser: root may start it without a sandbox only."""
+    return [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS
+
+
 class NoChromium(Exception):
     """There is no Chromium on this machine."""
 
@@ -46,10 +51,9 @@ async def chromium(home: Path | None = None) -> AsyncIterator[Browser]:
     if PATH is None:
         unavailable("Chromium", NoChromium())
     async with async_playwright() as playwright:
-        flags = [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS
         environment: dict[str, str | float | bool] | None = None if home is None else {**os.environ, "HOME": str(home)}
         browser = await playwright.chromium.launch(
-            executable_path=PATH, args=flags, env=environment, timeout=PATIENCE_S * 1000
+            executable_path=PATH, args=arguments(), env=environment, timeout=PATIENCE_S * 1000
         )
         yield browser
         await browser.close()

@@ -27,7 +27,7 @@ class OperatorPage:
         pages: directory of the built page; None: the one of this installation.
 
     Raises:
-        PortInUse, BindFailed: from the constructor.
+        PortInUse, AddressUnavailable, BindFailed: from the constructor.
     """
 
     def __init__(

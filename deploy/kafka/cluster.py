@@ -22,10 +22,9 @@ from diem.errors import DiemError
 from diem.kafka.client import connected_client
 from diem.kafka.config import DEFAULT_PREFIX, KafkaOptions, Names
 from diem.kafka.errors import KafkaUnavailable
-from diem.process.lifecycle import exit_reason
+from diem.process.lifecycle import READY_WITHIN_S, exit_reason
 from diem.process.ports import PortReservations, is_accepting
 
-READY_WITHIN_S: Final = 60.0
 STOPPED_WITHIN_S: Final = 20.0
 _POLL_S: Final = 0.05
 

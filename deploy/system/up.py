@@ -33,14 +33,13 @@ from diem.links.internal_client import fetch_status, internal_client
 from diem.process import security_log
 from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing
-from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, Lifecycle, exit_reason
+from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, READY_WITHIN_S, Lifecycle, exit_reason
 from diem.process.ports import is_accepting
 from diem.process.security_log import SecurityEvent
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from diem.process.tls import BadCertificate, server_context, unverified_context
 from diem.process.watchdog import HUNG_AFTER_S
 
-READY_WITHIN_S: Final = 60.0
 PROBE_TIMEOUT_S: Final = 1.0
 READY_POLL_S: Final = 0.1
 LOG_POLL_S: Final = 0.5
@@ -65,9 +64,10 @@ _logger = structlog.get_logger(__name__)
 class HealthProbe:
     """Health of running processes: ours by their internal listeners, third-party ones by their ports. Never raises."""
 
-    def __init__(self, key: KeyRing) -> None:
-        self._client = httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False, verify=unverified_context())
-        self._internal = internal_client(key, PROBE_TIMEOUT_S)
+    def __init__(self, key: KeyRing, time_factor: float = 1.0) -> None:
+        self._timeout_s = PROBE_TIMEOUT_S * time_factor
+        self._client = httpx.AsyncClient(timeout=self._timeout_s, trust_env=False, verify=unverified_context())
+        self._internal = internal_client(key, self._timeout_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -84,7 +84,7 @@ class HealthProbe:
             case Readiness.HTTP:
                 return await self._answers(str(process.public_url), None)
             case Readiness.CONNECT:
-                return await is_accepting(process.ports.public or 0, PROBE_TIMEOUT_S)
+                return await is_accepting(process.ports.public or 0, self._timeout_s)
 
     async def report(self, process: Planned) -> dict[str, Any] | None:
         """Return the status document of the process, or None without an answer.
@@ -161,7 +161,8 @@ class Up:
         Raises:
             ProcessNotStarted: a process did not become ready; everything is stopped again.
         """
-        async with HealthProbe(KeyRing.load(self._state.internal_key_file)) as probe:
+        key = KeyRing.load(self._state.internal_key_file)
+        async with HealthProbe(key, self._options.time_factor) as probe:
             handlers = {"status": lambda _request: self._status(probe), "scale": self._scale}
             async with control.serve(self._state, handlers):
                 self._reload_on_sighup(life)

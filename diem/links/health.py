@@ -85,7 +85,7 @@ class HealthListener:
     """Serves :data:`PATHS` on ``host`` and ``port`` (0: a free one) to everybody.
 
     Raises:
-        PortInUse, BindFailed: from the constructor.
+        PortInUse, AddressUnavailable, BindFailed: from the constructor.
     """
 
     def __init__(self, host: str, port: int, why_not_ready: Callable[[], str | None]) -> None:
@@ -125,7 +125,7 @@ async def health_service(settings: HealthSettings, why_not_ready: Callable[[], s
     """Serve health while the block runs, if the settings name a port for it.
 
     Raises:
-        PortInUse, BindFailed: the address cannot be used.
+        PortInUse, AddressUnavailable, BindFailed: the address cannot be used.
     """
     if settings.health_port is None:
         yield

@@ -250,7 +250,7 @@ class InternalListener:
         reserved: the port is one that a supervisor keeps for this process (see ``bind``).
 
     Raises:
-        PortInUse, BindFailed: from the constructor.
+        PortInUse, AddressUnavailable, BindFailed: from the constructor.
     """
 
     def __init__(

@@ -63,6 +63,8 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2
 EXIT_UNEXPECTED: Final = 70
+READY_WITHIN_S: Final = 60.0
+"""Time that processes which are started together have to become ready, before the time factor."""
 ORPHAN_DRAIN_S: Final = 1.0
 """Drain time of a process whose supervisor has died: nobody would start its successor."""
 CANCEL_GRACE_S: Final = 2.0

@@ -36,9 +36,21 @@ class RefusedBind(ConfigurationError):
 
 @dataclass(eq=False)
 class BindFailed(ConfigurationError):
-    """The operating system refuses to listen on an address, for ``reason``."""
+    """The operating system refuses to listen on an address for good, for ``reason``."""
 
     template = "cannot listen on {host}:{port}: {reason}"
+
+    host: str
+    port: int
+    reason: str
+
+
+@dataclass(eq=False)
+class AddressUnavailable(DiemError):
+    """The machine does not have an address, or the name is unknown; retriable, because a tunnel may come up."""
+
+    template = "cannot listen on {host}:{port} now ({reason}): is its interface up, or is the address of another host?"
+    retriable = True
 
     host: str
     port: int
@@ -134,14 +146,15 @@ def bind(host: str, port: int, *, reserved: bool = False) -> socket.socket:
 
     Raises:
         PortInUse: another process listens there.
-        BindFailed: the address is not of this machine, the name is unknown, or the port is privileged.
+        AddressUnavailable: the address is not of this machine now, or the name is unknown.
+        BindFailed: the port is privileged.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise BindFailed(host, port, error.strerror or "unknown name") from error
+        raise AddressUnavailable(host, port, error.strerror or "unknown name") from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -152,11 +165,25 @@ def bind(host: str, port: int, *, reserved: bool = False) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUse(host, port) from error
-        raise BindFailed(host, port, error.strerror or str(error)) from error
+        raise bind_error(host, port, error) from error
     listener.setblocking(False)
     return listener
+
+
+def bind_error(host: str, port: int, error: OSError) -> DiemError:
+    """Return the error of a bind that has failed."""
+    reason = error.strerror or str(error)
+    match error.errno:
+        case errno.EADDRINUSE:
+            return PortInUse(host, port)
+        case errno.EADDRNOTAVAIL:
+            return AddressUnavailable(host, port, reason)
+        case errno.EACCES:
+            return BindFailed(
+                host, port, f"{reason}: ports below 1024 need CAP_NET_BIND_SERVICE (docs/going-public.md)"
+            )
+        case _:
+            return BindFailed(host, port, reason)
 
 
 def canonical_origin(text: str) -> str:

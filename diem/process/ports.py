@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from diem.process.environment import HOST, Ports
 from diem.process.files import replace_file
-from diem.process.listeners import BindFailed, PortInUse, bind
+from diem.process.listeners import AddressUnavailable, BindFailed, PortInUse, bind, bind_error
 
 TRIES: Final = 1000
 MAX_PORT: Final = 65_535
@@ -31,7 +31,7 @@ def is_free(port: int) -> bool:
     """Return whether a process of this user could listen on the port now; another one may take it at any time."""
     try:
         bind(HOST, port).close()
-    except (PortInUse, BindFailed, OverflowError):
+    except (PortInUse, AddressUnavailable, BindFailed, OverflowError):
         return False
     return True
 
@@ -68,7 +68,11 @@ class PortReservations:
         self._hosts = tuple(dict.fromkeys((HOST, LOOPBACK_IPV6, public)))
 
     def reserve(self, port: int) -> bool:
-        """Reserve a port; return False if it is reserved, by this object or another process, or has a listener."""
+        """Reserve a port; return False if it is reserved, by this object or another process, or has a listener.
+
+        Raises:
+            BindFailed: the port is privileged.
+        """
         if port in self._held or not 0 < port <= MAX_PORT:
             return False
         held = _Held(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), {})
@@ -78,6 +82,9 @@ class PortReservations:
                 # With SO_REUSEADDR, only a listener prevents the bind, not a connection that has just ended.
                 if (listener := _bound(host, port, socket.SO_REUSEADDR)) is not None:
                     held.listeners[host] = listener
+        except PermissionError as error:
+            held.close()
+            raise bind_error(HOST, port, error) from error
         except OSError:
             held.close()
             return False

@@ -28,8 +28,9 @@ POLL_TIMEOUT_S: Final = 1.0
 class StatusPoller:
     """Polls the children; holds the ``/status`` of each child that answered its last poll."""
 
-    def __init__(self, key: KeyRing | SharedKey) -> None:
+    def __init__(self, key: KeyRing | SharedKey, time_factor: float = 1.0) -> None:
         self._key = key
+        self._timeout_s = POLL_TIMEOUT_S * time_factor
         self._last: dict[str, dict[str, Any]] = {}
 
     def status(self, name: str) -> dict[str, Any] | None:
@@ -46,7 +47,7 @@ class StatusPoller:
 
     async def run(self, running: Callable[[], Iterable[Child]]) -> None:
         """Poll the running children concurrently until cancelled."""
-        async with internal_client(self._key, POLL_TIMEOUT_S) as http:
+        async with internal_client(self._key, self._timeout_s) as http:
             while True:
                 children = list(running())
                 await asyncio.gather(*(self._poll(http, child) for child in children))

@@ -48,7 +48,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     composite = Composite(
         lambda pairs: children(plan, pairs, ports.of),
         settings.pairs,
-        StatusPoller(key),
+        StatusPoller(key, settings.time_factor),
         seconds,
         hung_after_s=HUNG_AFTER_S * settings.time_factor,
     )

@@ -47,7 +47,7 @@ ELSEWHERE: Final[Mapping[str, set[str]]] = {
     "modes.md": {"diem up", "diem scale"},
     "several-machines.md": {
         *("apt install", "install -o", "nft add"),
-        *("wg genkey", "wg pubkey", "systemctl daemon-reload"),
+        *("wg genkey", "wg pubkey", "systemctl enable"),
         *("diem topics", "diem check", "diem watch", "diem status", "diem canary", "scp -rp", "ssh root@10.0.0.1"),
         *("diem plans", "diem apply", "ssh root@10.0.0.2"),
     },

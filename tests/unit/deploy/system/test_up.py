@@ -8,7 +8,7 @@ import pytest
 
 from deploy.kafka import processes
 from deploy.system.state_dir import StateDir
-from deploy.system.up import HealthProbe, Up
+from deploy.system.up import PROBE_TIMEOUT_S, HealthProbe, Up
 from deploy.terminal import Terminal
 from deploy.topology import KafkaTopology, Mode, Options, Planned, Programs, assign_ports, compose, sizes_of, slots
 from diem.process.auth import SharedKey
@@ -72,6 +72,13 @@ async def test_nothing_is_shown_where_all_work(up: Up, capsys: pytest.CaptureFix
         await up._show_failing_sources(probe)
         await up._show_failing_sources(probe)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("factor", [1.0, 4.0])
+async def test_time_of_a_probe_follows_the_time_factor(factor: float) -> None:
+    async with HealthProbe(KeyRing.of(SharedKey("k" * 32)), factor) as probe:
+        for client in (probe._client, probe._internal):
+            assert client.timeout.read == client.timeout.connect == PROBE_TIMEOUT_S * factor
 
 
 class HangingComposites(HealthProbe):

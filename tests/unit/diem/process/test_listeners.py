@@ -1,13 +1,16 @@
+import errno
 import socket
 from collections.abc import Iterator
 
 import pytest
 
+from diem.process import lifecycle
 from diem.process.listeners import (
-    BindFailed,
+    AddressUnavailable,
     PortInUse,
     RefusedBind,
     bind,
+    bind_error,
     canonical_origin,
     check_bind,
     host_of,
@@ -102,9 +105,18 @@ def test_port_in_use_is_one_clear_error(listener: socket.socket) -> None:
         bind("127.0.0.1", port)
 
 
-def test_foreign_address_cannot_be_bound() -> None:
-    with pytest.raises(BindFailed, match=r"cannot listen on 192\.0\.2\.1:0"):
-        bind("192.0.2.1", 0)
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
+def test_address_that_may_come_later_is_worth_a_retry(host: str) -> None:
+    with pytest.raises(AddressUnavailable, match=rf"cannot listen on {host}:0 now \(.*is its interface up") as raised:
+        bind(host, 0)
+    assert raised.value.retriable
+    assert lifecycle.report(raised.value) == lifecycle.EXIT_FAILED, "systemd and supervisors restart it"
+
+
+def test_privileged_port_is_a_fault_of_the_configuration_with_its_remedy() -> None:
+    refused = bind_error("127.0.0.1", 443, PermissionError(errno.EACCES, "Permission denied"))
+    assert "cannot listen on 127.0.0.1:443: Permission denied: ports below 1024 need CAP" in str(refused)
+    assert lifecycle.report(refused) == lifecycle.EXIT_CONFIGURATION
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:8080", "http://127.0.0.1:8080", "http://[::1]:8080"])

@@ -74,10 +74,11 @@ class NginxPlan:
     costs least, ``DATA_READS`` times as many); ``connects_per_s`` the rate at which it may open WebSocket connections
     (with a burst of twice as many); clients of this machine have these limits only with ``limit_loopback``.
     ``open_files`` is the limit of open files of a worker. ``front_proxies`` are networks of proxies in front of nginx,
-    whose X-Forwarded-For is believed. ``listen`` is the address to listen on, ``reserved`` whether a supervisor keeps
-    the port from other users (see ``PortReservations.protect``), ``certificate`` that of clients (None: no
-    TLS), with its ``key`` in a file of its own or in the same. ``cache`` is the directory for cached responses (None:
-    no cache), see :func:`new_cache`; ``hosts`` are the names in Host, without a port, whose requests it may answer.
+    whose X-Forwarded-For is believed. ``listen`` is the address to listen on, ``both_loopbacks`` adds ::1, ``reserved``
+    is whether a supervisor keeps the port from other users (see ``PortReservations.protect``). ``certificate`` is that
+    of clients (None: no TLS), with its ``key`` in a file of its own or in the same. ``cache`` is the directory for
+    cached responses (None: no cache), see :func:`new_cache`; ``hosts`` are the names in Host, without a port, whose
+    requests it may answer.
     """
 
     directory: Path
@@ -92,6 +93,7 @@ class NginxPlan:
     front_proxies: tuple[str, ...] = ()
     listen: str = "127.0.0.1"
     reserved: bool = False
+    both_loopbacks: bool = False
     certificate: Path | None = None
     key: Path | None = None
     cache: Path | None = None
@@ -326,7 +328,8 @@ def _listener(plan: NginxPlan) -> list[Content]:
     both = " ipv6only=off" if plan.listen == "::" else ""
     # Each worker has a socket of its own then; those of one that has died stay open in the master.
     reserved = " reuseport" if plan.reserved else ""
-    listen = ("listen", f"{address}{ssl}{both}{reserved}")
+    addresses = [address, *([f"[::1]:{plan.port}"] if plan.both_loopbacks else [])]
+    listen = ("listen", [f"{each}{ssl}{both}{reserved}" for each in addresses])
     if plan.certificate is None:
         return [listen]
     return [

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.admin.collector import StatusSource
-from diem.process.environment import HOST
-from diem.process.listeners import bind
+from diem.process.listeners import bind_all
 
 DEFAULT_PORT: Final = 8090
 
@@ -37,12 +36,12 @@ class OperatorPage:
         self.internal_key_file = internal_key_file
         self.logs = logs
         self.pages = pages
-        self.socket: socket.socket = bind(HOST, port, reserved=True)
+        self.sockets: tuple[socket.socket, ...] = bind_all("localhost", port, reserved=True)
 
     @property
     def port(self) -> int:
         """The bound port."""
-        return int(self.socket.getsockname()[1])
+        return int(self.sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:
@@ -56,4 +55,5 @@ class OperatorPage:
 
     def close(self) -> None:
         """Close the listener; a repeat does nothing."""
-        self.socket.close()
+        for each in self.sockets:
+            each.close()

@@ -41,7 +41,7 @@ async def serve(page: OperatorPage, source: StatusSource, stopping: asyncio.Even
     )
     try:
         async with security_log.summaries():
-            await server.run_until(stopping, page.socket)
+            await server.run_until(stopping, *page.sockets)
     finally:
         await collector.close()
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from deploy.topology import Mode, Options, Ports, Programs
 from deploy.topology.kafka_users import directory_of
 from diem.errors import ConfigurationError, DiemError
+from diem.process.environment import HOST
+from diem.process.listeners import has_ipv6_loopback
 
 Progress = Callable[[int, int], None]
 """Called with the number of completed downloads, and their total."""
@@ -89,6 +91,7 @@ def _nginx(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
         front_proxies=options.front_proxies,
         listen=options.public.listen,
         reserved=True,
+        both_loopbacks=options.public.listen == HOST and has_ipv6_loopback(),
         certificate=options.public.certificate,
         key=options.public.key,
         cache=nginx.new_cache(directory) if options.public_reads else None,

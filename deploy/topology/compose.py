@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_network
+from typing import Final
 from urllib.parse import urlsplit
 
 from deploy.topology.access import READS
@@ -16,6 +17,7 @@ from diem.links import unix_sockets
 from diem.process import environment
 from diem.process.listeners import is_of_this_machine
 
+LOCALHOST: Final = "localhost"
 _RESOLVED = frozenset({"websocket", "proxy", "composite"})
 """Processes whose public listener accepts clients."""
 
@@ -117,6 +119,8 @@ def _environment(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> di
             return {}
     behind = ports[slot.name].host if options.mode.behind_nginx else HOST
     host = options.public.listen if _is_public(slot.process, options.mode) else behind
+    if slot.process == "data" and host == HOST and options.is_local and not options.mode.behind_nginx:
+        host = LOCALHOST  # at both loopback addresses, as the page's URL has the name
     listeners = environment.listeners(slot.process, ports[slot.name], host)
     return shared(options) | listeners | _certificate(slot.process, options) | own
 

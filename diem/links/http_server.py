@@ -359,9 +359,9 @@ class HttpServer(uvicorn.Server):
         )
         return made
 
-    async def run_until(self, stopping: asyncio.Event, listener: socket.socket) -> None:
-        """Serve ``listener`` until ``stopping``; then answer requests that have begun, and return."""
-        serving = asyncio.create_task(self.serve([listener]))
+    async def run_until(self, stopping: asyncio.Event, *listeners: socket.socket) -> None:
+        """Serve ``listeners`` until ``stopping``; then answer requests that have begun, and return."""
+        serving = asyncio.create_task(self.serve([*listeners]))
         stop = asyncio.create_task(stopping.wait())
         try:
             await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)

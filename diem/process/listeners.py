@@ -155,7 +155,10 @@ def bind(host: str, port: int, *, reserved: bool = False) -> socket.socket:
         )[0]
     except OSError as error:
         raise AddressUnavailable(host, port, error.strerror or "unknown name") from error
-    listener = socket.socket(family, kind, protocol)
+    try:
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:  # a kernel without IPv6
+        raise AddressUnavailable(host, port, error.strerror or str(error)) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reserved and sys.platform == "linux":
@@ -168,6 +171,33 @@ def bind(host: str, port: int, *, reserved: bool = False) -> socket.socket:
         raise bind_error(host, port, error) from error
     listener.setblocking(False)
     return listener
+
+
+def bind_all(host: str, port: int, *, reserved: bool = False) -> tuple[socket.socket, ...]:
+    """Return the listening sockets of a host as :func:`bind` does: of ``localhost`` one for each loopback address.
+
+    Programs look for that name at either address, ::1 first. Without IPv6 there is one. The errors are those of
+    :func:`bind`.
+    """
+    if host.lower() != "localhost":
+        return (bind(host, port, reserved=reserved),)
+    first = bind("127.0.0.1", port, reserved=reserved)
+    try:
+        return first, bind("::1", first.getsockname()[1], reserved=reserved)
+    except AddressUnavailable:
+        return (first,)
+    except DiemError:
+        first.close()
+        raise
+
+
+def has_ipv6_loopback() -> bool:
+    """Return whether this machine has the address ::1."""
+    try:
+        bind("::1", 0).close()
+    except AddressUnavailable:
+        return False
+    return True
 
 
 def bind_error(host: str, port: int, error: OSError) -> DiemError:

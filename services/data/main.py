@@ -21,7 +21,7 @@ from diem.process.clock import Clock, SystemClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.limits import RateLimit
-from diem.process.listeners import PortInUse, bind, check_bind, is_loopback
+from diem.process.listeners import PortInUse, bind_all, check_bind, is_loopback
 from diem.process.private_files import make_private_directory
 from diem.process.settings import secret_files
 from diem.process.tls import server_tls
@@ -71,15 +71,16 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     sources = SourceRunner.configured(configured, clock)
     check_bind(settings.host, authenticated=True, what="public listener")
     tls = server_tls(settings, life.on_reload)
-    public = bind(settings.host, settings.port, reserved=settings.supervised)
+    public = bind_all(settings.host, settings.port, reserved=settings.supervised)
     if settings.standby:
         # Refused, a load balancer passes it over; connections that nobody accepts would wait for their time-outs.
-        public.close()
+        for listener in public:
+            listener.close()
     store = await _open_store(settings, _store_limits(settings, configured), life, clock, internal_key)
     if store is None:
         return
     if settings.standby:
-        public = bind(settings.host, settings.port, reserved=settings.supervised)
+        public = bind_all(settings.host, settings.port, reserved=settings.supervised)
     signing = SigningKeys(settings.token_key_dir, clock)
     # After what ends a start with one line: it logs the keys, and creates the first.
     signing.load()
@@ -122,10 +123,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         )
         closing.callback(feed.stop)
         await closing.enter_async_context(health_service(settings, report.why_not_ready))
-        _logger.info("serving", host=settings.host, port=public.getsockname()[1], internal_port=internal.port)
+        _logger.info("serving", host=settings.host, port=public[0].getsockname()[1], internal_port=internal.port)
         freeze_heap()
         async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(server.run_until(life.stopping, public))
+            serving = tasks.create_task(server.run_until(life.stopping, *public))
 
             async def drain() -> None:
                 await serving

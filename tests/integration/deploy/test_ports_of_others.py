@@ -4,12 +4,16 @@ import os
 import signal
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
+from diem.process.listeners import has_ipv6_loopback
 from tests.integration.deploy.clients import scale
 from tests.integration.deploy.running import eventually, fine, up
 from tests.support.other_users import intruder
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel shares ports with other users")
 
@@ -52,3 +56,17 @@ async def test_port_of_a_removed_server_is_nobody_elses(tmp_path: Path) -> None:
 def _slots(directory: Path) -> list[str]:
     configuration = (directory / ".diem" / "nginx" / "nginx.conf").read_text()
     return [line.split(":")[1].split()[0] for line in configuration.splitlines() if "max_fails=0" in line][:3]
+
+
+@pytest.mark.takes(10)
+@pytest.mark.parametrize("mode", ["single", "x-broadcast"])
+async def test_page_is_at_both_addresses_of_the_name_that_is_printed(tmp_path: Path, mode: str) -> None:
+    if not has_ipv6_loopback():
+        pytest.skip("no IPv6 here")
+    async with up(tmp_path, "--mode", mode, market=True) as running:
+        port = urlsplit(running.described()["urls"]["page"]).port
+        await eventually(lambda: any(f"http://localhost:{port}/" in line for line in running.output))
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
+            for host in ("127.0.0.1", "[::1]", "localhost"):
+                for path in ("/", "/v1/data/load/GR"):
+                    assert (await http.get(f"http://{host}:{port}{path}")).status_code == 200, host

@@ -60,6 +60,8 @@ def test_stand_by_is_passed_over_while_it_refuses() -> None:
 
 def test_listener_is_on_loopback() -> None:
     assert directives("listen", text()) == ["127.0.0.1:8000"]
+    both = ["127.0.0.1:8000", "[::1]:8000"]
+    assert directives("listen", text(both_loopbacks=True)) == both
     assert directives("listen", text(reserved=True)) == ["127.0.0.1:8000 reuseport"]
 
 

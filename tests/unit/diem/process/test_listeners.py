@@ -10,9 +10,11 @@ from diem.process.listeners import (
     PortInUse,
     RefusedBind,
     bind,
+    bind_all,
     bind_error,
     canonical_origin,
     check_bind,
+    has_ipv6_loopback,
     host_of,
     is_loopback,
     origin_allowed,
@@ -97,6 +99,21 @@ def test_bound_socket_listens_on_a_free_port_without_blocking(listener: socket.s
     assert not listener.getblocking()
     with socket.create_connection(listener.getsockname(), timeout=PATIENCE_S):
         pass
+
+
+def test_localhost_is_both_loopback_addresses() -> None:
+    sockets = bind_all("localhost", 0)
+    try:
+        names = [each.getsockname()[:2] for each in sockets]
+        port = names[0][1]
+        assert names == [("127.0.0.1", port), ("::1", port)][: 1 + has_ipv6_loopback()]
+        with pytest.raises(PortInUse):
+            bind_all("localhost", port)
+    finally:
+        for each in sockets:
+            each.close()
+    (alone,) = bind_all("127.0.0.1", 0)
+    alone.close()
 
 
 def test_port_in_use_is_one_clear_error(listener: socket.socket) -> None:

@@ -3,7 +3,7 @@
 The rules are those of docs/protocol.md section 4. They were model-checked together: change none of them alone.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 
 from diem.fanout.data_budget import DataBudget, bound_data, drop_data
@@ -72,6 +72,18 @@ class Relay:
         if self.budget is not None:
             for endpoint in endpoints:
                 self.budget.release(endpoint)
+
+    def newer_than(self, versions: Mapping[str, int | None]) -> list[bytes]:
+        """Return the endpoints of which a server has an older version than is retained, or none.
+
+        It may have begun anew, of a store that has lost them: its answer would not show it, because versions decide.
+        """
+        found = []
+        for name, version in versions.items():
+            held = self.retained.get(name.encode())
+            if held is not None and held.version > (version or 0):
+                found.append(name.encode())
+        return found
 
     def has_version(self, endpoint: bytes) -> bool:
         """Return whether there is an update of an endpoint, retained or announced by its server."""
@@ -277,13 +289,18 @@ class SharedProxy(Service):
                 registered, actions = self.relocator.subscribed(url, message)
                 self.relay.announced.update(name.encode() for name, v in registered.items() if v is not None)
                 self._apply(actions)
+                # Before the answers, so that nobody takes what is retained for what the server has.
+                self._resync(self.relay.newer_than(registered))
                 self._pending.resolve(registered)
             case messages.ResyncMessage():
-                suspect = [name.encode() for name in message.endpoints]
-                self.relay.mark_suspect(suspect)
-                self._fanout.resync(suspect)
+                self._resync([name.encode() for name in message.endpoints])
             case _:
                 self._apply(self.relocator.handle(url, message))
+
+    def _resync(self, suspect: Collection[bytes]) -> None:
+        if suspect:
+            self.relay.mark_suspect(suspect)
+            self._fanout.resync(suspect)
 
     def lost(self, url: str) -> None:
         """Mark as stale the endpoints that only this server serves."""

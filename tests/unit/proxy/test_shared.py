@@ -411,6 +411,32 @@ def test_new_subscribers_are_sent_resync_until_a_newer_update_arrives(world: Wor
     assert not world.shared.relay.suspect, "and what no client wants is forgotten"
 
 
+@pytest.mark.parametrize("has", [None, START])
+def test_server_that_returns_without_what_is_retained_makes_clients_fetch(world: World, has: int | None) -> None:
+    world.put(A)
+    early, late, server = world.client(), world.client(), world.server_of(A)
+    early.subscribe(A)
+    run(server)
+    world.lose(server.url)
+    server.retained = {} if has is None else {A: has}
+    world.open(server.url)
+    run(server)
+    assert early.of_type("resync") == [{"type": "resync", "endpoints": [A]}]
+    late.subscribe(A)
+    assert types(late) == ["subscribed", "update", "resync"], "its version alone would be called current"
+
+
+def test_server_that_returns_with_what_is_retained_makes_nobody_fetch(world: World) -> None:
+    world.put(A)
+    client, server = world.client(), world.server_of(A)
+    client.subscribe(A)
+    run(server)
+    world.lose(server.url)
+    world.open(server.url)
+    run(server)
+    assert not client.of_type("resync")
+
+
 def test_resync_of_an_endpoint_is_forgotten_with_its_last_subscriber(world: World) -> None:
     client, server = world.client(), world.server_of(A)
     client.subscribe(A)

@@ -203,7 +203,7 @@ def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterat
     unread = asyncio.run(unread_of(here, reading.source))
     what = "files" if isinstance(reading.source, FileSource) else "records"
     if unread.lost:
-        terminal.warn(f"{unread.lost:,} records were deleted by Kafka before they were read")
+        terminal.warn(f"{unread.lost:,} records were deleted or lost by Kafka before they were read")
     terminal.info(f"reading {unread.unread:,} {what} of {reading.source.where}")
     if reading.follow_s is not None or not terminal.is_shown:
         yield lambda batch: terminal.info(f"batch {batch.number}: {batch.lines:,} lines in {batch.seconds:.1f} s")

@@ -180,7 +180,7 @@ class SourceLag(NamedTuple):
 
     unread: int
     lost: int = 0
-    """Records that the broker deleted before they were read."""
+    """Records that the brokers deleted before they were read, or by which a log is shorter than what was read."""
 
 
 def unread_files(folder: Path, checkpoint: Path) -> SourceLag:

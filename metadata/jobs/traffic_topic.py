@@ -38,6 +38,9 @@ async def kafka_source(options: KafkaOptions) -> KafkaSource:
 async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> SourceLag:
     """Return the lag in the topic, in records.
 
+    A log may also have lost its end (an unclean election of a leader, a restored broker): by as many records as it is
+    shorter than what was read, others may come in their place, which the source passes over.
+
     Args:
         options: the cluster.
         offsets: next offset to read by partition; partitions without one are read from their beginning.
@@ -57,8 +60,8 @@ async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> S
         raise KafkaUnavailable(options.bootstrap_servers, str(error) or type(error).__name__) from error
     finally:
         await consumer.stop()
-    at = {part: max(offsets.get(part.partition, 0), begin[part]) for part in parts}
+    at = {part: min(max(offsets.get(part.partition, 0), begin[part]), end[part]) for part in parts}
     known = [part for part in parts if part.partition in offsets]
     return SourceLag(
-        sum(end[part] - at[part] for part in parts), sum(at[part] - offsets[part.partition] for part in known)
+        sum(end[part] - at[part] for part in parts), sum(abs(at[part] - offsets[part.partition]) for part in known)
     )

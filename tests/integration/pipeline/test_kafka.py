@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import RecordsToDelete
 
 from diem.errors import DiemError
+from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure_traffic
 from diem.protocol.traffic import encode
@@ -58,3 +60,37 @@ async def test_records_are_ingested_once_and_the_lag_is_known(
     bad = tables.quarantine(spark, warehouse).collect()
     assert {row["raw"] for row in bad} == {"bad", ""}
     assert all(row["source"].startswith(f"{source.topic}/") and row["source"].count("/") == 2 for row in bad)
+
+
+async def test_records_that_were_deleted_before_they_were_read_are_lost_and_counted_and_reading_goes_on(
+    spark: "SparkSession", kafka_options: KafkaOptions, tmp_path: Path
+) -> None:
+    await ensure_traffic(kafka_options)
+    events = [event for event, _ in generated(4, clients=10)][:90]
+    source, warehouse = await kafka_source(kafka_options), Warehouse(tmp_path)
+    checkpoint = warehouse.checkpoint(source.name)
+
+    async def unread() -> SourceLag:
+        return await unread_records(kafka_options, read_offsets(checkpoint).get(source.topic, {}))
+
+    await send(kafka_options, list(map(encode, events[:30])))
+    assert await asyncio.to_thread(ingest, spark, source, warehouse) == 30
+    await send(kafka_options, list(map(encode, events[30:60])))
+    parts = [TopicPartition(source.topic, number) for number in read_offsets(checkpoint)[source.topic]]
+    async with admin_client(kafka_options) as admin:
+        await admin.delete_records({part: RecordsToDelete(before_offset=-1) for part in parts})
+    await send(kafka_options, list(map(encode, events[60:])))
+    assert await unread() == SourceLag(30, lost=30)
+    assert await asyncio.to_thread(ingest, spark, source, warehouse) == 30
+    assert await unread() == SourceLag(0)
+    read = tables.events(spark, warehouse).collect()
+    assert {row["id"] for row in read} == {event.id for event in (*events[:30], *events[60:])}
+
+
+async def test_a_log_that_is_shorter_than_what_was_read_has_lost_records_and_no_negative_lag(
+    kafka_options: KafkaOptions,
+) -> None:
+    partitions = await ensure_traffic(kafka_options)
+    assert await unread_records(kafka_options, dict.fromkeys(partitions, 0) | {partitions[0]: 7}) == SourceLag(
+        0, lost=7
+    )

@@ -184,7 +184,7 @@ class MapReader:
                 f"the partition map needs version {needs} of the internal protocol, this process speaks {OURS}: "
                 "replace this process first"
             )
-        elif self.caught_up and not self.is_complete:
+        elif self.caught_up and not self.is_complete and (self.records or self.map is not None):
             self.why_not = f"records of the partition map are missing in topic {self._topic}: the publisher writes them"
         if self.why_not is not None and self.why_not != before:
             structlog.get_logger("kafka").error(self.why_not)

@@ -34,13 +34,13 @@ async def alter_topic(options: KafkaOptions, topic: str, config: Mapping[str, st
 
 
 @asynccontextmanager
-async def deletable(options: KafkaOptions, *topics: str) -> AsyncIterator[None]:
-    """Let records of compacted topics be deleted, as for a moment of an operator's mistake."""
+async def altered(options: KafkaOptions, changes: Mapping[str, str], *topics: str) -> AsyncIterator[None]:
+    """Alter compacted topics in this block, as an operator may by mistake."""
     async with connected_client(options) as client:
         found = (await settings_in_force(client, *topics))[0]
     own = {topic: {name: found[topic][name] for name in (*UPDATES_CONFIG, "min.insync.replicas")} for topic in topics}
     for topic, config in own.items():
-        await alter_topic(options, topic, {**config, "cleanup.policy": "compact,delete"})
+        await alter_topic(options, topic, {**config, **changes})
     try:
         yield
     finally:
@@ -53,5 +53,6 @@ async def delete_records(options: KafkaOptions, *topics: str, before: int = -1) 
     async with connected_client(options) as client:
         found = (await describe(client, *topics)).topics.values()
     parts = [TopicPartition(topic.name, number) for topic in found for number in topic.partitions]
-    async with deletable(options, *topics), admin_client(options) as admin:
+    # Brokers refuse this for topics that are only compacted.
+    async with altered(options, {"cleanup.policy": "compact,delete"}, *topics), admin_client(options) as admin:
         await admin.delete_records({part: RecordsToDelete(before_offset=before) for part in parts})

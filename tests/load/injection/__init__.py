@@ -8,6 +8,7 @@ from tests.load.injection.attack import ATTACK, attacked
 from tests.load.injection.drain import DRAIN, drained
 from tests.load.injection.expiry import EXPIRY, expiring
 from tests.load.injection.links import FEED, UPSTREAM
+from tests.load.injection.log_cut import LOG_CUTS
 from tests.load.injection.poison import poison
 from tests.load.injection.processes import hang, kill, rescale, wipe
 from tests.load.injection.repartition import REPARTITIONS
@@ -67,6 +68,7 @@ FAULTS: Final[Mapping[str, Inject]] = {
     "kill-broker": kafka.kill_leader,
     "stop-broker": kafka.stop_leader,
     "all-brokers-down": kafka.all_down,
+    **LOG_CUTS,
     **REPARTITIONS,
     LEARNED: learned_plan,
     ATTACK: attacked,
@@ -87,7 +89,7 @@ _CUT: Final = ("upstream-reset", "cut-reset", "cut-black-hole", "upstream-black-
 _GROUP: Final = ("joins", "leaves", "pair-down", "pair-up", "rebalance-storm", "metadata-down")
 _SERVER: Final = ("server-down", "server-up")
 PARTITIONED: Final[Mapping[str, tuple[str, ...]]] = {
-    "z-client": ("kill-bridge", *_CUT, *_GROUP, *_SERVER),
+    "z-client": ("kill-bridge", *LOG_CUTS, *_CUT, *_GROUP, *_SERVER),
     "z-proxy": ("kill-bridge", *_CUT, *_GROUP, *_SERVER, "kill-proxy"),
     "z-composite": ("kill-proxy", "kill-bridge", "stop-server", *_GROUP, *_SERVER, "kill-composite"),
     "xz": ("kill-proxy", "kill-bridge", "stop-server", *_GROUP, *_SERVER, "kill-composite"),
@@ -100,6 +102,7 @@ ONE_BROKER: Final = (
     "kill-data",
     "poison",
     "recreate-topic",
+    *LOG_CUTS,
     WIPE,
     # Not before the faults of the first bridge: the clients of the first server do not come back to it by themselves.
     "kill-websocket",

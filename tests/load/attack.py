@@ -1,8 +1,9 @@
 """``make bench-attack``: attackers at the public addresses beside 200 honest clients, judged by the oracle.
 
-Slow second requests, connections that come and go, bursts of messages, forged names and tokens, and a thousand sockets
-of one address, directly, through nginx and through a proxy. No honest client may lose an update, or wait more than a
-second longer than before the attack.
+Slow second requests, connections that come and go, bursts of messages, forged names and tokens, a thousand sockets of
+one address, a user who reads as much as the API key of all users may, bodies without a key that trickle, clients from
+64 networks of one /56, and clients that subscribe again and again for the same data: directly, through nginx and
+through a proxy. No honest client may lose an update, or wait more than a second longer than before the attack.
 """
 
 import sys

@@ -24,6 +24,7 @@ import uvloop
 from pydantic import BaseModel
 
 from diem.links.client.tokens import AUTH_ID
+from diem.protocol.update import DATA_FIELD
 from tests.load import wire
 from tests.support.commandline import parser
 from tests.support.size import sized
@@ -39,9 +40,20 @@ BURSTING, BURST = sized(4, 4, 1), 300
 """Loops of each of two addresses that send so many messages at once."""
 FORGING, FORGERS = 4, 250
 """Loops of each kind of forgery, and the addresses that each kind takes in turn."""
+STARVING, HEADS = 2, 50
+"""Loops of each of two addresses that read with the token of one user, and the requests of each at once."""
+TRICKLING: Final = 40
+"""Requests of each of two addresses without a key whose body never ends."""
+NETWORKS, IN_56 = 32, 64
+"""Loops that connect and leave, and the /64 networks of one /56 that they come from in turn."""
+RESUBSCRIBING, TIMES, NAMES = 10, 12, 15
+"""Loops of each of two addresses that subscribe to so many endpoints with their data, so many times at once."""
+BODY_BYTES: Final = 1 << 20
 OPEN_SECONDS: Final = 5.0
 ADDRESS: Final = "127.0.4.{}"
 NAMES_ADDRESS, TOKENS_ADDRESS = "127.0.5.{}", "127.0.6.{}"
+PROXY_ADDRESS: Final = "127.0.7.1"
+"""Of a trusted proxy, which passes on the addresses of the networks."""
 _ANSWER_BYTES: Final = 65536
 
 
@@ -56,6 +68,10 @@ class Plan(BaseModel, frozen=True):
     """A valid token, as a malicious customer has: for bursts."""
     other_tokens: list[str]
     """Those of other users: for forged names, which the limits of one user would keep out."""
+    user_token: str
+    """Of one user of an API key that others use as well: for reading more than a user may."""
+    quota_token: str
+    """Of an API key of a plan with a quota: for data with updates beyond it."""
     endpoints: list[str]
     seed: int = 0
 
@@ -80,6 +96,7 @@ class Attackers:
         self._burst = b"".join(self._subscribe(number) for number in range(BURST))
         self.tokens: list[tuple[str, str]] = []
         self._users = cycle(plan.other_tokens)
+        self._neighbour = 0
 
     async def run(self) -> None:
         """Attack until cancelled."""
@@ -87,11 +104,16 @@ class Attackers:
             *[self.slow_request] * SLOW_REQUESTS * 2,
             *[self.churn] * CHURNING * 2,
             *[self.burst] * BURSTING * 2,
+            *[self.starve] * STARVING * 2,
+            *[self.trickle] * TRICKLING * 2,
+            *[self.resubscribe] * RESUBSCRIBING * 2,
         ]
         async with asyncio.TaskGroup() as tasks:
             for number, attack in enumerate(attacks):
                 address = ADDRESS.format(1 + 2 * _kinds(attacks).index(attack.__name__) + number % 2)
                 tasks.create_task(self._again(attack, repeat(address)))
+            for _ in range(NETWORKS):
+                tasks.create_task(self._again(self.network, repeat(PROXY_ADDRESS)))
             for forge, pool in ((self.forge_names, NAMES_ADDRESS), (self.forge_tokens, TOKENS_ADDRESS)):
                 addresses = cycle(pool.format(1 + number) for number in range(FORGERS))
                 for _ in range(FORGING):
@@ -143,6 +165,56 @@ class Attackers:
         async with self._client(address, self.plan.token) as (reader, writer):
             writer.write(self._burst)
             await self._until_close("burst", reader)
+
+    async def starve(self, address: str) -> None:
+        """Use up the quota of an API key with the token of one of its users."""
+        head = f"HEAD /v1/data{self.plan.endpoints[0]} HTTP/1.1\r\nHost: localhost\r\n"
+        request = f"{head}Authorization: Bearer {self.plan.user_token}\r\n\r\n".encode()
+        async with self._connected(self.plan.rest, address) as (reader, writer):
+            for _ in range(HEADS):
+                writer.write(request)
+                async with asyncio.timeout(OPEN_SECONDS):
+                    answer = await reader.readuntil(b"\r\n\r\n")
+                self.counts[f"starve: {answer.split(maxsplit=2)[1].decode()}"] += 1
+
+    async def trickle(self, address: str) -> None:
+        """Send most of a body without a key, then a byte a second, until there is an answer."""
+        head = f"PUT /v1/data HTTP/1.1\r\nHost: localhost\r\nContent-Length: {BODY_BYTES}\r\n"
+        async with self._connected(self.plan.rest, address) as (reader, writer):
+            began = time.monotonic()
+            writer.write(f"{head}Content-Type: application/json\r\n\r\n".encode() + b" " * (BODY_BYTES - 4096))
+            answered = asyncio.create_task(reader.read(_ANSWER_BYTES))
+            try:
+                while not answered.done():
+                    await asyncio.wait({answered}, timeout=1.0)
+                    if not writer.transport.is_closing():
+                        writer.write(b" ")
+            finally:
+                answered.cancel()
+            self._longest("trickle", time.monotonic() - began)
+            self.counts["trickle: ended by the server"] += 1
+
+    async def network(self, address: str) -> None:
+        """Connect and leave as one of many clients of one /56."""
+        self._neighbour = (self._neighbour + 1) % IN_56
+        async with self._client(address, forwarded_for=f"2001:db8:0:{self._neighbour:x}::1"):
+            self.counts["network: admitted"] += 1
+
+    async def resubscribe(self, address: str) -> None:
+        """Subscribe with data and unsubscribe again and again, for the same retained data each time."""
+        names = self.plan.endpoints[:NAMES]
+        async with self._client(address, self.plan.quota_token) as (reader, writer):
+            for number in range(TIMES):
+                subscribe = {"type": "subscribe", "id": number, "endpoints": dict.fromkeys(names), "data": True}
+                writer.write(wire.frame(orjson.dumps(subscribe)))
+                writer.write(wire.frame(orjson.dumps({"type": "unsubscribe", "id": number, "endpoints": names})))
+            data, last = b"", b'"type":"unsubscribed","id":%d,' % (TIMES - 1)
+            try:
+                async with asyncio.timeout(OPEN_SECONDS):
+                    while last not in data and (chunk := await reader.read(_ANSWER_BYTES)):
+                        data += chunk
+            finally:
+                self.counts["resubscribe: data"] += data.count(DATA_FIELD)
 
     async def forge_names(self, address: str) -> None:
         """Send names and messages that are none, beside endpoints that exist."""
@@ -207,12 +279,15 @@ class Attackers:
 
     @asynccontextmanager
     async def _client(
-        self, address: str, token: str = ""
+        self, address: str, token: str = "", *, forwarded_for: str = ""
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         """Open a WebSocket. Raises ``Refused``."""
         host, port, path = self.plan.websocket
         async with self._connected((host, port), address) as (reader, writer):
-            writer.write(wire.Handshake(host, port, path, token).request)
+            request = wire.Handshake(host, port, path, token).request
+            if forwarded_for:
+                request = request.replace(b"\r\n\r\n", f"\r\nX-Forwarded-For: {forwarded_for}\r\n\r\n".encode())
+            writer.write(request)
             async with asyncio.timeout(OPEN_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
             status = head.split(maxsplit=2)[1].decode()

@@ -230,7 +230,11 @@ async def serve() -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     plan = Plan.model_validate_json(await orders.readline())
     async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=plan.rest, timeout=10, trust_env=False))
+        # Where clients need tokens, reads need a key.
+        headers = {"Authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
+        http = await stack.enter_async_context(
+            httpx.AsyncClient(base_url=plan.rest, headers=headers, timeout=10, trust_env=False)
+        )
         asking = await stack.enter_async_context(
             httpx.AsyncClient(base_url=plan.metadata or "", timeout=LOCATE_SECONDS, trust_env=False)
         )

@@ -59,8 +59,9 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
             variables |= {f"DIEM_{process}_RETAINED_DATA_BYTES": str(retained) for process in RETAINING}
         variables |= scenario.variables
         trees = None if scenario.release is None else Trees(folder, scenario.release)
-        options = [*scenario.options, *more]
-        system = System(scenario.mode, folder, options, variables, program=scenario.program, trees=trees)
+        options = [*scenario.options, *more, *attack.options_of(scenario.faults)]
+        tables = attack.tables_of(scenario.faults)
+        system = System(scenario.mode, folder, options, variables, tables, program=scenario.program, trees=trees)
         async with system, AsyncExitStack() as stack:
             key = await system.create_api_key() if scenario.tokens else ""
             outsiders = await stack.enter_async_context(watching(system, names, key)) if key else None

@@ -203,9 +203,9 @@ class System:
         async with internal_client(SharedKey.load(self.state / "internal.key"), within) as http:
             return await http.request(method, url, content=body)
 
-    async def create_api_key(self) -> str:
-        """Create an API key for all endpoints, without limits."""
-        body = orjson.dumps({"name": "load", "plan": PLAN})
+    async def create_api_key(self, plan: str = PLAN) -> str:
+        """Create an API key, by default for all endpoints without limits."""
+        body = orjson.dumps({"name": "load", "plan": plan})
         answer = await self.ask("data", "POST", "/v1/keys", body, PATIENCE_S)
         answer.raise_for_status()
         return str(answer.json()["key"])

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from itertools import cycle
+from itertools import count, cycle
 from time import monotonic
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 from websockets.typing import Subprotocol
 
+from diem.links.client.tokens import NoToken
 from diem.protocol.codes import Close
 from diem.protocol.messages import SUBPROTOCOL
 from tests.load.attackers import Plan
@@ -42,7 +43,16 @@ PER_ADDRESS: Final = 50
 """Connections of an address, also of those of this machine in these runs."""
 VISIT_SECONDS: Final = 0.25
 ADDRESSES: Final = tuple(f"127.0.2.{number}" for number in range(1, 17))
-ATTACKS: Final = ("slow_request", "churn", "burst", "forge_names", "forge_tokens")
+ATTACKS: Final = (
+    *("slow_request", "churn", "burst", "forge_names", "forge_tokens"),
+    *("starve", "trickle", "network", "resubscribe"),
+)
+PER_MINUTE: Final = 600
+"""Quota of the API keys that are attacked; a tenth of it is that of a user."""
+QUOTA_PLAN: Final = "quota"
+QUOTA_SHARE: Final = 1.1
+"""Most data with updates of a key, as a share of its quota."""
+PROXIES: Final = "127.0.7.0/24"
 FORGING_USERS: Final = 20
 CHECKED_SHARE: Final = 0.9
 """Least share of the forgeries that must meet the check of what is forged, not a limit of rates."""
@@ -56,35 +66,51 @@ def variables_of(names: Sequence[str]) -> dict[str, str]:
     return dict.fromkeys(limits, str(PER_ADDRESS)) if ATTACK in names else {}
 
 
+def options_of(names: Sequence[str]) -> list[str]:
+    """Return options of ``diem up``: attackers of IPv6 networks come through a proxy."""
+    return ["--front-proxy", PROXIES] if ATTACK in names else []
+
+
+def tables_of(names: Sequence[str]) -> str:
+    """Return tables of ``diem.toml``: the plan of the API keys that are attacked."""
+    return f'[[plan]]\nname = "{QUOTA_PLAN}"\nper_minute = {PER_MINUTE}\n' if ATTACK in names else ""
+
+
 @dataclass
 class Visits:
     """Newcomers of a time: how long each waited until it was served, in seconds."""
 
     subscribed: list[float] = field(default_factory=list)
     read: list[float] = field(default_factory=list)
+    logged_in: list[float] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
 
     @property
     def slowest(self) -> float:
         """The longest of all waits; 0 without any."""
-        return max([*self.subscribed, *self.read], default=0.0)
+        return max([*self.subscribed, *self.read, *self.logged_in], default=0.0)
 
     def figures(self) -> dict[str, object]:
         """Return the distribution of the waits, and the failures."""
-        waits = {"subscribed_s": quantiles(self.subscribed), "read_s": quantiles(self.read)}
-        return {**waits, "failed": dict(self.failed)}
+        waits = {"subscribed": self.subscribed, "read": self.read, "logged_in": self.logged_in}
+        return {**{f"{name}_s": quantiles(found) for name, found in waits.items()}, "failed": dict(self.failed)}
 
 
 class Newcomers:
-    """Honest clients that come while others attack: one subscribes and one reads, every quarter of a second."""
+    """Honest clients that come while others attack, every quarter of a second three.
 
-    def __init__(self, scene: Scene, token: str) -> None:
+    One subscribes and one reads; one is a new user of the API key of an attacker: it needs a token, and reads with it.
+    """
+
+    def __init__(self, scene: Scene, token: str, users: Credentials) -> None:
         host, port, path = scene.system.servers[0]
         self._websocket = f"ws://{host}:{port}{path}"
         self._rest = "http://{}:{}".format(*scene.system.page)
         self._names = cycle(scene.writer.endpoints)
         self._addresses = cycle(ADDRESSES)
         self._token = token
+        self._users = users
+        self._numbers = count()
 
     async def visit(self, seconds: float) -> Visits:
         """Send newcomers for some time; return when all have been served, or have given up."""
@@ -93,7 +119,8 @@ class Newcomers:
             while monotonic() < end:
                 address = next(self._addresses)
                 tasks.create_task(self._timed(self._subscribe(address), visits.subscribed, visits))
-                tasks.create_task(self._timed(self._read(address), visits.read, visits))
+                tasks.create_task(self._timed(self._read(address, self._token), visits.read, visits))
+                tasks.create_task(self._timed(self._log_in(address), visits.logged_in, visits))
                 await asyncio.sleep(VISIT_SECONDS)
         return visits
 
@@ -102,7 +129,7 @@ class Newcomers:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await visit
-        except (OSError, TimeoutError, WebSocketException, httpx.HTTPError) as error:
+        except (OSError, TimeoutError, WebSocketException, httpx.HTTPError, NoToken) as error:
             visits.failed[f"{type(error).__name__}: {error}"[:100]] += 1
         waits.append(monotonic() - start)
 
@@ -117,11 +144,15 @@ class Newcomers:
             while orjson.loads(await link.recv())["type"] != "subscribed":
                 pass
 
-    async def _read(self, address: str) -> None:
+    async def _log_in(self, address: str) -> None:
+        token = await self._users.token(subject=f"user {next(self._numbers)}")
+        await self._read(address, token)
+
+    async def _read(self, address: str, token: str) -> None:
         transport = httpx.AsyncHTTPTransport(local_address=address, verify=False)
         async with httpx.AsyncClient(transport=transport, timeout=PATIENCE_S, trust_env=False) as http:
             answer = await http.get(
-                f"{self._rest}/v1/data{next(self._names)}", headers={"Authorization": f"Bearer {self._token}"}
+                f"{self._rest}/v1/data{next(self._names)}", headers={"Authorization": f"Bearer {token}"}
             )
             if answer.status_code not in (httpx.codes.OK, httpx.codes.GONE):
                 answer.raise_for_status()
@@ -129,25 +160,34 @@ class Newcomers:
 
 async def attacked(scene: Scene) -> Fault:
     """Attack for a time. No honest client may notice, and newcomers are served before, meanwhile and afterwards."""
-    system = scene.system
-    async with httpx.AsyncClient(base_url=system.rest, trust_env=False) as http:
-        token = await Credentials(http, await system.create_api_key()).token()
-        # Users of their own: the limits of users concern no newcomer.
-        customers = Credentials(http, await system.create_api_key())
-        names = scene.writer.endpoints[:1]
-        subjects = ["bursting", *(f"forging {number}" for number in range(FORGING_USERS))]
-        users = [await customers.token(subject=subject, prefixes=names) for subject in subjects]
-    newcomers = Newcomers(scene, token)
-    seconds, calm = (QUICK_SECONDS, QUICK_CALM_SECONDS) if scene.quick else (SECONDS, CALM_SECONDS)
-    before = await newcomers.visit(calm)
-    plan = Plan(
+    async with httpx.AsyncClient(base_url=scene.system.rest, trust_env=False) as http:
+        # The backend of a page, of whose users one attacks it.
+        page = Credentials(http, await scene.system.create_api_key(QUOTA_PLAN))
+        token = await Credentials(http, await scene.system.create_api_key()).token()
+        return await _attacked(scene, Newcomers(scene, token, page), await _plan(scene, http, page))
+
+
+async def _plan(scene: Scene, http: httpx.AsyncClient, page: Credentials) -> Plan:
+    """Return what is attacked, with tokens of users of their own: the limits of users concern no newcomer."""
+    system, names = scene.system, scene.writer.endpoints[:1]
+    customers = Credentials(http, await system.create_api_key())
+    subjects = ["bursting", *(f"forging {number}" for number in range(FORGING_USERS))]
+    users = [await customers.token(subject=subject, prefixes=names) for subject in subjects]
+    return Plan(
         websocket=system.servers[0],
         rest=system.page,
         token=users[0],
         other_tokens=users[1:],
+        user_token=await page.token(subject="mallory"),
+        quota_token=await Credentials(http, await system.create_api_key(QUOTA_PLAN)).token(),
         endpoints=scene.writer.endpoints,
         seed=scene.seed,
     )
+
+
+async def _attacked(scene: Scene, newcomers: Newcomers, plan: Plan) -> Fault:
+    seconds, calm = (QUICK_SECONDS, QUICK_CALM_SECONDS) if scene.quick else (SECONDS, CALM_SECONDS)
+    before = await newcomers.visit(calm)
     start = monotonic()
     async with _attackers(plan) as counts:
         during = await newcomers.visit(seconds)
@@ -184,6 +224,12 @@ def goals_of(counts: Counter[str], visits: dict[str, Visits], seconds: float) ->
     for forgery, met in (("forge_tokens", refused), ("forge_names", counts["forge_names: admitted"])):
         share = round(met / max(1, counts[f"{forgery}: attempts"]), 3)
         yield Goal(f"attack, share of {forgery} that met the check itself", "", CHECKED_SHARE, share, at_least=True)
+    minutes = 1 + seconds / 60
+    of_user, data = counts["starve: 200"] + counts["starve: 410"], counts["resubscribe: data"]
+    yield Goal("attack, requests of one user of a key", "", round(PER_MINUTE / 10 * minutes), of_user)
+    yield Goal("attack, data with updates of one key", "", round(QUOTA_SHARE * PER_MINUTE * minutes), data)
+    yield Goal("attack, data with updates was asked for", "", 1, data, at_least=True)
+    yield Goal("attack, clients of a /56 that were admitted", "", 1, counts["network: admitted"], at_least=True)
     yield Goal("attack, bursts that were ended", "", 1, _refused(counts, "burst"), at_least=True)
     yield Goal("attack, clients of one address at a time", "", PER_ADDRESS, counts["hold websocket: at most"])
     yield Goal(f"attack, kinds that attempted nothing {idle or ''}".strip(), "", 0, len(idle))
@@ -192,14 +238,20 @@ def goals_of(counts: Counter[str], visits: dict[str, Visits], seconds: float) ->
         yield Goal("attack, longest life of a request that never ends", "s", CUT_SECONDS, longest)
         ended = counts["slow_request: ended by the server"]
         yield Goal("attack, requests that never end were ended", "", 1, ended, at_least=True)
+        yield Goal(
+            "attack, longest life of a body without a key", "s", CUT_SECONDS, counts["trickle: longest, ms"] / 1000
+        )
+        yield Goal(
+            "attack, bodies without a key were ended", "", 1, counts["trickle: ended by the server"], at_least=True
+        )
 
 
 def _answers(counts: Counter[str]) -> dict[str, dict[str, int]]:
     """Return the answers by attack, the most frequent ones first."""
     answers: dict[str, dict[str, int]] = {}
-    for name, count in counts.most_common():
+    for name, times in counts.most_common():
         attack, _, answer = name.partition(": ")
-        answers.setdefault(attack, {})[answer] = count
+        answers.setdefault(attack, {})[answer] = times
     return dict(sorted(answers.items()))
 
 

@@ -28,6 +28,7 @@ from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from deploy import nginx
+from deploy.topology import PublicAddress
 from tests.bench import native
 from tests.bench.drain import Lost, pin
 from tests.bench.figures import Figure, figure, goal
@@ -438,6 +439,7 @@ async def caching(directory: Path, system: System) -> AsyncIterator[tuple[asynci
         workers=os.cpu_count() or 1,
         open_files=nginx.open_files(),
         cache=nginx.new_cache(directory),
+        hosts=PublicAddress().page_hosts,
     )
     nginx.write(directory, nginx.render(plan))
     process = await asyncio.create_subprocess_exec(*nginx.argv(nginx.find(), directory))

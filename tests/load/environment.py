@@ -55,6 +55,8 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
         variables = variables_of(scenario.faults) | attack.variables_of(scenario.faults)
         if scenario.tokens:
             variables |= {f"DIEM_{edge}_ANONYMOUS": scenario.anonymous for edge in EDGES}
+            # The harness reads without a key.
+            variables |= {"DIEM_DATA_ANONYMOUS_READS": "auto"}
         if (retained := scenario.retained_data_bytes) is not None:
             variables |= {f"DIEM_{process}_RETAINED_DATA_BYTES": str(retained) for process in RETAINING}
         variables |= scenario.variables

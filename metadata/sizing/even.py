@@ -17,7 +17,7 @@ EVEN_ENOUGH: Final = 1.05
 NEVER_WORSE: Final = 1.2
 """Imbalance that no planned size may exceed: few sizes hide one that is uneven in their mean."""
 PLANNED: Final = (1, 2, 3, 4, 6, 12)
-"""Numbers of servers that are planned for if nobody says: those that share a new topic evenly (ADR 26)."""
+"""Numbers of servers that are planned for if nobody says: those that share a new topic evenly (ADR 28)."""
 COMPOSITE_COUNTS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720, 840)
 """Counts with many divisors: their ranges are equal for many numbers of servers."""
 _EQUAL: Final = 1e-9

@@ -33,7 +33,7 @@ from tests.support.commandline import parser
 from tests.support.instances import Population, Recipe, Timeline, drifted, population, windows
 from tests.support.size import sized
 
-_SMALL: Final = {"endpoints": 1000, "clients": 4000, "communities": 25}
+_SMALL: Final = {"endpoints": 300, "clients": 1500, "communities": 10}
 A, OTHER = (sized(recipe, recipe, replace(recipe, **_SMALL)) for recipe in (instances.A, instances.OTHER))
 NO_STRUCTURE: Final = Recipe(endpoints=1000, clients=sized(100_000, 100_000, 4000), mixing=1.0, zipf=0.0, seed=5)
 POINTS: Final = 0.10
@@ -42,7 +42,7 @@ OTHERS: Final = sized(20_000, 20_000, 2000)
 """Clients for whom a plan is evaluated that it was not made from."""
 NEW: Final = sized(150_000, 150_000, 6000)
 """Clients of a population of which each hour has new ones."""
-HOURS: Final = sized(20, 4, 2)
+HOURS: Final = sized(20, 4, 1)
 SERVERS, PARTITIONS = sized((16, 48), (16, 48), (4, 8))
 MOVEMENT: Final = 0.01
 CHANGED: Final = 1 / 3
@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         {"A": (1000,), "no structure": (300,)},
         {"no structure": (300,)},
     )
-    crowds: tuple[int, ...] = sized((5000, 20_000, 60_000), (5000,), (1000,))
+    crowds: tuple[int, ...] = sized((5000, 20_000, 60_000), (5000,), (500,))
     with Report(sum(map(len, samples.values())) + len(crowds)) as report, np.errstate(all="raise", under="ignore"):
         a = population(replace(A, clients=NEW))
         for name, base, servers in (("A", a, SERVERS), ("no structure", population(NO_STRUCTURE), 8)):

@@ -50,7 +50,7 @@ from tests.support.size import SIZE, RunSize, sized
 
 T = TypeVar("T")
 WRITTEN: Final = FOLDER / "placement.json"
-Z: Final = sized(instances.Z, instances.Z, replace(instances.Z, endpoints=1000, clients=1000, zipf=0.6))
+Z: Final = sized(instances.Z, instances.Z, replace(instances.Z, endpoints=400, clients=500, zipf=0.3))
 COSTS: Final = Costs(update_us=1.0, delivery_us=1.0, connection_us_per_s=1000.0)
 """Expensive connections, so that the hot set uses its whole budget."""
 HOT: Final = 0.005

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
 from structlog.testing import capture_logs
 
 from diem.kafka import map_reader
@@ -32,6 +33,9 @@ class Broker:
         self.requests = 0
         self.consumers = 0
         self.answers = True
+        self.begin = 0
+        self.out_of_range = False
+        """The next request is for records that were deleted."""
         self.records: list[Any] = [Record]
 
     @asynccontextmanager
@@ -54,7 +58,7 @@ class Consumer:
         self._next = offset
 
     async def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, 0)
+        return dict.fromkeys(partitions, self._broker.begin)
 
     async def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         self._broker.requests += 1
@@ -64,6 +68,9 @@ class Consumer:
 
     async def getmany(self, partition: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
         await asyncio.sleep(0.001)
+        if self._broker.out_of_range:
+            self._broker.out_of_range = False
+            raise OffsetOutOfRangeError({partition: self._next})
         found = self._broker.records[self._next :]
         self._next += len(found)
         return {partition: found} if found else {}
@@ -131,6 +138,38 @@ async def test_a_map_is_not_current_when_the_leader_does_not_answer(broker: Brok
     assert reader.map is not None
     broker.answers = True
     await until(reader.is_current)
+
+
+async def test_a_map_is_not_current_after_its_log_was_cut_until_its_head_is_there_again(
+    broker: Broker, reader: MapReader
+) -> None:
+    await until(reader.is_current)
+    with capture_logs() as logged:
+        broker.begin, broker.out_of_range = 1, True
+        await until(lambda: broker.consumers == 2 and reader.caught_up)
+        requests = broker.requests
+        await until(lambda: broker.requests > requests + 5)
+    assert not reader.is_current(), "what is left may lack a later map than the one that is known"
+    assert reader.map is not None
+    assert [line["event"] for line in logged] == [reader.why_not]
+    broker.records.append(HeadAgain)
+    broker.end = 2
+    await until(reader.is_current)
+    assert reader.why_not is None
+    assert reader.map.head.epoch == 4
+
+
+async def test_a_reader_that_has_what_its_topic_has_lost_says_so_and_is_current(
+    broker: Broker, reader: MapReader
+) -> None:
+    await until(reader.is_current)
+    broker.begin = 1
+    await until(lambda: reader.is_cut)
+    assert reader.is_current()
+
+
+class HeadAgain:
+    key, value, offset = HEAD_KEY, encode_head(Head(4, 4), 0), 1
 
 
 class HeadForLaterReleases:

@@ -75,8 +75,9 @@ class MapReader:
         self._options = options
         self._topic = options.names.partition_map
         self._builder = MapBuilder()
-        self._missing = False
-        self._begin_offset = 0
+        self._missing = self._has_reread = False
+        self.begin = 0
+        """The first offset of the topic: above 0 only if records were deleted, because compaction leaves it."""
         self._backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S)
         self._confirmed_at = -math.inf
 
@@ -142,6 +143,8 @@ class MapReader:
                 while not (once and self.caught_up):
                     fetched = await consumer.getmany(part, timeout_ms=POLL_MS)
                     self._apply(fetched.get(part, ()), await consumer.position(part), end_)
+                    if not once and self._has_other_entries():
+                        return
                     self._set_fault_of_head()
                     self._backoff.reset()
                     if self.next >= end_:
@@ -176,6 +179,16 @@ class MapReader:
         # Live ones only: a consumer that connected to a hanging broker first would be delayed.
         return ",".join(f"{host}:{port}" for host, port in cluster.brokers.values())
 
+    def _has_other_entries(self) -> bool:
+        """Start over, once, if the head has other entries than there are: those of a map that the topic has lost."""
+        if self.is_complete:
+            self._has_reread = False
+        elif self.caught_up and not self._has_reread:
+            self._has_reread = True
+            self._start_over(self.source)
+            return True
+        return False
+
     def _set_fault_of_head(self) -> None:
         """Report a head that this process cannot apply; the map before it stays in force, and is not current."""
         needs, before, self.why_not = self._builder.needs, self.why_not, None
@@ -192,7 +205,7 @@ class MapReader:
     def _start_over(self, source: str | None) -> None:
         before = self.source
         self.source, self.next, self.caught_up, self.records = source, 0, False, {}
-        self.is_cut, self._begin_offset = False, 0
+        self.is_cut, self.begin = False, 0
         if source != before:
             # Only then: within one topic, older epochs remain invalid (I7).
             self._builder.apply(START_KEY, None)
@@ -204,18 +217,17 @@ class MapReader:
         """Seek to the next offset; return the partition and the end of its committed records."""
         part = TopicPartition(self._topic, 0)
         consumer.assign([part])
-        async with asyncio.timeout(REQUEST_TIMEOUT_S):
-            begin = (await consumer.beginning_offsets([part]))[part]
+        await self._compare_begin(consumer, part)
         end_ = await _end_of(consumer, part)
-        consumer.seek(part, self.next or begin)
+        consumer.seek(part, self.next or self.begin)
         return part, end_
 
     async def _compare_begin(self, consumer: AIOKafkaConsumer, part: TopicPartition) -> None:
-        """Notice that the log was cut: compaction leaves its beginning as it is, deletion does not."""
+        """Notice that the log was cut."""
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
             begin = (await consumer.beginning_offsets([part]))[part]
-        if begin != self._begin_offset:
-            self._begin_offset = begin
+        if begin != self.begin:
+            self.begin = begin
             self.is_cut = any(record.offset < begin for record in self.records.values() if record.value)
             self.on_changed()
 

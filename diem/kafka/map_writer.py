@@ -96,8 +96,10 @@ async def begin_map(
         reader = await _read(options)
         if reader.is_complete and reader.map is not None:
             return reader.map
-        if reader.records or (known and reader.next):
-            first = replace(first, head=first.head._replace(epoch=first.head.epoch + LOST_EPOCHS))
+        if reader.records or reader.begin or (known and reader.next):
+            # Each epoch takes an offset, so without a known one the end of the log is above all.
+            lost = LOST_EPOCHS if known else max(LOST_EPOCHS, reader.next)
+            first = replace(first, head=first.head._replace(epoch=first.head.epoch + lost))
         records: dict[bytes, bytes | None] = dict.fromkeys(reader.records.keys() - {HEAD_KEY, PUBLISHER_ACK})
         records |= {name: encode_entry(entry) for name, entry in first.entries.items()}
         await _send(producer, options.names.partition_map, records, first.head, len(first.entries))

@@ -12,7 +12,7 @@ from diem.errors import ConfigurationError, DiemError
 from diem.kafka.client import connected_client, raised_in_library, silence_library_log
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
-from diem.kafka.map_reader import MapReader
+from diem.kafka.map_reader import MapReader, read_map
 from diem.kafka.map_writer import begin_map
 from diem.kafka.metadata import Cluster, ReplicaFaults, describe
 from diem.kafka.topics import check_room, ensure, used_partitions
@@ -37,6 +37,8 @@ class Topics(NamedTuple):
     """Id that positions belong to: cluster and topics."""
     map_source: str
     map: PartitionMap
+    map_is_new: bool = False
+    """It was written just now: what an earlier one had elsewhere is not where this one has it."""
 
 
 async def find_topics(options: KafkaOptions, hot: Collection[str], before: PublisherState | None) -> Topics:
@@ -52,11 +54,13 @@ async def find_topics(options: KafkaOptions, hot: Collection[str], before: Publi
     source, map_source = str(cluster.source(*names.log)), str(cluster.source(names.partition_map))
     if before is not None and before.map == map_source:
         # If there is a newer map, the session switches to it.
-        map_ = before.backlog.map
+        map_, is_new = before.backlog.map, False
     else:
-        map_ = await begin_map(options, partitions, hot, before.backlog.map if before else None)
+        current = await read_map(options)
+        map_ = current or await begin_map(options, partitions, hot, before.backlog.map if before else None)
+        is_new = current is None and before is None
     check_room(names.updates, partitions, map_)
-    return Topics(cluster, partitions, source, map_source, map_)
+    return Topics(cluster, partitions, source, map_source, map_, is_new)
 
 
 async def _cluster(options: KafkaOptions, before: PublisherState | None) -> Cluster:
@@ -206,9 +210,9 @@ class Publisher:
             return old
         warn_of_differences(self._options, self._hot, found)
         stored = self._store.cursor
-        # Positions are valid in their own log only; for another log everything is sent at full speed.
+        # Positions are valid in their own log only, and by their own map: else everything is sent at full speed.
         valid = stored is not None and stored.source == found.source
-        cursor = min(stored.sequence, self._store.changes.sequence) if stored and valid else 0
+        cursor = min(stored.sequence, self._store.changes.sequence) if stored and valid and not found.map_is_new else 0
         extents = decode_extents(stored.logs) if stored and valid else {}
         if old is not None and old.source == found.source:
             extents = old.extents

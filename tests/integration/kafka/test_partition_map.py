@@ -202,6 +202,22 @@ async def test_a_reader_that_missed_an_epoch_of_a_cut_topic_is_not_current_until
         await asyncio.wait([task])
 
 
+async def test_a_map_that_nobody_knows_any_longer_begins_above_all_epochs_of_its_topic(
+    kafka_options: KafkaOptions,
+) -> None:
+    await ensure_map(kafka_options, 4)
+    for epoch in range(1, 6):
+        await changed(kafka_options, epoch, {b"/a": Entry(epoch % 4)})
+    async with following(kafka_options) as reader:
+        await until(lambda: reader.map == PartitionMap(Head(4, 5), {b"/a": Entry(1)}))
+        await delete_records(kafka_options, kafka_options.names.partition_map)
+        again = await begin_map(kafka_options, 4)
+        assert again.head.epoch > 5
+        # Else readers of an earlier epoch would ignore it, and be current with what they have.
+        await until(lambda: reader.map == again)
+        await until(reader.is_current)
+
+
 async def test_a_reader_that_has_everything_of_a_cut_topic_stays_current(kafka_options: KafkaOptions) -> None:
     await ensure_map(kafka_options, 4)
     await changed(kafka_options, 1, {b"/a": Entry(1)})

@@ -556,6 +556,29 @@ async def test_a_map_whose_records_were_deleted_is_written_again(
         assert publisher.opened == opened
 
 
+async def test_a_map_that_was_lost_while_no_publisher_ran_has_everything_sent_where_the_new_one_has_it(
+    kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The regular resend after a start would hide it.
+    monkeypatch.setattr(session, "START_SPREAD_S", 3600.0)
+    store = MemoryStore()
+    store.put(*(f"/e/{n}" for n in range(50)))
+    home = partition_of(b"/e/7", 4)
+    target = (home + 1) % 4
+    async with publishing(store, kafka_options) as publisher:
+        await until(lambda: publisher.publishing)
+        assert await change_map(kafka_options, Head(4, 0), {b"/e/7": encode_entry(Entry(target))}, Head(4, 1))
+        await until(lambda: publisher.status()["epoch"] == 1 and publisher.lag == 0)
+        store.put("/e/7")
+        publisher.changed()
+        await until(lambda: store.cursor is not None and store.cursor.sequence == 51)
+    async with admin_client(kafka_options) as admin:
+        await admin.delete_topics([kafka_options.names.partition_map])
+    async with publishing(store, kafka_options) as publisher:
+        await until_placed(kafka_options, "/e/7", {home: START + 51, target: START + 51})
+        assert publisher.status()["epoch"] == 0
+
+
 async def test_a_hot_topic_that_was_recreated_gets_everything_at_once(
     kafka_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

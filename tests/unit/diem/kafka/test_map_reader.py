@@ -15,7 +15,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader
 from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.protocol.compatibility import OURS
-from diem.protocol.partition_map import HEAD_KEY, Head, encode_head
+from diem.protocol.partition_map import HEAD_KEY, Entry, Head, encode_entry, encode_head
 from tests.support.patience import PATIENCE_S
 
 OPTIONS = KafkaOptions("k:9092")
@@ -146,7 +146,7 @@ async def test_a_map_is_not_current_after_its_log_was_cut_until_its_head_is_ther
     await until(reader.is_current)
     with capture_logs() as logged:
         broker.begin, broker.out_of_range = 1, True
-        await until(lambda: broker.consumers == 2 and reader.caught_up)
+        await until(lambda: broker.consumers == 3 and reader.caught_up)
         requests = broker.requests
         await until(lambda: broker.requests > requests + 5)
     assert not reader.is_current(), "what is left may lack a later map than the one that is known"
@@ -166,6 +166,44 @@ async def test_a_reader_that_has_what_its_topic_has_lost_says_so_and_is_current(
     broker.begin = 1
     await until(lambda: reader.is_cut)
     assert reader.is_current()
+
+
+async def test_a_map_of_which_entries_are_missing_is_read_once_and_what_there_is_is_known(broker: Broker) -> None:
+    broker.records, broker.begin = [HeadOfTwo], 0
+    reader = MapReader(OPTIONS)
+    await reader.read()
+    assert (reader.is_complete, reader.caught_up, reader.map) == (False, True, None)
+    assert (set(reader.records), reader.next, broker.consumers) == ({HEAD_KEY}, 1, 1)
+
+
+async def test_a_reader_with_entries_of_a_map_that_was_lost_reads_the_topic_once_more(
+    broker: Broker, reader: MapReader
+) -> None:
+    broker.records[:] = [Lost, HeadOfOne]
+    broker.end = 2
+    await until(reader.is_current)
+    # The topic was cut before the second head, which has no entries: those that the reader has were in the lost part.
+    broker.records.append(HeadOfNone)
+    broker.begin, broker.end = 2, 3
+    await until(lambda: reader.map is not None and reader.map.head.epoch == 9 and reader.is_current())
+    assert reader.map is not None
+    assert not reader.map.entries
+
+
+class Lost:
+    key, value, offset = b"/a", encode_entry(Entry(1)), 0
+
+
+class HeadOfOne:
+    key, value, offset = HEAD_KEY, encode_head(Head(4, 2), 1), 1
+
+
+class HeadOfNone:
+    key, value, offset = HEAD_KEY, encode_head(Head(4, 9), 0), 2
+
+
+class HeadOfTwo:
+    key, value, offset = HEAD_KEY, encode_head(Head(4, 1), 2), 0
 
 
 class HeadAgain:

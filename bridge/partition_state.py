@@ -48,7 +48,7 @@ class PartitionState:
     read_from: int = 0
     """Where the consumer started."""
     confirmed: bool = False
-    """The consumer has read a watermark that counts."""
+    """The consumer has read a watermark that counts, and was written after it had started."""
     target: int = 0
     """End of the log when reading began: there, the reader has caught up."""
     end: int = 0
@@ -92,6 +92,8 @@ class PartitionState:
     def apply_watermark(self, offset: int, proof: LogProof | None, now: float) -> None:
         """Record a watermark at ``offset``, unless it proves nothing about what the reader has.
 
+        One that was in the log when reading began says what it had then: a restored broker has old ones at its end.
+
         ``proof`` is None from publishers of earlier releases: then the log is trusted if it was read from offset 0.
 
         Raises:
@@ -106,7 +108,8 @@ class PartitionState:
             if not self._is_complete(offset, proof):
                 return
             self.incarnation = self.last_incarnation = proof.incarnation
-        self.watermark_at, self.confirmed = now, True
+        if offset >= self.target:
+            self.watermark_at, self.confirmed = now, True
 
     def _is_complete(self, offset: int, proof: LogProof) -> bool:
         """Return whether a consumer that began at :attr:`read_from` has read everything that ``proof`` names."""

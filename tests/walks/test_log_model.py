@@ -57,6 +57,8 @@ class World:
     """What the bridge knows without a reader."""
     retained: int = 0
     position: int = 0
+    at_open: int = 0
+    """Version of the store when the bridge began to read."""
     in_vain: Record | None = None
     """The last watermark that was read after the catch-up and did not count: no other like it will."""
     faults: int = 0
@@ -85,7 +87,7 @@ class World:
             reader.confirmed,
         )
         rest = (self.accepted, self.cursor, self.due, self.kept, self.publishing, self.begin, self.log)
-        kept = (self.last_incarnation, self.retained, self.position, self.in_vain)
+        kept = (self.last_incarnation, self.retained, self.position, self.at_open, self.in_vain)
         return (known, tracker._exact, read, *rest, *kept, self.faults)
 
 
@@ -182,7 +184,7 @@ class Model:
         if world.last_incarnation not in {None, reader.incarnation}:
             reader.incarnation, reader.last_incarnation = None, world.last_incarnation
         reader.open(world.begin, world.end, 0.0)
-        world.reader = reader
+        world.reader, world.at_open = reader, world.accepted
         return world
 
     def _lose_link(self, world: World) -> World:
@@ -208,7 +210,10 @@ class Model:
                     reader.confirmed = self.rules.compare(reader, offset, record.proof)
             except LogChanged:
                 reader.open(world.begin, world.end, 0.0)
+                world.at_open = world.accepted
             world.in_vain = record if offset >= reader.target and not reader.confirmed else None
+            if reader.confirmed and record.version < world.at_open:
+                world.wrong = f"a watermark of version {record.version} counts when {world.at_open} was accepted before"
             if reader.confirmed and world.retained < record.version:
                 world.wrong = f"a watermark counts for version {record.version}, the server has {world.retained}"
         return world

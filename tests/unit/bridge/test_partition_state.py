@@ -68,10 +68,18 @@ def test_another_incarnation_is_read_from_the_beginning_by_whoever_reads_next() 
 def test_a_reader_that_knows_no_incarnation_trusts_the_first_one_only() -> None:
     partitions = opened(0)
     partitions[A].apply_watermark(3, LogProof(1, 0, 3), 1.0)
-    assert partitions[A].confirmed
+    assert partitions[A].incarnation == 1
     partitions = opened(0)
     with pytest.raises(LogChanged):
         partitions[A].apply_watermark(3, LogProof(2, 0, 3), 1.0)
+
+
+def test_a_watermark_that_was_there_before_does_not_say_that_the_publisher_is_alive() -> None:
+    partitions = opened(0, end=10)
+    partitions[A].apply_watermark(9, LogProof(1, 0, 9), 1.0)
+    assert (partitions[A].incarnation, partitions[A].confirmed, partitions[A].watermark_at) == (1, False, 0.0)
+    partitions[A].apply_watermark(10, LogProof(1, 0, 10), 2.0)
+    assert (partitions[A].confirmed, partitions[A].watermark_at) == (True, 2.0)
 
 
 @pytest.mark.parametrize(("begin", "counts"), [(0, True), (3, False)])

@@ -168,7 +168,8 @@ class Reader:
     broker: Broker
 
     def __init__(self, _options: KafkaOptions) -> None:
-        self.caught_up = True
+        self.caught_up = self.is_complete = True
+        self.is_cut = False
         self.on_changed: Callable[[], None] = lambda: None
         self.broker.readers.append(self)
 
@@ -222,8 +223,9 @@ class Log:
         cluster, leaders = self._broker.cluster, dict.fromkeys(range(len(QUEUES)), 1)
         return LogTopics(cluster.source(*TOPICS.log), cluster.source(TOPICS.partition_map), leaders, PARTITIONS)
 
-    async def check_settings(self) -> None:
+    async def check_settings(self) -> list[str]:
         self._broker.check_settings()
+        return []
 
 
 class World:

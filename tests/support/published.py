@@ -24,9 +24,13 @@ class MemoryStore:
     def __init__(self) -> None:
         self.changes = ChangeMap()
         self.cursor: Cursor | None = None
+        self.ahead: list[tuple[str, int]] = []
 
     def keep_cursor(self, cursor: Cursor) -> None:
         self.cursor = cursor
+
+    def log_is_ahead(self, endpoint: str, version: int) -> None:
+        self.ahead.append((endpoint, version))
 
     def put(self, *names: str, data: bytes | None = None) -> None:
         for name in names:

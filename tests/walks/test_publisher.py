@@ -9,7 +9,7 @@ more of them until it has been corrected, and then everything again.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -61,6 +61,9 @@ class Store:
 
     def keep_cursor(self, cursor: Cursor) -> None:
         self.cursor = cursor
+
+    def log_is_ahead(self, endpoint: str, version: int) -> None:
+        raise AssertionError(f"the log has version {version} of {endpoint}, which was never accepted")
 
     def put(self, endpoint: bytes) -> None:
         sequence = self.changes.sequence + 1
@@ -211,6 +214,12 @@ class Log:
 
     async def end_offsets(self, queues: Sequence[int]) -> dict[int, int]:
         return {number: len(self._broker.logs[number]) for number in queues}
+
+    async def updates(self, begins: Mapping[int, int]) -> AsyncIterator[tuple[int, Change]]:
+        for queue, first in begins.items():
+            for offset, written in enumerate(self._broker.logs[queue][first:], first):
+                if written.version > 0:
+                    yield queue, Change(offset, written.endpoint, written.version, 0, b"")
 
     async def begin_offsets(self, queues: Sequence[int]) -> dict[int, int]:
         return dict.fromkeys(queues, 0)

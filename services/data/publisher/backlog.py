@@ -262,6 +262,10 @@ class LeaderMoved(DiemError):
     retriable = True
 
 
+class StorePutBack(DiemError):
+    """The store is an older copy of itself: its log has later versions. Nothing is published."""
+
+
 @dataclass(slots=True)
 class PublisherState:
     """State of publishing to one log, kept across connections."""
@@ -276,6 +280,8 @@ class PublisherState:
     """Whether the store has never published here, so that the log should be empty."""
     trackers: list[OffsetTracker]
     """Of each queue."""
+    unread: dict[int, int] = field(default_factory=dict)
+    """Offset of each queue from which on the log has not been compared with the store."""
     published: int = 0
     """Acknowledged records."""
     foreign: int = 0

@@ -5,7 +5,7 @@ Connections are found in internals of aiokafka (0.14).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,7 @@ from diem.kafka.metadata import ReplicaFaults, describe
 from diem.kafka.topic_config import CODEC, MAX_MESSAGE_BYTES
 from diem.kafka.topics import compare
 from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
-from diem.protocol.update import WATERMARK_KEY
+from diem.protocol.update import GONE, GONE_TAIL, UPDATE, WATERMARK_KEY, Change, version_of
 from diem.protocol.watermark import LOG_HEADER, LogProof, encode_proof
 from services.data.publisher.refusals import refusal
 
@@ -113,6 +113,36 @@ class Log:
             sequences[place] = sequence
             raise refused from error
         return (-1 if written is None else int(written.offset)), count
+
+    async def updates(self, begins: Mapping[int, int]) -> AsyncIterator[tuple[int, Change]]:
+        """Yield the updates of partitions from the offsets ``begins`` to the present ends, with their partitions.
+
+        Raises:
+            KafkaError, TimeoutError: they cannot be read now.
+        """
+        firsts, ends = await asyncio.gather(self.begin_offsets([*begins]), self.end_offsets([*begins]))
+        if firsts.keys() & ends.keys() != begins.keys():
+            raise TimeoutError("no broker reports the bounds of some logs")
+        left = {self._partitions[n]: max(begin, firsts[n]) for n, begin in begins.items() if firsts[n] < ends[n]}
+        consumer = AIOKafkaConsumer(group_id=None, auto_offset_reset="none", **self._options.client_arguments())
+        try:
+            await consumer.start()
+            consumer.assign([*left])
+            for partition, begin in left.items():
+                consumer.seek(partition, begin)
+            while left := {part: next_ for part, next_ in left.items() if next_ < ends[self._partitions.index(part)]}:
+                found = await consumer.getmany(*left, timeout_ms=int(REQUEST_TIMEOUT_S * 1000))
+                if not found:
+                    raise TimeoutError("no broker sends the records of some logs")
+                for partition, records in found.items():
+                    left[partition] = records[-1].offset + 1
+                    for record in records:
+                        if record.value is not None and (version := version_of(record.key, record.value)) is not None:
+                            kind = GONE if record.value.endswith(GONE_TAIL) else UPDATE
+                            change = Change(record.offset, record.key, version, kind, record.value)
+                            yield self._partitions.index(partition), change
+        finally:
+            await close_all(consumer.stop)
 
     async def acknowledge(self, epoch: int, unknown: Iterable[bytes]) -> None:
         """Acknowledge an epoch in the map's topic: everything that it requires is written.

@@ -221,13 +221,15 @@ class Publisher:
         new_store = stored is None or not stored.source.startswith(ours)
         backlog = Backlog(found.partitions, cursor, found.map)
         backlog.resume_phase(all_endpoints(self._store))
+        numbers = [*range(found.partitions), HOT]
         self._state = PublisherState(
             found.source,
             found.map_source,
             backlog,
             resend_all=cursor > 0,
             new_store=new_store,
-            trackers=[OffsetTracker(extents.get(number)) for number in (*range(found.partitions), HOT)],
+            trackers=[OffsetTracker(extents.get(number)) for number in numbers],
+            unread={n: extents[number].next for n, number in enumerate(numbers) if number in extents and old is None},
         )
         if old is not None:
             self._state.published, self._state.foreign = old.published, old.foreign

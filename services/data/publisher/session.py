@@ -13,7 +13,8 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader
 from diem.kafka.topics import check_room, used_partitions
 from diem.protocol.partition_map import Phase
-from services.data.publisher.backlog import LogReplaced, PublisherState
+from diem.protocol.update import UPDATE
+from services.data.publisher.backlog import LogReplaced, PublisherState, StorePutBack
 from services.data.publisher.log import Log
 from services.data.publisher.log_monitor import LogMonitor
 from services.data.publisher.senders import PartitionSenders
@@ -27,6 +28,8 @@ BOUNDS_EVERY_S: Final = 5.0
 TOPIC_CHECK_EVERY_S: Final = 2.0
 """Interval at which the topic is checked for replacement."""
 CURSOR_EVERY_S: Final = 1.0
+OFFSETS_EVERY_S: Final = 600.0
+"""Interval at which offsets are kept that have changed by watermarks and repetitions only."""
 WATERMARK_EVERY_S: Final = 2.0
 """Interval of watermarks in each partition; a bridge stays live for 6 s after one."""
 ACKNOWLEDGED: Final = frozenset({Phase.PREPARE, Phase.RETIRE})
@@ -49,6 +52,10 @@ class PublishedStore(Protocol):
 
     def keep_cursor(self, cursor: Cursor) -> None:
         """Store the cursor with one of the next commits."""
+        ...
+
+    def log_is_ahead(self, endpoint: str, version: int) -> None:
+        """Mark the store as an older copy of itself: its log has ``version`` of ``endpoint``, beyond the store's."""
         ...
 
 
@@ -91,10 +98,12 @@ class PublisherSession:
         Raises:
             LogReplaced: start over with another log.
             WrongTopic: a topic would lose updates, or the map uses partitions that the log does not have.
+            StorePutBack: the log has later versions than the store.
             KafkaError, KafkaUnavailable, LeaderMoved, OSError, TimeoutError: reconnect.
         """
         for queue in self._backlog.queues:
             queue.requeue()
+        await self._check_store()
         # Before the first request: foreign records after this point are detected.
         await self._compare()
         self._log_monitor.warn_of_another_store()
@@ -111,6 +120,24 @@ class PublisherSession:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _check_store(self) -> None:
+        """Compare the store, once a process, with the log beyond the offsets that the store has kept.
+
+        The file that guards the store may have been put back with it; the log was not. Updates are stored before they
+        are published, so a later version in the log proves that the store has lost it.
+        """
+        changes, unread = self._store.changes, self._state.unread
+        if not unread:
+            return
+        async for number, update in self._log.updates(unread):
+            known = changes.get(update.endpoint)
+            # The store forgets endpoints some time after they were deleted.
+            if (known is None and update.kind == UPDATE) or (known is not None and update.version > known.version):
+                name = update.endpoint.decode()
+                self._store.log_is_ahead(name, update.version)
+                raise StorePutBack(f"{self._log.name(number)} has a later version of {name} than the store")
+        unread.clear()
 
     async def _ingest(self) -> None:
         while True:
@@ -199,8 +226,9 @@ class PublisherSession:
         kept: Hashable = None
         while True:
             await asyncio.sleep(CURSOR_EVERY_S)
-            # Not for watermarks alone: an idle store writes nothing.
-            current = self._state.source, self._backlog.cursor, self._state.proven
+            # For watermarks alone seldom: an idle store writes little, and the next process reads the rest.
+            period = asyncio.get_running_loop().time() // OFFSETS_EVERY_S
+            current = self._state.source, self._backlog.cursor, self._state.proven, period
             if current != kept:
                 kept = current
                 self._store.keep_cursor(self._state.cursor)

@@ -627,3 +627,38 @@ async def test_a_map_that_outgrows_the_topic_stops_the_publishing_until_the_topi
             await admin.create_partitions({options.names.updates: NewPartitions(6)})
         await until_placed(options, "/a", {partition_of(b"/a", 4): START + 1, 5: START + 2})
         assert publisher.opened == opened + 1, "nothing was published by the old map meanwhile"
+
+
+@pytest.mark.parametrize("name", ["/a", "/b"], ids=["known", "unknown"])
+async def test_a_store_that_was_put_back_with_its_guard_is_found_by_its_log(
+    name: str, kafka_options: KafkaOptions
+) -> None:
+    store, copy = MemoryStore(), MemoryStore()
+    for each in (store, copy):
+        each.put("/a")
+    async with publishing(store, kafka_options) as publisher:
+        await until(lambda: store.cursor is not None and store.cursor.sequence == 1)
+        copy.cursor = store.cursor
+        store.put(name)
+        publisher.changed()
+        await until(lambda: store.cursor is not None and store.cursor.sequence == 2)
+    async with publishing(copy, kafka_options) as publisher:
+        await until(lambda: copy.ahead)
+        assert copy.ahead[0] == (name, store.versions[name.encode()])
+        await until(lambda: publisher.failure is not None and "has a later version" in publisher.failure)
+        assert not publisher.publishing
+
+
+async def test_a_killed_publishers_successor_finds_its_own_records_in_the_log(kafka_options: KafkaOptions) -> None:
+    store = MemoryStore()
+    store.put("/a")
+    async with publishing(store, kafka_options) as publisher:
+        await until(lambda: store.cursor is not None and store.cursor.sequence == 1)
+        kept = store.cursor
+        store.put("/a", "/b")
+        publisher.changed()
+        await until(lambda: publisher.lag == 0)
+    store.cursor = kept
+    async with publishing(store, kafka_options) as publisher:
+        await until(lambda: publisher.publishing and publisher.lag == 0)
+    assert store.ahead == []

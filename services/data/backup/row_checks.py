@@ -221,7 +221,12 @@ _VERSIONED: Final[Mapping[str, Callable[[Any], object]]] = {
     "changed_ms": _TIME_MS,
 }
 _RULES: Final[Mapping[str, Mapping[str, Callable[[Any], object]]]] = {
-    "store": {"id": _ONE, "sequence": _SEQUENCE, "version_floor": partial(_integer, least=0, greatest=MAX_VERSION)},
+    "store": {
+        "id": _ONE,
+        "sequence": _SEQUENCE,
+        "version_floor": partial(_integer, least=0, greatest=MAX_VERSION),
+        "retention_ms": _TIME_MS,
+    },
     "endpoints": {
         **_VERSIONED,
         "unit": _unit,

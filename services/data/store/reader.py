@@ -4,13 +4,13 @@ from typing import Any, Final
 
 from sqlalchemy import CompoundSelect, Row, Select, bindparam, desc, func, select, union_all
 
-from diem.process.clock import Clock
 from services.data.byte_lru import ByteLru
 from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint, VersionNotKept
 from services.data.limits import HistoryLimits
 from services.data.store.database import ERRORS, Database
 from services.data.store.index import StoreIndex
 from services.data.store.retention import StoredVersion
+from services.data.store.retention_clock import RetentionClock
 from services.data.store.tables import ENDPOINTS, HISTORY
 from services.data.store.write_plan import WritePlan
 
@@ -55,11 +55,11 @@ class Reader:
     """Reads from the cache, else from the database; :meth:`committed` keeps the cache current."""
 
     def __init__(
-        self, database: Database, index: StoreIndex, clock: Clock, *, history: HistoryLimits, cache_bytes: int
+        self, database: Database, index: StoreIndex, ages: RetentionClock, *, history: HistoryLimits, cache_bytes: int
     ) -> None:
         self._database = database
         self._heads = index.heads
-        self._clock = clock
+        self._ages = ages
         self._history = history
         self._cache = Cache(cache_bytes)
 
@@ -133,7 +133,7 @@ class Reader:
         return stored
 
     def _limits(self) -> dict[str, int]:
-        return {"oldest": self._history.oldest_ms(self._clock.wall_ms()), "at_most": self._history.versions}
+        return {"oldest": self._history.oldest_ms(self._ages.now_ms()), "at_most": self._history.versions}
 
     async def _rows(self, statement: CompoundSelect[Any] | Select[Any], parameters: dict[str, Any]) -> list[Row[Any]]:
         try:

@@ -19,6 +19,7 @@ from services.data.store.database import ERRORS, Database, database_at, reason
 from services.data.store.index import StoreIndex
 from services.data.store.reader import Reader
 from services.data.store.retention import Retention, count_old
+from services.data.store.retention_clock import RetentionClock
 from services.data.store.rollback_guard import MarkFile, RollbackGuard
 from services.data.store.tables import STORE, Cursor, read_cursor, upgrade
 from services.data.store.transaction import changed_since, latest_contents
@@ -36,6 +37,8 @@ class Loaded:
     cursor: Cursor | None
     old_versions: Mapping[str, int]
     """Number of old versions by endpoint."""
+    retention_ms: int
+    """Time that the retention clock has reached; 0 in a store that has never had a change."""
 
 
 async def load(
@@ -56,13 +59,17 @@ async def load(
         await database.lock(wait=wait)
         async with database.writing(long_running=True) as connection:
             await connection.run_sync(upgrade)
-            row = (await connection.execute(select(STORE.c.store_id, STORE.c.version_floor))).one_or_none()
+            row = (
+                await connection.execute(select(STORE.c.store_id, STORE.c.version_floor, STORE.c.retention_ms))
+            ).one_or_none()
             if row is None:
-                store, index.version = str(uuid.uuid4()), least_version
-                created = {"id": 1, "store_id": store, "sequence": 0, "version_floor": least_version}
+                store, index.version, retention_ms = str(uuid.uuid4()), least_version, 0
+                created = {
+                    "id": 1, "store_id": store, "sequence": 0, "version_floor": least_version, "retention_ms": 0
+                }  # fmt: skip
                 await connection.execute(insert(STORE), created)
             else:
-                store, index.version = row
+                store, index.version, retention_ms = row
             contents = await latest_contents(connection, longest=inline.greatest, total=inline.retained_bytes)
             index.apply(await changed_since(connection, 0), contents)
             cursor = await read_cursor(connection)
@@ -70,7 +77,9 @@ async def load(
             await connection.commit()
     except ERRORS as error:
         raise StoreUnavailable(f"the store {database.display_name} cannot be opened: {reason(error)}") from error
-    return Loaded(store, index, cursor, old_versions)
+    # Of a store of an earlier release.
+    retention_ms = retention_ms or max((head.changed_ms for head in index.heads.values()), default=0)
+    return Loaded(store, index, cursor, old_versions, retention_ms)
 
 
 T = TypeVar("T")
@@ -92,9 +101,12 @@ class Store:
         self.index = loaded.index
         self._database = database
         history = limits.writer.history
-        self.reader = Reader(database, self.index, clock, history=history, cache_bytes=limits.cache_bytes)
+        ages = RetentionClock(clock, loaded.retention_ms)
+        self.reader = Reader(database, self.index, ages, history=history, cache_bytes=limits.cache_bytes)
         retention = Retention(history, loaded.old_versions, limits.writer.max_keys)
-        self.writer = Writer(database, self.index, clock, limits.writer, retention=retention, observers=[self.reader])
+        self.writer = Writer(
+            database, self.index, clock, limits.writer, ages=ages, retention=retention, observers=[self.reader]
+        )
         self._writing: asyncio.Task[None] | None = None
         self._rollback_guard = RollbackGuard(mark, self.id, self.index)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 METADATA: Final = MetaData()
-REVISION: Final = "0008"
+REVISION: Final = "0009"
 """The latest migration, which results in these tables."""
 # Alembic's own table, not one of the store.
 _ALEMBIC_VERSION: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
@@ -49,6 +49,8 @@ STORE: Final = Table(
     Column("sequence", BigInteger, nullable=False),
     # Clients may hold versions up to this one of endpoints that the store does not know: new ones begin above it.
     Column("version_floor", BigInteger, nullable=False),
+    # The time by which ages are measured, as of the last change; 0: that of the latest change.
+    Column("retention_ms", BigInteger, nullable=False),
 )
 
 ENDPOINTS: Final = Table(

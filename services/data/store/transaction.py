@@ -41,7 +41,7 @@ _REPLACED: Final = insert(HISTORY).from_select(
 )
 _SUPERSEDED: Final = insert(HISTORY)
 _INSERT_REPLIES: Final = insert(REQUESTS)
-_COUNT: Final = update(STORE).values(sequence=bindparam("reached"))
+_COUNT: Final = update(STORE).values(sequence=bindparam("reached"), retention_ms=bindparam("time_ms"))
 
 
 async def changed_since(connection: AsyncConnection, position: int) -> list[EndpointHead]:
@@ -73,6 +73,7 @@ async def execute(
     count: int,
     max_endpoints: int,
     now_ms: int,
+    retention_ms: int,
     history: bool = True,
 ) -> WritePlan:
     """Execute ``writes`` on a connection with an open transaction; the caller commits.
@@ -84,6 +85,7 @@ async def execute(
         count: number of endpoints in the store.
         max_endpoints: most endpoints that the store may hold.
         now_ms: the time of acceptance.
+        retention_ms: the time reached by the retention clock, which the store keeps.
         history: whether replaced versions are retained.
 
     Returns:
@@ -107,9 +109,9 @@ async def execute(
     planned.missed = missed
     if history:
         await _archive(connection, planned)
-    await _write(connection, planned, heads.keys(), now_ms)
+    await _write(connection, planned, heads.keys(), retention_ms)
     if planned.sequence > sequence:
-        await connection.execute(_COUNT, {"reached": planned.sequence})
+        await connection.execute(_COUNT, {"reached": planned.sequence, "time_ms": retention_ms})
     return planned
 
 
@@ -129,7 +131,7 @@ async def _archive(connection: AsyncConnection, planned: WritePlan) -> None:
         await connection.execute(_SUPERSEDED, [{name: row[name] for name in _OLD} for row in rows])
 
 
-async def _write(connection: AsyncConnection, planned: WritePlan, existing: Any, now_ms: int) -> None:  # noqa: ANN401
+async def _write(connection: AsyncConnection, planned: WritePlan, existing: Any, retention_ms: int) -> None:  # noqa: ANN401
     inserted: list[dict[str, Any]] = []
     updated: list[dict[str, Any]] = []
     for endpoint, head in planned.heads.items():
@@ -148,7 +150,7 @@ async def _write(connection: AsyncConnection, planned: WritePlan, existing: Any,
         await connection.execute(
             _INSERT_REPLIES,
             [
-                {"key": key, "digest": digest, "answer": answer, "created_ms": now_ms}
+                {"key": key, "digest": digest, "answer": answer, "created_ms": retention_ms}
                 for key, (digest, answer) in planned.requests.items()
             ],
         )

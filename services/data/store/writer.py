@@ -17,6 +17,7 @@ from services.data.store import transaction
 from services.data.store.database import ERRORS, Database, reason
 from services.data.store.index import StoreIndex
 from services.data.store.retention import Retention
+from services.data.store.retention_clock import RetentionClock
 from services.data.store.tables import Cursor, write_cursor
 from services.data.store.write_plan import Accepted, IdempotencyKey, Write, WritePlan, check_time
 
@@ -76,6 +77,7 @@ class Writer:
         index: applies every commit first, which sends it to readers of the feed.
         clock: the time of acceptance.
         limits: bounds of queue and store.
+        ages: the time by which the ages of what is retained are measured.
         retention: deletes old versions in the same transactions.
         observers: called after every commit, in order.
     """
@@ -87,6 +89,7 @@ class Writer:
         clock: Clock,
         limits: WriterLimits,
         *,
+        ages: RetentionClock,
         retention: Retention,
         observers: Sequence[CommitObserver] = (),
     ) -> None:
@@ -97,6 +100,7 @@ class Writer:
         self._index = index
         self._clock = clock
         self._limits = limits
+        self._ages = ages
         self._retention = retention
         self._observers = (retention, *observers)
         self._queue: deque[PendingWrite] = deque()
@@ -261,10 +265,11 @@ class Writer:
                 count=len(self._index.heads),
                 max_endpoints=self._limits.max_endpoints,
                 now_ms=now_ms,
+                retention_ms=self._ages.reached_ms(),
                 history=self._limits.history.old > 0,
             )
             if planned.heads or planned.requests:
-                await self._retention.delete_due(connection, planned, now_ms)
+                await self._retention.delete_due(connection, planned, self._ages.now_ms())
                 cursor = self._cursor
                 if cursor is not None:
                     await write_cursor(connection, cursor)

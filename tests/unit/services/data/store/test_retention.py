@@ -12,7 +12,7 @@ from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
 from services.data.limits import HistoryLimits, StoreLimits, WriterLimits
-from services.data.store import Store, retention
+from services.data.store import IdempotencyKey, Store, retention
 from services.data.store.index import EndpointHead
 from services.data.store.retention import BATCH, OVERDUE, SLACK, Retention
 from services.data.store.tables import HISTORY
@@ -130,6 +130,57 @@ async def test_expired_versions_are_hidden_and_then_deleted(
         assert [each.content for each in await store.reader.versions("/a")] == [dataset(2).content]
         await store.writer.put([dataset(7)])
         assert databases.rows("SELECT count(*) FROM history") == ["0"]
+
+
+async def test_a_clock_that_is_ahead_for_many_writes_deletes_neither_history_nor_idempotency_keys(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "FORGET_EVERY", 0)
+    clock, key = ManualClock(), IdempotencyKey("import", b"digest")
+    days = 8 * 24 * 3600
+    store = await open_store(databases, clock)
+    async with store.serving():
+        (imported,) = await store.writer.put([dataset(1, "/imported")], key=key)
+        for value in range(20):
+            clock.advance(1)
+            await store.writer.put([dataset(value), dataset(value, "/imported")])
+        before = await store.reader.versions("/imported")
+        clock.step_wall(days)
+        for value in range(55):
+            clock.advance(1)
+            await store.writer.put([dataset(value, "/b")])
+    # A restart in between, as after a crash: the store knows what time it was.
+    store = await open_store(databases, clock)
+    async with store.serving():
+        for value in range(55):
+            clock.advance(1)
+            await store.writer.put([dataset(value, "/c")])
+        assert await store.reader.versions("/imported") == before
+        clock.step_wall(-days)
+        assert await store.reader.versions("/imported") == before
+        # A repeated request is answered as before, and not stored over the later value.
+        assert await store.writer.put([dataset(1, "/imported")], key=key) == [imported]
+        assert (await store.reader.current("/imported")).content == dataset(19, "/imported").content
+
+
+async def test_keys_of_requests_that_a_clock_ahead_has_made_do_not_displace_later_ones(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "FORGET_EVERY", 0)
+    clock = ManualClock()
+    store = await Store.open(databases.url(), clock=clock, limits=StoreLimits(writer=WriterLimits(max_keys=3)))
+    async with store.serving():
+        await store.writer.put([dataset(0)])
+        clock.step_wall(8 * 24 * 3600)
+        for number in range(3):
+            clock.advance(1)
+            await store.writer.put([dataset(number)], key=IdempotencyKey(f"ahead-{number}", b""))
+        clock.step_wall(-8 * 24 * 3600)
+        for number in range(3):
+            clock.advance(60)
+            await store.writer.put([dataset(number)], key=IdempotencyKey(f"later-{number}", b""))
+        kept = databases.rows("SELECT key FROM requests ORDER BY key")
+        assert kept == ["later-0", "later-1", "later-2"]
 
 
 async def test_hidden_versions_are_not_served(databases: Databases) -> None:

@@ -10,7 +10,7 @@ from diem.protocol.endpoints import ancestors
 
 DAY_MS: Final = 24 * 3600 * 1000
 MAX_KEYS: Final = 20_000
-"""Idempotency keys that are remembered."""
+"""Idempotency keys of one writer that are remembered."""
 INLINE_BYTES: Final = 4096
 """Longest dataset that is sent with its update."""
 CONCURRENT_READS: Final = 64

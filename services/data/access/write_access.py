@@ -23,6 +23,11 @@ class Writer:
     key: Key | None = None
 
     @property
+    def id(self) -> str:
+        """Id of the write key of the store; empty for the key file."""
+        return "" if self.key is None else self.key.id
+
+    @property
     def name(self) -> str:
         """Name for the log."""
         return KEY_FILE if self.key is None else self.key.name

@@ -90,7 +90,7 @@ class DataApi:
         refusal = self._write_access.confirm(writer, [endpoint])
         if refusal is not None:
             return _refuse(request, writer, refusal)
-        (accepted,) = await self._store.writer.submit(Write([dataset], key=idempotency_key(request, body)))
+        (accepted,) = await self._store.writer.submit(Write([dataset], key=idempotency_key(request, body, writer.id)))
         _record_write(request, writer, 1)
         return _json(_answer(accepted))
 
@@ -113,7 +113,7 @@ class DataApi:
             return _refuse(request, writer, refusal)
         for dataset in parsed:
             self._refuse_owned(dataset.endpoint)
-        accepted = await self._store.writer.submit(Write(parsed, key=idempotency_key(request, body)))
+        accepted = await self._store.writer.submit(Write(parsed, key=idempotency_key(request, body, writer.id)))
         _record_write(request, writer, len(parsed))
         return _json({"accepted": [_answer(one) for one in accepted]})
 
@@ -127,7 +127,7 @@ class DataApi:
         if refusal is not None:
             return _refuse(request, writer, refusal)
         self._refuse_owned(endpoint)
-        accepted = await self._store.writer.delete(endpoint, key=idempotency_key(request, b""))
+        accepted = await self._store.writer.delete(endpoint, key=idempotency_key(request, b"", writer.id))
         _record_write(request, writer, 1)
         return _json(_answer(accepted))
 

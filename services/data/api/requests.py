@@ -19,8 +19,10 @@ PREFIX: Final = "/v1/data"
 MAX_KEY_CHARACTERS: Final = 255
 
 
-def idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:
+def idempotency_key(request: Request, body: bytes, writer: str) -> IdempotencyKey | None:
     """Return the request's Idempotency-Key, with a digest of everything that determines the effect of the request.
+
+    ``writer``: id of the write key, to which it belongs; empty for that of the key file.
 
     Raises:
         MalformedBody: the header is empty, too long or not printable ASCII.
@@ -35,7 +37,7 @@ def idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:
     for part in (request.method, request.scope["path"], query.decode(), request.headers.get("content-type", "")):
         digest.update(part.encode() + b"\n")
     digest.update(body)
-    return IdempotencyKey(key, digest.digest())
+    return IdempotencyKey(key, digest.digest(), writer)
 
 
 _QUALITY: Final = re.compile(r";\s*q=([01](?:\.\d{0,3})?)\s*(?:;|$)")

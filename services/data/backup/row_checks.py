@@ -160,6 +160,12 @@ def _key_id(value: object) -> None:
         raise ValueError("not the id of an API key")
 
 
+def _writer(value: object) -> None:
+    # Empty: of the key file.
+    if value != "":
+        _key_id(value)
+
+
 def _key_name(value: object) -> None:
     if not isinstance(value, str) or not api_keys.is_name(value):
         raise ValueError(f"a name has 1 to {api_keys.MAX_NAME} printable characters")
@@ -234,7 +240,7 @@ _RULES: Final[Mapping[str, Mapping[str, Callable[[Any], object]]]] = {
     },
     "history": _VERSIONED,
     "publisher": {"id": _ONE, "sequence": _SEQUENCE},
-    "requests": {"answer": _answer, "created_ms": _TIME_MS},
+    "requests": {"writer": _writer, "answer": _answer, "created_ms": _TIME_MS},
     "api_keys": {
         "id": _key_id,
         "name": _key_name,

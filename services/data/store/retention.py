@@ -55,16 +55,16 @@ _OLDEST: Final = (
 _EXPIRE: Final = delete(HISTORY).where(
     HISTORY.c.sequence.in_(select(_OLDEST.c.sequence).where(_OLDEST.c.changed_ms < bindparam("before")))
 )
-_FORGET: Final = delete(REQUESTS).where(
-    (REQUESTS.c.created_ms < bindparam("before"))
-    | (
-        REQUESTS.c.created_ms
-        <= select(REQUESTS.c.created_ms)
-        .order_by(REQUESTS.c.created_ms.desc())
-        .limit(1)
-        .offset(bindparam("at_most"))
-        .scalar_subquery()
-    )
+_FORGET: Final = delete(REQUESTS).where(REQUESTS.c.created_ms < bindparam("before"))
+_FORGET_EXCESS: Final = delete(REQUESTS).where(
+    REQUESTS.c.writer == bindparam("of"),
+    REQUESTS.c.created_ms
+    <= select(REQUESTS.c.created_ms)
+    .where(REQUESTS.c.writer == bindparam("of"))
+    .order_by(REQUESTS.c.created_ms.desc())
+    .limit(1)
+    .offset(bindparam("at_most"))
+    .scalar_subquery(),
 )
 
 
@@ -76,7 +76,7 @@ class Retention:
     Args:
         limits: of the history.
         counts: number of old versions by endpoint at the start.
-        max_keys: idempotency keys that are remembered.
+        max_keys: idempotency keys of each writer that are remembered.
     """
 
     def __init__(self, limits: HistoryLimits, counts: Mapping[str, int], max_keys: int = MAX_KEYS) -> None:
@@ -86,6 +86,8 @@ class Retention:
         self._due: dict[str, None] = {}
         self._overdue: set[str] = set()
         self._until_forget = 0
+        self._writers: set[str] = set()
+        """Writers with new idempotency keys."""
         self._until_expire = 0
         for endpoint, count in counts.items():
             self._count(endpoint, count)
@@ -97,13 +99,16 @@ class Retention:
             await prune(connection, due, self._limits.old)
         self._until_forget -= 1
         self._until_expire -= len(planned.replaced) + len(planned.superseded)
+        self._writers.update(writer for _, writer in planned.requests)
         forget = self._until_forget < 0
         if forget or self._until_expire < 0:
             self._until_expire = EXPIRE_EVERY
             await expire(connection, self._limits.oldest_ms(now_ms))
         if forget:
             self._until_forget = FORGET_EVERY
-            await forget_requests(connection, before_ms=now_ms - KEY_LIFETIME_MS, at_most=self._max_keys)
+            before_ms, writers = now_ms - KEY_LIFETIME_MS, sorted(self._writers)
+            await forget_requests(connection, before_ms=before_ms, writers=writers, at_most=self._max_keys)
+            self._writers.clear()
 
     def committed(self, planned: WritePlan) -> None:
         """Update the counts after a commit: versions moved into the history, by missed commits too, and pruned ones."""
@@ -136,9 +141,11 @@ class Retention:
             self._overdue.add(endpoint)
 
 
-async def forget_requests(connection: AsyncConnection, *, before_ms: int, at_most: int) -> None:
-    """Delete replies to idempotent requests from before ``before_ms``, and the oldest beyond ``at_most``."""
-    await connection.execute(_FORGET, {"before": before_ms, "at_most": at_most})
+async def forget_requests(connection: AsyncConnection, *, before_ms: int, writers: Sequence[str], at_most: int) -> None:
+    """Delete replies to requests from before ``before_ms``, and of ``writers`` the oldest beyond ``at_most``."""
+    await connection.execute(_FORGET, {"before": before_ms})
+    if writers:
+        await connection.execute(_FORGET_EXCESS, [{"of": writer, "at_most": at_most} for writer in writers])
 
 
 async def count_old(connection: AsyncConnection) -> dict[str, int]:

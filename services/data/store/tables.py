@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 METADATA: Final = MetaData()
-REVISION: Final = "0009"
+REVISION: Final = "0010"
 """The latest migration, which results in these tables."""
 # Alembic's own table, not one of the store.
 _ALEMBIC_VERSION: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
@@ -105,10 +105,14 @@ REQUESTS: Final = Table(
     "requests",
     METADATA,
     Column("key", String(255), primary_key=True),
+    # Id of the write key; empty: that of the key file.
+    Column("writer", String(8), primary_key=True),
     Column("digest", LargeBinary, nullable=False),
     Column("answer", LargeBinary, nullable=False),
+    # By the retention clock.
     Column("created_ms", BigInteger, nullable=False),
     Index("ix_requests_created_ms", "created_ms"),
+    Index("ix_requests_writer_created_ms", "writer", "created_ms"),
 )
 
 # Of services.data.access: API keys and write keys, and the requests reserved for each and day.

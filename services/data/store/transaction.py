@@ -24,7 +24,7 @@ _LATEST_CONTENTS: Final = (
     .where(ENDPOINTS.c.kind == UPDATE, func.length(ENDPOINTS.c.content) <= bindparam("longest"))
     .order_by(ENDPOINTS.c.sequence.desc())
 )
-_REPLIES: Final = select(REQUESTS.c.key, REQUESTS.c.digest, REQUESTS.c.answer).where(
+_REPLIES: Final = select(REQUESTS.c.key, REQUESTS.c.writer, REQUESTS.c.digest, REQUESTS.c.answer).where(
     REQUESTS.c.key.in_(bindparam("keys", expanding=True))
 )
 _INSERT: Final = insert(ENDPOINTS)
@@ -100,10 +100,10 @@ async def execute(
     rows = await connection.execute(_TOUCHED, {"names": sorted(names)})
     heads = {row[0]: EndpointHead(*row) for row in rows}
     keys = {write.key.key for write in writes if write.key is not None}
-    replies: dict[str, IdempotentReply] = {}
+    replies: dict[tuple[str, str], IdempotentReply] = {}
     if keys:
-        for key, digest, answer in await connection.execute(_REPLIES, {"keys": sorted(keys)}):
-            replies[key] = IdempotentReply(digest, answer)
+        for key, writer, digest, answer in await connection.execute(_REPLIES, {"keys": sorted(keys)}):
+            replies[key, writer] = IdempotentReply(digest, answer)
     basis = Basis(heads, replies, sequence, count, max_endpoints, now_ms, floor)
     planned = plan(writes, basis)
     planned.missed = missed
@@ -150,8 +150,8 @@ async def _write(connection: AsyncConnection, planned: WritePlan, existing: Any,
         await connection.execute(
             _INSERT_REPLIES,
             [
-                {"key": key, "digest": digest, "answer": answer, "created_ms": retention_ms}
-                for key, (digest, answer) in planned.requests.items()
+                {"key": key, "writer": writer, "digest": digest, "answer": answer, "created_ms": retention_ms}
+                for (key, writer), (digest, answer) in planned.requests.items()
             ],
         )
 

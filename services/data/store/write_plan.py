@@ -48,6 +48,13 @@ class IdempotencyKey(NamedTuple):
 
     key: str
     digest: bytes
+    writer: str = ""
+    """Id of the write key, to which the name belongs; empty: of the key file."""
+
+    @property
+    def owned(self) -> tuple[str, str]:
+        """The name, and whose it is."""
+        return self.key, self.writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,8 @@ class WritePlan:
     outcomes: list[list[Accepted] | DataError] = field(default_factory=list)
     heads: dict[str, EndpointHead] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
-    requests: dict[str, IdempotentReply] = field(default_factory=dict)
+    requests: dict[tuple[str, str], IdempotentReply] = field(default_factory=dict)
+    """Replies by name and writer."""
     replaced: list[str] = field(default_factory=list)
     """Endpoints whose stored version is replaced and moves into the history."""
     superseded: list[tuple[EndpointHead, bytes]] = field(default_factory=list)
@@ -100,8 +108,8 @@ class Basis:
 
     heads: Mapping[str, EndpointHead]
     """Heads of the endpoints that the writes touch."""
-    replies: Mapping[str, IdempotentReply]
-    """Replies to earlier requests with the writes' idempotency keys."""
+    replies: Mapping[tuple[str, str], IdempotentReply]
+    """Replies to earlier requests with the writes' idempotency keys, by name and writer."""
     sequence: int
     """The counter."""
     count: int
@@ -126,7 +134,7 @@ def plan(writes: Sequence[Write], basis: Basis) -> WritePlan:
 
 def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
     if write.key is not None:
-        known = so_far.requests.get(write.key.key) or basis.replies.get(write.key.key)
+        known = so_far.requests.get(write.key.owned) or basis.replies.get(write.key.owned)
         if known is not None:
             if known.digest != write.key.digest:
                 raise IdempotencyKeyReused(f"the Idempotency-Key {write.key.key[:40]!r} was used for another request")
@@ -145,7 +153,7 @@ def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
             raise TooManyEndpoints(f"the store may hold {basis.max_endpoints} endpoints")
         accepted = [_put(so_far, write, dataset, basis) for dataset in write.datasets]
     if write.key is not None:
-        so_far.requests[write.key.key] = IdempotentReply(write.key.digest, orjson.dumps([[*one] for one in accepted]))
+        so_far.requests[write.key.owned] = IdempotentReply(write.key.digest, orjson.dumps([[*one] for one in accepted]))
     return accepted
 
 

@@ -205,3 +205,16 @@ async def test_write_keys_are_administered_over_http(world: World) -> None:
         for field in ("prefixes", "per_minute"):
             body = {"name": "page", "plan": "open", field: wanted[field]}
             assert (await http.post("/v1/keys", json=body)).status_code == 422
+
+
+async def test_write_keys_may_use_the_same_idempotency_key(world: World) -> None:
+    headers = {"Idempotency-Key": "import-2026-11-28"}
+    async with (
+        await writer(world, WriteTerms(("/mal",))) as one,
+        await writer(world, WriteTerms(("/ext",))) as other,
+    ):
+        for _ in range(2):
+            assert (await one.put("/v1/data/mal", json=BODY, headers=headers)).status_code == 200
+            assert (await other.put("/v1/data/ext", json=BODY, headers=headers)).status_code == 200
+        reused = await one.put("/v1/data/mal/b", json=BODY, headers=headers)
+        assert problem(reused) == (422, "idempotency_key_reused")

@@ -26,7 +26,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "sequence": 1, "endpoint": "/a", "version": 2, "kind": 0, "changed_ms": 3, "content": DATA.content,
     },
     "publisher": {"id": 1, "source": "log", "sequence": 1, "logs": ""},
-    "requests": {"key": "k", "digest": b"\0\1", "answer": b'[["/a",5,true]]', "created_ms": 4},
+    "requests": {"key": "k", "writer": "abcdefg1", "digest": b"\0\1", "answer": b'[["/a",5,true]]', "created_ms": 4},
     "api_keys": {
         "id": "abcdefg1", "name": "The page", "plan": "free", "digest": bytes(32), "created_ms": 1, "revoked_ms": None,
         "expires_ms": 5, "last_used_ms": None, "writes": 0, "prefixes": "", "per_minute": None, "origins": "",
@@ -126,6 +126,8 @@ POINT = {"time": "1970-01-01T00:00:00Z", "value": 1}
         ("history", {"content": b"[]"}, "the data is not a dataset"),
         ("history", {"kind": 1}, "a deleted endpoint has no data"),
         ("history", {"endpoint": "a"}, "is not an endpoint name"),
+        ("requests", {"writer": "another one"}, "not the id of an API key"),
+        ("store", {"version_floor": -1}, "version_floor: '-1'"),
         ("store", {"id": 2}, "id: '2' is not a whole number from 1 to 1"),
         ("store", {"store_id": "s" * 65}, "store_id: expected a text"),
         ("publisher", {"sequence": None}, "sequence:"),

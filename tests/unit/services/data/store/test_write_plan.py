@@ -22,7 +22,7 @@ class Fake:
 
     def __init__(self, max_endpoints: int = 100) -> None:
         self.heads: dict[str, EndpointHead] = {}
-        self.remembered: dict[str, IdempotentReply] = {}
+        self.remembered: dict[tuple[str, str], IdempotentReply] = {}
         self.sequence = 0
         self.now_ms = NOW
         self._max = max_endpoints

@@ -181,6 +181,33 @@ async def test_a_defect_is_not_reported_as_an_outage(databases: Databases, monke
         assert (await store.writer.put([dataset("/a")]))[0].changed
 
 
+async def test_an_idempotency_key_belongs_to_the_writer_that_used_it(databases: Databases) -> None:
+    store = await open_store(databases)
+    async with store.serving():
+        key, of_another = IdempotencyKey("import", b"one"), IdempotencyKey("import", b"two", "abcdefg1")
+        own = await store.writer.put([dataset("/a")], key=key)
+        other = await store.writer.put([dataset("/b")], key=of_another)
+        assert await store.writer.put([dataset("/a")], key=key) == own
+        assert await store.writer.put([dataset("/b")], key=of_another) == other
+        with pytest.raises(IdempotencyKeyReused):
+            await store.writer.put([dataset("/b", 2)], key=of_another._replace(digest=b"one"))
+
+
+async def test_idempotency_keys_of_one_writer_displace_none_of_another(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "FORGET_EVERY", 0)
+    clock = ManualClock()
+    limits = StoreLimits(writer=WriterLimits(max_keys=2))
+    store = await Store.open(databases.url(), clock=clock, limits=limits)
+    async with store.serving():
+        await store.writer.put([dataset("/a")], key=IdempotencyKey("first", b"x"))
+        for number in range(10):
+            clock.advance(1)
+            await store.writer.put([dataset("/b", number)], key=IdempotencyKey(f"{number}", b"x", "abcdefg1"))
+        assert databases.rows("SELECT key FROM requests ORDER BY key") == ["8", "9", "first"]
+
+
 async def test_forgotten_idempotency_keys_make_room(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FORGET_EVERY", 0)
     store = await open_store(databases, max_keys=2)

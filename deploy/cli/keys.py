@@ -52,6 +52,12 @@ def create_command(
         typer.Option(help="An endpoint that a write key may write, with all below it. Default: all. Repeatable."),
     ] = None,
     rate: Annotated[int | None, typer.Option(help="Changes a minute that a write key may make.", min=1)] = None,
+    endpoints: Annotated[
+        int | None,
+        typer.Option(
+            help="Endpoints that a write key may have below its prefixes. Default with --prefix: 1000.", min=1
+        ),
+    ] = None,
     origin: Annotated[
         list[str] | None,
         typer.Option(help="Origin of pages that may use an API key, as https://app.example. Default: all. Repeatable."),
@@ -68,7 +74,7 @@ def create_command(
 
     async def create() -> None:
         lists = {"prefixes": prefix or [], "origins": origin or []}
-        terms = _terms(plan, write=write, **lists, rate=rate, expires=expires)
+        terms = _terms(plan, write=write, **lists, rate=rate, endpoints=endpoints, expires=expires)
         made = await _service(state_dir, data, key_file).create(name, **terms)
         if as_json:
             typer.echo(json.dumps(made))
@@ -87,6 +93,7 @@ def _terms(
     prefixes: list[str],
     origins: list[str],
     rate: int | None,
+    endpoints: int | None,
     expires: str | None,
 ) -> dict[str, Any]:
     """Return the fields of a request for a key. Raises ``ConfigurationError`` for options that exclude each other."""
@@ -96,10 +103,13 @@ def _terms(
             raise ConfigurationError("a write key has no plan: use either --write or --plan")
         if origins:
             raise ConfigurationError("--origin is for API keys, which pages have: a write key has no origins")
-        limit = {} if rate is None else {"per_minute": rate}
-        return {"writes": True, "prefixes": prefixes, **limit, **lifetime}
+        limits = {"per_minute": rate, "endpoints": endpoints}
+        given = {name: limit for name, limit in limits.items() if limit is not None}
+        return {"writes": True, "prefixes": prefixes, **given, **lifetime}
     if prefixes or rate is not None:
         raise ConfigurationError("--prefix and --rate are for write keys: use --write, or a plan with these limits")
+    if endpoints is not None:
+        raise ConfigurationError("--endpoints is for write keys: use --write")
     if plan is None:
         raise ConfigurationError("an API key needs --plan, a write key --write")
     pages = {"origins": origins} if origins else {}
@@ -111,7 +121,8 @@ def _purpose(key: dict[str, Any]) -> str:
         pages = f", pages of {' '.join(key['origins'])}" if key.get("origins") else ""
         return f"plan {key['plan']}{pages}"
     rate = f", {key['per_minute']} a minute" if key["per_minute"] else ""
-    return f"writes {' '.join(key['prefixes']) or 'all'}{rate}"
+    bound = f", {key['endpoints']} endpoints" if key.get("endpoints") else ""
+    return f"writes {' '.join(key['prefixes']) or 'all'}{rate}{bound}"
 
 
 def list_command(

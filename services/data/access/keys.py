@@ -10,7 +10,7 @@ import re
 import secrets
 import string
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -24,6 +24,9 @@ MAX_KEYS: Final = 10_000
 MAX_NAME: Final = 100
 MAX_PREFIXES: Final = 100
 """Prefixes of one write key."""
+DEFAULT_ENDPOINTS: Final = 1_000
+"""Endpoints of a write key with prefixes, unless it is made with another number."""
+MAX_ENDPOINTS: Final = 10_000_000
 ID_CHARACTERS: Final = 8
 SECRET_CHARACTERS: Final = 43
 
@@ -73,6 +76,8 @@ class Key:
     """Changes that a write key may make within 60 seconds; None: any number."""
     origins: tuple[str, ...] = ()
     """Origins whose pages may use an API key or its tokens, in canonical form; empty: all."""
+    max_endpoints: int | None = None
+    """Endpoints below its prefixes up to which a write key may make new ones; None: as many as the store may hold."""
 
     def state(self, now_ms: int) -> KeyState:
         """Return whether the key is accepted at ``now_ms`` (Unix time)."""
@@ -91,6 +96,7 @@ class WriteTerms:
 
     prefixes: tuple[str, ...] = ()
     per_minute: int | None = None
+    max_endpoints: int | None = None
 
 
 def new_key(
@@ -107,7 +113,7 @@ def new_key(
     secret = "".join(secrets.choice(_SECRET_ALPHABET) for _ in range(SECRET_CHARACTERS))
     key = Key(key_id, name, plan, _digest(secret), now_ms, expires_ms=expires_ms, origins=origins)
     if writes is not None:
-        key = replace(key, writes=True, prefixes=writes.prefixes, per_minute=writes.per_minute)
+        key = replace(key, writes=True, **asdict(writes))
     return key, f"{KEY_PREFIX}{key_id}_{secret}"
 
 

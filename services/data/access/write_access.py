@@ -11,6 +11,7 @@ from diem.protocol.endpoints import coverage
 from services.data.access.access import Access
 from services.data.access.keys import Key, bearer_key
 from services.data.access.quota import RateWindow
+from services.data.store.write_plan import EndpointBound
 
 KEY_FILE: Final = "write.key"
 """Name of the file's key in the log, whatever its file is called."""
@@ -26,6 +27,12 @@ class Writer:
     def id(self) -> str:
         """Id of the write key of the store; empty for the key file."""
         return "" if self.key is None else self.key.id
+
+    @property
+    def bound(self) -> EndpointBound | None:
+        """Bound of the key for new endpoints; None: that of the store alone."""
+        key = self.key
+        return None if key is None or key.max_endpoints is None else EndpointBound(key.prefixes, key.max_endpoints)
 
     @property
     def name(self) -> str:

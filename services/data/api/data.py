@@ -90,7 +90,9 @@ class DataApi:
         refusal = self._write_access.confirm(writer, [endpoint])
         if refusal is not None:
             return _refuse(request, writer, refusal)
-        (accepted,) = await self._store.writer.submit(Write([dataset], key=idempotency_key(request, body, writer.id)))
+        (accepted,) = await self._store.writer.submit(
+            Write([dataset], key=idempotency_key(request, body, writer.id), bound=writer.bound)
+        )
         _record_write(request, writer, 1)
         return _json(_answer(accepted))
 
@@ -113,7 +115,9 @@ class DataApi:
             return _refuse(request, writer, refusal)
         for dataset in parsed:
             self._refuse_owned(dataset.endpoint)
-        accepted = await self._store.writer.submit(Write(parsed, key=idempotency_key(request, body, writer.id)))
+        accepted = await self._store.writer.submit(
+            Write(parsed, key=idempotency_key(request, body, writer.id), bound=writer.bound)
+        )
         _record_write(request, writer, len(parsed))
         return _json({"accepted": [_answer(one) for one in accepted]})
 

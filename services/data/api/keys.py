@@ -22,7 +22,16 @@ from diem.protocol import endpoints
 from diem.protocol.update import iso
 from diem.tokens.claims import MAX_ORIGIN, MAX_ORIGINS
 from services.data.access.access import Access, ReadReport
-from services.data.access.keys import MAX_NAME, MAX_PREFIXES, Key, WriteTerms, is_id, is_name
+from services.data.access.keys import (
+    DEFAULT_ENDPOINTS,
+    MAX_ENDPOINTS,
+    MAX_NAME,
+    MAX_PREFIXES,
+    Key,
+    WriteTerms,
+    is_id,
+    is_name,
+)
 from services.data.access.plans import DAY_S, MAX_PER_MINUTE
 from services.data.access.signing import SigningKeyStatus
 from services.data.api import problems
@@ -40,7 +49,9 @@ MAX_READS: Final = 10**9
 MAX_LIFETIME_S: Final = 10 * 366 * DAY_S
 SIGNING_KEY: Final = "client tokens"
 """Name of signing keys in the log."""
-_FIELDS: Final = frozenset({"name", "plan", "lifetime_seconds", "writes", "prefixes", "per_minute", "origins"})
+_FIELDS: Final = frozenset(
+    {"name", "plan", "lifetime_seconds", "writes", "prefixes", "per_minute", "origins", "endpoints"}
+)
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -113,7 +124,7 @@ def _reads(access: Access) -> Handler:
 
 def _audit(kind: SecurityEvent, request: Request, key: Key) -> None:
     address = client_address(request.scope) or UNIX_PEER
-    write_terms = {"prefixes": list(key.prefixes), "per_minute": key.per_minute}
+    write_terms = {"prefixes": list(key.prefixes), "per_minute": key.per_minute, "endpoints": key.max_endpoints}
     terms: dict[str, Any] = write_terms if key.writes else {"plan": key.plan, "origins": list(key.origins)}
     expires = _time(key.expires_ms)
     security_log.audit(kind, address=address, key_id=key.id, key_name=key.name, expires=expires, **terms)
@@ -171,7 +182,7 @@ def _report(body: bytes) -> ReadReport:
 
 
 def _plan(found: dict[str, Any]) -> str:
-    for term in ("prefixes", "per_minute"):
+    for term in ("prefixes", "per_minute", "endpoints"):
         if term in found:
             raise InvalidDataset("the plan has the terms of an API key: this is for write keys", term)
     plan = found.get("plan")
@@ -184,7 +195,11 @@ def _write_terms(found: dict[str, Any]) -> WriteTerms:
     for term in ("plan", "origins"):
         if term in found:
             raise InvalidDataset(f"a write key has no {term}", term)
-    return WriteTerms(_prefixes(found.get("prefixes", [])), _number(found, "per_minute", MAX_PER_MINUTE))
+    prefixes = _prefixes(found.get("prefixes", []))
+    endpoints_bound = _number(found, "endpoints", MAX_ENDPOINTS)
+    if endpoints_bound is None and prefixes:
+        endpoints_bound = DEFAULT_ENDPOINTS
+    return WriteTerms(prefixes, _number(found, "per_minute", MAX_PER_MINUTE), endpoints_bound)
 
 
 def _number(found: dict[str, Any], name: str, greatest: int) -> int | None:
@@ -227,7 +242,8 @@ def _entry(key: Key, last_used_ms: int | None) -> dict[str, Any]:
         "last_used": _time(last_used_ms),
         "writes": key.writes,
     }
-    terms = {"prefixes": key.prefixes, "per_minute": key.per_minute} if key.writes else {"origins": key.origins}
+    write_terms = {"prefixes": key.prefixes, "per_minute": key.per_minute, "endpoints": key.max_endpoints}
+    terms = write_terms if key.writes else {"origins": key.origins}
     return {**shown, **terms}
 
 

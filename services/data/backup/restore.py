@@ -29,7 +29,17 @@ from services.data.store.tables import (
 )
 from services.data.store.write_plan import LAST_VERSION, check_time
 
-_KEY_LIMITS: Final = ("name", "plan", "revoked_ms", "expires_ms", "writes", "prefixes", "per_minute", "origins")
+_KEY_LIMITS: Final = (
+    "name",
+    "plan",
+    "revoked_ms",
+    "expires_ms",
+    "writes",
+    "prefixes",
+    "per_minute",
+    "origins",
+    "max_endpoints",
+)
 """Columns of a key that may have changed since the backup."""
 _LIMIT_KEY: Final = (
     update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values({n: bindparam(n) for n in _KEY_LIMITS})

@@ -252,6 +252,7 @@ _RULES: Final[Mapping[str, Mapping[str, Callable[[Any], object]]]] = {
         "writes": partial(_integer, least=0, greatest=1),
         "prefixes": _prefixes,
         "per_minute": _optional(partial(_integer, least=1, greatest=MAX_PER_MINUTE)),
+        "max_endpoints": _optional(partial(_integer, least=1, greatest=api_keys.MAX_ENDPOINTS)),
         "origins": _origins,
     },
     "key_days": {
@@ -297,8 +298,10 @@ def _key_row(row: Row) -> None:
     writes = bool(row.get("writes"))
     if writes != (row["plan"] == ""):
         raise ValueError("an API key has a plan, and a write key has none")
-    if not writes and (row.get("prefixes") or row.get("per_minute") is not None):
-        raise ValueError("only write keys have prefixes or a rate")
+    if not writes and (
+        row.get("prefixes") or row.get("per_minute") is not None or row.get("max_endpoints") is not None
+    ):
+        raise ValueError("only write keys have prefixes, a rate or a number of endpoints")
     if writes and row.get("origins"):
         raise ValueError("only API keys have origins")
 

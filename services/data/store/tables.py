@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 METADATA: Final = MetaData()
-REVISION: Final = "0010"
+REVISION: Final = "0011"
 """The latest migration, which results in these tables."""
 # Alembic's own table, not one of the store.
 _ALEMBIC_VERSION: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
@@ -137,6 +137,8 @@ API_KEYS: Final = Table(
     Column("per_minute", Integer, nullable=True),
     # Of an API key, a JSON list; empty: pages of every origin.
     Column("origins", Text, nullable=False),
+    # Endpoints that there may be below the prefixes of a write key for it to make another one; none: no bound.
+    Column("max_endpoints", Integer, nullable=True),
 )
 
 KEY_DAYS: Final = Table(

@@ -72,6 +72,7 @@ async def execute(
     known: int,
     count: int,
     max_endpoints: int,
+    all_names: Sequence[str] = (),
     now_ms: int,
     retention_ms: int,
     history: bool = True,
@@ -84,6 +85,7 @@ async def execute(
         known: the sequence up to which the caller has applied changes.
         count: number of endpoints in the store.
         max_endpoints: most endpoints that the store may hold.
+        all_names: names of all endpoints, sorted; needed for writes with a bound.
         now_ms: the time of acceptance.
         retention_ms: the time reached by the retention clock, which the store keeps.
         history: whether replaced versions are retained.
@@ -104,7 +106,7 @@ async def execute(
     if keys:
         for key, writer, digest, answer in await connection.execute(_REPLIES, {"keys": sorted(keys)}):
             replies[key, writer] = IdempotentReply(digest, answer)
-    basis = Basis(heads, replies, sequence, count, max_endpoints, now_ms, floor)
+    basis = Basis(heads, replies, sequence, count, max_endpoints, now_ms, floor, all_names)
     planned = plan(writes, basis)
     planned.missed = missed
     if history:

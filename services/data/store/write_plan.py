@@ -1,11 +1,13 @@
 """Plan the effects of a group of writes: versions, sequences, answers and refusals. Pure."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import orjson
 
+from diem.protocol.endpoints import ancestors, coverage
 from diem.protocol.update import GONE, GREATEST_VERSION, UPDATE, next_version
 from services.data.datasets import Dataset
 from services.data.errors import (
@@ -57,6 +59,33 @@ class IdempotencyKey(NamedTuple):
         return self.key, self.writer
 
 
+class EndpointBound(NamedTuple):
+    """How many endpoints there may be below the prefixes of a write key for it to make another one.
+
+    ``prefixes``: whole segments; empty: all endpoints. Deleted endpoints count: the store keeps their versions.
+    """
+
+    prefixes: tuple[str, ...]
+    most: int
+
+    def count(self, names: Sequence[str]) -> int:
+        """Return the number of endpoints below the prefixes among the sorted ``names``."""
+        if not self.prefixes:
+            return len(names)
+        apart = [prefix for prefix in self.prefixes if not any(up in self.prefixes for up in ancestors(prefix))]
+        total = 0
+        for prefix in dict.fromkeys(apart):
+            # What is below a prefix sorts from "/" on, and "0" is the character after that.
+            first, end = (bisect_left(names, prefix + character) for character in "/0")
+            at = bisect_left(names, prefix)
+            total += end - first + (at < len(names) and names[at] == prefix)
+        return total
+
+    def covers(self, name: str) -> bool:
+        """Return whether an endpoint is below the prefixes."""
+        return not self.prefixes or coverage(self.prefixes)(name)
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """One atomic request: datasets to store, or an endpoint to delete."""
@@ -65,6 +94,8 @@ class Write:
     delete: str = ""
     source: str = ""
     key: IdempotencyKey | None = None
+    bound: EndpointBound | None = None
+    """Of the write key; None: that of the store alone."""
 
     @property
     def endpoints(self) -> list[str]:
@@ -119,6 +150,8 @@ class Basis:
     """The time of acceptance."""
     floor: int = 0
     """Versions of endpoints that are not in the store begin above this."""
+    names: Sequence[str] = ()
+    """All endpoints in the store, sorted."""
 
 
 def plan(writes: Sequence[Write], basis: Basis) -> WritePlan:
@@ -147,14 +180,25 @@ def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
         accepted = [_delete(so_far, write, current[write.delete], basis.now_ms)]
     else:
         _check(write, current)
-        new = sum(head is None for head in current.values())
-        added = sum(endpoint not in basis.heads for endpoint in so_far.heads)
-        if new and basis.count + added + new > basis.max_endpoints:
-            raise TooManyEndpoints(f"the store may hold {basis.max_endpoints} endpoints")
+        if new := sum(head is None for head in current.values()):
+            _check_room(so_far, write, basis, new)
         accepted = [_put(so_far, write, dataset, basis) for dataset in write.datasets]
     if write.key is not None:
         so_far.requests[write.key.owned] = IdempotentReply(write.key.digest, orjson.dumps([[*one] for one in accepted]))
     return accepted
+
+
+def _check_room(so_far: WritePlan, write: Write, basis: Basis, new: int) -> None:
+    added = [endpoint for endpoint in so_far.heads if endpoint not in basis.heads]
+    if basis.count + len(added) + new > basis.max_endpoints:
+        raise TooManyEndpoints(f"the store may hold {basis.max_endpoints} endpoints")
+    bound = write.bound
+    if bound is not None and bound.count(basis.names) + sum(map(bound.covers, added)) + new > bound.most:
+        below = f" below {' '.join(bound.prefixes)}" if bound.prefixes else ""
+        raise TooManyEndpoints(
+            f"this write key may make endpoints while there are fewer than {bound.most}{below}, deleted ones included: "
+            "a key made with a greater --endpoints may make more"
+        )
 
 
 def _check(write: Write, current: Mapping[str, EndpointHead | None]) -> None:

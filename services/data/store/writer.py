@@ -257,6 +257,7 @@ class Writer:
             WrongClock: nothing is committed by such a clock.
         """
         now_ms = self._now_ms()
+        bounded = any(pending.write.bound is not None for pending in group)
         async with self._database.writing() as connection:
             planned = await transaction.execute(
                 connection,
@@ -264,6 +265,7 @@ class Writer:
                 known=self._index.changes.sequence,
                 count=len(self._index.heads),
                 max_endpoints=self._limits.max_endpoints,
+                all_names=self._index.names if bounded else (),
                 now_ms=now_ms,
                 retention_ms=self._ages.reached_ms(),
                 history=self._limits.history.old > 0,

@@ -180,6 +180,7 @@ async def test_write_keys_are_administered_over_http(world: World) -> None:
         wanted = {"name": "importer", "writes": True, "prefixes": ["/dam"], "per_minute": 600, "lifetime_seconds": 60}
         made = (await http.post("/v1/keys", json=wanted)).json()
         assert (made["writes"], made["prefixes"], made["per_minute"]) == (True, ["/dam"], 600)
+        assert made["endpoints"] == 1000
         assert (made["plan"], made["created"], made["expires"]) == (
             None,
             "2023-11-14T12:00:00.000Z",
@@ -196,14 +197,15 @@ async def test_write_keys_are_administered_over_http(world: World) -> None:
             {"per_minute": 0},
             {"per_minute": 1.5},
             {"per_minute": True},
+            {"endpoints": 0},
             {"lifetime_seconds": -1},
             {"lifetime_seconds": 10**12},
             {"writes": "yes"},
             {"rate": 5},
         ):
             assert (await http.post("/v1/keys", json={**wanted, **wrong})).status_code == 422, wrong
-        for field in ("prefixes", "per_minute"):
-            body = {"name": "page", "plan": "open", field: wanted[field]}
+        for field in ("prefixes", "per_minute", "endpoints"):
+            body = {"name": "page", "plan": "open", field: {**wanted, "endpoints": 9}[field]}
             assert (await http.post("/v1/keys", json=body)).status_code == 422
 
 
@@ -218,3 +220,21 @@ async def test_write_keys_may_use_the_same_idempotency_key(world: World) -> None
             assert (await other.put("/v1/data/ext", json=BODY, headers=headers)).status_code == 200
         reused = await one.put("/v1/data/mal/b", json=BODY, headers=headers)
         assert problem(reused) == (422, "idempotency_key_reused")
+
+
+async def test_a_write_key_fills_its_own_part_of_the_store_alone(world: World) -> None:
+    async with (
+        await writer(world, WriteTerms(("/mal",), None, 3)) as one,
+        await writer(world, WriteTerms(("/ext",))) as other,
+        world.http(WRITE) as operator,
+    ):
+        assert (await one.put("/v1/data", json=bulk("/mal/a", "/mal/b"))).status_code == 200
+        refused = await one.put("/v1/data", json=bulk("/mal/c", "/mal/d"))
+        assert problem(refused) == (422, "too_many_endpoints")
+        assert "--endpoints" in refused.json()["detail"]
+        assert (await one.put("/v1/data/mal/c", json=BODY)).status_code == 200
+        assert (await one.delete("/v1/data/mal/c")).status_code == 200
+        assert problem(await one.put("/v1/data/mal/d", json=BODY)) == (422, "too_many_endpoints")
+        assert (await one.put("/v1/data/mal/c", json=BODY)).status_code == 200
+        assert (await other.put("/v1/data/ext/a", json=BODY)).status_code == 200
+        assert (await operator.put("/v1/data/mal/d", json=BODY)).status_code == 200

@@ -30,6 +30,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "api_keys": {
         "id": "abcdefg1", "name": "The page", "plan": "free", "digest": bytes(32), "created_ms": 1, "revoked_ms": None,
         "expires_ms": 5, "last_used_ms": None, "writes": 0, "prefixes": "", "per_minute": None, "origins": "",
+        "max_endpoints": None,
     },
     "key_days": {"key_id": "abcdefg1", "day": 20_000, "requests": 5},
 }  # fmt: skip
@@ -58,7 +59,7 @@ def test_a_good_row_passes_unchanged(table: str) -> None:
 
 
 def test_a_write_key_passes() -> None:
-    row = {**GOOD["api_keys"], "plan": "", "writes": 1, "prefixes": '["/dam"]', "per_minute": 600}
+    row = {**GOOD["api_keys"], "plan": "", "writes": 1, "prefixes": '["/dam"]', "per_minute": 600, "max_endpoints": 9}
     assert check("api_keys", row) == row
 
 
@@ -126,6 +127,8 @@ POINT = {"time": "1970-01-01T00:00:00Z", "value": 1}
         ("history", {"content": b"[]"}, "the data is not a dataset"),
         ("history", {"kind": 1}, "a deleted endpoint has no data"),
         ("history", {"endpoint": "a"}, "is not an endpoint name"),
+        ("api_keys", {"max_endpoints": 5}, "only write keys have prefixes, a rate or a number of endpoints"),
+        ("api_keys", {"max_endpoints": 0}, "max_endpoints: '0'"),
         ("requests", {"writer": "another one"}, "not the id of an API key"),
         ("store", {"version_floor": -1}, "version_floor: '-1'"),
         ("store", {"id": 2}, "id: '2' is not a whole number from 1 to 1"),
@@ -145,7 +148,7 @@ POINT = {"time": "1970-01-01T00:00:00Z", "value": 1}
         ("api_keys", {"expires_ms": -1}, "expires_ms:"),
         ("api_keys", {"plan": ""}, "an API key has a plan, and a write key has none"),
         ("api_keys", {"writes": 1}, "an API key has a plan, and a write key has none"),
-        ("api_keys", {"per_minute": 5}, "only write keys have prefixes or a rate"),
+        ("api_keys", {"per_minute": 5}, "only write keys have prefixes, a rate or"),
         ("api_keys", {"origins": '["https://A.example"]'}, "origins: not an origin"),
         ("api_keys", {"origins": "[]"}, "origins: not a list of origins"),
         ("api_keys", {"writes": 1, "plan": "", "origins": '["https://a"]'}, "only API keys have origins"),

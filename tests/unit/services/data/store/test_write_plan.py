@@ -8,7 +8,16 @@ from diem.protocol.update import GONE
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, IdempotencyKeyReused, TooManyEndpoints, UnknownEndpoint, WrongUnit
 from services.data.store.index import EndpointHead
-from services.data.store.write_plan import Accepted, Basis, IdempotencyKey, IdempotentReply, Write, WritePlan, plan
+from services.data.store.write_plan import (
+    Accepted,
+    Basis,
+    EndpointBound,
+    IdempotencyKey,
+    IdempotentReply,
+    Write,
+    WritePlan,
+    plan,
+)
 
 NOW = 1_700_000_000_000
 
@@ -28,7 +37,8 @@ class Fake:
         self._max = max_endpoints
 
     def do(self, *writes: Write) -> WritePlan:
-        basis = Basis(self.heads, self.remembered, self.sequence, len(self.heads), self._max, self.now_ms)
+        names = sorted(self.heads)
+        basis = Basis(self.heads, self.remembered, self.sequence, len(self.heads), self._max, self.now_ms, names=names)
         planned = plan(writes, basis)
         assert len(planned.outcomes) == len(writes)
         self.heads |= planned.heads
@@ -172,3 +182,41 @@ def test_a_new_title_makes_no_version() -> None:
     planned = store.do(put(dataset("/a", title="New")))
     assert versions(planned) == [[Accepted("/a", NOW, False)]]
     assert (store.heads["/a"].title, planned.sequence) == ("New", 1)
+
+
+def test_a_write_key_at_its_bound_leaves_the_store_to_others() -> None:
+    store, bound = Fake(), EndpointBound(("/mal",), 3)
+    store.do(put(dataset("/mal"), dataset("/malt"), dataset("/mal-x/a"), dataset("/ext/a")))
+    planned = store.do(
+        Write([dataset("/mal/a")], bound=bound),
+        Write([dataset("/mal/b"), dataset("/mal/c")], bound=bound),
+        Write([dataset("/mal/b")], bound=bound),
+        Write([dataset("/mal/c")], bound=bound),
+        put(dataset("/mal/by-another")),
+        Write([dataset("/mal/a", 2)], bound=bound),
+    )
+    refused = [isinstance(outcome, TooManyEndpoints) for outcome in planned.outcomes]
+    assert refused == [False, True, False, True, False, False]
+    assert "fewer than 3 below /mal, deleted ones included" in str(planned.outcomes[1])
+    # A deleted one still has its version, and its place; it may be made again.
+    store.do(Write(delete="/mal/a"))
+    planned = store.do(Write([dataset("/mal/d")], bound=bound), Write([dataset("/mal/a")], bound=bound))
+    assert isinstance(planned.outcomes[0], TooManyEndpoints)
+    assert not isinstance(planned.outcomes[1], TooManyEndpoints)
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "count"),
+    [
+        ((), 6),
+        (("/a",), 3),
+        (("/a/b",), 2),
+        (("/a", "/a/b"), 3),
+        (("/a/b", "/a", "/a"), 3),
+        (("/a", "/c"), 4),
+        (("/d",), 0),
+        (("/a/b/c",), 1),
+    ],
+)
+def test_endpoints_below_prefixes_are_counted_once(prefixes: tuple[str, ...], count: int) -> None:
+    assert EndpointBound(prefixes, 1).count(["/a", "/a-b", "/a/b", "/a/b/c", "/a0", "/c/d"]) == count

@@ -1,0 +1,21 @@
+"""The number of endpoints that a write key may have."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0011"
+down_revision = "0010"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the column; existing keys have no bound of their own."""
+    op.add_column("api_keys", sa.Column("max_endpoints", sa.Integer, nullable=True))
+
+
+def downgrade() -> None:
+    """Remove it, and the keys that an earlier release would take for unlimited ones."""
+    op.execute("DELETE FROM api_keys WHERE max_endpoints IS NOT NULL")
+    with op.batch_alter_table("api_keys") as table:
+        table.drop_column("max_endpoints")

@@ -48,11 +48,11 @@ class Backend(Protocol):
     def squared_loads(self, rates: Ints, part: Parts, k: int) -> Ints:
         """Sum of :func:`fanout.squared_loads`."""
 
-    def count_sets(self) -> int:
-        """Sum of :func:`blocks.count_sets`."""
+    def count_clients(self) -> int:
+        """Sum of :func:`blocks.count_clients`."""
 
-    def fold(self, client_weight: float, share: float, *, held_out: bool) -> "Backend":
-        """A backend of the blocks of :func:`blocks.fold`; ``client_weight`` is in the unit of the blocks' weights."""
+    def fold(self, share: float, *, held_out: bool) -> "Backend":
+        """A backend of the blocks of :func:`blocks.fold`."""
 
     def begin_level(self, group: Parts) -> None:
         """Prepare blocks by :func:`fanout.regroup` for :meth:`gains`, until the next level or :meth:`end_levels`."""
@@ -129,13 +129,13 @@ class NumpyBackend:
         """See :class:`Backend`."""
         return self._sum(lambda block: fanout.squared_loads(block, rates, part, k), np.zeros(k, np.int64))
 
-    def count_sets(self) -> int:
+    def count_clients(self) -> int:
         """See :class:`Backend`."""
-        return self._sum(blocks.count_sets, 0)
+        return self._sum(blocks.count_clients, 0)
 
-    def fold(self, client_weight: float, share: float, *, held_out: bool) -> "NumpyBackend":
+    def fold(self, share: float, *, held_out: bool) -> "NumpyBackend":
         """See :class:`Backend`."""
-        parts = [blocks.fold(block, self.endpoints, client_weight, share, held_out=held_out) for block in self._blocks]
+        parts = [blocks.fold(block, self.endpoints, share, held_out=held_out) for block in self._blocks]
         return NumpyBackend(parts, self.endpoints)
 
     def begin_level(self, group: Parts) -> None:

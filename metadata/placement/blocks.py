@@ -28,6 +28,8 @@ class Block(NamedTuple):
     pins: Parts
     sizes: Parts
     weights: Ints
+    clients: Ints
+    """Clients of each set; all that a client subscribed to is in one set."""
 
 
 def sum_by_cell(cells: npt.NDArray[Any], values: npt.NDArray[Any], count: int) -> Floats:
@@ -54,8 +56,8 @@ def set_starts(sizes: Parts) -> Ints:
 
 def concatenate(parts: Sequence[Block]) -> Block:
     """Concatenate the sets of ``parts``, at least one."""
-    pins, sizes, weights = zip(*parts, strict=True)
-    return Block(np.concatenate(pins), np.concatenate(sizes), np.concatenate(weights))
+    pins, sizes, weights, clients = zip(*parts, strict=True)
+    return Block(np.concatenate(pins), np.concatenate(sizes), np.concatenate(weights), np.concatenate(clients))
 
 
 def index_sets(block: Block, count: int) -> tuple[Ints, Ints]:
@@ -72,11 +74,12 @@ def find_sets_with(block: Block, starts: Ints, rows: Ints, pins: Ints) -> Ints:
     return np.flatnonzero(chosen)
 
 
-def select_sets(block: Block, rows: Ints, weights: Ints | None = None) -> Block:
+def select_sets(block: Block, rows: Ints, weights: Ints | None = None, clients: Ints | None = None) -> Block:
     """Return a block of some sets, by their numbers."""
     sizes = block.sizes[rows]
     weights = block.weights[rows] if weights is None else weights
-    return Block(block.pins[expand_ranges(set_starts(block.sizes)[rows], sizes)], sizes, weights)
+    clients = block.clients[rows] if clients is None else clients
+    return Block(block.pins[expand_ranges(set_starts(block.sizes)[rows], sizes)], sizes, weights, clients)
 
 
 def expand_ranges(starts: Ints, sizes: npt.NDArray[np.signedinteger[Any]]) -> Ints:
@@ -93,7 +96,8 @@ def deduplicate_pins(block: Block, count: int, least: int = 1) -> Block:
     incidence.sum_duplicates()
     sizes = np.diff(incidence.indptr).astype(np.int32)
     keep = sizes >= least
-    return Block(incidence.indices[np.repeat(keep, sizes)].astype(np.int32), sizes[keep], block.weights[keep])
+    pins = incidence.indices[np.repeat(keep, sizes)].astype(np.int32)
+    return Block(pins, sizes[keep], block.weights[keep], block.clients[keep])
 
 
 def merge_equal_sets(parts: Iterable[Block], count: int) -> Block:
@@ -108,7 +112,8 @@ def merge_equal_sets(parts: Iterable[Block], count: int) -> Block:
     order = np.lexsort((two, one))
     one, two = one[order], two[order]
     first = np.flatnonzero(np.append(True, (one[1:] != one[:-1]) | (two[1:] != two[:-1])))
-    return select_sets(whole, order[first], np.add.reduceat(whole.weights[order], first))
+    weights, clients = (np.add.reduceat(each[order], first) for each in (whole.weights, whole.clients))
+    return select_sets(whole, order[first], weights, clients)
 
 
 def hash_sets(block: Block, count: int, seed: int = 0) -> npt.NDArray[np.uint64]:
@@ -133,23 +138,24 @@ def _splitmix64(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 _FOLD_SEED: Final = 3
 
 
-def fold(block: Block, count: int, client_weight: float, share: float, *, held_out: bool) -> Block:
+def fold(block: Block, count: int, share: float, *, held_out: bool) -> Block:
     """Return the sets (of pins below ``count``) of the ``share`` of the clients that is held out, or of the others.
 
-    A set of several clients, by their ``client_weight``, is divided; a hash of the set decides about the last one.
+    A client is wholly in one fold, however long it was connected: a set is divided by its clients, and a hash of the
+    set decides about the last one.
     """
-    clients = np.maximum(np.rint(block.weights / client_weight), 1.0)
     chance = hash_sets(block, count, _FOLD_SEED) / 2.0**64
-    chosen = np.minimum(np.floor(clients * share + chance), clients)
-    weights = np.rint(block.weights * (chosen / clients)).astype(np.int64)
-    weights = weights if held_out else block.weights - weights
-    rows = np.flatnonzero(weights)
-    return select_sets(block, rows, weights[rows])
+    chosen = np.minimum(np.floor(block.clients * share + chance), block.clients).astype(np.int64)
+    weights = np.rint(block.weights * (chosen / block.clients)).astype(np.int64)
+    if not held_out:
+        chosen, weights = block.clients - chosen, block.weights - weights
+    rows = np.flatnonzero(chosen)
+    return select_sets(block, rows, weights[rows], chosen[rows])
 
 
-def count_sets(block: Block) -> int:
-    """Return the number of sets."""
-    return int(block.sizes.size)
+def count_clients(block: Block) -> int:
+    """Return the number of clients."""
+    return int(block.clients.sum())
 
 
 _SHARE_BITS: Final = 12
@@ -198,7 +204,7 @@ def contract(block: Block, label: Parts, count: int) -> Block:
     inside = placed >= 0
     row = np.repeat(np.arange(block.sizes.size), block.sizes)[inside]
     return merge_equal_sets(
-        [deduplicate_pins(Block(placed[inside], _set_sizes(row, block), block.weights), count, least=2)], count
+        [deduplicate_pins(block._replace(pins=placed[inside], sizes=_set_sizes(row, block)), count, least=2)], count
     )
 
 

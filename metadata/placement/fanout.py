@@ -208,7 +208,8 @@ def _rows(block: Block, cells: int) -> Iterator[Block]:
     for first in range(0, block.sizes.size, step):
         last = min(first + step, block.sizes.size)
         start = int(ends[first - 1]) if first else 0
-        yield Block(block.pins[start : int(ends[last - 1])], block.sizes[first:last], block.weights[first:last])
+        pins, clients = block.pins[start : int(ends[last - 1])], block.clients[first:last]
+        yield Block(pins, block.sizes[first:last], block.weights[first:last], clients)
 
 
 def _counts(block: Block, part: Parts, k: int) -> tuple[Ints, Ints]:

@@ -48,6 +48,8 @@ class Instance:
     pins: Parts
     weight: Ints
     """Seconds for which clients with this set were connected; equal sets are merged."""
+    clients: Ints
+    """Clients with each set."""
     seconds: float = 1.0
     """Length of the window: seconds connected divided by it are a mean number of connections."""
     busy: Floats | None = None
@@ -76,11 +78,12 @@ class Instance:
         order = np.array(sorted(range(len(endpoints)), key=endpoints.__getitem__), dtype=np.int64)
         place = np.empty(len(endpoints), np.int32)
         place[order] = np.arange(len(endpoints), dtype=np.int32)
-        starts, pins, weight = _canonicalise(Block(place[sets.pins], sets.sizes, sets.weights), len(endpoints))
+        sets = _canonicalise(sets._replace(pins=place[sets.pins]), len(endpoints))
+        starts = np.append(0, np.cumsum(sets.sizes, dtype=np.int64))
         names = tuple(endpoints[each] for each in order.tolist())
         rates, counts = np.asarray(rate, float)[order], np.asarray(subscribers, float)[order]
         busy_rates = None if busy is None else np.asarray(busy, float)[order]
-        return cls(names, rates, counts, starts, pins, weight, seconds, busy_rates)
+        return cls(names, rates, counts, starts, sets.pins, sets.weights, sets.clients, seconds, busy_rates)
 
     @cached_property
     def expected(self) -> Floats:
@@ -134,7 +137,12 @@ class Instance:
         cuts = [sets * each // count for each in range(count + 1)]
         sizes = np.diff(self.starts).astype(np.int32)
         return [
-            Block(self.pins[self.starts[a] : self.starts[b]], sizes[a:b], shift_weights(self.weight[a:b], shift))
+            Block(
+                self.pins[self.starts[a] : self.starts[b]],
+                sizes[a:b],
+                shift_weights(self.weight[a:b], shift),
+                self.clients[a:b],
+            )
             for a, b in pairwise(cuts)
         ]
 
@@ -172,10 +180,9 @@ def expected_factors(counts: Floats, expected: Floats) -> tuple[Floats, Floats]:
     return known / (expected + inverse_scale), known
 
 
-def _canonicalise(sets: Block, count: int) -> tuple[Ints, Parts, Ints]:
+def _canonicalise(sets: Block, count: int) -> Block:
     """Sort and deduplicate pins, drop empty sets, merge equal ones, and order sets."""
-    whole = merge_equal_sets([deduplicate_pins(sets, max(count, 1))], count)
-    return np.append(0, np.cumsum(whole.sizes, dtype=np.int64)), whole.pins, whole.weights
+    return merge_equal_sets([deduplicate_pins(sets, max(count, 1))], count)
 
 
 def from_events(lines: Iterable[bytes | str], window: Window) -> Instance:
@@ -195,6 +202,7 @@ def from_statistics(statistics: Statistics) -> Instance:
         np.array([pin for row in statistics.sets for pin in row.endpoints], np.int32),
         np.array([len(row.endpoints) for row in statistics.sets], np.int32),
         np.array([row.weight for row in statistics.sets], np.int64),
+        np.array([row.clients for row in statistics.sets], np.int64),
     )
     rates, subscribers = [row.rate for row in endpoints], [row.subscribers for row in endpoints]
     names, busy = [row.endpoint for row in endpoints], [row.busy_rate for row in endpoints]
@@ -218,12 +226,13 @@ def read_sets(table: Path) -> Block:
     """
     import pyarrow.parquet as pq  # noqa: PLC0415 - only the extra "spark" has it
 
-    sets = pq.read_table(table, columns=["endpoints", "weight"])
+    sets = pq.read_table(table, columns=["endpoints", "weight", "clients"])
     lists = sets.column("endpoints").combine_chunks()
     return Block(
         lists.flatten().to_numpy(zero_copy_only=False).astype(np.int32),
         lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int32),
         sets.column("weight").to_numpy().astype(np.int64),
+        sets.column("clients").to_numpy().astype(np.int64),
     )
 
 
@@ -233,7 +242,8 @@ def read_endpoints(folder: Path) -> Instance:
     Raises:
         OSError: a file is missing.
     """
-    return _with_endpoints(folder, Block(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64)))
+    none = np.zeros(0, np.int64)
+    return _with_endpoints(folder, Block(none.astype(np.int32), none.astype(np.int32), none, none))
 
 
 def read_waste(folder: Path) -> tuple[int, int]:

@@ -97,13 +97,14 @@ class Problem:
 
     @property
     def clients(self) -> float:
-        """A number that the clients of ``backend`` are at least: as many as were connected, and as different sets."""
-        return max(self.connected * self.share, float(self.backend.count_sets()))
+        """Number of clients of ``backend``."""
+        return float(self.backend.count_clients())
 
     @property
     def client_weight(self) -> float:
-        """Mean weight of a client, in seconds."""
-        return self.connected * self.instance.seconds * self.share / max(self.clients, 1e-300)
+        """Weight of the client of a mean second, in seconds: the sum of squared weights of clients over their sum."""
+        weight = self.instance.weight
+        return float((weight * (weight / self.instance.clients)).sum()) / max(float(weight.sum()), 1e-300)
 
     def folds(self) -> "tuple[Problem, Problem] | None":
         """Return the problem of a part of the clients, and that of those held out.
@@ -118,8 +119,7 @@ class Problem:
 
     def split(self, share: float) -> "tuple[Problem, Problem]":
         """Return the problem of the other clients, and that of a ``share`` of them held out."""
-        weight = self.client_weight / 2.0**self.instance.shift
-        used_part, others = (self.backend.fold(weight, share, held_out=held_out) for held_out in (False, True))
+        used_part, others = (self.backend.fold(share, held_out=held_out) for held_out in (False, True))
         return replace(self, backend=used_part, share=1 - share), replace(self, backend=others, share=share)
 
     @property

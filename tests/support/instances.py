@@ -72,7 +72,8 @@ class Population:
         pins = expand_ranges((np.cumsum(degree) - degree)[members], degree[members])
         endpoint, sizes = self.endpoint[pins], degree[members]
         held = np.bincount(endpoint, weights=np.repeat(seconds, sizes), minlength=self.endpoints)
-        sets = Block(endpoint.astype(np.int32), sizes.astype(np.int32), seconds.astype(np.int64))
+        clients = np.ones(sizes.size, np.int64)
+        sets = Block(endpoint.astype(np.int32), sizes.astype(np.int32), seconds.astype(np.int64), clients)
         return Instance.of(names, rate, held / HOUR, sets, HOUR, busy=busy)
 
 

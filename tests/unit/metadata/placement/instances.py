@@ -14,10 +14,11 @@ Sets = list[tuple[list[int], int]]
 
 
 def block(*sets: tuple[list[int], int]) -> Block:
-    """From pairs of pins and weight."""
+    """From pairs of pins and weight, of the fewest clients that are connected for so long in 100 seconds."""
     pins = np.array([pin for pins, _ in sets for pin in pins], np.int32)
     sizes = np.array([len(pins) for pins, _ in sets], np.int32)
-    return Block(pins, sizes, np.array([weight for _, weight in sets], np.int64))
+    weights = np.array([weight for _, weight in sets], np.int64)
+    return Block(pins, sizes, weights, np.ceil(weights / SECONDS).astype(np.int64))
 
 
 def instance(rates: list[float], *sets: tuple[list[int], int]) -> Instance:

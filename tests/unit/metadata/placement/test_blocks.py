@@ -24,7 +24,7 @@ def test_contraction_merges_equal_sets_and_drops_those_within_one_cluster() -> N
 
 def test_folds_divide_the_clients_of_every_set() -> None:
     made = block(*(([number % 40, 40 + number // 40], 100 if number % 2 else 1000) for number in range(1000)))
-    used, others = (blocks.fold(made, 80, 100.0, 0.2, held_out=held_out) for held_out in (False, True))
+    used, others = (blocks.fold(made, 80, 0.2, held_out=held_out) for held_out in (False, True))
     of_set = {
         tuple(pins): {"used": 0, "others": 0, "whole": int(weight)}
         for pins, weight in zip(made.pins.reshape(-1, 2).tolist(), made.weights, strict=True)
@@ -36,6 +36,19 @@ def test_folds_divide_the_clients_of_every_set() -> None:
     # A set of one client is in one fold, one of ten in both.
     assert {each["others"] for each in of_set.values()} == {0, 100, 200}
     assert 0.17 < others.weights.sum() / made.weights.sum() < 0.23
+    assert blocks.count_clients(used) + blocks.count_clients(others) == blocks.count_clients(made) == 5500
+
+
+def test_a_client_is_in_one_fold_however_long_it_was_connected() -> None:
+    made = block(*(([number % 40, 40 + number // 40], 1 + number % 997) for number in range(1000)))
+    made = made._replace(clients=np.ones(1000, np.int64))
+    used, others = (
+        {tuple(pins): weight for pins, weight in zip(part.pins.reshape(-1, 2).tolist(), part.weights, strict=True)}
+        for part in (blocks.fold(made, 80, 0.2, held_out=held_out) for held_out in (False, True))
+    )
+    assert not used.keys() & others.keys()
+    assert len(used) + len(others) == 1000
+    assert 150 < len(others) < 250
 
 
 def test_empty_blocks_count_nothing() -> None:

@@ -251,6 +251,24 @@ def test_without_structure_the_gain_reported_is_that_of_other_clients() -> None:
     assert found < 0.95
 
 
+@pytest.mark.parametrize(("mixing", "zipf", "pays"), [(1.0, 0.0, False), (0.2, 0.8, True)], ids=["none", "communities"])
+def test_clients_connected_for_different_times_are_promised_what_others_gain(
+    mixing: float, zipf: float, pays: bool
+) -> None:
+    recipe = Recipe(endpoints=1000, clients=20_000, communities=14, mixing=mixing, zipf=zipf, seed=5)
+    everybody = population(recipe)
+    made = next(windows(everybody, Timeline(clients=300, session_s=1500, seed=300), 1))
+    options = PlanOptions(servers=(8,), partitions=8, current_partitions=8, hot_budget=0.0)
+    current = murmur2(made.endpoints, 8)
+    outcome = plan(made, options, DEFAULT, current)
+    figures = outcome.report["servers"]["8"]
+    promised = 1 - figures["plan"]["held_out_fan_out"] / figures["current"]["held_out_fan_out"]
+    others = backend(next(windows(everybody, Timeline(clients=10_000, seed=1), 1)))
+    found = 1 - fan_out(others, outcome.placement, 8).mean / fan_out(others, current, 8).mean
+    assert outcome.pays == pays
+    assert abs(promised - found) < 0.1
+
+
 def test_with_ample_subscribers_no_clients_are_held_out() -> None:
     made = instance([1.0] * 4, *[([each, (each + 1) % 4], 4000) for each in range(4)])
     options = PlanOptions(servers=(2,), partitions=2, epsilon=0.2)

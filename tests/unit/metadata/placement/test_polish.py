@@ -124,6 +124,7 @@ def test_mt_kahypar_improves_the_same_way_again() -> None:
 
 def test_mt_kahypar_takes_weights_beyond_its_integers() -> None:
     pytest.importorskip("mtkahypar")
-    sets = Block(np.array([0, 1, 2, 3, 0, 2], np.int32), np.array([2, 2, 2], np.int32), np.array([2**40, 2**41 + 1, 3]))
+    weights = np.array([2**40, 2**41 + 1, 3])
+    sets = Block(np.array([0, 1, 2, 3, 0, 2], np.int32), np.array([2, 2, 2], np.int32), weights, np.ones(3, np.int64))
     part = mt_kahypar.partition(sets, np.ones(4), 2, 0.05, seed=1)
     assert (part[0] == part[1], part[2] == part[3], part[0] == part[2]) == (True, True, False)

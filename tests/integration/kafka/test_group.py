@@ -22,6 +22,7 @@ from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
 from diem.protocol.feed import partition_of_stream
 from diem.protocol.partition_map import HEAD_KEY, HOT, START_KEY, Entry, Head, encode_entry
+from diem.protocol.watermark import FIRST_INCARNATION, position_of
 from tests.support.bridge import (
     FeedRecorder,
     RunningBridge,
@@ -51,6 +52,7 @@ class Server(FeedRecorder):
     def __init__(self, resume: feed.Resume | None = None) -> None:
         super().__init__()
         self.offsets: dict[int, list[int]] = {}
+        self.forget_repeated = False
         self._first = resume
 
     def resume(self) -> feed.Resume:
@@ -70,6 +72,13 @@ class Server(FeedRecorder):
         number = partition_of_stream(name)
         if number is not None:
             self.offsets[number] += [record[0] for record in records]
+
+    @property
+    def arrived(self) -> dict[int, list[int]]:
+        """The offsets, each once if :attr:`forget_repeated`."""
+        if not self.forget_repeated:
+            return self.offsets
+        return {number: sorted(set(offsets)) for number, offsets in self.offsets.items()}
 
     @property
     def hellos(self) -> list[feed.Hello]:
@@ -144,8 +153,8 @@ class Writer:
         for server in servers:
             expected = {number: list(range(self.written[number])) for number in (*server.owned, HOT)}
             with contextlib.suppress(TimeoutError):
-                await until(lambda: server.offsets == expected, within)  # noqa: B023
-            assert server.offsets == expected
+                await until(lambda: server.arrived == expected, within)  # noqa: B023
+            assert server.arrived == expected
 
 
 async def share(*shares: tuple[Pair, set[int]], within: float = PATIENCE_S) -> float:
@@ -214,7 +223,8 @@ async def test_positions_of_a_reader_hold_for_the_first_assignment_and_later_one
         second = await leaving.enter_async_context(pair(tmp_path, topic, 2))
         await share((second, ALL))
         source = (await second.bridge.status())["source"]
-        at_the_end = feed.Resume(source, {f"{topic.name}/{number}": counts[number] for number in ALL})
+        ends = {number: position_of(counts[number], FIRST_INCARNATION) for number in ALL}
+        at_the_end = feed.Resume(source, {f"{topic.name}/{number}": position for number, position in ends.items()})
         async with pair(tmp_path, topic, 1, resume=at_the_end) as first:
             await share((first, {0, 1, 2}), (second, {3, 4, 5}))
             await until(lambda: len(first.server.caught_up_names()) >= 4)
@@ -309,6 +319,8 @@ async def test_a_bridge_stopped_for_longer_than_its_session_gets_its_partitions_
         os.kill(zombie.bridge.pid, signal.SIGCONT)
         await until(lambda: first.server.owned == {0, 1, 2})
         await share((first, {0, 1, 2}), (zombie, {3, 4, 5}))
+        # Logs without watermarks are read again by a bridge that waits for them.
+        zombie.server.forget_repeated = True
         await writer.all_arrives(first.server, zombie.server)
 
 
@@ -368,6 +380,7 @@ async def test_heartbeats_need_an_assignment_that_has_caught_up(
             joining.set_result(lambda: acquire(self, on_assignment))
 
     monkeypatch.setattr(membership_module.Membership, "acquire", later)
+    await ensure_map(topic.options, PARTITIONS)
     async with pair(tmp_path, topic, 1) as first:
         join = await joining
         assert not (await first.bridge.status())["joined"]

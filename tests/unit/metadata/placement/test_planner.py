@@ -413,9 +413,9 @@ def test_the_number_of_partitions_grows_until_the_load_is_even() -> None:
 def test_the_number_of_partitions_is_within_the_bounds_of_consumers_and_of_a_cluster() -> None:
     core = 1_000_000 / 100
     # 30 cores of load need as many consumers, and so partitions (equation 9).
-    assert partition_bounds(np.full(100, 30 * core), (4, 8), 12) == (30, 6000)
+    assert partition_bounds(np.full(100, 30 * core), (4, 8), 12) == (30, 500)
     assert choose_partitions(np.full(2400, 30 * core / 24), (2,), 12, 0.05) == 30
-    assert partition_bounds(np.full(100, 2.0), (4, 8), 2) == (8, 6000)
+    assert partition_bounds(np.full(100, 2.0), (4, 8), 2) == (8, 500)
     # The topic has more already.
     assert partition_bounds(np.full(100, 2.0), (4,), 8000) == (8000, 8000)
-    assert partition_bounds(np.full(100, 1e9), (4,), 12) == (6000, 6000)
+    assert partition_bounds(np.full(100, 1e9), (4,), 12) == (500, 500)

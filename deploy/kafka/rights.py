@@ -52,8 +52,8 @@ def purposes(names: Names) -> Iterator[Purpose]:
     data, bridge, metadata, edge, pipeline, check = ROLES
     prefix = names.prefix
     yield Purpose(
-        ("The Data Service writes updates, and reads the topics' settings first.",),
-        tuple(Right(data, ("Write", "Describe", "DescribeConfigs"), "topic", topic) for topic in names.log),
+        ("The Data Service writes updates, and reads the topics' settings and latest updates first.",),
+        tuple(Right(data, ("Read", "Write", "Describe", "DescribeConfigs"), "topic", topic) for topic in names.log),
     )
     yield Purpose(
         ("It creates the first partition map in one transaction, and reads later ones.",),

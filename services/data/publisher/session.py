@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 import structlog
+from aiokafka.errors import TopicAuthorizationFailedError
 
 from diem.fanout.change_map import ChangeMap
 from diem.kafka.errors import KafkaUnavailable
@@ -127,17 +128,26 @@ class PublisherSession:
         The file that guards the store may have been put back with it; the log was not. Updates are stored before they
         are published, so a later version in the log proves that the store has lost it.
         """
-        changes, unread = self._store.changes, self._state.unread
-        if not unread:
+        if not self._state.unread:
             return
-        async for number, update in self._log.updates(unread):
+        try:
+            await self._compare_store()
+        except TopicAuthorizationFailedError:
+            structlog.get_logger("publisher").warning(
+                "the log may not be read, so a store that was put back with its guard stays unnoticed: grant Read",
+                topic=self._log.topic,
+            )
+        self._state.unread.clear()
+
+    async def _compare_store(self) -> None:
+        changes = self._store.changes
+        async for number, update in self._log.updates(self._state.unread):
             known = changes.get(update.endpoint)
             # The store forgets endpoints some time after they were deleted.
             if (known is None and update.kind == UPDATE) or (known is not None and update.version > known.version):
                 name = update.endpoint.decode()
                 self._store.log_is_ahead(name, update.version)
                 raise StorePutBack(f"{self._log.name(number)} has a later version of {name} than the store")
-        unread.clear()
 
     async def _ingest(self) -> None:
         while True:

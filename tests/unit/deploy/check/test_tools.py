@@ -58,8 +58,8 @@ def test_every_role_has_exactly_the_rights_that_it_uses() -> None:
     who = parse_principals(["data=alice", "bridge=User:CN=bridge,O=Grid company"])
     lines = list(acl_lines(SECURE, who))
     assert rights(lines, "User:alice") == {
-        ("topic", "try.updates", "Write", "Describe", "DescribeConfigs"),
-        ("topic", "try.updates.hot", "Write", "Describe", "DescribeConfigs"),
+        ("topic", "try.updates", "Read", "Write", "Describe", "DescribeConfigs"),
+        ("topic", "try.updates.hot", "Read", "Write", "Describe", "DescribeConfigs"),
         ("topic", "try.partition-map", "Read", "Write", "Describe", "DescribeConfigs"),
         ("transactional-id", "try.map", "Write", "Describe"),
         ("topic", "try.traffic", "Write", "Describe"),

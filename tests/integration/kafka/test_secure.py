@@ -325,7 +325,7 @@ async def test_nobody_may_do_more_than_is_printed(secure: SecureKafka, topic: st
         await producer.stop()
     with pytest.raises(KafkaUnavailable, match="the partition map was not written"):
         await write_map(secure.options("bridge"), {}, Head(1, 1))
-    consumer = AIOKafkaConsumer(**secure.options("data-service").client_arguments(), auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(**secure.options("metadata").client_arguments(), auto_offset_reset="earliest")
     await consumer.start()
     try:
         consumer.assign([TopicPartition(topic, 0)])

@@ -243,10 +243,9 @@ class FeedSession:
                     if self._reassigned:
                         # Fetched again from its position, if it is still read here.
                         break
-                    confirmed = self.partitions[name_of(fetched.partition)].confirmed
-                    await self._send(fetched)
+                    confirmed = await self._send(fetched)
                     self._send_caught_up(consumer)
-                    if not confirmed:
+                    if confirmed:
                         self._send_first_heartbeat(consumer)
                     # A poll may return a hundred thousand records: let pings be answered in between.
                     await asyncio.sleep(0)
@@ -266,7 +265,8 @@ class FeedSession:
             await self._link.wait_writable()
             self.partitions.watched_since = time.monotonic()
 
-    async def _send(self, fetched: FetchedBatches) -> None:
+    async def _send(self, fetched: FetchedBatches) -> bool:
+        """Write what was fetched to the link; return whether its partition has now its first watermark that counts."""
         name = name_of(fetched.partition)
         state = self.partitions[name]
         (*batches, last), resyncs, watermarks = self._bridge.records.encode(
@@ -285,16 +285,17 @@ class FeedSession:
             self._link.connection.send_text(text)
         await self._wait_writable()
         self._link.connection.send_binary(last)
-        now = time.monotonic()
+        now, confirmed = time.monotonic(), state.confirmed
         state.advance(fetched.next, now)
         for watermark in watermarks:
             state.apply_watermark(watermark.offset, watermark.proof, now)
+        return state.confirmed and not confirmed
 
     def _send_caught_up(self, consumer: AIOKafkaConsumer) -> None:
         names = self.partitions.pop_caught_up()
         for name in names:
             self._link.send(feed.CaughtUp(name))
-        if names:
+        if names and self.partitions.caught_up:
             self._send_first_heartbeat(consumer)
 
     def _send_first_heartbeat(self, consumer: AIOKafkaConsumer) -> None:

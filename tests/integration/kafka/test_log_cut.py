@@ -10,18 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aiokafka import TopicPartition
-from aiokafka.admin import RecordsToDelete
 
 from bridge.partition_state import PartitionState
 from deploy.kafka.cluster import LocalCluster
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
-from diem.kafka.topics import updates_spec
 from diem.protocol.watermark import LogProof
+from tests.support import topics
 from tests.support.bridge import FeedRecorder, running_bridge, until
 from tests.support.published import MemoryStore, publishing
-from tests.support.topics import alter_topic
 
 pytestmark = pytest.mark.takes(20)
 
@@ -55,13 +52,8 @@ Fault = Callable[[LocalCluster, KafkaOptions], Awaitable[None]]
 
 
 async def delete_records(_broker: LocalCluster, options: KafkaOptions) -> None:
-    """Trim both topics to their ends, which Kafka allows while something else than compaction is set."""
-    for topic in options.names.log:
-        await alter_topic(options, topic, {"cleanup.policy": "delete"})
-        async with admin_client(options) as admin:
-            numbers = range(PARTITIONS if topic == options.names.updates else 1)
-            await admin.delete_records({TopicPartition(topic, n): RecordsToDelete(before_offset=-1) for n in numbers})
-        await alter_topic(options, topic, {"cleanup.policy": updates_spec(options, 1).config["cleanup.policy"]})
+    """Trim both topics to their ends."""
+    await topics.delete_records(options, *options.names.log)
 
 
 async def recreate(_broker: LocalCluster, options: KafkaOptions) -> None:

@@ -63,10 +63,10 @@ def _slots(directory: Path) -> list[str]:
 async def test_page_is_at_both_addresses_of_the_name_that_is_printed(tmp_path: Path, mode: str) -> None:
     if not has_ipv6_loopback():
         pytest.skip("no IPv6 here")
-    async with up(tmp_path, "--mode", mode, market=True) as running:
+    async with up(tmp_path, "--mode", mode) as running:
         port = urlsplit(running.described()["urls"]["page"]).port
         await eventually(lambda: any(f"http://localhost:{port}/" in line for line in running.output))
         async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
             for host in ("127.0.0.1", "[::1]", "localhost"):
-                for path in ("/", "/v1/data/load/GR"):
+                for path in ("/", "/v1/endpoints"):
                     assert (await http.get(f"http://{host}:{port}{path}")).status_code == 200, host

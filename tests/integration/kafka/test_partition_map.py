@@ -225,7 +225,7 @@ async def test_a_reader_that_has_everything_of_a_cut_topic_stays_current(kafka_o
         await until(reader.is_current)
         await delete_records(kafka_options, kafka_options.names.partition_map)
         await changed_without_history(kafka_options)
-        await until(lambda: reader.records[b"mark"].value == b"")
+        await until(lambda: b"mark" in reader.records)
         assert reader.is_current()
         assert reader.map == PartitionMap(Head(4, 1), {b"/a": Entry(1)})
 

@@ -9,6 +9,7 @@ summary ends the run.
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from typing import IO, Final, NamedTuple, Self
 ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / "build" / "test"
 CORES: Final = os.cpu_count() or 1
-WORKERS: Final = 2 * CORES + 2
+WORKERS: Final = 2 * CORES + 1
 """Most tests wait now and then; with more workers, what waits takes more CPU time than it leaves to the others."""
 PYTEST: Final = (sys.executable, "-m", "pytest")
 UNITS: Final = "tests/unit"
@@ -29,6 +30,9 @@ WITHOUT_SPARK: Final = tuple(f"{UNITS}/{name}" for name in ("bridge", "client", 
 """Unit tests that need no package of Spark's or of the planner's: they start before these are installed."""
 SERVICES: Final = f"{UNITS}/services"
 """Half of the other unit tests: one process for all of them would be the last to end, alone, on one core."""
+PIPELINE: Final = "tests/integration/pipeline"
+"""Three minutes in one JVM, alone on a core: in a session of its own, for Linux divides CPU time among sessions
+(sched(7), autogroup), and in that of the workers it had a twelfth of a core and was the last to end."""
 CHECKS: Final = 5
 """Niceness of the static checks, which have no time limits: a third of a worker's share. With a tenth they were the
 last to end, alone on one core."""
@@ -57,6 +61,7 @@ class Part:
         log: Path | None = None,
         report: Path | None = None,
         niceness: int = 0,
+        own_session: bool = False,
     ) -> None:
         self.name = name
         self.log = log
@@ -79,9 +84,16 @@ class Part:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT if output else None,
+            start_new_session=own_session,
         )
+        self._own_session = own_session
         if output is not None:
             output.close()
+
+    def interrupt(self) -> None:
+        """Interrupt a command that Ctrl-C does not reach."""
+        if self._own_session and self._process.returncode is None:
+            os.killpg(self._process.pid, signal.SIGINT)
 
     def wait(self) -> None:
         """Block until the command has ended; then its exit code and its times are known."""
@@ -112,12 +124,13 @@ class Selection(NamedTuple):
     early: list[str]
     services: list[str]
     units: list[str]
+    pipeline: list[str]
     others: list[str]
 
 
 def select(arguments: Sequence[str]) -> Selection:
-    """Divide pytest's arguments; only whole folders of unit tests run beside the workers."""
-    selection = Selection([], [], [], [])
+    """Divide pytest's arguments; only whole folders run beside the workers."""
+    selection = Selection([], [], [], [], [])
     for argument in arguments:
         if argument in {"tests", UNITS}:
             selection.early.extend(WITHOUT_SPARK)
@@ -126,7 +139,8 @@ def select(arguments: Sequence[str]) -> Selection:
         if argument != UNITS:
             selection.others.append(argument)
         if argument == "tests":
-            selection.others.append(f"--ignore={UNITS}")
+            selection.pipeline.append(PIPELINE)
+            selection.others.extend([f"--ignore={UNITS}", f"--ignore={PIPELINE}"])
     return selection
 
 
@@ -140,7 +154,10 @@ class Parts:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            for part in self.started:
+                part.interrupt()
         self._waiting.shutdown()
 
     def start(self, part: Part) -> None:
@@ -148,12 +165,15 @@ class Parts:
         self.started.append(part)
         self._waiting.submit(part.wait)
 
-    def start_pytest(self, name: str, arguments: Sequence[str], *, niceness: int = 0) -> None:
+    def start_pytest(
+        self, name: str, arguments: Sequence[str], *, niceness: int = 0, own_session: bool = False
+    ) -> None:
         """Start a pytest beside the others, if it has arguments; its output is a log."""
         if arguments:
             report = LOGS / f"{name.replace(' ', '-')}.xml"
             argv = [*PYTEST, f"--junitxml={report}", *arguments]
-            self.start(Part(name, argv, log=report.with_suffix(".log"), report=report, niceness=niceness))
+            log = report.with_suffix(".log")
+            self.start(Part(name, argv, log=log, report=report, niceness=niceness, own_session=own_session))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -190,6 +210,7 @@ def run(parts: Parts, selection: Selection, *, workers: int, only_pytest: bool) 
         return installation.exit_code
     if not only_pytest:
         parts.start(Part("static checks", [*make, "check"], log=LOGS / "check.log", niceness=CHECKS))
+    parts.start_pytest("pipeline", selection.pipeline, own_session=True)
     parts.start_pytest("service units", selection.services, niceness=LATER_UNITS)
     parts.start_pytest("other units", selection.units, niceness=LATER_UNITS)
     if selection.others:

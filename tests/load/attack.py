@@ -2,8 +2,9 @@
 
 Slow second requests, connections that come and go, bursts of messages, forged names and tokens, a thousand sockets of
 one address, a user who reads as much as the API key of all users may, bodies without a key that trickle, clients from
-64 networks of one /56, and clients that subscribe again and again for the same data: directly, through nginx and
-through a proxy. No honest client may lose an update, or wait more than a second longer than before the attack.
+64 networks of one /56, clients that subscribe again and again for the same data, and a write key that would fill the
+store: directly, through nginx and through a proxy. No honest client may lose an update, or wait more than a second
+longer than before the attack.
 """
 
 import sys

@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from diem.links.client.tokens import AUTH_ID
 from diem.protocol.update import DATA_FIELD
 from tests.load import wire
+from tests.load.datasets import dataset
 from tests.support.commandline import parser
 from tests.support.size import sized
 from tests.support.tokens import Issuer, base64url
@@ -48,6 +49,10 @@ NETWORKS, IN_56 = 32, 64
 """Loops that connect and leave, and the /64 networks of one /56 that they come from in turn."""
 RESUBSCRIBING, TIMES, NAMES = 10, 12, 15
 """Loops of each of two addresses that subscribe to so many endpoints with their data, so many times at once."""
+FILLING, NEW_NAMES = 2, 50
+"""Loops of each of two addresses that make endpoints with one write key, and the new ones of each request."""
+BELOW: Final = "/mal"
+"""Prefix of that write key."""
 BODY_BYTES: Final = 1 << 20
 OPEN_SECONDS: Final = 5.0
 ADDRESS: Final = "127.0.4.{}"
@@ -72,6 +77,8 @@ class Plan(BaseModel, frozen=True):
     """Of one user of an API key that others use as well: for reading more than a user may."""
     quota_token: str
     """Of an API key of a plan with a quota: for data with updates beyond it."""
+    write_key: str
+    """Of a customer: for more endpoints than a write key may make."""
     endpoints: list[str]
     seed: int = 0
 
@@ -97,6 +104,7 @@ class Attackers:
         self.tokens: list[tuple[str, str]] = []
         self._users = cycle(plan.other_tokens)
         self._neighbour = 0
+        self._made = 0
 
     async def run(self) -> None:
         """Attack until cancelled."""
@@ -107,6 +115,7 @@ class Attackers:
             *[self.starve] * STARVING * 2,
             *[self.trickle] * TRICKLING * 2,
             *[self.resubscribe] * RESUBSCRIBING * 2,
+            *[self.fill] * FILLING * 2,
         ]
         async with asyncio.TaskGroup() as tasks:
             for number, attack in enumerate(attacks):
@@ -215,6 +224,26 @@ class Attackers:
                         data += chunk
             finally:
                 self.counts["resubscribe: data"] += data.count(DATA_FIELD)
+
+    async def fill(self, address: str) -> None:
+        """Make endpoints with a write key, and delete one of them, for as long as the store has room."""
+        self._made += NEW_NAMES
+        names = [f"{BELOW}/{self._made + number}" for number in range(NEW_NAMES)]
+        body = orjson.dumps({"datasets": [dataset(name, 1, 1) for name in names]})
+        answer = await self._write(address, f"PUT /v1/data HTTP/1.1\r\nContent-Length: {len(body)}\r\n", body)
+        self.counts[f"fill: {answer}"] += 1
+        if answer == "200":
+            self.counts["fill: endpoints"] += NEW_NAMES
+            await self._write(address, f"DELETE /v1/data{names[0]} HTTP/1.1\r\n")
+
+    async def _write(self, address: str, head: str, body: bytes = b"") -> str:
+        """Return the status of a request with the write key."""
+        head += f"Host: localhost\r\nAuthorization: Bearer {self.plan.write_key}\r\nConnection: close\r\n"
+        async with self._connected(self.plan.rest, address) as (reader, writer):
+            writer.write(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+            async with asyncio.timeout(OPEN_SECONDS):
+                answer = await reader.readuntil(b"\r\n\r\n")
+        return answer.split(maxsplit=2)[1].decode()
 
     async def forge_names(self, address: str) -> None:
         """Send names and messages that are none, beside endpoints that exist."""

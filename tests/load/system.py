@@ -205,8 +205,14 @@ class System:
 
     async def create_api_key(self, plan: str = PLAN) -> str:
         """Create an API key, by default for all endpoints without limits."""
-        body = orjson.dumps({"name": "load", "plan": plan})
-        answer = await self.ask("data", "POST", "/v1/keys", body, PATIENCE_S)
+        return await self._create_key({"name": "load", "plan": plan})
+
+    async def create_write_key(self, prefix: str, endpoints: int) -> str:
+        """Create a write key for so many endpoints below a prefix, without a limit of their changes."""
+        return await self._create_key({"name": "load", "writes": True, "prefixes": [prefix], "endpoints": endpoints})
+
+    async def _create_key(self, terms: dict[str, object]) -> str:
+        answer = await self.ask("data", "POST", "/v1/keys", orjson.dumps(terms), PATIENCE_S)
         answer.raise_for_status()
         return str(answer.json()["key"])
 

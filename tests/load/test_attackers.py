@@ -12,7 +12,7 @@ from diem.tokens.errors import TokenInvalid
 from diem.tokens.verifier import Verifier
 from tests.load import attackers as attackers_module
 from tests.load.attackers import Attackers, Plan, Refused, forged_tokens
-from tests.load.injection.attack import ATTACKS, QUICK_SECONDS, Visits, goals_of
+from tests.load.injection.attack import ATTACKS, MOST_ENDPOINTS, QUICK_SECONDS, Visits, goals_of
 from tests.support.patience import PATIENCE_S
 from tests.support.small import System, small_system
 from tests.support.tokens import Issuer, key_set
@@ -46,6 +46,7 @@ def attackers_of(system: System) -> Attackers:
         other_tokens=[issued(time.time(), "bob")],
         user_token=token,
         quota_token=token,
+        write_key="",
         endpoints=["/load-test/000", "/load-test/001"],
     )
     attackers = Attackers(plan)
@@ -95,7 +96,7 @@ def test_forgeries_that_only_met_limits_of_rates_do_not_count_as_refused() -> No
     served = Visits([0.1], [0.1])
     visits = {"before": served, "during": served, "after": served}
     counts = Counter({f"{name}: attempts": 10 for name in ATTACKS} | {"burst: 4003": 1})
-    more = {"network: admitted": 1, "resubscribe: data": 1}
+    more = {"network: admitted": 1, "resubscribe: data": 1, "fill: 422": 1}
     forged = more | {"forge_names: admitted": 10, "forge_tokens: 401": 5, "forge_tokens: 4501": 5}
     assert missed(counts + Counter(forged), visits) == []
     limited = more | {"forge_names: admitted": 1, "forge_names: 429": 9, "forge_tokens: 429": 10}
@@ -104,6 +105,8 @@ def test_forgeries_that_only_met_limits_of_rates_do_not_count_as_refused() -> No
         "attack, share of forge_tokens that met the check itself",
         "attack, share of forge_names that met the check itself",
     ]
+    filled = forged | {"fill: endpoints": MOST_ENDPOINTS + 50}
+    assert missed(counts + Counter(filled), visits) == ["attack, endpoints of one write key"]
 
 
 def missed(counts: Counter[str], visits: dict[str, Visits]) -> list[str]:

@@ -20,9 +20,10 @@ from websockets.typing import Subprotocol
 from diem.links.client.tokens import NoToken
 from diem.protocol.codes import Close
 from diem.protocol.messages import SUBPROTOCOL
-from tests.load.attackers import Plan
+from tests.load.attackers import BELOW, Plan
 from tests.load.bench import Goal
 from tests.load.credentials import Credentials
+from tests.load.datasets import dataset
 from tests.load.injection.repartition import lost
 from tests.load.injection.scene import Scene
 from tests.oracle.history import Fault
@@ -45,13 +46,15 @@ VISIT_SECONDS: Final = 0.25
 ADDRESSES: Final = tuple(f"127.0.2.{number}" for number in range(1, 17))
 ATTACKS: Final = (
     *("slow_request", "churn", "burst", "forge_names", "forge_tokens"),
-    *("starve", "trickle", "network", "resubscribe"),
+    *("starve", "trickle", "network", "resubscribe", "fill"),
 )
 PER_MINUTE: Final = 600
 """Quota of the API keys that are attacked; a tenth of it is that of a user."""
 QUOTA_PLAN: Final = "quota"
 QUOTA_SHARE: Final = 1.1
 """Most data with updates of a key, as a share of its quota."""
+MOST_ENDPOINTS, STORE_ENDPOINTS = 1000, 3000
+"""Those that the attackers' write key may make, and those of the store, which attackers could fill in seconds."""
 PROXIES: Final = "127.0.7.0/24"
 FORGING_USERS: Final = 20
 CHECKED_SHARE: Final = 0.9
@@ -61,9 +64,13 @@ TOKEN_REFUSED: Final = (str(HTTPStatus.UNAUTHORIZED.value), str(Close.UNAUTHORIS
 
 
 def variables_of(names: Sequence[str]) -> dict[str, str]:
-    """Return the variables of all processes if there is an attack among ``names``: no address has more than others."""
+    """Return the variables of all processes if there is an attack among ``names``.
+
+    No address has more connections than others, and the store is small.
+    """
     limits = ("DIEM_DATA_CONNECTIONS_PER_ADDRESS_LOOPBACK", "DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS")
-    return dict.fromkeys(limits, str(PER_ADDRESS)) if ATTACK in names else {}
+    variables = {**dict.fromkeys(limits, str(PER_ADDRESS)), "DIEM_DATA_MAX_ENDPOINTS": str(STORE_ENDPOINTS)}
+    return variables if ATTACK in names else {}
 
 
 def options_of(names: Sequence[str]) -> list[str]:
@@ -83,29 +90,34 @@ class Visits:
     subscribed: list[float] = field(default_factory=list)
     read: list[float] = field(default_factory=list)
     logged_in: list[float] = field(default_factory=list)
+    made: list[float] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
 
     @property
     def slowest(self) -> float:
         """The longest of all waits; 0 without any."""
-        return max([*self.subscribed, *self.read, *self.logged_in], default=0.0)
+        return max([*self.subscribed, *self.read, *self.logged_in, *self.made], default=0.0)
 
     def figures(self) -> dict[str, object]:
         """Return the distribution of the waits, and the failures."""
-        waits = {"subscribed": self.subscribed, "read": self.read, "logged_in": self.logged_in}
+        waits = {
+            "subscribed": self.subscribed, "read": self.read, "logged_in": self.logged_in, "made": self.made
+        }  # fmt: skip
         return {**{f"{name}_s": quantiles(found) for name, found in waits.items()}, "failed": dict(self.failed)}
 
 
 class Newcomers:
-    """Honest clients that come while others attack, every quarter of a second three.
+    """Honest clients that come while others attack, every quarter of a second four.
 
-    One subscribes and one reads; one is a new user of the API key of an attacker: it needs a token, and reads with it.
+    One subscribes and one reads; one is a new user of the API key of an attacker: it needs a token, and reads with it;
+    and an importer makes a new endpoint.
     """
 
     def __init__(self, scene: Scene, token: str, users: Credentials) -> None:
         host, port, path = scene.system.servers[0]
         self._websocket = f"ws://{host}:{port}{path}"
         self._rest = "http://{}:{}".format(*scene.system.page)
+        self._write_key = scene.system.write_key
         self._names = cycle(scene.writer.endpoints)
         self._addresses = cycle(ADDRESSES)
         self._token = token
@@ -121,6 +133,7 @@ class Newcomers:
                 tasks.create_task(self._timed(self._subscribe(address), visits.subscribed, visits))
                 tasks.create_task(self._timed(self._read(address, self._token), visits.read, visits))
                 tasks.create_task(self._timed(self._log_in(address), visits.logged_in, visits))
+                tasks.create_task(self._timed(self._make(address), visits.made, visits))
                 await asyncio.sleep(VISIT_SECONDS)
         return visits
 
@@ -148,12 +161,21 @@ class Newcomers:
         token = await self._users.token(subject=f"user {next(self._numbers)}")
         await self._read(address, token)
 
-    async def _read(self, address: str, token: str) -> None:
+    async def _make(self, address: str) -> None:
+        endpoint = f"/importer/{next(self._numbers)}"
+        async with self._http(address, self._write_key) as http:
+            (await http.put("/v1/data", json={"datasets": [dataset(endpoint, 1, 1)]})).raise_for_status()
+
+    def _http(self, address: str, bearer: str) -> httpx.AsyncClient:
         transport = httpx.AsyncHTTPTransport(local_address=address, verify=False)
-        async with httpx.AsyncClient(transport=transport, timeout=PATIENCE_S, trust_env=False) as http:
-            answer = await http.get(
-                f"{self._rest}/v1/data{next(self._names)}", headers={"Authorization": f"Bearer {token}"}
-            )
+        headers = {"Authorization": f"Bearer {bearer}"}
+        return httpx.AsyncClient(
+            base_url=self._rest, transport=transport, headers=headers, timeout=PATIENCE_S, trust_env=False
+        )
+
+    async def _read(self, address: str, token: str) -> None:
+        async with self._http(address, token) as http:
+            answer = await http.get(f"/v1/data{next(self._names)}")
             if answer.status_code not in (httpx.codes.OK, httpx.codes.GONE):
                 answer.raise_for_status()
 
@@ -180,6 +202,7 @@ async def _plan(scene: Scene, http: httpx.AsyncClient, page: Credentials) -> Pla
         other_tokens=users[1:],
         user_token=await page.token(subject="mallory"),
         quota_token=await Credentials(http, await system.create_api_key(QUOTA_PLAN)).token(),
+        write_key=await system.create_write_key(BELOW, MOST_ENDPOINTS),
         endpoints=scene.writer.endpoints,
         seed=scene.seed,
     )
@@ -229,6 +252,8 @@ def goals_of(counts: Counter[str], visits: dict[str, Visits], seconds: float) ->
     yield Goal("attack, requests of one user of a key", "", round(PER_MINUTE / 10 * minutes), of_user)
     yield Goal("attack, data with updates of one key", "", round(QUOTA_SHARE * PER_MINUTE * minutes), data)
     yield Goal("attack, data with updates was asked for", "", 1, data, at_least=True)
+    yield Goal("attack, endpoints of one write key", "", MOST_ENDPOINTS, counts["fill: endpoints"])
+    yield Goal("attack, endpoints beyond it were refused", "", 1, counts["fill: 422"], at_least=True)
     yield Goal("attack, clients of a /56 that were admitted", "", 1, counts["network: admitted"], at_least=True)
     yield Goal("attack, bursts that were ended", "", 1, _refused(counts, "burst"), at_least=True)
     yield Goal("attack, clients of one address at a time", "", PER_ADDRESS, counts["hold websocket: at most"])

@@ -192,6 +192,7 @@ def has_statistics(folder: Path, arrivals: list[Arrival], window: Window) -> boo
     )
 
 
+@pytest.mark.skipif("DIEM_SPARK_CLUSTER" not in os.environ, reason="it takes half a minute of CPU time: make cluster")
 def test_statistics_and_histories_are_those_of_a_disk(
     spark: "SparkSession", bucket: BucketPath, tmp_path: Path
 ) -> None:

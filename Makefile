@@ -47,11 +47,11 @@ pauses: install-test install-spark
 conformance: install-test autobahn $(MODULES)
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 
-# In `make test` only an executor that does not have the warehouse, and a bucket in local mode; and most queries are
-# interpreted, not compiled.
-CLUSTER := $(addprefix tests/integration/pipeline/test_,cluster.py bucket.py windows.py)
-cluster: install-test install-spark
-	@CI=1 DIEM_SPARK_CLUSTER=1 $(PYTEST) $(CLUSTER)
+# In `make test` only an executor that does not have the warehouse, and tables in a bucket; most queries are interpreted, not
+# compiled; and three brokers run below `diem up` alone.
+CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py bucket.py windows.py) kafka/test_three_brokers.py)
+cluster: install-test install-spark kafka
+	@CI=1 DIEM_CLUSTER=1 $(PYTEST) $(CLUSTER)
 
 # With API=1 also against an API server of Kubernetes, which is compiled once, in some minutes.
 chart: install-test

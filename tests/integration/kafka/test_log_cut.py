@@ -7,6 +7,7 @@ import contextlib
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -89,16 +90,17 @@ async def copy_the_logs(broker: LocalCluster, options: KafkaOptions) -> None:
 
 @contextlib.asynccontextmanager
 async def reading(
-    broker: LocalCluster, options: KafkaOptions, directory: Path, store: MemoryStore
+    options: KafkaOptions, directory: Path, store: MemoryStore, prepare: Callable[[], Awaitable[None]] | None = None
 ) -> AsyncIterator[tuple[Reader, Callable[[], contextlib.AbstractAsyncContextManager[object]]]]:
-    """A publisher and a bridge, whose reader has everything, and is away."""
+    """A publisher and a bridge, whose reader has everything, and is away; ``prepare`` is called before it reads."""
     store.put(*ENDPOINTS)
     async with (
         publishing(store, options) as publisher,
         running_bridge(directory, options, watermarks=True) as running,
     ):
         await until(lambda: publisher.publishing)
-        await copy_the_logs(broker, options)
+        if prepare:
+            await prepare()
         reader = Reader(store)
         store.put(*ENDPOINTS[:20])
         publisher.changed()
@@ -120,7 +122,8 @@ async def test_no_heartbeat_before_the_reader_has_everything_again(
     fault: Fault, own_broker: LocalCluster, options: KafkaOptions, tmp_path: Path
 ) -> None:
     store = MemoryStore()
-    async with reading(own_broker, options, tmp_path, store) as (reader, returning):
+    prepare = partial(copy_the_logs, own_broker, options) if fault is restore_a_replica else None
+    async with reading(options, tmp_path, store, prepare) as (reader, returning):
         await fault(own_broker, options)
         heartbeats = len(reader.heartbeats)
         async with returning():
@@ -133,7 +136,7 @@ async def test_a_new_reader_of_a_cut_log_gets_no_heartbeat_before_everything_was
     own_broker: LocalCluster, options: KafkaOptions, tmp_path: Path
 ) -> None:
     store = MemoryStore()
-    async with reading(own_broker, options, tmp_path, store) as (reader, returning):
+    async with reading(options, tmp_path, store) as (reader, returning):
         await delete_records(own_broker, options)
         reader.__init__(store)  # type: ignore[misc]  # a server that has started anew
         async with returning():
@@ -157,7 +160,7 @@ async def test_the_rule_of_earlier_releases_is_caught(
         self.watermark_at = now
 
     store = MemoryStore()
-    async with reading(own_broker, options, tmp_path, store) as (reader, returning):
+    async with reading(options, tmp_path, store) as (reader, returning):
         await delete_records(own_broker, options)
         monkeypatch.setattr(PartitionState, "open", open_anywhere)
         monkeypatch.setattr(PartitionState, "apply_watermark", trust)

@@ -30,6 +30,9 @@ class Backend(Protocol):
     def fan_out(self, part: Parts, k: int) -> Ints:
         """Sum of :func:`fanout.fan_out`."""
 
+    def weight_by_part(self, part: Parts, k: int) -> Ints:
+        """Sum of :func:`fanout.weight_by_part`."""
+
     def fan_out_change(self, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
         """Sum of :func:`fanout.fan_out_change`."""
 
@@ -86,6 +89,10 @@ class NumpyBackend:
     def fan_out(self, part: Parts, k: int) -> Ints:
         """See :class:`Backend`."""
         return self._sum(lambda block: fanout.fan_out(block, part, k), np.zeros(k + 1, np.int64))
+
+    def weight_by_part(self, part: Parts, k: int) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: fanout.weight_by_part(block, part, k), np.zeros(k + 1, np.int64))
 
     def fan_out_change(self, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
         """See :class:`Backend`."""

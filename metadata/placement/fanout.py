@@ -32,6 +32,16 @@ def fan_out(block: Block, part: Parts, k: int) -> Ints:
     return sum_by_cell(_parts_met(block, part, k), block.weights, k + 1).astype(np.int64)
 
 
+def weight_by_part(block: Block, part: Parts, k: int) -> Ints:
+    """Return the weight of the sets that need each part, and last that of the sets that need none: int64[k + 1]."""
+    result = np.zeros(k + 1, np.int64)
+    for piece in _rows(block, k + 1):
+        needed = _counts(piece, part, k)[0] > 0
+        needed[:, k] = ~needed[:, :k].any(1)
+        result += piece.weights @ needed
+    return result
+
+
 def fan_out_change(block: Block, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
     """Return the weight of the sets by what their fan-out grows by from ``before`` to ``part``, -k to k, and squares.
 

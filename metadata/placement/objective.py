@@ -143,6 +143,21 @@ def connections(instance: Instance, summary: FanOut) -> float:
     return summary.mean * float(instance.weight.sum()) / instance.seconds
 
 
+def clients_of_servers(instance: Instance, backend: Backend, part: Parts, servers: int) -> Floats:
+    """Return the mean number of clients that are connected to each of ``servers`` over the window: float64[servers].
+
+    A client with only hot endpoints goes to the server with the fewest, as lookups of owners send it
+    (``metadata.locate``).
+    """
+    weight = backend.weight_by_part(part, servers) * (2.0**instance.shift / instance.seconds)
+    needed, anywhere = weight[:servers], float(weight[servers])
+    ordered = np.sort(needed)
+    # What the servers with the fewest would have, if these alone shared the others; it is at least their own.
+    levels = (np.cumsum(ordered) + anywhere) / np.arange(1, servers + 1)
+    result: Floats = np.maximum(needed, levels[levels >= ordered][-1])
+    return result
+
+
 def migration_cost(instance: Instance) -> Floats:
     """Return m_e: the cost of moving each endpoint, in subscriptions."""
     return instance.subscribers + BASE_MIGRATION_COST

@@ -9,6 +9,7 @@ from metadata.placement import baselines, mt_kahypar
 from metadata.placement.blocks import Floats, Parts
 from metadata.placement.instance import Instance
 from metadata.placement.objective import (
+    clients_of_servers,
     connections,
     fan_out,
     loads,
@@ -33,9 +34,10 @@ def build_report(
     """Build the JSON report of a plan: rounded, and the same for the same plan.
 
     ``servers`` has, for every planned number of servers, the fan-out (mean, p99), the largest load over the mean, the
-    upstream connections and the partitions that a client meets, of the plan, of the current placement and of each
-    baseline, and the gaps to the lower bounds. With ``others``, the clients held out, it also has them as
-    ``held_out_...``: those of a plan made without these clients, and of the other placements, for these clients.
+    upstream connections, the mean number of clients of each server and the partitions that a client meets, of the plan,
+    of the current placement and of each baseline, and the gaps to the lower bounds. With ``others``, the clients held
+    out, it also has them as ``held_out_...``: those of a plan made without these clients, and of the other placements,
+    for these clients.
     """
     best, instance, options = decision.candidate, problem.instance, problem.options
     load = loads(instance, problem.costs)
@@ -100,6 +102,7 @@ def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], serv
             "fan_out_p99": clients.p99,
             "max_over_mean_load": _round(problem.balance(part, servers)),
             "connections": _round(connections(instance, clients)),
+            "clients": [_round(each) for each in clients_of_servers(instance, backend, part, servers).tolist()],
         }
     hot, figures = placements["plan"][0] < 0, result["plan"]
     least = problem.balance_lower_bound(hot, servers)

@@ -38,6 +38,7 @@ def test_results_are_bit_identical_for_any_division_into_blocks(made: Instance, 
     for first, second in ((one, many), folds):
         assert first.count_clients() == second.count_clients()
         assert first.fan_out(part, K).tolist() == second.fan_out(part, K).tolist()
+        assert first.weight_by_part(part, K).tolist() == second.weight_by_part(part, K).tolist()
         change = first.fan_out_change(part[::-1], part, K, 5.0)
         assert change.tolist() == second.fan_out_change(part[::-1], part, K, 5.0).tolist()
         assert first.squared_loads(rates, part, K).tolist() == second.squared_loads(rates, part, K).tolist()

@@ -29,6 +29,15 @@ def test_fan_out_is_the_weight_of_sets_by_the_parts_they_meet(made: Instance, se
     assert backend(made, 2).fan_out(part, K).tolist() == expected.tolist()
 
 
+@given(instances(), st.integers(0, 99))
+def test_weight_by_part_is_that_of_the_sets_that_need_it(made: Instance, seed: int) -> None:
+    part = random_parts(made, seed, K)
+    expected = np.zeros(K + 1, np.int64)
+    for pins, weight in sets_of(made):
+        expected[list(parts_of(part, pins)) or K] += weight
+    assert backend(made, 2).weight_by_part(part, K).tolist() == expected.tolist()
+
+
 @given(instances(), st.integers(0, 99), st.integers(0, 99))
 def test_a_change_of_fan_out_is_the_weight_of_sets_by_the_parts_they_meet_more_than_before(
     made: Instance, first: int, second: int

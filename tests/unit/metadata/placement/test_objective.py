@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from metadata.placement.objective import server_of_endpoint, server_of_leaf
+from metadata.placement.objective import clients_of_servers, server_of_endpoint, server_of_leaf
+from tests.unit.metadata.placement.instances import SECONDS, backend, instance
 
 
 class _Cluster:
@@ -27,3 +28,12 @@ def test_servers_have_the_leaves_that_the_range_assignor_of_bridges_assigns(leav
 
 def test_hot_endpoints_have_no_server() -> None:
     assert server_of_endpoint(np.array([0, -1, 3, 2], np.int32), 4, 2).tolist() == [0, -1, 1, 1]
+
+
+@pytest.mark.parametrize(("hot_only", "clients"), [(0, [8, 3, 1]), (1, [8, 3, 2]), (3, [8, 3.5, 3.5]), (15, [9, 9, 9])])
+def test_clients_of_hot_endpoints_only_go_where_the_fewest_are(hot_only: int, clients: list[float]) -> None:
+    second = int(SECONDS)
+    sets = [([0], 6 * second), ([0, 1, 3], 2 * second), ([1], second), ([2], second), ([3], hot_only * second)]
+    made = instance([1.0] * 4, *(each for each in sets if each[1]))
+    found = clients_of_servers(made, backend(made), np.array([0, 1, 2, -1], np.int32), 3)
+    assert found.tolist() == clients

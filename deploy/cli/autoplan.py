@@ -22,7 +22,7 @@ import typer
 
 from deploy.cli.options import EXIT_NOTHING, StateDirOption, parse_share
 from deploy.cli.spark_options import WarehouseOption, with_spark_options
-from deploy.planning.context import KeyOption, MetadataOption
+from deploy.planning.context import CapacityOption, KeyOption, MetadataOption
 from deploy.planning.render import percent
 from deploy.planning.traffic_input import RELEVANT_MS, remove_old
 from deploy.system.launch import command, pdeathsig_command
@@ -69,6 +69,7 @@ def autoplan_command(
     costs: Annotated[
         Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
     ] = None,
+    capacity: CapacityOption = None,
     traffic: Annotated[
         Path | None, typer.Option(help="Recorded traffic. Default: that of the state directory.")
     ] = None,
@@ -109,6 +110,7 @@ def autoplan_command(
             *("--out", str(state.path / "planned" / f"{NAME}.json")),
             *_given("--servers", servers),
             *_given("--costs", costs),
+            *_given("--capacity", capacity),
             *learning,
         ],
         dry_run=dry_run,

@@ -10,6 +10,7 @@ from deploy.cli.options import EXIT_NOTHING, StateDirOption, parse_counts, parse
 from deploy.cli.spark_options import WarehouseOption, with_spark_options
 from deploy.clients.metadata import PlanStatus
 from deploy.planning.context import (
+    CapacityOption,
     KeyOption,
     MetadataOption,
     PlanRequest,
@@ -67,6 +68,7 @@ def plan_command(
     costs: Annotated[
         Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
     ] = None,
+    capacity: CapacityOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Where to write the plan. Default: planned/ID.json in the state directory.")
     ] = None,
@@ -101,6 +103,7 @@ def plan_command(
         movement=None if movement is None else parse_share(movement, "--movement"),
         compare=compare,
         costs=costs,
+        capacity=capacity,
         warehouse=warehouse,
         settings=settings,
     )

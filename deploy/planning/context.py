@@ -84,6 +84,13 @@ MetadataOption = Annotated[
     str | None,
     typer.Option("--metadata", help="Base URL of a metadata service's internal listener. Default: that of `diem up`."),
 ]
+CapacityOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Clients that a server accepts (`DIEM_WEBSOCKET_CAPACITY`): a plan with more is refused. Default: 10000.",
+    ),
+]
 KeyOption = Annotated[
     Path | None, typer.Option(help="File of the internal key, or of the admin key. Default: the state directory's.")
 ]
@@ -126,6 +133,8 @@ class PlanRequest:
     compare: bool = True
     """Whether a plan that does not pay within ``movement`` is compared with the best one without it."""
     costs: Path | None = None
+    capacity: int | None = None
+    """Clients that a server accepts."""
     warehouse: PurePath | None = None
     """Folder or bucket of the pipeline's tables; None: in ``traffic``."""
     settings: SparkSettings = field(default_factory=SparkSettings)

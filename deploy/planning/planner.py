@@ -27,7 +27,7 @@ from diem.protocol.partition_map import HOT
 from metadata.costs import DEFAULT, ROLES, Costs, RoleCosts, read_costs, read_role_costs
 from metadata.modes.configuration import Configuration, Size
 from metadata.modes.model import merged_saving
-from metadata.modes.recommend import Requirements
+from metadata.modes.recommend import CAPACITY, Requirements
 from metadata.placement.baselines import Infeasible
 from metadata.placement.blocks import Mask, Parts
 from metadata.placement.instance import Instance
@@ -35,7 +35,7 @@ from metadata.placement.options import MARGIN, PlanOptions
 from metadata.placement.planner import PlanResult, plan
 from metadata.placement.publish import Obstacle
 from metadata.placement.worth import Worth, mode_x_worth, placement_worth
-from metadata.plans.plan import Plan, encode
+from metadata.plans.plan import Plan, encode, overfull
 from metadata.statistics.model import duplicate_recorders_warning
 
 MAX_NAMED: Final = 10
@@ -55,7 +55,8 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
     """Compute and evaluate the requested plan; takes from a second to minutes.
 
     Raises:
-        DiemError: no server is in any group, and no number of servers was given.
+        DiemError: no server is in any group, and no number of servers was given; or one would have more clients than
+            it accepts.
         Infeasible: an endpoint is too much for a server.
         BadCosts: the file of costs is invalid.
         typer.BadParameter: there are more partitions already than requested.
@@ -69,6 +70,9 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
     partitions = count_partitions(now)
     if request.partitions is not None and request.partitions < partitions:
         raise typer.BadParameter(f"the topic has {partitions} partitions already, and a topic only grows")
+    # A client is in one of the clones, each of which divides the partitions among its servers.
+    clones = max(1, sum(bool(clone.members) for clone in now.clones.values()))
+    capacity = _capacity(request, system)
     options = PlanOptions(
         servers=servers,
         seed=request.seed,
@@ -99,6 +103,9 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
 
     outcome = search(options)
     report = _extend_report(traffic, outcome, current, system, costs=costs, roles=roles)
+    report["clients"] = None if capacity is None else _clients(report, capacity, clones)
+    if (why := overfull(report)) is not None:
+        raise DiemError(why)
     # A plan that only balances the load may be all that the budget allows, and far from the best.
     compares = not outcome.saves and request.compare and request.movement is not None
     made = Plan(
@@ -123,6 +130,24 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
         },
     )
     return EvaluatedPlan(made, outcome.pays, outcome.why)
+
+
+def _capacity(request: PlanRequest, system: System) -> int | None:
+    """Return how many clients a server accepts; None where they connect to proxies, whose links do not count.
+
+    A mode that is not known counts as one without proxies, as for its costs.
+    """
+    direct = system.proxy is None and system.mode in {None, Mode.Z_CLIENT}
+    return request.capacity or CAPACITY if direct else None
+
+
+def _clients(report: Mapping[str, Any], capacity: int, clones: int) -> dict[str, Any]:
+    """Return the mean clients of each server by the plan, by the number of servers of each clone, and the capacity."""
+    planned = {
+        count: [round(each / clones, 1) for each in figures["plan"]["clients"]]
+        for count, figures in report["servers"].items()
+    }
+    return {"capacity": capacity, "servers": planned}
 
 
 def _cheaper_mode(instance: Instance, system: System, servers: int, roles: RoleCosts) -> str | None:

@@ -41,6 +41,8 @@ COLUMNS: Final = {
     "lpt": "LPT",
 }
 """Mode x, and placements of a report; the last three ignore subscriptions."""
+MAX_SERVERS: Final = 16
+"""Servers of which a forecast names the clients."""
 _ROWS: Final = (
     ("fan-out, mean", "fan_out", ".2f"),
     ("fan-out, other clients", "held_out_fan_out", ".2f"),
@@ -94,6 +96,7 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
             f"{amount(hot['endpoints'], 'hot endpoint')}, which every server has: {', '.join(hot['names'])}{more}; "
             f"that adds {percent(hot['added_load'])} of load"
         )
+    yield from _clients(report.get("clients") or {})
     if hot.get("all"):
         yield "These are all endpoints with subscribers: mode x does the same without a plan"
     if report.get("polished_by"):
@@ -101,6 +104,16 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
     yield from _savings(report)
     yield from _comparison(report)
     yield _effect_in_mode(report)
+
+
+def _clients(known: Mapping[str, Any]) -> Iterator[str]:
+    for count, clients in known.get("servers", {}).items():
+        named = ", ".join(f"{each:,.0f}" for each in clients[:MAX_SERVERS])
+        more = ", ..." if len(clients) > MAX_SERVERS else ""
+        yield (
+            f"Clients of each of {amount(int(count), 'server')}: {named}{more}; the fullest has {max(clients):,.0f} of "
+            f"{known['capacity']:,} (DIEM_WEBSOCKET_CAPACITY)"
+        )
 
 
 def _savings(report: Mapping[str, Any]) -> Iterator[str]:

@@ -53,6 +53,29 @@ class Plan:
         return f"p-{time}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
+def overfull(report: Mapping[str, Any]) -> str | None:
+    """Return which server would have more clients than it accepts by a plan's ``report``, and the remedy.
+
+    The fullest one of all planned numbers of servers. None: none would, or the report does not say.
+    """
+    try:
+        known = report["clients"]
+        clients, server, servers = max(
+            (float(clients), server, len(each))
+            for each in known["servers"].values()
+            for server, clients in enumerate(each, 1)
+        )
+        capacity = int(known["capacity"])
+    except (TypeError, ValueError, LookupError, AttributeError):
+        return None
+    if clients <= capacity:
+        return None
+    return (
+        f"server {server} of {servers} would have {clients:,.0f} clients of {capacity:,}: plan without --movement, "
+        "with a larger --hot-budget or for more --servers, or raise DIEM_WEBSOCKET_CAPACITY and --capacity"
+    )
+
+
 def encode(plan: Plan) -> bytes:
     """Return a plan as indented JSON."""
     content = {each.name: getattr(plan, each.name) for each in fields(plan)}

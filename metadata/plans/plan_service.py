@@ -17,7 +17,7 @@ from diem.kafka.metadata import describe
 from diem.protocol.partition_map import Head, PartitionMap, Phase
 from diem.protocol.update import iso
 from metadata.plans.migration_driver import MigrationDriver
-from metadata.plans.plan import Plan
+from metadata.plans.plan import Plan, overfull
 from metadata.plans.plan_store import PlanStore, PlanSummary
 from metadata.plans.steps import ROLLBACK, MapStep, begin, moves, prepare, reverse
 
@@ -75,12 +75,14 @@ class PlanService:
         """Store a plan, so that it can be applied.
 
         Raises:
-            PlanConflict: it was computed for another epoch, or the map has not been read yet.
+            PlanConflict: it was computed for another epoch, a server would have more clients than it accepts, or the
+                map has not been read yet.
             PlanNotStored: the directory cannot be written to.
         """
         async with self._storing:
             map_ = self._map()
             self._check_epoch(plan, map_)
+            self._check_clients(plan)
             # The plan that is on its way, or was applied last, can be rolled back only as long as it is stored.
             protected = {map_.head.plan.removeprefix(ROLLBACK), *self._beginning}
             await asyncio.to_thread(self._store.put, plan, protected)
@@ -91,7 +93,8 @@ class PlanService:
 
         Raises:
             PlanNotFound: there is no such plan.
-            PlanConflict: another plan is on its way, or the map has changed since this one was computed.
+            PlanConflict: another plan is on its way, the map has changed since this one was computed, or a server
+                would have more clients than it accepts.
             KafkaUnavailable: it was not begun, or the outcome is unknown until the next status.
         """
         async with self._protected_while_beginning(name):
@@ -101,6 +104,7 @@ class PlanService:
                 return await self.status(name)
             self._check_stable(map_)
             self._check_epoch(plan, map_)
+            self._check_clients(plan)
             # In threads, here and below: a million endpoints take many seconds, in which the event loop must not wait.
             before, step = await asyncio.to_thread(_prepare, map_, plan, self._driver.unknown)
             # First, so that every plan that was begun can be rolled back.
@@ -223,6 +227,10 @@ class PlanService:
             raise PlanConflict(
                 f"the plan was made for epoch {plan.epoch} of the map, which is at {map_.head.epoch} now"
             )
+
+    def _check_clients(self, plan: Plan) -> None:
+        if (why := overfull(plan.report)) is not None:
+            raise PlanConflict(why)
 
 
 def _prepare(map_: PartitionMap, plan: Plan, unknown: Collection[bytes]) -> tuple[dict[str, int], MapStep]:

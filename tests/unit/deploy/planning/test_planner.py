@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 
@@ -24,6 +25,7 @@ from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT, partition_of
 from metadata.placement.baselines import Infeasible
+from metadata.placement.blocks import Block
 from metadata.placement.instance import Instance
 from metadata.placement.options import PlanOptions
 from metadata.placement.planner import PlanResult, plan
@@ -276,6 +278,50 @@ def test_a_plan_names_a_mode_that_costs_much_less(tmp_path: Path, capsys: pytest
     capsys.readouterr()
     planning.print_summary(None, submitted=False)
     assert f"{cheaper}; to compare all modes: diem recommend" in capsys.readouterr().out.splitlines()
+
+
+# Clients of servers
+
+
+def common_interest() -> PlanningInput:
+    """12,000 clients have one quiet endpoint in common, and five each of 300 others have two busy ones."""
+    pairs = 60
+    names = ["/common", *(f"/{pair}/{which}" for pair in range(pairs) for which in "ab")]
+    clients = np.array([12_000, *([5] * pairs)], np.int64)
+    sizes = np.array([1, *([2] * pairs)], np.int32)
+    sets = Block(np.arange(len(names), dtype=np.int32), sizes, 3600 * clients, clients)
+    rates, subscribers = np.linspace(0.5, 1.5, len(names)), np.repeat(clients, sizes).astype(float)
+    rates[0] = 0.001
+    made = Instance.of(names, rates, subscribers, sets, 3600.0)
+    return PlanningInput(made, "2026-01-02T03:00Z", "2026-01-02T04:00Z", 12_300, 12_300, pairs + 1, "the test")
+
+
+def made_for_all(system: System = Z_CLIENT, clones: int = 1, **options: Any) -> EvaluatedPlan:
+    now = running(4)
+    now = now._replace(clones=dict.fromkeys(range(1, clones + 1), now.clones[1]))
+    return make_plan(common_interest(), PlanRequest(Path(), **options), system, now)
+
+
+@pytest.mark.parametrize("options", [{"movement": 0.01}, {"hot_budget": 0.0}], ids=["few-moves", "nothing-hot"])
+def test_a_plan_with_more_clients_than_a_server_accepts_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(DiemError, match=r"^server \d of 4 would have 12,\d\d\d clients of 10,000: plan without"):
+        made_for_all(**options)
+    with pytest.raises(DiemError, match="clients of 11,999: "):
+        made_for_all(System(("http://m",)), capacity=11_999, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "fullest"), [({"capacity": 12_300}, 12_000), ({"clones": 2}, 6_000)], ids=["capacity", "clones"]
+)
+def test_a_plan_within_the_capacity_of_servers_passes(options: dict[str, Any], fullest: float) -> None:
+    clients = made_for_all(movement=0.01, **options).plan.report["clients"]
+    assert clients["capacity"] == options.get("capacity", 10_000)
+    assert max(clients["servers"]["4"]) == pytest.approx(fullest, rel=0.02)
+
+
+@pytest.mark.parametrize("system", [SHARED, PASSTHROUGH, System(("http://m",), Mode.XZ)], ids=["s", "p", "xz"])
+def test_where_clients_connect_to_proxies_the_capacity_of_servers_does_not_count(system: System) -> None:
+    assert made_for_all(system, movement=0.01).plan.report["clients"] is None
 
 
 @pytest.mark.parametrize("system", [System(("http://m",)), System(("http://m",), Mode.XZ)], ids=["unknown", "xz"])

@@ -103,6 +103,14 @@ def test_hot_endpoints_are_omitted_if_there_are_none() -> None:
     assert "/x, ...; that" in list(sentences(report(hot={"endpoints": 2, "added_load": 0.1, "names": ["/x"]})))[1]
 
 
+def test_clients_of_each_server_are_beside_what_it_accepts() -> None:
+    known = {"capacity": 10_000, "servers": {"2": [9_000.0, 3_000.4], "20": [600.0] * 19 + [601.0]}}
+    few, many = (text for text in sentences(report(clients=known)) if text.startswith("Clients of each of "))
+    accepted = "of 10,000 (DIEM_WEBSOCKET_CAPACITY)"
+    assert few == f"Clients of each of 2 servers: 9,000, 3,000; the fullest has 9,000 {accepted}"
+    assert many == f"Clients of each of 20 servers: {'600, ' * 16}...; the fullest has 601 {accepted}"
+
+
 def test_a_polished_plan_names_the_version() -> None:
     polished = list(sentences(report(polished_by="Mt-KaHyPar 1.7")))
     assert any(line.startswith("Polished by Mt-KaHyPar 1.7:") for line in polished)

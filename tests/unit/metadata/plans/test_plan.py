@@ -3,7 +3,7 @@ from typing import Any
 import orjson
 import pytest
 
-from metadata.plans.plan import BadPlan, Plan, decode, encode
+from metadata.plans.plan import BadPlan, Plan, decode, encode, overfull
 
 PLAN = Plan(epoch=3, partitions=8, homes={"/a": 7, "/hot": -1}, servers=(2, 4), created="2026-01-02T03:04:05Z")
 
@@ -52,3 +52,25 @@ def test_json_too_deep_to_be_encoded_again_is_refused() -> None:
     deep = b"[" * 400 + b"]" * 400
     with pytest.raises(BadPlan, match='"report" cannot be stored'):
         decode(body(report={}).replace(b'"report":{}', b'"report":{"x":' + deep + b"}"))
+
+
+@pytest.mark.parametrize(
+    ("servers", "fullest"),
+    [
+        ({"4": [12_000.0, 100.0, 100.0, 100.0]}, "server 1 of 4 would have 12,000 clients of 10,000: "),
+        ({"2": [9_000.0, 10_001.0], "4": [1.0] * 4}, "server 2 of 2 would have 10,001 clients of 10,000: "),
+        ({"2": [10_000.0, 1.0]}, None),
+    ],
+)
+def test_a_server_with_more_clients_than_it_accepts_is_named(
+    servers: dict[str, list[float]], fullest: str | None
+) -> None:
+    why = overfull({"clients": {"capacity": 10_000, "servers": servers}})
+    assert (why or "").startswith(fullest or "")
+    assert (why is None) == (fullest is None)
+
+
+@pytest.mark.parametrize("clients", [None, 3, {}, {"capacity": 1}, {"capacity": 1, "servers": {"2": ["?"]}}])
+def test_a_plan_that_does_not_say_its_clients_is_not_refused_for_them(clients: object) -> None:
+    assert overfull({"clients": clients}) is None
+    assert overfull({}) is None

@@ -2,6 +2,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ from diem.kafka.map_reader import MapRecord
 from diem.protocol.partition_map import PUBLISHER_ACK, Entry, Head, PartitionMap, Phase, encode_ack, partition_of
 from metadata.plans import migration_driver, plan_service, plan_store
 from metadata.plans.plan import Plan
+from metadata.plans.plan_service import PlanConflict
 from metadata.plans.plan_store import PlanStore
 from metadata.plans.steps import ROLLBACK
 from tests.unit.metadata.plans.scripted_service import ScriptedService
@@ -104,6 +106,34 @@ async def test_applying_a_plan_also_moves_unknown_endpoints_to_the_partition_of_
     await service.plans.apply(moving.id)
     (step,) = service.driver.steps
     assert step.records.keys() == {b"/a", unknown}
+
+
+# Clients of servers
+
+
+def with_clients(*each: float) -> Plan:
+    clients = {"capacity": 10_000, "servers": {str(len(each)): each}}
+    return replace(plan(1), report={"clients": clients})
+
+
+async def test_a_plan_with_more_clients_than_a_server_accepts_is_neither_stored_nor_applied(tmp_path: Path) -> None:
+    service, made = ScriptedService(tmp_path), with_clients(100, 12_000, 100, 100)
+    service.read_map(3, Phase.STABLE, "")
+    with pytest.raises(PlanConflict, match="server 2 of 4 would have 12,000 clients of 10,000: "):
+        await service.plans.submit(made)
+    assert service.store.names() == []
+    # As one that an earlier release stored.
+    service.store.put(made)
+    with pytest.raises(PlanConflict, match="server 2 of 4 would have 12,000 clients of 10,000: "):
+        await service.plans.apply(made.id)
+    assert service.driver.steps == []
+
+
+async def test_a_plan_with_as_many_clients_as_servers_accept_is_stored(tmp_path: Path) -> None:
+    service, made = ScriptedService(tmp_path), with_clients(10_000, 2_000, 100, 100)
+    service.read_map(3, Phase.STABLE, "")
+    await service.plans.submit(made)
+    assert service.store.names() == [made.id]
 
 
 # Large plans

@@ -79,6 +79,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
         partitions=request.partitions,
         current_partitions=partitions,
         hot_budget=request.hot_budget,
+        capacity=None if capacity is None else float(capacity * clones),
         movement_budget=request.movement,
         polish=True,
         margin=MARGIN,

@@ -24,7 +24,7 @@ LEAVES: Final = 64
 
 
 def mandatory(problem: Problem) -> Mask:
-    """Return the endpoints that must be hot for the load of the others to be balanced.
+    """Return the endpoints that must be hot for the load of the others to be balanced, and for servers' capacity.
 
     Raises:
         Infeasible: they would add more load than the budget of the options allows.
@@ -44,7 +44,17 @@ def mandatory(problem: Problem) -> Mask:
             if problem.added_load(hot) > problem.options.hot_budget:
                 reason = f"has {load[endpoint] / mean:.2f} times the mean load of {servers} servers"
                 raise Infeasible(names[endpoint], reason, reached)
+    if (capacity := problem.options.capacity) is not None:
+        for endpoint in np.flatnonzero(problem.instance.subscribers > capacity).tolist():
+            hot[endpoint] = hot[endpoint] or _fits(problem, hot, endpoint)
     return hot
+
+
+def _fits(problem: Problem, hot: Mask, endpoint: int) -> bool:
+    """Return whether the budget allows one more hot endpoint."""
+    more = hot.copy()
+    more[endpoint] = True
+    return problem.added_load(more) <= problem.options.hot_budget
 
 
 def choose(

@@ -51,6 +51,8 @@ class PlanOptions:
     """Partitions of the topic now; it can only grow."""
     hot_budget: float = 0.005
     """Share of the whole load that hot endpoints may add."""
+    capacity: float | None = None
+    """Clients that a server accepts; endpoints with more subscribers are hot as far as their budget allows."""
     movement_budget: float | None = None
     """Share of the subscriptions that may move; None for no limit. Requires the current number of partitions."""
     horizon_s: float = 86_400.0

@@ -15,6 +15,7 @@ from metadata.costs import Costs
 from metadata.placement.blocks import Floats, Parts
 from metadata.placement.fanout import WEIGHT_RESOLUTION
 from metadata.placement.objective import (
+    clients_of_servers,
     connections,
     loads,
     merged_saving,
@@ -59,6 +60,8 @@ class EvaluatedPlacement:
     """Share of the subscriptions that move."""
     move_cost: float
     """Cost of these moves, spread over the horizon."""
+    overfull: bool = False
+    """Whether a server has more clients than it accepts."""
     held_out: "HeldOut | None" = None
     """Figures for clients that the search did not use; None where they were not computed."""
 
@@ -109,7 +112,7 @@ def evaluate(
     instance, costs, options = problem.instance, problem.verdict_costs or problem.costs, problem.options
     hot = placement < 0
     planned = sorted(set(options.servers))
-    total, error, worst = 0.0, 0.0, (1.0, planned[0])
+    total, error, worst, overfull = 0.0, 0.0, (1.0, planned[0]), False
     for servers in planned:
         part = server_of_endpoint(placement, partitions, servers)
         weight = problem.backend.fan_out(part, servers)
@@ -119,6 +122,9 @@ def evaluate(
             now = server_of_endpoint(current, options.current_partitions, servers)
             error += costs.connection_us_per_s * _saving_error(problem, now, part, servers) / len(planned)
         worst = max(worst, (problem.balance(part, servers), servers))
+        if options.capacity is not None:
+            clients = clients_of_servers(instance, problem.backend, part, servers)
+            overfull = overfull or float(clients.max()) > options.capacity
     if costs.merged_saving_us + costs.proxy_merged_saving_us > 0:
         met = partitions_met(problem.backend, placement, partitions)
         total -= merged_saving(instance, costs, met)
@@ -141,6 +147,7 @@ def evaluate(
         mean_load=float(filled.mean()),
         moved=moved / max(float(cost.sum()), 1.0),
         move_cost=costs.moved_us * moved / options.horizon_s,
+        overfull=overfull,
     )
 
 
@@ -208,14 +215,17 @@ def _chance(now: EvaluatedPlacement) -> float:
 def decide(now: EvaluatedPlacement | None, candidate: EvaluatedPlacement, epsilon: float) -> PublishDecision:
     """Decide whether adopting ``candidate`` pays.
 
-    It does if it saves more than its moves cost, and more than chance explains, for clients that the search did not
-    use; or if it balances a load that :func:`is_uneven` ``now``, and relieves the fullest server of more than the moves
-    cost.
+    It does if servers accept its clients, but not those of ``now``. Else it does if it saves more than its moves cost,
+    and more than chance explains, for clients that the search did not use; or if it balances a load that
+    :func:`is_uneven` ``now``, and relieves the fullest server of more than the moves cost.
     """
     if now is None:
         return PublishDecision(candidate, pays=True, why="nothing is placed yet")
     if candidate.moved == 0 and candidate.partitions == now.partitions:
         return PublishDecision(candidate, pays=False, why="nothing better was found")
+    if now.overfull or candidate.overfull:
+        why = "a server would have" if candidate.overfull else "relieves a server of"
+        return PublishDecision(candidate, not candidate.overfull, f"{why} more clients than it accepts")
     bound, imbalance = 1 + epsilon + ROUNDING, candidate.imbalance
     relief = (now.imbalance - max(imbalance, bound)) * now.mean_load
     if is_uneven(now, epsilon) and relief > candidate.move_cost:
@@ -255,12 +265,15 @@ def _cpu(us_per_s: float) -> str:
 def choose_candidate(
     now: EvaluatedPlacement | None, candidates: Sequence[EvaluatedPlacement], epsilon: float
 ) -> PublishDecision:
-    """Return the decision on the best candidate that pays, else on the best of all; balanced ones come first."""
+    """Return the decision on the best candidate that pays, else on the best of all.
+
+    Those whose servers accept their clients come first, then those that are balanced.
+    """
     decisions = [decide(now, each, epsilon) for each in candidates]
     paying = [each for each in decisions if each.pays] or decisions
 
-    def rank(decision: PublishDecision) -> tuple[bool, float]:
+    def rank(decision: PublishDecision) -> tuple[bool, bool, float]:
         candidate = decision.candidate
-        return candidate.imbalance > 1 + epsilon + ROUNDING, candidate.cost + candidate.move_cost
+        return candidate.overfull, candidate.imbalance > 1 + epsilon + ROUNDING, candidate.cost + candidate.move_cost
 
     return min(paying, key=rank)

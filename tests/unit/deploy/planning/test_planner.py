@@ -324,6 +324,14 @@ def test_where_clients_connect_to_proxies_the_capacity_of_servers_does_not_count
     assert made_for_all(system, movement=0.01).plan.report["clients"] is None
 
 
+def test_an_endpoint_with_more_clients_than_a_server_accepts_becomes_hot() -> None:
+    found = made_for_all()
+    clients = found.plan.report["clients"]["servers"]["4"]
+    assert (found.pays, found.why) == (True, "relieves a server of more clients than it accepts")
+    assert found.plan.homes["/common"] == HOT
+    assert clients == pytest.approx([12_300 / 4] * 4, rel=0.001)
+
+
 @pytest.mark.parametrize("system", [System(("http://m",)), System(("http://m",), Mode.XZ)], ids=["unknown", "xz"])
 def test_a_plan_compares_modes_only_where_the_size_of_the_present_one_is_known(tmp_path: Path, system: System) -> None:
     options = PlanRequest(recorded(tmp_path), window=600_000)

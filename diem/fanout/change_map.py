@@ -1,6 +1,7 @@
 """The latest change of every endpoint in the store's order, from which store and Broadcast node serve their feeds."""
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 from diem.fanout.data_budget import DataBudget, drop_data
 from diem.protocol.update import Change, without_data
@@ -17,7 +18,7 @@ class ChangeMap:
 
     def __init__(self, budget: DataBudget | None = None) -> None:
         self.sequence = 0
-        """The sequence of the last change, 0 before the first."""
+        """The sequence of the last change, also of one that was removed; 0 before the first."""
         self.budget = DataBudget() if budget is None else budget
         self._latest: dict[bytes, Change] = {}
         self._order: list[tuple[int, bytes]] = []
@@ -44,8 +45,23 @@ class ChangeMap:
         self.budget.retain(change.endpoint, len(change.value))
         if evicted := self.budget.evict():
             drop_data(latest, evicted, without_data)
-        if len(self._order) > 2 * len(latest) + 1024:
-            self._order = [each for each in self._order if latest[each[1]].sequence == each[0]]
+        self._compact()
+
+    def remove(self, endpoints: Iterable[bytes]) -> None:
+        """Remove endpoints: readers that have not read their last changes yet must begin again."""
+        for endpoint in endpoints:
+            self._latest.pop(endpoint, None)
+            self.budget.release(endpoint)
+        self._compact()
+
+    def advance(self, sequence: int) -> None:
+        """Continue after ``sequence``, up to which the source has no other changes than these."""
+        self.sequence = max(self.sequence, sequence)
+
+    def _compact(self) -> None:
+        if len(self._order) > 2 * len(self._latest) + 1024:
+            found = ((each, self._latest.get(each[1])) for each in self._order)
+            self._order = [each for each, latest in found if latest is not None and latest.sequence == each[0]]
 
     def after(self, sequence: int, limit: int) -> list[Change]:
         """Return up to ``limit`` current changes after ``sequence``, in order."""
@@ -54,8 +70,8 @@ class ChangeMap:
         # A shorter tuple is less than a longer one that begins with it.
         for index in range(bisect_left(order, (sequence + 1,)), len(order)):
             place, endpoint = order[index]
-            change = latest[endpoint]
-            if change.sequence == place:
+            change = latest.get(endpoint)
+            if change is not None and change.sequence == place:
                 found.append(change)
                 if len(found) == limit:
                     break

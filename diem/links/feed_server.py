@@ -19,7 +19,7 @@ class FeedSource(Protocol):
 
     @property
     def source(self) -> str | None:
-        """The store's id; None while unknown, when no reader is accepted."""
+        """As of ``feed.store_source``; None while unknown, when no reader is accepted."""
         ...
 
     @property
@@ -76,6 +76,8 @@ class FeedServer:
         self._monitor = LinkMonitor("feed reader")
         self._open = True
         self._last_heartbeat = float("-inf")
+        self._forgotten = 0
+        """Changes up to this sequence may be missing from the map: endpoints that are gone for long."""
 
     @property
     def accepting(self) -> bool:
@@ -89,6 +91,7 @@ class FeedServer:
 
     def changed(self) -> None:
         """Send every reader the changes that it lacks, as far as its link accepts them."""
+        self._check_forgotten()
         changes = self._source.changes
         for connection, reader in self._readers.items():
             while reader.resumed and not connection.paused and connection.is_open:
@@ -104,8 +107,21 @@ class FeedServer:
                 self.sent += len(batch)
                 connection.send_binary(feed.encode_batch(feed.STORE, reader.cursor + 1, batch))
 
+    def _check_forgotten(self) -> None:
+        """Close the links of readers that have yet to read what is no longer there; they return, and begin again."""
+        _, forgotten = feed.split_source(self._source.source or "")
+        if forgotten != self._forgotten:
+            self._forgotten = forgotten
+            for connection, reader in list(self._readers.items()):
+                if reader.resumed and reader.cursor < forgotten:
+                    connection.close(Close.RESTART, "deleted endpoints were forgotten")
+
     def _finish_catch_up(self, connection: InternalConnection, reader: _Reader) -> None:
         reader.caught_up = True
+        if reader.cursor < self._source.changes.sequence:
+            # The last change was removed: a position before it would be void at the next link.
+            reader.cursor = self._source.changes.sequence
+            connection.send_binary(feed.encode_batch(feed.STORE, reader.cursor + 1, []))
         connection.send_text(feed.encode(feed.CaughtUp(feed.STORE)))
         if self._heartbeats or asyncio.get_running_loop().time() - self._last_heartbeat < 2 * HEARTBEAT_EVERY_S:
             # Without it, a server that has just caught up would report ``live: false`` to its first clients.
@@ -153,13 +169,17 @@ class FeedServer:
         message = read_resume(connection, data, first=not reader.resumed)
         if message is None:
             return
-        if message.source == source:
+        self._check_forgotten()
+        if message.source is not None and feed.split_source(message.source)[0] == feed.split_source(source)[0]:
             # A position is the next sequence to read, a cursor the last one sent.
-            reader.cursor = max(0, message.positions.get(feed.STORE, 0) - 1)
-            if reader.cursor > self._source.changes.sequence:
-                self._source.went_back(reader.cursor)
+            cursor = max(0, message.positions.get(feed.STORE, 0) - 1)
+            if cursor > self._source.changes.sequence:
+                self._source.went_back(cursor)
                 connection.close(Close.OVERLOAD, "the store went back")
                 return
+            if cursor >= self._forgotten:
+                # Under its own source, which says what was missing when it began.
+                source, reader.cursor = message.source, cursor
         reader.resumed, reader.with_data = True, message.data
         connection.send_text(feed.encode(feed.Hello(source, [feed.STORE])))
         self.changed()

@@ -184,6 +184,17 @@ def decode(data: bytes) -> Control | UnknownMessage:  # noqa: PLR0911 - one for 
         raise FeedError(f"not a feed message: {error}") from None
 
 
+def store_source(store: str, forgotten: int) -> str:
+    """Return the source of a store that has removed the endpoints whose deletion has a sequence up to ``forgotten``."""
+    return f"{store}.{forgotten}" if forgotten else store
+
+
+def split_source(source: str) -> tuple[str, int]:
+    """Return the arguments of :func:`store_source`."""
+    store, _, forgotten = source.partition(".")
+    return store, int(forgotten) if forgotten.isdecimal() else 0
+
+
 def encode_batch(name: str, next_: int, changes: Iterable[Change]) -> bytes:
     """Encode a batch; ``next_`` is the position after ``changes``."""
     raw = name.encode()

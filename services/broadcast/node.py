@@ -13,8 +13,8 @@ from diem.protocol.codes import Close
 class Node:
     """Applies the store's changes (it is a ``FeedSink``) and serves them again (it is a ``FeedSource``).
 
-    The store's id and sequences are kept, so a server's position is valid both here and at the store, and across
-    restarts of this node. When the id of the store changes, readers are dropped, the map is cleared, and readers are
+    The store's source and sequences are kept, so a server's position is valid both here and at the store, and across
+    restarts of this node. When the source changes, readers are dropped, the map is cleared, and readers are
     accepted again once the node has caught up: otherwise positions in the old store would be applied to the new one.
     """
 
@@ -60,6 +60,8 @@ class Node:
                 self.stale += 1
             else:
                 self.changes.apply(change)
+        # The last changes may be those of endpoints that the store has forgotten.
+        self.changes.advance(batch.next - 1)
         self.on_changed()
 
     def caught_up(self, name: str) -> None:  # noqa: ARG002 - a store has one name

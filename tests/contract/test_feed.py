@@ -18,7 +18,7 @@ from diem.links.feed_reader import FeedReader
 from diem.links.mutual_auth import PeerNotAuthenticated
 from diem.process.auth import SharedKey
 from diem.protocol import feed
-from tests.contract.feeds import FEEDS, FeedUnderTest, Opener, bridge
+from tests.contract.feeds import FEEDS, FeedUnderTest, Opener, bridge, memory
 from tests.support.internal import InternalConnect
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
@@ -262,7 +262,50 @@ async def test_without_the_key_there_is_no_feed(source: FeedUnderTest) -> None:
     assert caught.value.response.status_code == 401
 
 
-async def test_a_position_beyond_the_store_is_noticed_and_not_served(tmp_path: Path) -> None:
+async def test_a_reader_that_missed_a_deletion_that_was_forgotten_begins_again(tmp_path: Path) -> None:
+    async with memory(tmp_path) as source:
+        source.feed.put("/a", "/b")
+        away, there = Recorder(), Recorder()
+        async with reading(source, away):
+            await until(lambda: away.caught_up_times)
+        async with reading(source, there):
+            await until(lambda: there.caught_up_times)
+            source.feed.put("/b", gone=True)
+            await until(lambda: there.records == 3)
+            source.feed.forget("/b")
+            async with reading(source, away):
+                await until(lambda: away.caught_up_times == 2)
+            assert (away.state.source, away.names, away.dropped) == ("store-1.3", {"/a"}, [b"/b"])
+            assert away.state.positions == {feed.STORE: 4}, "it need not begin again at its next link"
+            source.feed.put("/c")
+            await until(lambda: there.records == 4)
+        assert (there.caught_up_times, there.state.source) == (1, "store-1"), "it has read the deletion"
+        async with reading(source, there), reading(source, away):
+            await until(lambda: (there.caught_up_times, away.caught_up_times) == (2, 3))
+        assert (there.records, there.state.source) == (4, "store-1")
+        assert (away.records, away.state.source) == (4, "store-1.3")
+
+
+async def test_a_reader_is_cut_off_from_what_it_has_yet_to_read_when_that_is_forgotten(tmp_path: Path) -> None:
+    async with memory(tmp_path) as source:
+        names = ["/" + f"slow-{n}-".ljust(240, "x") for n in range(BUFFERED)]
+        source.feed.put(*names)
+        async with raw(source) as connection:
+            await connection.send(orjson.dumps({"type": "resume", "source": None, "positions": {}}), text=True)
+            await connection.recv()
+            connection.transport.pause_reading()
+            source.feed.put("/b", gone=True)
+            source.feed.forget("/b")
+            connection.transport.resume_reading()
+            with pytest.raises(ConnectionClosed) as caught:
+                while True:
+                    await connection.recv()
+        assert caught.value.rcvd is not None
+        assert caught.value.rcvd.code == 1012
+
+
+@pytest.mark.parametrize("form", ["{}", "{}.1"])
+async def test_a_position_beyond_the_store_is_noticed_and_not_served(tmp_path: Path, form: str) -> None:
     for name in ("memory", "store"):
         (tmp_path / name).mkdir()
         async with FEEDS[name](tmp_path / name) as source:
@@ -271,7 +314,7 @@ async def test_a_position_beyond_the_store_is_noticed_and_not_served(tmp_path: P
             async with reading(source, recorder):
                 await until(lambda: recorder.caught_up_times)  # noqa: B023 - awaited within the loop
             async with raw(source) as connection:
-                resume = {"type": "resume", "source": recorder.state.source, "positions": {"store": 999}}
+                resume = {"type": "resume", "source": form.format(recorder.state.source), "positions": {"store": 999}}
                 await connection.send(orjson.dumps(resume), text=True)
                 with pytest.raises(ConnectionClosed):
                     while True:

@@ -16,6 +16,7 @@ from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
 from diem.process.settings import from_environment
+from diem.protocol import feed
 from diem.protocol.update import Change, encode, next_version
 from services.websocket import main as websocket
 from services.websocket.settings import Settings
@@ -79,6 +80,13 @@ class MemoryFeed:
             self.changes.apply(Change(self.changes.sequence + 1, name.encode(), version, int(gone), value))
         self.server.changed()
         return version
+
+    def forget(self, name: str) -> None:
+        """Remove an endpoint whose deletion was the last change."""
+        store, _ = feed.split_source(self.source or "")
+        self.source = feed.store_source(store, self.changes.sequence)
+        self.changes.remove([name.encode()])
+        self.server.changed()
 
     def wipe(self, source: str) -> None:
         self.source = source

@@ -31,6 +31,30 @@ def test_space_is_bounded_by_the_endpoints() -> None:
     assert [found.sequence for found in changes.after(0, 100)] == list(range(49_990, 50_000))
 
 
+def test_what_was_removed_is_not_found_and_takes_no_space() -> None:
+    changes = ChangeMap(DataBudget(3000))
+    for sequence, name in enumerate(["/a", "/b"], 1):
+        changes.apply(with_data(sequence, name))
+    changes.remove([b"/b", b"/unknown"])
+    assert [found.endpoint for found in changes.after(0, 9)] == [b"/a"]
+    assert (len(changes), changes.get(b"/b"), changes.sequence) == (1, None, 2)
+    assert changes.budget.bytes == len(with_data(1, "/a").value)
+    changes.apply(with_data(3, "/b"))
+    assert [found.sequence for found in changes.after(0, 9)] == [1, 3]
+    for sequence in range(4, 3000):
+        changes.apply(change(sequence, sequence))
+    changes.remove(b"/%d" % sequence for sequence in range(4, 3000))
+    assert len(changes._order) <= 2 * 2 + 1024
+
+
+def test_the_next_change_follows_what_the_source_has_removed() -> None:
+    changes = ChangeMap()
+    changes.advance(7)
+    changes.advance(5)
+    with pytest.raises(ValueError, match="sequence 7 after 7"):
+        changes.apply(change(7, 1))
+
+
 def test_a_sequence_that_does_not_grow_is_refused() -> None:
     changes = ChangeMap()
     changes.apply(change(7, 1))

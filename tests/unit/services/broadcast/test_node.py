@@ -37,6 +37,14 @@ def test_node_resumes_after_the_last_applied_change() -> None:
     assert len(harness.node.changes) == 1
 
 
+def test_node_resumes_after_changes_that_the_store_has_removed() -> None:
+    harness = Harness()
+    harness.open("store")
+    harness.update("/a", 4)
+    harness.node.batch(Batch(STORE, 10, iter([])))
+    assert harness.open("store") == feed.Resume("store", {STORE: 10}, data=True)
+
+
 def test_changes_up_to_the_position_are_stale() -> None:
     harness = Harness()
     harness.open("store")

@@ -6,7 +6,8 @@ from typing import Final
 
 import structlog
 
-from bridge.session import BridgeLink, BridgeState, FeedSession
+from bridge.link import BridgeLink
+from bridge.session import BridgeState, FeedSession
 from diem.links.feed_server import read_resume
 from diem.links.internal import InternalConnection
 from diem.links.keepalive import LinkMonitor

@@ -22,13 +22,13 @@ from bridge.consumer import (
     refresh_leaders,
 )
 from bridge.group_member import Membership
+from bridge.link import BridgeLink
 from bridge.partition_state import LogChanged, PartitionTable
 from bridge.records import Records
 from bridge.side_channels import MapFeed, OwnersFeed
 from bridge.topic_watcher import TopicWatcher
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader
-from diem.links.internal import InternalConnection
 from diem.process.backoff import Backoff
 from diem.protocol import feed
 from diem.protocol.codes import Close
@@ -77,41 +77,6 @@ class BridgeState:
     def names(self) -> tuple[str, ...] | None:
         """The streams to read; None until the group has assigned partitions."""
         return self.watcher.names if self.group is None else self.group.membership.names
-
-
-class BridgeLink:
-    """The link to one reader: writers wait while its transport is paused."""
-
-    def __init__(self, connection: InternalConnection) -> None:
-        self.connection = connection
-        self.task: asyncio.Task[None] | None = None
-        """Runs the session, once the reader has sent ``resume``."""
-        self._writable = asyncio.Event()
-
-    @property
-    def paused(self) -> bool:
-        """The transport accepts no more data."""
-        return self.connection.paused
-
-    def send(self, message: feed.Control) -> None:
-        """Write a control message: short, and not subject to flow control."""
-        self.connection.send_text(feed.encode(message))
-
-    async def wait_writable(self) -> None:
-        """Wait until the transport accepts data."""
-        while self.connection.paused:
-            self._writable.clear()
-            await self._writable.wait()
-
-    def on_resume(self) -> None:
-        """Wake the writers: the transport accepts data again."""
-        self._writable.set()
-
-    def end(self) -> None:
-        """Cancel the session: the reader is gone or replaced."""
-        # Once: a second cancellation would interrupt the closing of its consumer.
-        if self.task is not None and not self.task.cancelling():
-            self.task.cancel()
 
 
 class FeedSession:

@@ -4,11 +4,12 @@ Tasks beside the session that starts them: they write to its link, and share non
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from bridge.group_member import Membership
+from bridge.link import BridgeLink
 from diem.errors import ConfigurationError
 from diem.kafka.assignment import read_assignment
 from diem.kafka.client import admin_client
@@ -21,9 +22,6 @@ from diem.protocol.assignment import STABLE, Clone
 from diem.protocol.partition_map import HEAD_KEY, START_KEY
 from diem.protocol.update import UPDATE, Change
 
-if TYPE_CHECKING:
-    from bridge.session import BridgeLink
-
 MAX_RECORDS: Final = 1000
 """Records in one batch: within a reader's limit even if all have the longest keys and values."""
 MAX_VALUE_BYTES: Final = 512
@@ -33,7 +31,7 @@ MAX_VALUE_BYTES: Final = 512
 class MapFeed:
     """Sends the partition map to one reader: all of it at the start, then what has changed. ``name`` is its stream."""
 
-    def __init__(self, link: "BridgeLink", name: str, reader: MapReader) -> None:
+    def __init__(self, link: BridgeLink, name: str, reader: MapReader) -> None:
         self.name = name
         self.caught_up = False
         """The whole map has been sent once."""
@@ -105,7 +103,7 @@ _requests: Final[set["asyncio.Task[Clone | None]"]] = set()
 class OwnersFeed:
     """Sends the owner of every partition to one reader, which redirects its clients by it."""
 
-    def __init__(self, link: "BridgeLink", options: KafkaOptions, membership: Membership) -> None:
+    def __init__(self, link: BridgeLink, options: KafkaOptions, membership: Membership) -> None:
         self._link = link
         self._options = options
         self._membership = membership

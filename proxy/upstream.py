@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from diem.fanout.session import DeliveryStats, Session
 from diem.links.dialer import ClientConnection
@@ -10,9 +10,6 @@ from diem.links.mutual_auth import HEAD_END
 from diem.protocol import messages
 from diem.protocol.codes import Close
 from diem.protocol.frames import SHORT, START, BadFrame, ControlFrame, FrameRun, Splitter, short_run
-
-if TYPE_CHECKING:
-    from proxy.upstream_pool import UpstreamLink
 
 MAX_HEAD_BYTES: Final = 16 * 1024
 """Bytes of the answer to the opening handshake."""
@@ -47,12 +44,24 @@ class UpstreamListener(Protocol):
         ...
 
 
+class UpstreamOwner(Protocol):
+    """Keeps a connection open, and replaces it when it is lost."""
+
+    def connected(self, upstream: "Upstream") -> None:
+        """Called when the handshake has succeeded."""
+        ...
+
+    def disconnected(self, upstream: "Upstream") -> None:
+        """Called when a connection that had been open is lost."""
+        ...
+
+
 class Upstream(ClientConnection):
     """A link that speaks ``diem.v1.json`` as a client. After the handshake the library is fed control frames only."""
 
     __slots__ = ("_aligned", "_head", "_inspected", "_listener", "_owner", "_splitter", "_was_open", "url")
 
-    def __init__(self, url: str, authorization: str, listener: UpstreamListener, owner: "UpstreamLink") -> None:
+    def __init__(self, url: str, authorization: str, listener: UpstreamListener, owner: UpstreamOwner) -> None:
         super().__init__(url, authorization, subprotocol=messages.SUBPROTOCOL)
         self.url = url
         self._listener = listener
@@ -130,7 +139,7 @@ class ClientUpstream(Upstream):
         url: str,
         authorization: str,
         listener: UpstreamListener,
-        owner: "UpstreamLink",
+        owner: UpstreamOwner,
         *,
         session: Session,
         stats: DeliveryStats,

@@ -281,6 +281,8 @@ class Fanout:
         self._everyone = everyone
         self._restricted: set[Session] = set()
         """With ``everyone``: sessions that are sent only what they are subscribed to."""
+        self._metered: dict[ReadMeter, set[Session]] = {}
+        """Sessions by each meter that counts their data."""
         self._used_up: set[ReadMeter] = set()
         """Accounts whose lease was used up, and whose clients are still in the registry as those who are sent data."""
 
@@ -302,13 +304,25 @@ class Fanout:
             self._leave_meter(session)
             self.registry.set_meter(session, session.endpoints, meter)
             for part in meter.parts:
-                part.sessions.add(session)
+                self._metered.setdefault(part, set()).add(session)
+                part.clients += 1
             session.count_held(1)
             self.apply_quota(session)
 
     def _leave_meter(self, session: Session) -> None:
         for part in session.meter.parts:
-            part.sessions.discard(session)
+            sessions = self._metered.get(part, set())
+            if session in sessions:
+                sessions.discard(session)
+                part.clients -= 1
+            if not sessions:
+                self._metered.pop(part, None)
+
+    def apply_quotas(self, meters: Iterable[ReadMeter]) -> None:
+        """Send the clients of some accounts the data that they requested, or none where a lease is used up."""
+        for meter in meters:
+            for session in self._metered.get(meter, ()):
+                self.apply_quota(session)
 
     def apply_quota(self, session: Session) -> None:
         """Send a session the data that it requested from now on, or none if the lease of its meter is used up."""
@@ -420,9 +434,7 @@ class Fanout:
     def _end_data(self) -> None:
         """Send no more data to the clients of accounts whose lease is used up."""
         used_up, self._used_up = self._used_up, set()
-        for meter in used_up:
-            for session in meter.sessions:
-                self.apply_quota(session)
+        self.apply_quotas(used_up)
 
     def resync(self, endpoints: Iterable[bytes]) -> None:
         """Send ``resync``: subscribers fetch these endpoints, whatever version they hold."""

@@ -6,10 +6,7 @@ each process, which sends no more data than that until the next answer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from diem.fanout.session import Session
+from typing import Any, Final, NamedTuple, Protocol
 
 UNLIMITED: Final = 1 << 60
 """Lease of an account whose plan has no limit, and of all keys while no report is answered."""
@@ -29,6 +26,7 @@ class ReadMeter:
         "_on_low",
         "_waiting",
         "account",
+        "clients",
         "exhausted",
         "held",
         "lease",
@@ -36,7 +34,6 @@ class ReadMeter:
         "parts",
         "per_user",
         "reads",
-        "sessions",
         "subscriptions",
     )
 
@@ -64,7 +61,7 @@ class ReadMeter:
         """Receivers of an update that the lease did not suffice for."""
         self.per_user = UNLIMITED
         """Of a key: the lease of a user of whom nothing was reported yet."""
-        self.sessions: set[Session] = set()
+        self.clients = 0
         """Open sessions whose data is counted here."""
         self.subscriptions = 0
         """Those of these sessions that are sent data."""
@@ -122,14 +119,6 @@ class ReadMeter:
         self._low = max(self.reads, _low_mark(lease))
         self.needed = 0
         return self.exhausted != before
-
-    def bound_users(self, lease: int) -> list["ReadMeter"]:
-        """Set the lease of users of this key of whom nothing was reported yet; return those that it is used up for."""
-        if lease == self.per_user:
-            return []
-        self.per_user = lease
-        users = {user for session in self.sessions for user in session.meter.parts[1:]}
-        return [user for user in users if user.lease >= UNLIMITED and user.renew(lease)]
 
     def return_lease(self) -> bool:
         """Give up the lease of a key that no client needs; return whether the Data Service has counted it."""
@@ -253,7 +242,7 @@ class ReadMeters:
         changed: list[ReadMeter] = []
         for key, units in answer.get("per_user", {}).items():
             if key in self._meters:
-                changed += self._meters[key].bound_users(_lease(units))
+                changed += self._bound_users(self._meters[key], _lease(units))
         for account, units in leases.items():
             meter = self._meters.get(account)
             if meter is not None and meter.renew(_lease(units)):
@@ -274,11 +263,19 @@ class ReadMeters:
         self._suspended = True
         return [meter for meter in self._meters.values() if len(meter.parts) == 1 and meter.renew(UNLIMITED)]
 
+    def _bound_users(self, key: ReadMeter, lease: int) -> list[ReadMeter]:
+        """Set the lease of users of a key of whom nothing was reported yet; return those that it is used up for."""
+        if lease == key.per_user:
+            return []
+        key.per_user = lease
+        users = [meter for meter in self._meters.values() if meter.parts == (key, meter)]
+        return [user for user in users if user.lease >= UNLIMITED and user.renew(lease)]
+
     def _wake(self) -> None:
         self.on_low()
 
     def _prune(self) -> None:
-        used = {part for meter in self._meters.values() if meter.sessions or meter.reads for part in meter.parts}
+        used = {part for meter in self._meters.values() if meter.clients or meter.reads for part in meter.parts}
         self._meters = {account: meter for account, meter in self._meters.items() if meter in used}
 
 

@@ -9,7 +9,7 @@ Of a Data Service and its stand-by only the one that has the store takes reports
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
@@ -19,7 +19,7 @@ import orjson
 import structlog
 
 from diem.errors import DiemError
-from diem.fanout.read_meter import LeaseReport, ReadMeter, ReadMeters
+from diem.fanout.read_meter import LeaseReport, ReadMeters
 from diem.links.edge import Edge
 from diem.process.edge_settings import EdgeSettings
 from diem.process.key_ring import KeyRing, KeyRole
@@ -114,14 +114,9 @@ class ReadReporter:
         else:
             self._pending, self._failing = None, False
             changed = self._meters.apply(report.accounts, answer)
-        self._apply_quota(changed)
+        self._edge.fanout.apply_quotas(changed)
         self._meters.resume_waiting(report.wanted)
         return not self._failing
-
-    def _apply_quota(self, meters: Iterable[ReadMeter]) -> None:
-        for meter in meters:
-            for session in meter.sessions:
-                self._edge.fanout.apply_quota(session)
 
     async def _send(self, report: bytes) -> dict[str, Any]:
         """Return the answer of the first of the URLs that has one.

@@ -104,9 +104,7 @@ class World:
             leases = {
                 account: self._leases[(number + place) % len(self._leases)] for place, account in enumerate(accounts)
             }
-            for meter in self.meters.apply(accounts, {"exhausted": [], "leases": leases}):
-                for session in list(meter.sessions):
-                    self.hub.fanout.apply_quota(session)
+            self.hub.fanout.apply_quotas(self.meters.apply(accounts, {"exhausted": [], "leases": leases}))
 
     # What must hold
 

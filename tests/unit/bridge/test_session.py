@@ -11,8 +11,9 @@ from aiokafka import TopicPartition
 
 from bridge import session as module
 from bridge.consumer import FetchedBatches
+from bridge.link import BridgeLink
 from bridge.records import Records
-from bridge.session import BridgeLink, BridgeState, FeedSession
+from bridge.session import BridgeState, FeedSession
 from diem.kafka.config import KafkaOptions
 from diem.protocol import feed
 from diem.protocol.update import encode

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from bridge import side_channels as module
-from bridge.session import BridgeLink
+from bridge.link import BridgeLink
 from bridge.side_channels import MapFeed, OwnersFeed
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader, MapRecord

@@ -408,8 +408,7 @@ class MeteredMachine(RuleBasedStateMachine):
         drained = self.meters[meter].drain()
         self.drained += drained if meter < 2 else 0
         if self.meters[meter].renew(lease):
-            for session in self.meters[meter].sessions:
-                self.fanout.apply_quota(session)
+            self.fanout.apply_quotas([self.meters[meter]])
 
     @invariant()
     def what_was_written_is_counted(self) -> None:

@@ -7,8 +7,8 @@ from diem.fanout.read_meter import UNLIMITED, UNMETERED, LeaseReport, ReadMeter,
 from diem.fanout.session import DeliveryStats, Session
 
 
-def session(meter: ReadMeter, *, data: bool = False) -> Session:
-    made, fanout = Session(lambda _: None, lambda _: None, DeliveryStats()), Fanout()
+def session(meter: ReadMeter, *, data: bool = False, fanout: Fanout | None = None) -> Session:
+    made, fanout = Session(lambda _: None, lambda _: None, DeliveryStats()), fanout or Fanout()
     fanout.set_meter(made, meter)
     if data:
         fanout.registry.add(b"/a", made, Variant.WITH_DATA)
@@ -142,9 +142,9 @@ def test_the_answer_of_an_earlier_release_says_only_who_has_nothing_left() -> No
 
 
 def test_meter_is_kept_while_a_session_uses_it_or_it_has_something_to_report() -> None:
-    meters = ReadMeters()
+    meters, fanout = ReadMeters(), Fanout()
     used, reported = meters.of("used", "used/alice"), meters.of("reported")
-    client = session(used)
+    client = session(used, fanout=fanout)
     meters.of("neither")
     reported.reads = 1
     assert drained(meters) == [{"reported": 1}]
@@ -152,7 +152,7 @@ def test_meter_is_kept_while_a_session_uses_it_or_it_has_something_to_report() -
     assert drained(meters) == []
     assert len(meters) == 2
     assert meters.of("used", "used/alice") is used
-    Fanout().leave(client)
+    fanout.leave(client)
     assert drained(meters) == []
     assert len(meters) == 0
 

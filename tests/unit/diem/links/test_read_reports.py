@@ -53,6 +53,7 @@ class Service:
         meter = self.meters.of(key)
         meter.reads += reads
         session = Session(self.sent.append, self.sent.extend, DeliveryStats())
+        self.fanout.join(session)
         self.fanout.set_meter(session, meter)
         if data:
             session.endpoints[b"/a"] = True
@@ -189,8 +190,8 @@ async def test_a_lease_that_runs_low_is_renewed_before_the_next_report_is_due() 
 
 async def test_meters_of_keys_without_sessions_are_dropped_once_they_are_reported() -> None:
     service = Service()
-    session = next(iter(service.read("a").sessions))
-    service.fanout.leave(session)
+    service.read("a")
+    service.fanout.leave(next(iter(service.fanout.sessions)))
     for _ in range(2):
         await service.reporter.report()
     assert len(service.reports) == 1

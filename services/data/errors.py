@@ -62,7 +62,7 @@ class OwnedBySource(DataError):
 
 @dataclass(eq=False)
 class UnknownEndpoint(DataError):
-    """An endpoint that never existed."""
+    """An endpoint that never existed, or was forgotten some time after its deletion."""
 
     template = "there is no endpoint {endpoint}"
     code = "unknown_endpoint"

@@ -49,6 +49,8 @@ class WriterLimits:
     probe_every_s: float = 1.0
     """Interval of probes while the store cannot commit."""
     history: HistoryLimits = field(default_factory=HistoryLimits)
+    published: bool = False
+    """Whether changes go to Kafka, so that deleted endpoints are not forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

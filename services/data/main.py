@@ -223,6 +223,7 @@ def _store_limits(settings: Settings, configured: config.Config) -> StoreLimits:
         writer=WriterLimits(
             max_endpoints=settings.max_endpoints,
             history=HistoryLimits(settings.history_versions, settings.history_days),
+            published=settings.kafka_bootstrap_servers is not None,
         ),
         inline=InlineLimits(
             settings.inline_bytes,

@@ -129,7 +129,9 @@ class Settings(TlsSettings, TrafficSettings):
         default=_STORE.busy_timeout_s, gt=0, le=60, description="Seconds that a commit waits for a lock."
     )
     max_endpoints: int = Field(
-        default=_STORE.writer.max_endpoints, ge=1, description="Endpoints that the store may hold, gone ones too."
+        default=_STORE.writer.max_endpoints,
+        ge=1,
+        description="Endpoints that the store may hold, gone ones too until their history expires.",
     )
     history_versions: int = Field(
         default=_HISTORY.versions,

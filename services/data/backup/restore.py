@@ -218,6 +218,6 @@ async def _renew(connection: AsyncConnection, held: int, now_ms: int) -> Restore
     await connection.execute(PUBLISHER.delete())
     floor = max([held, own_floor, *(row["version"] for row in renewed)])
     await connection.execute(
-        update(STORE).values(store_id=store, sequence=sequence + len(renewed), version_floor=floor)
+        update(STORE).values(store_id=store, sequence=sequence + len(renewed), version_floor=floor, forgotten=0)
     )
     return Restored(store, len(renewed), first)

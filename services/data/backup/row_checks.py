@@ -232,6 +232,7 @@ _RULES: Final[Mapping[str, Mapping[str, Callable[[Any], object]]]] = {
         "sequence": _SEQUENCE,
         "version_floor": partial(_integer, least=0, greatest=MAX_VERSION),
         "retention_ms": _TIME_MS,
+        "forgotten": _SEQUENCE,
     },
     "endpoints": {
         **_VERSIONED,

@@ -1,7 +1,7 @@
 """In-memory index of the store: every endpoint's head, and the change log that the feed serves."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -45,6 +45,10 @@ class StoreIndex:
     def __init__(self, inline: InlineLimits | None = None) -> None:
         self._inline = InlineLimits() if inline is None else inline
         self.heads: dict[str, EndpointHead] = {}
+        self.gone: dict[str, EndpointHead] = {}
+        """Those of deleted endpoints, in the order of sequence."""
+        self.forgotten = 0
+        """Endpoints whose deletion has a sequence up to this one were removed."""
         self.changes = ChangeMap(DataBudget(self._inline.retained_bytes))
         self.revision = 0
         """Incremented with every change of a head, even one that is no change for the feed."""
@@ -57,12 +61,12 @@ class StoreIndex:
     def names(self) -> Sequence[str]:
         """Return all names, sorted; the returned list does not change."""
         if len(self._names) < len(self.heads):
-            # Heads are never removed, so new ones are last: sorting two sorted runs is cheap.
+            # New heads are last: sorting two sorted runs is cheap.
             self._names = sorted([*self._names, *islice(self.heads, len(self._names), None)])
         return self._names
 
     def subscribe(self, listener: Callable[[], Any]) -> Callable[[], None]:
-        """Call ``listener()`` after changes were applied; return a function that unsubscribes."""
+        """Call ``listener()`` after changes were applied or removed; return a function that unsubscribes."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -76,6 +80,9 @@ class StoreIndex:
         self.revision += 1
         for head in heads:
             self.heads[head.endpoint] = head
+            self.gone.pop(head.endpoint, None)
+            if head.gone:
+                self.gone[head.endpoint] = head
             self.version = max(self.version, head.version)
             if head.sequence > self.changes.sequence:
                 gone = head.kind == update.GONE
@@ -85,13 +92,31 @@ class StoreIndex:
                 self.changes.apply(change)
                 count += 1
         if count:
-            for listener in tuple(self._listeners):
-                try:
-                    listener()
-                except Exception:
-                    # The write is committed and must be answered so, even if a listener fails.
-                    _logger.exception("a listener to changes failed")
+            self._notify()
         return count
+
+    def forget(self, upto: int) -> list[str]:
+        """Remove the endpoints whose deletion has a sequence up to ``upto``, as the store has; return their names."""
+        if upto <= self.forgotten:
+            return []
+        self.forgotten = upto
+        names = [head.endpoint for head in takewhile(lambda head: head.sequence <= upto, self.gone.values())]
+        for name in names:
+            del self.heads[name], self.gone[name]
+        self._names = []
+        self.revision += 1
+        self.changes.remove(name.encode() for name in names)
+        self.changes.advance(upto)
+        self._notify()
+        return names
+
+    def _notify(self) -> None:
+        for listener in tuple(self._listeners):
+            try:
+                listener()
+            except Exception:
+                # The write is committed and must be answered so, even if a listener fails.
+                _logger.exception("a listener to changes failed")
 
     def _data(self, head: EndpointHead, content: bytes | None) -> bytes | None:
         """Return the data that an update carries; None: readers fetch it."""

@@ -98,12 +98,16 @@ class Reader:
         """Return the current and the retained old versions of an endpoint, newest first; deletions are versions too.
 
         Raises:
-            UnknownEndpoint: there never was such an endpoint.
+            UnknownEndpoint: there is no such endpoint, not even a deleted one.
             StoreUnavailable: the database cannot be read.
         """
         if self._heads.get(endpoint) is None:
             raise UnknownEndpoint(endpoint)
-        return [StoredVersion._make(row) for row in await self._rows(_HISTORY, {"name": endpoint, **self._limits()})]
+        found = [StoredVersion._make(row) for row in await self._rows(_HISTORY, {"name": endpoint, **self._limits()})]
+        if not found:
+            # Forgotten meanwhile.
+            raise UnknownEndpoint(endpoint)
+        return found
 
     async def count(self, endpoint: str) -> int:
         """Return the number of :meth:`versions`, which falls as versions expire.

@@ -1,14 +1,16 @@
 """Retention: delete old versions by number and by age, and old idempotent replies, in batches beside the writes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.limits import DAY_MS, MAX_KEYS, HistoryLimits
+from services.data.store.index import EndpointHead
 from services.data.store.tables import HISTORY, REQUESTS
-from services.data.store.write_plan import WritePlan
+from services.data.store.write_plan import LAST_VERSION, WritePlan
 
 SLACK: Final = 8
 """Old versions that an endpoint may have beyond its limit, so that one statement deletes several."""
@@ -18,6 +20,8 @@ OVERDUE: Final = 2 * SLACK
 """Old versions beyond its limit with which even a single endpoint is pruned: a store may have few endpoints."""
 EXPIRED_PER_STATEMENT: Final = 500
 """Expired versions deleted by one statement, at most."""
+FORGOTTEN_AT_ONCE: Final = 400
+"""Deleted endpoints forgotten in one transaction, at most."""
 
 
 class StoredVersion(NamedTuple):
@@ -77,10 +81,14 @@ class Retention:
         limits: of the history.
         counts: number of old versions by endpoint at the start.
         max_keys: idempotency keys of each writer that are remembered.
+        forgets: whether deleted endpoints are forgotten.
     """
 
-    def __init__(self, limits: HistoryLimits, counts: Mapping[str, int], max_keys: int = MAX_KEYS) -> None:
+    def __init__(
+        self, limits: HistoryLimits, counts: Mapping[str, int], max_keys: int = MAX_KEYS, *, forgets: bool = True
+    ) -> None:
         self._limits = limits
+        self._forgets = forgets
         self._max_keys = max_keys
         self._counts: dict[str, int] = {}
         self._due: dict[str, None] = {}
@@ -109,6 +117,23 @@ class Retention:
             before_ms, writers = now_ms - KEY_LIFETIME_MS, sorted(self._writers)
             await forget_requests(connection, before_ms=before_ms, writers=writers, at_most=self._max_keys)
             self._writers.clear()
+
+    def forgettable(self, gone: Iterable[EndpointHead], now_ms: int) -> list[EndpointHead]:
+        """Return the next deleted endpoints to forget: those whose last version has expired, too.
+
+        ``gone``: in the order of sequence, in which they are forgotten. One deleted by a clock that was ahead thus
+        delays the others; so does one without versions left, above which no new endpoint could begin.
+        """
+        before_ms = self._limits.oldest_ms(now_ms)
+        due = takewhile(lambda head: head.changed_ms < before_ms and head.version < LAST_VERSION, gone)
+        return list(islice(due, FORGOTTEN_AT_ONCE)) if self._forgets else []
+
+    def forgotten(self, endpoints: Iterable[str]) -> None:
+        """Drop the counts of endpoints that the store has forgotten."""
+        for endpoint in endpoints:
+            self._counts.pop(endpoint, None)
+            self._due.pop(endpoint, None)
+            self._overdue.discard(endpoint)
 
     def committed(self, planned: WritePlan) -> None:
         """Update the counts after a commit: versions moved into the history, by missed commits too, and pruned ones."""

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.fanout.change_map import ChangeMap
 from diem.process.clock import Clock, SystemClock
+from diem.protocol import feed
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
 from services.data.limits import InlineLimits, StoreLimits
 from services.data.store.database import ERRORS, Database, database_at, reason
@@ -60,18 +61,22 @@ async def load(
         async with database.writing(long_running=True) as connection:
             await connection.run_sync(upgrade)
             row = (
-                await connection.execute(select(STORE.c.store_id, STORE.c.version_floor, STORE.c.retention_ms))
+                await connection.execute(
+                    select(STORE.c.store_id, STORE.c.version_floor, STORE.c.retention_ms, STORE.c.forgotten)
+                )
             ).one_or_none()
             if row is None:
-                store, index.version, retention_ms = str(uuid.uuid4()), least_version, 0
+                store, index.version, retention_ms, forgotten = str(uuid.uuid4()), least_version, 0, 0
                 created = {
-                    "id": 1, "store_id": store, "sequence": 0, "version_floor": least_version, "retention_ms": 0
+                    "id": 1, "store_id": store, "sequence": 0, "version_floor": least_version, "retention_ms": 0,
+                    "forgotten": 0,
                 }  # fmt: skip
                 await connection.execute(insert(STORE), created)
             else:
-                store, index.version, retention_ms = row
+                store, index.version, retention_ms, forgotten = row
             contents = await latest_contents(connection, longest=inline.greatest, total=inline.retained_bytes)
             index.apply(await changed_since(connection, 0), contents)
+            index.forget(forgotten)
             cursor = await read_cursor(connection)
             old_versions = await count_old(connection)
             await connection.commit()
@@ -103,7 +108,9 @@ class Store:
         history = limits.writer.history
         ages = RetentionClock(clock, loaded.retention_ms)
         self.reader = Reader(database, self.index, ages, history=history, cache_bytes=limits.cache_bytes)
-        retention = Retention(history, loaded.old_versions, limits.writer.max_keys)
+        # Kafka's log keeps what it was sent last of an endpoint that is no longer sent.
+        forgets = not limits.writer.published and loaded.cursor is None
+        retention = Retention(history, loaded.old_versions, limits.writer.max_keys, forgets=forgets)
         self.writer = Writer(
             database, self.index, clock, limits.writer, ages=ages, retention=retention, observers=[self.reader]
         )
@@ -174,8 +181,8 @@ class Store:
 
     @property
     def source(self) -> str:
-        """The store's id, to which positions in its feed belong."""
-        return self.id
+        """The source of the feed, to which its positions belong: the store's id, with what it has forgotten."""
+        return feed.store_source(self.id, self.index.forgotten)
 
     @property
     def changes(self) -> ChangeMap:

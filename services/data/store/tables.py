@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 METADATA: Final = MetaData()
-REVISION: Final = "0011"
+REVISION: Final = "0012"
 """The latest migration, which results in these tables."""
 # Alembic's own table, not one of the store.
 _ALEMBIC_VERSION: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
@@ -51,6 +51,8 @@ STORE: Final = Table(
     Column("version_floor", BigInteger, nullable=False),
     # The time by which ages are measured, as of the last change; 0: that of the latest change.
     Column("retention_ms", BigInteger, nullable=False),
+    # Endpoints whose deletion has a sequence up to this one are no longer there, all of them.
+    Column("forgotten", BigInteger, nullable=False),
 )
 
 ENDPOINTS: Final = Table(
@@ -59,7 +61,7 @@ ENDPOINTS: Final = Table(
     Column("endpoint", String(256), primary_key=True),
     Column("sequence", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
-    # UPDATE or GONE of diem.protocol.update; the row of a deleted endpoint stays, to keep its version.
+    # UPDATE or GONE of diem.protocol.update; the row of a deleted endpoint stays until its history has expired.
     Column("kind", SmallInteger, nullable=False),
     Column("changed_ms", BigInteger, nullable=False),
     Column("unit", String(16), nullable=False),

@@ -1,9 +1,9 @@
 """Execute a group of writes in one transaction: read the rows they touch, plan, write."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.protocol.update import UPDATE
@@ -14,7 +14,7 @@ from services.data.store.write_plan import Basis, IdempotentReply, Write, WriteP
 
 _HEADS: Final = [ENDPOINTS.c[name] for name in EndpointHead._fields]
 # FOR UPDATE locks the counter in PostgreSQL; in SQLite the transaction holds the write lock from its beginning.
-_COUNTER: Final = select(STORE.c.sequence, STORE.c.version_floor).with_for_update()
+_COUNTER: Final = select(STORE.c.sequence, STORE.c.version_floor, STORE.c.forgotten).with_for_update()
 _TOUCHED: Final = select(*_HEADS).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True)))
 _CHANGED_SINCE: Final = (
     select(*_HEADS).where(ENDPOINTS.c.sequence > bindparam("position")).order_by(ENDPOINTS.c.sequence)
@@ -42,6 +42,21 @@ _REPLACED: Final = insert(HISTORY).from_select(
 _SUPERSEDED: Final = insert(HISTORY)
 _INSERT_REPLIES: Final = insert(REQUESTS)
 _COUNT: Final = update(STORE).values(sequence=bindparam("reached"), retention_ms=bindparam("time_ms"))
+# Without those that a commit whose answer was lost has made again.
+_GONE: Final = (
+    ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True)),
+    ENDPOINTS.c.sequence <= bindparam("upto"),
+)
+_FORGET: Final = (
+    delete(HISTORY).where(HISTORY.c.endpoint.in_(select(ENDPOINTS.c.endpoint).where(*_GONE))),
+    delete(ENDPOINTS).where(*_GONE),
+)
+
+
+class _Counter(NamedTuple):
+    sequence: int
+    floor: int
+    forgotten: int
 
 
 async def changed_since(connection: AsyncConnection, position: int) -> list[EndpointHead]:
@@ -91,12 +106,13 @@ async def execute(
         history: whether replaced versions are retained.
 
     Returns:
-        The executed plan, with the heads beyond ``known`` of earlier commits whose answer was lost (``missed``).
+        The executed plan, with what earlier commits have done whose answer was lost: heads beyond ``known``
+        (``missed``), and endpoints that they have ``forgotten``.
 
     Raises:
         StoreReplaced: the store's sequence is below ``known``.
     """
-    sequence, floor = await _lock_counter(connection, known)
+    sequence, floor, forgotten = await _lock_counter(connection, known)
     missed = await changed_since(connection, known) if sequence > known else []
     names = {name for write in writes for name in write.endpoints}
     rows = await connection.execute(_TOUCHED, {"names": sorted(names)})
@@ -108,7 +124,7 @@ async def execute(
             replies[key, writer] = IdempotentReply(digest, answer)
     basis = Basis(heads, replies, sequence, count, max_endpoints, now_ms, floor, all_names)
     planned = plan(writes, basis)
-    planned.missed = missed
+    planned.missed, planned.forgotten = missed, forgotten
     if history:
         await _archive(connection, planned)
     await _write(connection, planned, heads.keys(), retention_ms)
@@ -117,12 +133,30 @@ async def execute(
     return planned
 
 
-async def _lock_counter(connection: AsyncConnection, known: int) -> tuple[int, int]:
-    """Lock the counter; return it and the version floor. Raises StoreReplaced when it is below ``known``."""
-    sequence, floor = (await connection.execute(_COUNTER)).one()
-    if sequence < known:
-        raise StoreReplaced(f"the store was at {known} and is at {sequence}")
-    return sequence, floor
+async def forget(connection: AsyncConnection, heads: Sequence[EndpointHead], *, known: int) -> int:
+    """Remove deleted endpoints with their history; return the sequence up to which all deleted ones are removed then.
+
+    ``heads``: in the order of sequence, and none left out. New endpoints begin above their versions from now on, which
+    clients may hold. ``known``: as in :func:`execute`; the caller commits.
+
+    Raises:
+        StoreReplaced: the store's sequence is below ``known``.
+    """
+    _, floor, forgotten = await _lock_counter(connection, known)
+    upto = max(forgotten, heads[-1].sequence)
+    for statement in _FORGET:
+        await connection.execute(statement, {"names": [head.endpoint for head in heads], "upto": upto})
+    floor = max(floor, *(head.version for head in heads))
+    await connection.execute(update(STORE).values(forgotten=upto, version_floor=floor))
+    return upto
+
+
+async def _lock_counter(connection: AsyncConnection, known: int) -> _Counter:
+    """Lock and return the counter. Raises StoreReplaced when its sequence is below ``known``."""
+    counter = _Counter._make((await connection.execute(_COUNTER)).one())
+    if counter.sequence < known:
+        raise StoreReplaced(f"the store was at {known} and is at {counter.sequence}")
+    return counter
 
 
 async def _archive(connection: AsyncConnection, planned: WritePlan) -> None:
@@ -158,8 +192,12 @@ async def _write(connection: AsyncConnection, planned: WritePlan, existing: Any,
         )
 
 
-async def probe(connection: AsyncConnection, position: int) -> list[EndpointHead]:
-    """Write without changing anything, to test whether the store can commit; return heads beyond ``position``."""
-    await _lock_counter(connection, position)
+async def probe(connection: AsyncConnection, position: int) -> tuple[list[EndpointHead], int]:
+    """Write without changing anything, to test whether the store can commit.
+
+    Returns:
+        The heads beyond ``position``, and the sequence up to which deleted endpoints are forgotten.
+    """
+    counter = await _lock_counter(connection, position)
     await connection.execute(update(STORE).values(sequence=STORE.c.sequence))
-    return await changed_since(connection, position)
+    return await changed_since(connection, position), counter.forgotten

@@ -28,6 +28,7 @@ LATEST_MS: Final = 4_102_444_800_000
 """Beginnings of the years 2020 and 2100, between which a clock is believed: a version that it has made stays."""
 LAST_VERSION: Final = GREATEST_VERSION - 1_000
 """Version from which on an endpoint cannot change; what is left is for writes with one endpoint several times."""
+_DELETED: Final = "deleted ones included until their history has expired"
 
 
 def check_time(now_ms: int) -> None:
@@ -62,7 +63,7 @@ class IdempotencyKey(NamedTuple):
 class EndpointBound(NamedTuple):
     """How many endpoints there may be below the prefixes of a write key for it to make another one.
 
-    ``prefixes``: whole segments; empty: all endpoints. Deleted endpoints count: the store keeps their versions.
+    ``prefixes``: whole segments; empty: all endpoints. Deleted endpoints count until they are forgotten.
     """
 
     prefixes: tuple[str, ...]
@@ -131,6 +132,8 @@ class WritePlan:
     """Heads of an earlier commit whose answer was lost."""
     pruned: list[str] = field(default_factory=list)
     """Endpoints whose oldest versions are deleted in the same transaction."""
+    forgotten: int = 0
+    """The sequence up to which deleted endpoints are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,7 @@ class Basis:
     sequence: int
     """The counter."""
     count: int
-    """Number of endpoints in the store, deleted ones included."""
+    """Number of endpoints in the store, with deleted ones that are not forgotten yet."""
     max_endpoints: int
     now_ms: int
     """The time of acceptance."""
@@ -191,12 +194,12 @@ def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
 def _check_room(so_far: WritePlan, write: Write, basis: Basis, new: int) -> None:
     added = [endpoint for endpoint in so_far.heads if endpoint not in basis.heads]
     if basis.count + len(added) + new > basis.max_endpoints:
-        raise TooManyEndpoints(f"the store may hold {basis.max_endpoints} endpoints")
+        raise TooManyEndpoints(f"the store may hold {basis.max_endpoints} endpoints, {_DELETED}")
     bound = write.bound
     if bound is not None and bound.count(basis.names) + sum(map(bound.covers, added)) + new > bound.most:
         below = f" below {' '.join(bound.prefixes)}" if bound.prefixes else ""
         raise TooManyEndpoints(
-            f"this write key may make endpoints while there are fewer than {bound.most}{below}, deleted ones included: "
+            f"this write key may make endpoints while there are fewer than {bound.most}{below}, {_DELETED}: "
             "a key made with a greater --endpoints may make more"
         )
 

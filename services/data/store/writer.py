@@ -212,6 +212,7 @@ class Writer:
             if not self._queue and not self._closing and self._cursor is None:
                 self._now_ms()
                 await self._database.check()
+                await self._forget()
 
     def keep_cursor(self, cursor: Cursor) -> None:
         """Write the publisher's cursor with the next group, or by itself when there is none."""
@@ -257,6 +258,7 @@ class Writer:
             WrongClock: nothing is committed by such a clock.
         """
         now_ms = self._now_ms()
+        await self._forget()
         bounded = any(pending.write.bound is not None for pending in group)
         async with self._database.writing() as connection:
             planned = await transaction.execute(
@@ -280,6 +282,7 @@ class Writer:
                 self._cursor_written(cursor)
         if planned.heads or planned.requests:
             self._recover()
+        self._apply_forgotten(planned.forgotten)
         heads = sorted(planned.heads.values(), key=lambda head: head.sequence)
         self.counts.changes += self._index.apply([*planned.missed, *heads], planned.contents)
         self.counts.unchanged += planned.unchanged
@@ -287,6 +290,17 @@ class Writer:
             observer.committed(planned)
         for pending, outcome in zip(group, planned.outcomes, strict=True):
             pending.settle(outcome)
+
+    async def _forget(self) -> None:
+        """Forget deleted endpoints that are due, in transactions before those of the writes that need their room."""
+        while due := self._retention.forgettable(self._index.gone.values(), self._ages.now_ms()):
+            async with self._database.writing() as connection:
+                forgotten = await transaction.forget(connection, due, known=self._index.changes.sequence)
+                await connection.commit()
+            self._apply_forgotten(forgotten)
+
+    def _apply_forgotten(self, upto: int) -> None:
+        self._retention.forgotten(self._index.forget(upto))
 
     async def _commit_cursor(self, cursor: Cursor) -> None:
         async with self._database.writing() as connection:
@@ -308,9 +322,10 @@ class Writer:
     async def _probe(self) -> None:
         self._now_ms()
         async with self._database.writing() as connection:
-            missed = await transaction.probe(connection, self._index.changes.sequence)
+            missed, forgotten = await transaction.probe(connection, self._index.changes.sequence)
             await connection.commit()
         self._recover()
+        self._apply_forgotten(forgotten)
         self._index.apply(missed)
 
     def _recover(self) -> None:

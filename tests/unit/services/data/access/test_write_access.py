@@ -236,5 +236,9 @@ async def test_a_write_key_fills_its_own_part_of_the_store_alone(world: World) -
         assert (await one.delete("/v1/data/mal/c")).status_code == 200
         assert problem(await one.put("/v1/data/mal/d", json=BODY)) == (422, "too_many_endpoints")
         assert (await one.put("/v1/data/mal/c", json=BODY)).status_code == 200
+        assert (await one.delete("/v1/data/mal/c")).status_code == 200
+        world.clock.advance(8 * 24 * 3600)
+        assert (await one.put("/v1/data/mal/d", json=BODY)).status_code == 200
+        assert problem(await one.delete("/v1/data/mal/c")) == (404, "unknown_endpoint")
         assert (await other.put("/v1/data/ext/a", json=BODY)).status_code == 200
-        assert (await operator.put("/v1/data/mal/d", json=BODY)).status_code == 200
+        assert (await operator.put("/v1/data/mal/e", json=BODY)).status_code == 200

@@ -184,6 +184,28 @@ async def test_an_endpoint_that_the_backup_does_not_have_begins_again_above_what
         assert again.version > held.version
 
 
+async def test_an_endpoint_that_the_store_has_forgotten_begins_again_above_what_clients_hold(
+    databases: Databases, tmp_path: Path
+) -> None:
+    week_s = 7 * 24 * 3600
+    clock = ManualClock(wall_ms=NOW)
+    store = await Store.open(databases.url(), clock=clock)
+    async with store.serving():
+        await store.writer.put([dataset("/a"), dataset("/b")])
+        clock.step_wall(week_s)
+        held = await store.writer.delete("/a")
+        clock.advance(2 * week_s)
+        await store.writer.put([dataset("/b", 2)])
+        assert store.source == f"{store.id}.3"
+    await backup(databases.url(), tmp_path / "file", LATER)
+    restored = await restore(databases.url("other"), tmp_path / "file", LATER)
+    store = await Store.open(databases.url("other"), clock=ManualClock(wall_ms=LATER))
+    async with store.serving():
+        assert (store.source, store.index.names) == (restored.store, ["/b"])
+        (again,) = await store.writer.put([dataset("/a")])
+        assert again.version > held.version
+
+
 async def test_versions_that_no_reader_can_parse_end_with_a_restore(databases: Databases, tmp_path: Path) -> None:
     await filled(databases.url())
     store = await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER))

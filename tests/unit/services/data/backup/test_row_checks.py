@@ -17,7 +17,7 @@ from services.data.store.tables import METADATA
 DATA = build("/a", "MW", "PT1H", [Point(0, 1.5), Point(3600, None), Point(7200, 10**14)])
 CONTENT: dict[str, Any] = orjson.loads(DATA.content)
 GOOD: dict[str, dict[str, Any]] = {
-    "store": {"id": 1, "store_id": "s", "sequence": 3, "version_floor": 2, "retention_ms": 4},
+    "store": {"id": 1, "store_id": "s", "sequence": 3, "version_floor": 2, "retention_ms": 4, "forgotten": 1},
     "endpoints": {
         "endpoint": "/a", "sequence": 1, "version": 2, "kind": 0, "changed_ms": 3, "unit": "MW", "resolution": "PT1H",
         "title": "", "source": "", "area": "GR", "quantity": "load", "digest": DATA.digest, "content": DATA.content,

@@ -127,6 +127,23 @@ async def test_a_downgrade_to_base_removes_everything_and_can_be_undone(database
         assert sorted(store.index.heads.values()) == []
 
 
+@pytest.mark.parametrize("forgotten", [0, 2])
+async def test_a_downgrade_of_a_store_that_has_forgotten_endpoints_makes_it_another_one(
+    databases: Databases, forgotten: int
+) -> None:
+    before = (await fill(databases.url()))[0]
+
+    def down(connection: Connection) -> None:
+        connection.execute(text(f"UPDATE store SET forgotten = {forgotten}"))
+        downgrade(connection, "0011")
+
+    await run(databases.url(), down)
+    store = await Store.open(databases.url())
+    async with store.serving():
+        assert (store.id == before) == (not forgotten)
+        assert store.source == store.id
+
+
 async def test_a_store_of_a_later_release_is_refused(databases: Databases) -> None:
     await fill(databases.url())
     await run(

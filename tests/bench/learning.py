@@ -5,14 +5,16 @@ Generalisation: plans from few clients of A (communities) and of a population wi
 compared with the gain for 20,000 others of the same population. Stationary traffic: A's plan, then hours of other
 clients with Poisson counts of updates and 1 % of the subscriptions to move; a plan that balances the load is applied
 when the next hour is uneven, too, as ``diem autoplan`` does. The worst case: all clients are new in every hour. Change:
-the same from the hour on in which a third of the clients have other interests, at the same rates. Deterministic.
-``QUICK=1`` has fewer clients and hours.
+the same from the hour on in which a third of the clients have other interests, at the same rates. Generalisation and
+stationary traffic also with clients who stay for a part of the hour, each for another time. Deterministic. ``QUICK=1``
+has fewer clients and hours.
 """
 
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -47,13 +49,18 @@ SERVERS, PARTITIONS = sized((16, 48), (16, 48), (4, 8))
 MOVEMENT: Final = 0.01
 CHANGED: Final = 1 / 3
 """Share of the clients with other interests."""
+PART, STAY_S = " for 20 minutes", 1200.0
+"""How long clients stay on average who do not stay the whole hour."""
+STAYS: Final = {"": None, PART: STAY_S}
+"""Mean seconds for which clients stay; None: the whole hour."""
 PATIENCE: Final = 3
 """Hours within which a plan is to be applied then."""
 
 
-def generalisation(base: Population, servers: int, clients: int) -> dict[str, float]:
+def generalisation(base: Population, servers: int, clients: int, stay_s: float | None) -> dict[str, float]:
     """Plan from ``clients`` of a population against the hash, and return the gains: shares of the fan-out."""
-    made, others = (next(windows(base, Timeline(clients=each, seed=each), 1)) for each in (clients, OTHERS))
+    timelines = (Timeline(clients=each, session_s=stay_s, seed=each) for each in (clients, OTHERS))
+    made, others = (next(windows(base, each, 1)) for each in timelines)
     current = murmur2(made.endpoints, servers)
     options = PlanOptions(servers=(servers,), partitions=servers, current_partitions=servers, hot_budget=0.0)
     outcome = plan(made, options, DEFAULT, current)
@@ -109,6 +116,13 @@ def decide(hours: Iterable[Instance], current: Parts) -> dict[str, Any]:
     }
 
 
+def stationary(base: Population, clients: int, stay_s: float | None) -> tuple[Parts, dict[str, Any]]:
+    """Return the plan for an hour of ``clients``, and what is decided in the hours after it."""
+    hours = windows(base, Timeline(clients=clients, session_s=stay_s, seed=3), HOURS + 1)
+    current = first_plan(next(hours))
+    return current, decide(hours, current)
+
+
 def _moved(outcome: PlanResult) -> float:
     return float(outcome.report["moved"]["plan"]["subscriptions"])
 
@@ -145,27 +159,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         {"no structure": (300,)},
     )
     crowds: tuple[int, ...] = sized((5000, 20_000, 60_000), (5000,), (500,))
-    with Report(sum(map(len, samples.values())) + len(crowds)) as report, np.errstate(all="raise", under="ignore"):
-        a = population(replace(A, clients=NEW))
-        for name, base, servers in (("A", a, SERVERS), ("no structure", population(NO_STRUCTURE), 8)):
-            for clients in samples.get(name, ()):
-                report.step(f"{clients:,} clients of {name}")
-                found = rows[f"{name}, {clients:,} clients"] = generalisation(base, servers, clients)
+    steps = len(STAYS) * sum(map(len, samples.values())) + len(crowds) + 2
+    with Report(steps) as report, np.errstate(all="raise", under="ignore"):
+        a, no_structure = population(replace(A, clients=NEW)), population(NO_STRUCTURE)
+        for name, base, servers in (("A", a, SERVERS), ("no structure", no_structure, 8)):
+            for clients, (stay, stay_s) in product(samples.get(name, ()), STAYS.items()):
+                report.step(f"{clients:,} clients of {name}{stay}")
+                found = rows[f"{name}, {clients:,} clients{stay}"] = generalisation(base, servers, clients, stay_s)
                 off = abs(found["gain reported"] - found["gain of others"])
-                goals.append(Goal(f"{name}, {clients:,} clients: gain reported", "off", POINTS, round(off, 4)))
+                goals.append(Goal(f"{name}, {clients:,} clients{stay}: gain reported", "off", POINTS, round(off, 4)))
+
+        def rest(base: Population, clients: int, what: str, stay_s: float | None) -> Parts:
+            report.step(f"{clients:,} clients{what} over {HOURS} hours")
+            name = f"stationary, {clients:,} clients{what}"
+            current, figures[name] = stationary(base, clients, stay_s)
+            goals.append(Goal(name, "applied", max(1, HOURS // 20), figures[name]["applied"]))
+            return current
+
         after = drifted(a, population(replace(OTHER, clients=NEW)), CHANGED, rates=0.0)
         for clients in crowds:
-            report.step(f"{clients:,} clients over {HOURS} hours")
-            hours = windows(a, Timeline(clients=clients, seed=3), HOURS + 1)
-            current = first_plan(next(hours))
-            stationary, changed = f"stationary, {clients:,} clients", f"changed, {clients:,} clients"
-            figures[stationary] = decide(hours, current)
+            current, changed = rest(a, clients, "", None), f"changed, {clients:,} clients"
             figures[changed] = decide(windows(after, Timeline(clients=clients, seed=7), HOURS), current)
-            for name in (stationary, changed):
-                rows[name] = {each: value for each, value in figures[name].items() if isinstance(value, int | float)}
-            goals.append(Goal(stationary, "applied", max(1, HOURS // 20), figures[stationary]["applied"]))
             first = min(figures[changed]["hours"], default=HOURS + 1)
             goals.append(Goal(f"{changed}: first plan applied", "hours", PATIENCE, first))
+        rest(a, crowds[0], PART, STAY_S)
+        rest(no_structure, 300, f" without structure{PART}", STAY_S)
+        for name, made in figures.items():
+            rows[name] = {each: value for each, value in made.items() if isinstance(value, int | float)}
     report.rows("Plans", rows)
     report.goals(goals)
     path = write("learning", {"rows": rows, "figures": figures}, goals)

@@ -37,6 +37,8 @@ class System:
     proxies: int = 0
     batch: float | None = None
     """Updates that are written together; None if that is not known."""
+    capacity: int | None = None
+    """Clients that each server accepts; None if that is not known."""
 
 
 async def find_system(state: StateDir, url: str | None) -> System:
@@ -70,7 +72,9 @@ def system_from_status(status: dict[str, Any]) -> System:
     proxies = [process for process in running if process["process"] == "proxy"]
     modes = {str(its) for process in proxies if (its := (process.get("report") or {}).get("mode"))}
     proxy = ProxyMode(modes.pop()) if len(modes) == 1 else None
-    return System(tuple(urls), mode, proxy, len(proxies), updates_per_commit(running))
+    reports = [process.get("report") or {} for process in running if process["process"] == "websocket"]
+    capacity = min((report["capacity"] for report in reports if "capacity" in report), default=None)
+    return System(tuple(urls), mode, proxy, len(proxies), updates_per_commit(running), capacity)
 
 
 def require_stable(now: Snapshot) -> None:
@@ -88,7 +92,8 @@ CapacityOption = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Clients that a server accepts (`DIEM_WEBSOCKET_CAPACITY`): a plan with more is refused. Default: 10000.",
+        help="Clients that a server accepts (`DIEM_WEBSOCKET_CAPACITY`): a plan with more is refused. Default: as the "
+        "running servers say, else 10000.",
     ),
 ]
 KeyOption = Annotated[
@@ -134,7 +139,7 @@ class PlanRequest:
     """Whether a plan that does not pay within ``movement`` is compared with the best one without it."""
     costs: Path | None = None
     capacity: int | None = None
-    """Clients that a server accepts."""
+    """Clients that a server accepts; None: what the system says, else the default of the setting."""
     warehouse: PurePath | None = None
     """Folder or bucket of the pipeline's tables; None: in ``traffic``."""
     settings: SparkSettings = field(default_factory=SparkSettings)

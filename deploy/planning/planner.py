@@ -139,7 +139,7 @@ def _capacity(request: PlanRequest, system: System) -> int | None:
     A mode that is not known counts as one without proxies, as for its costs.
     """
     direct = system.proxy is None and system.mode in {None, Mode.Z_CLIENT}
-    return request.capacity or CAPACITY if direct else None
+    return request.capacity or system.capacity or CAPACITY if direct else None
 
 
 def _clients(report: Mapping[str, Any], capacity: int, clones: int) -> dict[str, Any]:

@@ -174,6 +174,11 @@ class Admission:
         return self._rules.rate
 
     @property
+    def capacity(self) -> int:
+        """Return how many clients this process accepts."""
+        return self._rules.capacity
+
+    @property
     def open(self) -> int:
         """Admitted connections that were not released."""
         return self._quota.open
@@ -482,6 +487,7 @@ class Edge:
         connections = len(self.connections)
         return {
             "clients": connections,
+            "capacity": self.admission.capacity,
             "clients_by_access": self.auth.counts(connections),
             "deliveries": self.fanout.stats.sent,
             **self.auth.status(),

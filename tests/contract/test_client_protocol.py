@@ -312,6 +312,7 @@ async def test_too_many_connections_of_one_address_are_http_429_and_of_all_http_
         async with system.client():
             pass
     async with small_system(tmp_path, capacity=1) as system, system.client():
+        assert (await _status(system))["capacity"] == 1
         error = await refused(system)
         assert error.response.status_code == 503
         assert "Retry-After" in error.response.headers

@@ -34,6 +34,15 @@ def test_updates_that_are_written_together_are_those_of_the_running_data_service
     assert found.batch == 60
 
 
+def test_capacity_is_the_least_of_the_running_servers() -> None:
+    servers = [
+        process(f"websocket-{n}", report=its) for n, its in enumerate([{"capacity": 500}, {"capacity": 400}, None])
+    ]
+    running = [process("metadata", "http://m"), process("data", report={"capacity": 1}), *servers]
+    assert system_from_status({"mode": "z-client", "processes": running}).capacity == 400
+    assert system_from_status({"mode": "z-client", "processes": running[:2]}).capacity is None
+
+
 def test_children_of_composites_are_found() -> None:
     composites = [
         process(f"composite-{n}", report={"children": [process("metadata", f"http://{n}"), process("proxy")]})

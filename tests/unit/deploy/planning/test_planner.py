@@ -307,7 +307,9 @@ def test_a_plan_with_more_clients_than_a_server_accepts_is_refused(options: dict
     with pytest.raises(DiemError, match=r"^server \d of 4 would have 12,\d\d\d clients of 10,000: plan without"):
         made_for_all(**options)
     with pytest.raises(DiemError, match="clients of 11,999: "):
-        made_for_all(System(("http://m",)), capacity=11_999, **options)
+        made_for_all(replace(Z_CLIENT, capacity=11_999), **options)
+    with pytest.raises(DiemError, match="clients of 11,998: "):
+        made_for_all(System(("http://m",), capacity=20_000), capacity=11_998, **options)
 
 
 @pytest.mark.parametrize(

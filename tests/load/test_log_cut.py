@@ -49,3 +49,7 @@ def test_a_client_that_is_current_or_not_live_or_fetches_is_not_old_and_live() -
     assert old(Event(CUT + 4, Kind.RESYNC, "/a")) == 0
     assert old(Event(CUT + 4, Kind.CLOSE, code=1012)) == 0
     assert old(Event(CUT + 4, Kind.UNSUBSCRIBE, "/a")) == 0
+    elsewhere = Event(2, Kind.SUBSCRIBED, "/a", V, link=1)
+    live = Event(2, Kind.STATUS, code=1, link=1)
+    assert old(live, elsewhere) == 2
+    assert old(live, elsewhere, Event(CUT + 4, Kind.UNSUBSCRIBE, "/a")) == 0

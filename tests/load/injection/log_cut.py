@@ -173,7 +173,9 @@ def _pairs(events: list[Event], newest: dict[str, int], at: float) -> int:
             # It fetches, from a service that has everything.
             known[endpoint] = inf
         elif kind in (Kind.UNSUBSCRIBE, Kind.MOVED):
-            subscribed.pop((link, endpoint), None)
+            # The former is the client's, on whichever link the endpoint is.
+            ended = {(link, endpoint)} if kind == Kind.MOVED else {(any_link, endpoint) for any_link in live}
+            subscribed = {pair: None for pair in subscribed if pair not in ended}
         elif kind in (Kind.OPEN, Kind.CLOSE):
             subscribed = {pair: None for pair in subscribed if pair[0] != link}
             live[link] = False

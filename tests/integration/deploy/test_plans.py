@@ -32,15 +32,20 @@ MOVE_S = 6
 async def test_commands_make_apply_and_roll_back_a_plan(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
     options = (*on_kafka, "--partitions", "12", "--mode", "z-client", "--servers", "2", "--traffic", "off")
     quick = f"metadata:DIEM_METADATA_MOVE_SECONDS={MOVE_S}"
-    async with up(tmp_path, *options, "--set", quick) as running:
+    accepts = "websocket-1:DIEM_WEBSOCKET_CAPACITY=900"
+    async with up(tmp_path, *options, "--set", quick, "--set", accepts) as running:
         await running.until_status(fine)
         async with subscribed(running) as client:
             await publish(running, record(tmp_path / ".diem" / "traffic" / "in"))
             await client.sees(await put(running, 1))
             before = await homes(running)
-            planned = json.loads(await output_of(tmp_path, "plan", "--window", f"{MINUTES}m", "--json"))
+            recent = ("plan", "--window", f"{MINUTES}m")
+            code, _, err = await diem(*recent, "--capacity", "300", cwd=tmp_path)
+            assert (code, " of 2 would have " in err, " clients of 300: " in err) == (1, True, True), err
+            planned = json.loads(await output_of(tmp_path, *recent, "--json"))
             assert planned["pays"], planned["why"]
             assert planned["submitted"]
+            assert planned["report"]["clients"]["capacity"] == 900, "the least of the running servers"
             name = planned["plan"]
             figures = planned["report"]["servers"]["2"]
             assert figures["plan"]["connections"] < figures["current"]["connections"]

@@ -20,6 +20,8 @@ class ChangeMap:
         self.sequence = 0
         """The sequence of the last change, also of one that was removed; 0 before the first."""
         self.budget = DataBudget() if budget is None else budget
+        self.removed = 0
+        """Number of endpoints removed so far."""
         self._latest: dict[bytes, Change] = {}
         self._order: list[tuple[int, bytes]] = []
 
@@ -50,7 +52,7 @@ class ChangeMap:
     def remove(self, endpoints: Iterable[bytes]) -> None:
         """Remove endpoints: readers that have not read their last changes yet must begin again."""
         for endpoint in endpoints:
-            self._latest.pop(endpoint, None)
+            self.removed += self._latest.pop(endpoint, None) is not None
             self.budget.release(endpoint)
         self._compact()
 

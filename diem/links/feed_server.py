@@ -12,6 +12,9 @@ from diem.protocol.codes import Close
 from diem.protocol.update import without_data
 
 HEARTBEAT_EVERY_S: Final = 1.0
+LEAST_FORGOTTEN: Final = 1024
+"""Once more endpoints than these and than the map has were forgotten, readers begin again, and drop what they hold of
+them: thus they are bounded by the source, too."""
 
 
 class FeedSource(Protocol):
@@ -53,6 +56,8 @@ def read_resume(connection: InternalConnection, data: bytes, *, first: bool) -> 
 @dataclass(slots=True)
 class _Reader:
     cursor: int = 0
+    forgotten: int = 0
+    """That of its source."""
     with_data: bool = False
     resumed: bool = False
     caught_up: bool = False
@@ -78,6 +83,9 @@ class FeedServer:
         self._last_heartbeat = float("-inf")
         self._forgotten = 0
         """Changes up to this sequence may be missing from the map: endpoints that are gone for long."""
+        self._oldest = 0
+        """The same when all readers had to begin again."""
+        self._removed = 0
 
     @property
     def accepting(self) -> bool:
@@ -108,12 +116,14 @@ class FeedServer:
                 connection.send_binary(feed.encode_batch(feed.STORE, reader.cursor + 1, batch))
 
     def _check_forgotten(self) -> None:
-        """Close the links of readers that have yet to read what is no longer there; they return, and begin again."""
+        """Close the links of readers that have to begin again: they have yet to read what is no longer there."""
         _, forgotten = feed.split_source(self._source.source or "")
         if forgotten != self._forgotten:
-            self._forgotten = forgotten
+            self._forgotten, changes = forgotten, self._source.changes
+            if changes.removed - self._removed > max(LEAST_FORGOTTEN, len(changes)):
+                self._oldest, self._removed = forgotten, changes.removed
             for connection, reader in list(self._readers.items()):
-                if reader.resumed and reader.cursor < forgotten:
+                if reader.resumed and (reader.cursor < forgotten or reader.forgotten < self._oldest):
                     connection.close(Close.RESTART, "deleted endpoints were forgotten")
 
     def _finish_catch_up(self, connection: InternalConnection, reader: _Reader) -> None:
@@ -170,16 +180,19 @@ class FeedServer:
         if message is None:
             return
         self._check_forgotten()
-        if message.source is not None and feed.split_source(message.source)[0] == feed.split_source(source)[0]:
+        store, reader.forgotten = feed.split_source(source)
+        own = message.source or ""
+        of, began = feed.split_source(own)
+        if of == store:
             # A position is the next sequence to read, a cursor the last one sent.
             cursor = max(0, message.positions.get(feed.STORE, 0) - 1)
             if cursor > self._source.changes.sequence:
                 self._source.went_back(cursor)
                 connection.close(Close.OVERLOAD, "the store went back")
                 return
-            if cursor >= self._forgotten:
+            if cursor >= self._forgotten and began >= self._oldest:
                 # Under its own source, which says what was missing when it began.
-                source, reader.cursor = message.source, cursor
+                source, reader.cursor, reader.forgotten = own, cursor, began
         reader.resumed, reader.with_data = True, message.data
         connection.send_text(feed.encode(feed.Hello(source, [feed.STORE])))
         self.changed()

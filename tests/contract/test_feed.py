@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from diem.fanout.feed_state import FeedState
+from diem.links import feed_server
 from diem.links.feed_reader import FeedReader
 from diem.links.mutual_auth import PeerNotAuthenticated
 from diem.process.auth import SharedKey
@@ -284,6 +285,32 @@ async def test_a_reader_that_missed_a_deletion_that_was_forgotten_begins_again(t
             await until(lambda: (there.caught_up_times, away.caught_up_times) == (2, 3))
         assert (there.records, there.state.source) == (4, "store-1")
         assert (away.records, away.state.source) == (4, "store-1.3")
+
+
+async def test_readers_begin_again_before_they_hold_many_endpoints_that_were_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_server, "LEAST_FORGOTTEN", 3)
+    async with memory(tmp_path) as source:
+        source.feed.put("/kept")
+        there, away = Recorder(), Recorder()
+        async with reading(source, away):
+            await until(lambda: away.caught_up_times)
+            async with reading(source, there):
+                await until(lambda: there.caught_up_times)
+                for number in range(8):
+                    name = f"/{number}"
+                    source.feed.put(name)
+                    source.feed.put(name, gone=True)
+                    await until(lambda: there.state.positions == {feed.STORE: source.feed.changes.sequence + 1})
+                    if number < 3:
+                        await until(lambda: len(away.names) == len(there.names))
+                    source.feed.forget(name)
+                    await until(lambda: there.state.caught_up and len(there.names) <= 1 + 3)
+                assert there.state.source == "store-1.17"
+        async with reading(source, away):
+            await until(lambda: away.state.source == "store-1.17" and away.state.caught_up)
+        assert away.names == {"/kept"}
 
 
 async def test_a_reader_is_cut_off_from_what_it_has_yet_to_read_when_that_is_forgotten(tmp_path: Path) -> None:

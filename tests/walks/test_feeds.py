@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from diem.fanout.change_map import ChangeMap
 from diem.fanout.feed_state import FeedState
+from diem.links import feed_server
 from diem.links.feed_server import FeedServer
 from diem.protocol import feed
 from diem.protocol.update import GONE, UPDATE
@@ -242,9 +243,11 @@ STEPS: Sequence[Callable[[World, int], None]] = (
 
 
 @walk_settings(examples=300)
-@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), min_size=10, max_size=50))
+@given(
+    st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), min_size=10, max_size=50), st.sampled_from([1, 99])
+)
 def test_no_reader_keeps_an_endpoint_that_the_store_has_forgotten(
-    walk: list[tuple[Callable[[World, int], None], int]],
+    walk: list[tuple[Callable[[World, int], None], int]], least: int
 ) -> None:
     async def take() -> None:
         world = World()
@@ -256,4 +259,5 @@ def test_no_reader_keeps_an_endpoint_that_the_store_has_forgotten(
     with pytest.MonkeyPatch.context() as patch:
         # So that a reader is in the middle of what it reads.
         patch.setattr(feed, "MAX_RECORDS", 1)
+        patch.setattr(feed_server, "LEAST_FORGOTTEN", least)
         asyncio.run(take())

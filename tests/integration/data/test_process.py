@@ -59,6 +59,33 @@ async def test_a_committed_change_is_sent_on_the_feed_at_once(tmp_path: Path) ->
         assert (record.endpoint, record.version) == (b"/b", accepted["version"])
 
 
+async def test_a_deleted_endpoint_is_unknown_once_its_history_has_expired(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path / "state", HISTORY_DAYS="0.000001", MAX_ENDPOINTS="1") as process,
+        httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http,
+    ):
+        await http.put("/v1/data", json=bulk({"/a": 1}))
+        deleted = (await http.delete("/v1/data/a")).json()["version"]
+        async with asyncio.timeout(PATIENCE_S):
+            while (await http.put("/v1/data", json=bulk({"/b": 1}))).status_code == 422:
+                await asyncio.sleep(0.02)
+        answer = await http.get("/v1/data/a")
+        assert (answer.status_code, answer.json()["code"]) == (404, "unknown_endpoint")
+        catalogue = (await http.get("/v1/endpoints", params={"gone": "true"})).json()["endpoints"]
+        assert [entry["endpoint"] for entry in catalogue] == ["/b"]
+        async with _feed(process) as reader:
+            status = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
+            await reader.send(feed.encode(feed.Resume(status["store"], {feed.STORE: 2})), text=True)
+            hello = feed.decode(await reader.recv(decode=False))
+            assert hello == feed.Hello(f"{status['store']}.2", (feed.STORE,))
+    async with (
+        serving(tmp_path / "state", **RESTARTED) as process,
+        httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http,
+    ):
+        (accepted,) = (await http.put("/v1/data", json=bulk({"/a": 1}))).json()["accepted"]
+        assert accepted["version"] > deleted
+
+
 async def test_a_store_replaced_by_an_old_copy_is_not_ready(tmp_path: Path) -> None:
     async with (
         serving(tmp_path / "state") as process,

@@ -131,7 +131,7 @@ class Settings(TlsSettings, TrafficSettings):
     max_endpoints: int = Field(
         default=_STORE.writer.max_endpoints,
         ge=1,
-        description="Endpoints that the store may hold, gone ones too until their history expires.",
+        description="Endpoints that the store may hold, gone ones too until they are forgotten.",
     )
     history_versions: int = Field(
         default=_HISTORY.versions,

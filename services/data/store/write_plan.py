@@ -28,7 +28,7 @@ LATEST_MS: Final = 4_102_444_800_000
 """Beginnings of the years 2020 and 2100, between which a clock is believed: a version that it has made stays."""
 LAST_VERSION: Final = GREATEST_VERSION - 1_000
 """Version from which on an endpoint cannot change; what is left is for writes with one endpoint several times."""
-_DELETED: Final = "deleted ones included until their history has expired"
+_DELETED: Final = "deleted ones included until they are forgotten"
 
 
 def check_time(now_ms: int) -> None:

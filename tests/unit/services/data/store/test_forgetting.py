@@ -109,9 +109,9 @@ async def test_a_full_store_and_a_full_key_have_room_again(
         await store.writer.put([dataset("/kept")])
         await delete_and_wait(store, clock, "/mal/a", "/mal/b")
         clock.step_wall(-2)
-        with pytest.raises(TooManyEndpoints, match="deleted ones included until their history has expired"):
+        with pytest.raises(TooManyEndpoints, match="deleted ones included until they are forgotten"):
             await store.writer.put([dataset("/c"), dataset("/d")])
-        with pytest.raises(TooManyEndpoints, match="deleted ones included until their history has expired"):
+        with pytest.raises(TooManyEndpoints, match="deleted ones included until they are forgotten"):
             await store.writer.submit(Write([dataset("/mal/c")], bound=bound))
         clock.advance(3)
         await store.writer.submit(Write([dataset("/mal/c"), dataset("/mal/d")], bound=bound))

@@ -32,6 +32,7 @@ from diem.kafka.config import DEFAULT_PREFIX, Names
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process import security_log
 from diem.process.clock import SystemClock
+from diem.process.http_transport import HttpTransport
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, READY_WITHIN_S, Lifecycle, exit_reason
 from diem.process.ports import is_accepting
@@ -66,7 +67,8 @@ class HealthProbe:
 
     def __init__(self, key: KeyRing, time_factor: float = 1.0) -> None:
         self._timeout_s = PROBE_TIMEOUT_S * time_factor
-        self._client = httpx.AsyncClient(timeout=self._timeout_s, trust_env=False, verify=unverified_context())
+        transport = HttpTransport(verify=unverified_context())
+        self._client = httpx.AsyncClient(timeout=self._timeout_s, trust_env=False, transport=transport)
         self._internal = internal_client(key, self._timeout_s)
 
     async def __aenter__(self) -> Self:

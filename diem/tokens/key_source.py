@@ -157,17 +157,19 @@ class KeyUrl:
     def _client(self) -> "httpx.AsyncClient":
         import httpx  # noqa: PLC0415
 
+        from diem.process.http_transport import HttpTransport  # noqa: PLC0415
+
         # Loading the usual authorities takes 20 ms, which URLs of this machine do not need.
         usual = self.name.startswith("https://") and self._transport is None
+        tls = self._tls or (httpx.create_ssl_context(trust_env=False) if usual else False)
+        # Between two polls, an idle connection would count against the limits of the server.
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=0)
         return httpx.AsyncClient(
-            verify=self._tls or (httpx.create_ssl_context(trust_env=False) if usual else False),
             headers={"Accept": "application/jwk-set+json, application/json", "Accept-Encoding": "identity"},
-            # Between two polls, an idle connection would count against the limits of the server.
-            limits=httpx.Limits(max_connections=1, max_keepalive_connections=0),
             follow_redirects=False,
             trust_env=False,
             timeout=TIMEOUT_S,
-            transport=self._transport,
+            transport=self._transport or HttpTransport(verify=tls, limits=limits),
         )
 
 

@@ -23,6 +23,7 @@ import orjson
 import uvloop
 from pydantic import BaseModel
 
+from diem.process.http_transport import HttpTransport
 from tests.load.client import LoadClient
 from tests.load.credentials import Credentials
 from tests.load.interests import Interests
@@ -233,10 +234,14 @@ async def serve() -> None:
         # Where clients need tokens, reads need a key.
         headers = {"Authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
         http = await stack.enter_async_context(
-            httpx.AsyncClient(base_url=plan.rest, headers=headers, timeout=10, trust_env=False)
+            httpx.AsyncClient(
+                base_url=plan.rest, headers=headers, timeout=10, trust_env=False, transport=HttpTransport()
+            )
         )
         asking = await stack.enter_async_context(
-            httpx.AsyncClient(base_url=plan.metadata or "", timeout=LOCATE_SECONDS, trust_env=False)
+            httpx.AsyncClient(
+                base_url=plan.metadata or "", timeout=LOCATE_SECONDS, trust_env=False, transport=HttpTransport()
+            )
         )
         pool = ClientPool(plan, http, Locator(asking))
         pool.start()

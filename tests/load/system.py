@@ -20,6 +20,7 @@ from deploy.system.scaling import scale
 from deploy.system.state_dir import StateDir
 from diem.links.internal_client import internal_client
 from diem.process.auth import SharedKey
+from diem.process.http_transport import HttpTransport
 from tests.load.processes import Cpu, Process
 from tests.load.trees import Trees
 from tests.oracle.history import Snapshot
@@ -69,7 +70,7 @@ class System:
         self._log = folder / "up.log"
         self._config = folder / "diem.toml"
         self._up: asyncio.subprocess.Process | None = None
-        self._http = httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False)
+        self._http = httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False, transport=HttpTransport())
         self._cpu = Cpu()
         self.kills: Counter[str] = Counter()
         """Number of kills by full name of the process."""

@@ -18,7 +18,7 @@ from tests.support.patience import FACTOR
 async def test_small_run_with_a_killed_data_service_and_little_room_for_data_is_clean(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # `make faults` measures the promised times: among other tests, a client may wait for its next attempt to fetch.
+    # `make faults` measures the promised times.
     monkeypatch.setattr(Scenario, "bounds", Bounds(t_heal=60.0))
     # 40 updates of 600 bytes: a process has room for the data of 13. The others are notifications, and none is missed.
     small = Scenario(seconds=3, clients=20, endpoints=40, rate=500, churn_seconds=2, points=8, faults=("kill-data",))

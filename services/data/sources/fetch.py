@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import httpcore
 import httpx
 
+from diem.process.http_transport import HttpTransport
 from services.data.errors import DataError
 
 READ_BYTES: Final = 8 * 1024
@@ -88,7 +89,7 @@ def _trusted() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
-class BoundedTransport(httpx.AsyncHTTPTransport):
+class BoundedTransport(HttpTransport):
     """httpx's transport with one connection at a time, whose reads consume a budget."""
 
     def __init__(self, budget: ReadBudget) -> None:

@@ -1,6 +1,7 @@
 """The snapshots that a proxy applies when the maps of metadata services differ in age."""
 
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
@@ -29,7 +30,7 @@ class Harness:
 
     def __init__(self) -> None:
         self.world = World().start()
-        edge = Edge(self.world.fanout, cast("Admission", None), EdgeRules("proxy-1", "z-proxy"), self.world.shared)
+        edge = Edge(self.world.fanout, cast("Admission", Mock()), EdgeRules("proxy-1", "z-proxy"), self.world.shared)
         self.proxy = Proxy(
             edge=edge,
             router=self.world.router,
@@ -119,7 +120,7 @@ def test_servers_outside_of_the_allow_list_are_named_once_with_the_setting(harne
 
 def test_a_proxy_that_may_dial_no_server_is_not_ready_and_says_why() -> None:
     world = World()
-    edge = Edge(world.fanout, cast("Admission", None), EdgeRules("proxy-1", "z-proxy"), world.shared)
+    edge = Edge(world.fanout, cast("Admission", Mock()), EdgeRules("proxy-1", "z-proxy"), world.shared)
     pool = FakePool()
     proxy = Proxy(
         edge=edge, router=world.router, pool=cast("UpstreamPool", pool), service=world.shared, clock=world.clock

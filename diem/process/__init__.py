@@ -3,6 +3,6 @@
 Reading order: ``settings`` (and ``service_links``, ``numbers``, ``edge_settings``), ``lifecycle``, ``log``,
 ``metrics`` and ``exposition``, ``listeners``, ``tls`` and ``forwarding``, ``http_transport``, ``address_rules`` and
 ``allow_list``, ``files`` and ``private_files``, ``auth`` and ``key_ring``, ``limits``, ``security_log``, ``clock``,
-``tasks``; ``supervisor`` with ``backoff``, ``watchdog``, ``program``, ``environment`` and ``ports`` for processes that start
-others; ``imports`` makes starts cheaper.
+``tasks``; ``supervisor`` with ``backoff``, ``watchdog``, ``program``, ``environment`` and ``ports`` for processes that
+start others; ``imports`` makes starts cheaper.
 """

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from itertools import count, cycle
+from itertools import chain, count, cycle
 from time import monotonic
 from typing import Any, Final
 
@@ -94,16 +94,19 @@ class Visits:
     failed: Counter[str] = field(default_factory=Counter)
 
     @property
+    def waits(self) -> dict[str, list[float]]:
+        """The waits by kind of newcomer."""
+        return {"subscribed": self.subscribed, "read": self.read, "logged_in": self.logged_in, "made": self.made}
+
+    @property
     def slowest(self) -> float:
         """The longest of all waits; 0 without any."""
-        return max([*self.subscribed, *self.read, *self.logged_in, *self.made], default=0.0)
+        return max(chain.from_iterable(self.waits.values()), default=0.0)
 
     def figures(self) -> dict[str, object]:
         """Return the distribution of the waits, and the failures."""
-        waits = {
-            "subscribed": self.subscribed, "read": self.read, "logged_in": self.logged_in, "made": self.made
-        }  # fmt: skip
-        return {**{f"{name}_s": quantiles(found) for name, found in waits.items()}, "failed": dict(self.failed)}
+        quantiles_of = {f"{name}_s": quantiles(found) for name, found in self.waits.items()}
+        return {**quantiles_of, "failed": dict(self.failed)}
 
 
 class Newcomers:

@@ -50,7 +50,7 @@ from deploy.terminal import DEFAULT_STATE_DIR, Terminal
 from deploy.topology import ports
 from diem.kafka.config import KafkaSettings
 from diem.process import lifecycle, log
-from diem.process.environment import HOST
+from diem.process.addresses import HOST
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import PortInUse
 from diem.process.ports import PortReservations

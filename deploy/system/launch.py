@@ -11,7 +11,7 @@ from pathlib import Path
 from deploy.topology import Mode, Options, Ports, Programs
 from deploy.topology.kafka_users import directory_of
 from diem.errors import ConfigurationError, DiemError
-from diem.process.environment import HOST
+from diem.process.addresses import HOST
 from diem.process.listeners import has_ipv6_loopback
 
 Progress = Callable[[int, int], None]

@@ -10,7 +10,6 @@ from deploy.topology.compose import Programs, compose, overridden
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, StopStage, Topology
 from deploy.topology.options import (
     KafkaTopology,
-    Mode,
     Options,
     ProxyMode,
     Traffic,
@@ -28,6 +27,7 @@ from deploy.topology.public_address import (
     parse_origins,
 )
 from deploy.topology.slots import MAX_SERVERS, Sizes, sizes, sizes_of, slots
+from diem.process.modes import Mode
 
 __all__ = [
     "CLIENT_ORIGINS",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.topology.public_address import BadTopology
-from diem.process.environment import ACCESS
+from diem.process.modes import ACCESS
 from diem.process.settings import parse_collection
 from services.data.access.plans import ANONYMOUS
 

@@ -1,21 +1,22 @@
 """Compose the topology of a mode: every process with its command line, addresses and environment; pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from deploy.topology.access import READS
 from deploy.topology.kafka_users import KafkaUser, directory_of
 from deploy.topology.model import HOST, SCALED, Planned, Ports, Readiness, Slot, Topology
-from deploy.topology.options import Mode, Options, ProxyMode, Traffic, check_settings
+from deploy.topology.options import Options, ProxyMode, Traffic, check_settings
 from deploy.topology.public_address import BadTopology, PublicAddress
 from deploy.topology.slots import CLONES, sizes_of, slots
 from diem.links import unix_sockets
-from diem.process import environment
 from diem.process.listeners import is_of_this_machine
+from diem.process.modes import CLIENTS_OF_KAFKA, RECORDERS, Mode, Place, all_of, environment, reads_urls
+from diem.process.settings import PROCESSES
 
 LOCALHOST: Final = "localhost"
 _RESOLVED = frozenset({"websocket", "proxy", "composite"})
@@ -88,7 +89,7 @@ def _plan(slot: Slot, options: Options, ports: Mapping[str, Ports], programs: Pr
         internal_url=f"http://{own.internal_address}" if _readiness(slot) is Readiness.READYZ else None,
         readiness=_readiness(slot),
         sweep=slot.process == "nginx",  # its workers survive it, and hold the port
-        reloads=options.public.certificate is not None and _is_public(slot.process, options.mode),
+        reloads=options.public.certificate is not None and options.mode.admits(slot.process),
         clone=_clone(slot, options.mode),
     )
 
@@ -100,44 +101,59 @@ def _clone(slot: Slot, mode: Mode) -> int | None:
 
 
 def _environment(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
+    if slot.process not in PROCESSES:
+        return {}
+    place = Place(
+        mode=options.mode,
+        process=slot.process,
+        name=slot.name,
+        number=str(slot.number),
+        ports=ports,
+        given={
+            "all": shared(options),
+            "kafka": _kafka(slot.process, options, ports),
+            "traffic": _traffic(options) if slot.process in RECORDERS else {},
+            slot.process: {**_listener(slot, options), **_given(slot, options, ports)},
+        },
+        clone=slot.clone,
+        clones=options.clones or 1,
+    )
+    return environment(place)
+
+
+def _given(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> Mapping[str, str | None]:
+    """Return the settings that follow from the options, and those that differ from the table's on several hosts."""
     match slot.process:
         case "data":
-            own = _data(options, ports)
-        case "broadcast":
-            own = {"DIEM_BROADCAST_FEED_URL": environment.feed_urls(_all("data", ports))}
+            return _data(options, ports)
         case "bridge":
-            own = _bridge(options, ports, slot)
-        case "websocket":
-            own = _websocket(options, ports, slot)
-        case "metadata":
-            own = _metadata(options, ports, slot)
+            server = ports[slot.twin("websocket")]
+            url = None if server.name is None else _location(server, "ws", "/ws", options).get("url")
+            return {} if url is None or not options.mode.partitioned else {"SERVER_PUBLIC_URL": str(url)}
         case "proxy":
-            own = _proxy(options, ports, slot)
+            return {"MODE": options.proxy or ProxyMode.SHARED, **_edge(options, ports, slot)}
         case "composite":
-            own = _composite(options, ports, slot)
-        case _:
-            return {}
-    behind = ports[slot.name].host if options.mode.behind_nginx else HOST
-    host = options.public.listen if _is_public(slot.process, options.mode) else behind
-    if slot.process == "data" and host == HOST and options.is_local and not options.mode.behind_nginx:
-        host = LOCALHOST  # at both loopback addresses, as the page's URL has the name
-    listeners = environment.listeners(slot.process, ports[slot.name], host)
-    return shared(options) | listeners | _certificate(slot.process, options) | own
+            # In mode xz, composites are scaled, not the pairs of each.
+            most = sizes_of(options).max_servers if options.mode is Mode.Z_COMPOSITE else options.servers
+            pairs = {"PAIRS": str(options.servers), "MAX_PAIRS": str(most)}
+            return {**pairs, "PROXY": options.proxy or ProxyMode.SHARED, **_edge(options, ports, slot)}
+        case "websocket" | "metadata":
+            return _edge(options, ports, slot)
+    return {}
 
 
-def _is_public(process: str, mode: Mode) -> bool:
-    """Return whether clients connect to processes of this kind themselves, not through others."""
-    if mode.behind_nginx:
-        return process == "nginx"
-    return process in {"data", mode.edge} or (process == "metadata" and mode is Mode.Z_CLIENT)
-
-
-def _certificate(process: str, options: Options) -> dict[str, str]:
-    """Return the settings with the certificate of a public listener."""
-    if options.public.certificate is None or not _is_public(process, options.mode):
-        return {}
-    files = {"CERTIFICATE": options.public.certificate, "KEY": options.public.key}
-    return {f"DIEM_{process.upper()}_TLS_{name}": str(file) for name, file in files.items() if file is not None}
+def _listener(slot: Slot, options: Options) -> dict[str, str | None]:
+    """Return the address of the public listener, and its certificate."""
+    if not options.mode.admits(slot.process):
+        return {} if options.mode.behind_nginx else {"HOST": HOST}
+    public = options.public
+    at_both = slot.process == "data" and public.listen == HOST and options.is_local
+    return {
+        # At both loopback addresses, as the page's URL has the name.
+        "HOST": LOCALHOST if at_both else public.listen,
+        "TLS_CERTIFICATE": _path(public.certificate),
+        "TLS_KEY": _path(public.certificate and public.key),
+    }
 
 
 def _readiness(slot: Slot) -> Readiness:
@@ -147,36 +163,32 @@ def _readiness(slot: Slot) -> Readiness:
 def _public_url(slot: Slot, own: Ports, options: Options) -> str | None:
     if own.public is None or slot.process == "kafka":
         return None
-    public = options.public if _is_public(slot.process, options.mode) else PublicAddress()
+    public = options.public if options.mode.admits(slot.process) else PublicAddress()
     at = f"{'s' if public.certificate else ''}://{_client_address(own, options, public)}"
     return f"ws{at}/ws" if slot.process in _RESOLVED else f"http{at}/"
 
 
-def shared(options: Options) -> dict[str, str]:
-    """Return the variables that all our processes have."""
+def shared(options: Options) -> dict[str, str | None]:
+    """Return the settings that all our processes have."""
     sockets = options.state_dir / "sockets"
     return {
-        "DIEM_STATE_DIR": str(options.state_dir),
+        "STATE_DIR": str(options.state_dir),
         # If the paths are too long for sockets, internal links use TCP, and so do those between addresses of hosts.
-        **({"DIEM_INTERNAL_SOCKETS": str(sockets)} if options.is_local and unix_sockets.fits(sockets) else {}),
-        "DIEM_INTERNAL_KEY_FILE": str(options.state_dir / "internal.key"),
-        "DIEM_LOG_LEVEL": options.log_level,
-        "DIEM_LOG_FORMAT": "json",
-        "DIEM_DRAIN_SECONDS": str(options.drain_seconds),
-        "DIEM_TIME_FACTOR": str(options.time_factor),
+        "INTERNAL_SOCKETS": str(sockets) if options.is_local and unix_sockets.fits(sockets) else None,
+        "INTERNAL_KEY_FILE": str(options.state_dir / "internal.key"),
+        "LOG_LEVEL": options.log_level,
+        "LOG_FORMAT": "json",
+        "DRAIN_SECONDS": str(options.drain_seconds),
+        "TIME_FACTOR": str(options.time_factor),
         # With supervision by DIEM on this machine; of one port for health, the first process would take it for all.
-        **({"DIEM_SUPERVISED": "1", "DIEM_HEALTH_PORT": ""} if options.is_local else {}),
+        "SUPERVISED": "1" if options.is_local else None,
+        "HEALTH_PORT": "" if options.is_local else None,
     }
-
-
-def _all(process: str, ports: Mapping[str, Ports]) -> list[Ports]:
-    """Return the ports of all processes of a kind."""
-    return [own for name, own in ports.items() if name == process or name.startswith(f"{process}-")]
 
 
 def _edges(mode: Mode, ports: Mapping[str, Ports]) -> list[Ports]:
     """Return the processes to which clients may connect."""
-    return [ports["nginx"]] if mode.behind_nginx else _all(mode.edge, ports)
+    return [ports["nginx"]] if mode.behind_nginx else all_of(mode.edge, ports)
 
 
 def _client_address(own: Ports, options: Options, public: PublicAddress | None = None) -> str:
@@ -194,140 +206,73 @@ def _location(own: Ports, scheme: str, path: str, options: Options) -> dict[str,
     return {"url": f"{scheme}{secure}://{_client_address(own, options)}{path}"}
 
 
-def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
+def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str | None]:
     edges = [_location(own, "ws", "/ws", options) for own in _edges(options.mode, ports)]
     if options.front_proxies and options.public.own_origins and len(edges) == 1:
         # Clients connect to the front proxy, which passes /ws on.
         edges = [{"url": f"ws{options.public.own_origins[0].removeprefix('http')}/ws"}]
-    env = {
-        "DIEM_DATA_WRITE_KEY_FILE": str(options.state_dir / "write.key"),
-        "DIEM_DATA_MODE": str(options.mode),
-        "DIEM_DATA_WEBSOCKET_SERVERS": json.dumps(edges),
-    }
-    if options.mode is Mode.Z_CLIENT:
-        env["DIEM_DATA_METADATA_SERVICES"] = json.dumps([_location(ports["metadata"], "http", "/v1", options)])
-    if options.config is not None:
-        env["DIEM_DATA_CONFIG"] = str(options.config)
-    if options.pages is not None:
-        env["DIEM_DATA_OWN_PAGES"] = str(options.pages)
-    env |= _trusted_proxies("DATA", options, ports)
-    env |= _reads(options)
-    if options.standbys:
+    is_found = options.mode is Mode.Z_CLIENT
+    return {
+        "WRITE_KEY_FILE": str(options.state_dir / "write.key"),
+        "WEBSOCKET_SERVERS": json.dumps(edges),
+        "METADATA_SERVICES": _list([_location(ports["metadata"], "http", "/v1", options)]) if is_found else None,
+        "CONFIG": _path(options.config),
+        "OWN_PAGES": _path(options.pages),
+        "TRUSTED_PROXIES": _list(_trusted_proxies(options, ports)),
+        "ANONYMOUS_READS": _reads(options),
         # The first one as well: when it comes back, another one has the store.
-        env["DIEM_DATA_STANDBY"] = "true"
-    if hosts := options.public.hosts:
-        env["DIEM_DATA_HOSTS"] = json.dumps(hosts)
-    # The same as the servers', whose refusals it explains.
-    env["DIEM_DATA_CLIENT_ORIGINS"] = json.dumps(_client_origins(options, ports))
-    if readers := _reading_origins(options):
-        env["DIEM_DATA_CORS_ORIGINS"] = json.dumps(readers)
-    if options.operator_url is not None:
-        env["DIEM_DATA_OPERATOR_URL"] = options.operator_url
-    if options.hot:
-        env["DIEM_DATA_HOT"] = json.dumps(options.hot)
-    return env | _kafka(options, ports, KafkaUser.DATA) | _traffic(options, ports, KafkaUser.DATA)
+        "STANDBY": "true" if options.standbys else None,
+        "HOSTS": _list(options.public.hosts),
+        # The same as the servers', whose refusals it explains.
+        "CLIENT_ORIGINS": json.dumps(_client_origins(options, ports)),
+        "CORS_ORIGINS": _list(_reading_origins(options)),
+        "OPERATOR_URL": options.operator_url,
+        "HOT": _list(options.hot),
+    }
 
 
-def _reads(options: Options) -> dict[str, str]:
-    """Return the setting that decides which readers need a key, where the environment of the command does not."""
-    if options.front_proxies and options.access.anonymous_reads == "auto":
-        return {READS: "off"}
+def _path(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _list(values: Sequence[object]) -> str | None:
+    """Return the value of a setting that is left out where its list is empty."""
+    return json.dumps(values) if values else None
+
+
+def _reads(options: Options) -> str | None:
+    """Return which readers need no key, where the environment of the command does not decide."""
     reads = options.access.anonymous_reads
-    return {READS: reads} if reads == "off" or not options.is_local else {}
+    if options.front_proxies and reads == "auto":
+        return "off"
+    return reads if reads == "off" or not options.is_local else None
 
 
-def _websocket(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
-    has_bridge = options.mode is Mode.X or options.mode.partitioned
-    feed = slot.twin("bridge") if has_bridge else "broadcast" if options.mode is Mode.X_BROADCAST else "data"
-    feeds = _all("data", ports) if feed == "data" else [ports[feed]]
-    # Numbers in logs and greetings stay unique over all clones.
-    number = slot.name.removeprefix("websocket-")
+def _traffic(options: Options) -> dict[str, str]:
+    """Return where a process records its clients' subscriptions, or the requests that it serves."""
     return {
-        **environment.websocket(number, str(options.mode), *feeds),
-        **_edge("WEBSOCKET", options, ports, slot),
-        **_traffic(options, ports, KafkaUser.EDGE),
+        "SINK": str(options.traffic_sink),
+        "DIR": str(options.state_dir / "traffic"),
+        "SALT_FILE": str(options.state_dir / "traffic.salt"),
     }
 
 
-def _bridge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
-    kafka = _kafka(options, ports, KafkaUser.BRIDGE)
-    if not options.mode.partitioned:
-        return environment.bridge(str(slot.number)) | kafka
-    server = ports[slot.twin("websocket")]
-    public_url = f"ws://{server.public_address}/ws"
-    if server.name is not None:
-        public_url = str(_location(server, "ws", "/ws", options).get("url", public_url))
-    return environment.paired_bridge(str(slot.number), slot.clone, server, public_url) | kafka
-
-
-def _server_addresses(ports: Mapping[str, Ports]) -> list[str]:
-    """Return rules for the internal listeners of all servers that may ever run here."""
-    return [f"{_rule(own)}:{own.internal}" for own in _all("websocket", ports)]
-
-
-def _rule(own: Ports) -> str:
-    """Return the address of a process as a network; of IPv6 in brackets, as a port follows."""
-    network = ip_network(own.host)
-    return f"[{network}]" if network.version == 6 else str(network)
-
-
-def _metadata(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
-    clones = range(1, (options.clones or 1) + 1)
-    allowed = {"DIEM_METADATA_ALLOWED": json.dumps(_server_addresses(ports))}
-    kafka = _kafka(options, ports, KafkaUser.METADATA)
-    return environment.metadata(clones) | allowed | _edge("METADATA", options, ports, slot) | kafka
-
-
-def _proxy(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
-    servers = _server_addresses(ports)
-    return {
-        **environment.proxy(slot.number, options.proxy or ProxyMode.SHARED, ports["metadata"], servers),
-        **_edge("PROXY", options, ports, slot),
-        **_traffic(options, ports, KafkaUser.EDGE),
-    }
-
-
-def _composite(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
-    return {
-        "DIEM_COMPOSITE_NUMBER": str(slot.number),
-        "DIEM_COMPOSITE_PAIRS": str(options.servers),
-        # In mode xz, composites are scaled, not the pairs of each.
-        "DIEM_COMPOSITE_MAX_PAIRS": str(
-            sizes_of(options).max_servers if options.mode is Mode.Z_COMPOSITE else options.servers
-        ),
-        "DIEM_COMPOSITE_MODE": str(options.mode),
-        "DIEM_COMPOSITE_PROXY": options.proxy or ProxyMode.SHARED,
-        **_edge("COMPOSITE", options, ports, slot),
-        # Inherited by its children.
-        **_kafka(options, ports, KafkaUser.COMPOSITE),
-        **_traffic(options, ports, KafkaUser.COMPOSITE),
-    }
-
-
-def _traffic(options: Options, ports: Mapping[str, Ports], user: KafkaUser) -> dict[str, str]:
-    """Return the settings with which a process records its clients' subscriptions, or the requests that it serves."""
-    env = {
-        "DIEM_TRAFFIC_SINK": str(options.traffic_sink),
-        "DIEM_TRAFFIC_DIR": str(options.state_dir / "traffic"),
-        "DIEM_TRAFFIC_SALT_FILE": str(options.state_dir / "traffic.salt"),
-    }
-    return env | (_kafka(options, ports, user) if options.traffic_sink is Traffic.KAFKA else {})
-
-
-def _kafka(options: Options, ports: Mapping[str, Ports], user: KafkaUser) -> dict[str, str]:
-    """Return the settings of the connection to Kafka, of a local one as ``user``; empty in the modes without it."""
-    if not options.mode.uses_kafka:
+def _kafka(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[str, str | None]:
+    """Return the settings of a process's connection to Kafka; empty without one."""
+    records = process in RECORDERS and options.traffic_sink is Traffic.KAFKA
+    if not options.mode.uses_kafka or not (records or process in CLIENTS_OF_KAFKA):
         return {}
     wanted = options.kafka
-    local_brokers = ",".join(f"{HOST}:{own.public}" for name, own in ports.items() if name.startswith("kafka-"))
+    local_brokers = ",".join(f"{HOST}:{own.public}" for own in all_of("kafka", ports))
     values = {name: getattr(wanted, name) for name in wanted.settings()} | {
         "bootstrap_servers": wanted.bootstrap_servers or local_brokers,
         # Explicit, because brokers start one by one: the number at first is too low.
         "replication": wanted.replication or wanted.local_brokers or None,
     }
     if wanted.local_brokers:
+        user = KafkaUser.EDGE if process in {"websocket", "proxy"} else KafkaUser(process)
         values |= dict.fromkeys(wanted.security()) | user.settings(directory_of(options.state_dir))
-    return {f"DIEM_KAFKA_{name.upper()}": str(value) for name, value in values.items() if value is not None}
+    return {name.upper(): None if value is None else str(value) for name, value in values.items()}
 
 
 def _own_keys(options: Options, ports: Mapping[str, Ports], own: Ports) -> list[str]:
@@ -336,7 +281,7 @@ def _own_keys(options: Options, ports: Mapping[str, Ports], own: Ports) -> list[
     Raises:
         BadTopology: it could not do so over HTTPS, and needs them.
     """
-    data = _all("data", ports)
+    data = all_of("data", ports)
     if len(data) == 1 and own.host == data[0].host:
         # A file, because anybody on this machine could answer at the Data Service's port while it is down.
         return [str(options.state_dir / "token-keys.json")]
@@ -351,23 +296,22 @@ def _own_keys(options: Options, ports: Mapping[str, Ports], own: Ports) -> list[
     return []
 
 
-def _edge(process: str, options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str]:
+def _edge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str | None]:
     """Return the settings that decide which clients a process admits."""
-    prefix = f"DIEM_{process}_"
     own_keys = _own_keys(options, ports, ports[slot.name])
-    access = options.access.values(own_keys, trusts_loopback=options.trusts_loopback)
-    env = {f"{prefix}PAGE_PORT": str(ports["data"].public), **environment.access(process, access)}
-    if process != "METADATA":
-        env[f"{prefix}READS_URL"] = environment.reads_urls(_all("data", ports))
-        env[f"{prefix}ANONYMOUS_DATA"] = options.access.anonymous_data(trusts_loopback=options.trusts_loopback)
-    if options.clients_per_address is not None:
-        env[f"{prefix}CONNECTIONS_PER_ADDRESS"] = str(options.clients_per_address)
-    if process != "METADATA":
-        env[f"{prefix}LIMIT_LOOPBACK"] = json.dumps(options.limits_loopback)
-    if options.mode.behind_nginx or options.public != PublicAddress() or options.client_origins:
+    per_address = options.clients_per_address
+    has_origins = options.mode.behind_nginx or options.public != PublicAddress() or options.client_origins
+    return {
+        **options.access.values(own_keys, trusts_loopback=options.trusts_loopback),
+        "PAGE_PORT": str(ports["data"].public),
+        "READS_URL": reads_urls(all_of("data", ports)),
+        "ANONYMOUS_DATA": options.access.anonymous_data(trusts_loopback=options.trusts_loopback),
+        "CONNECTIONS_PER_ADDRESS": None if per_address is None else str(per_address),
+        "LIMIT_LOOPBACK": json.dumps(options.limits_loopback),
         # The page on the Data Service's own port, without TLS, is allowed by PAGE_PORT.
-        env[f"{prefix}ORIGINS"] = json.dumps(_client_origins(options, ports))
-    return env | _trusted_proxies(process, options, ports)
+        "ORIGINS": json.dumps(_client_origins(options, ports)) if has_origins else None,
+        "TRUSTED_PROXIES": _list(_trusted_proxies(options, ports)),
+    }
 
 
 def _client_origins(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
@@ -387,8 +331,7 @@ def _reading_origins(options: Options) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*(each for each in public.origins if each not in own), *options.cors_origins)))
 
 
-def _trusted_proxies(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[str, str]:
-    """Return the setting with the proxies in front of a process: nginx, which believes the front proxies, or these."""
-    balancers = dict.fromkeys(str(ip_network(own.host)) for own in _all("nginx", ports))
-    trusted = list(balancers) if options.mode.behind_nginx else options.front_proxies
-    return {f"DIEM_{process}_TRUSTED_PROXIES": json.dumps(trusted)} if trusted else {}
+def _trusted_proxies(options: Options, ports: Mapping[str, Ports]) -> Sequence[str]:
+    """Return the proxies in front of a process: nginx, which believes the front proxies, or these."""
+    balancers = list(dict.fromkeys(str(ip_network(own.host)) for own in all_of("nginx", ports)))
+    return balancers if options.mode.behind_nginx else options.front_proxies

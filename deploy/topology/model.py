@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from deploy.topology.options import Mode
 from deploy.topology.public_address import PublicAddress
-from diem.process.environment import HOST, Ports, StopStage
+from diem.process.addresses import HOST, Ports
+from diem.process.modes import Mode, StopStage, number_in
 from services.composite.plan import child_names
 
 __all__ = ["HOST", "SCALED", "Planned", "Ports", "Readiness", "Slot", "StopStage", "Topology"]
@@ -40,7 +40,7 @@ class Slot(NamedTuple):
 
     def twin(self, process: str) -> str:
         """Return the name of the other process of the same pair."""
-        return f"{process}-{self.name.rpartition('-')[2]}"
+        return f"{process}-{number_in(self.name)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,39 +9,7 @@ from pathlib import Path
 from deploy.topology.access import READS, VARIABLES, ClientAccess
 from deploy.topology.public_address import BadTopology, PublicAddress
 from diem.process.listeners import is_loopback
-
-
-class Mode(StrEnum):
-    """The scaling modes that ``diem up`` can start."""
-
-    SINGLE = "single"
-    X_BROADCAST = "x-broadcast"
-    X = "x"
-    ALL_TO_ALL = "all-to-all"
-    Z_CLIENT = "z-client"
-    Z_PROXY = "z-proxy"
-    Z_COMPOSITE = "z-composite"
-    XZ = "xz"
-
-    @property
-    def behind_nginx(self) -> bool:
-        """Whether clients connect through nginx, which balances them over equal servers."""
-        return self in {Mode.ALL_TO_ALL, Mode.X_BROADCAST, Mode.X, Mode.XZ}
-
-    @property
-    def partitioned(self) -> bool:
-        """Whether each server has only some of the endpoints."""
-        return self in {Mode.Z_CLIENT, Mode.Z_PROXY, Mode.Z_COMPOSITE, Mode.XZ}
-
-    @property
-    def uses_kafka(self) -> bool:
-        """Whether updates go through Kafka."""
-        return self is Mode.X or self.partitioned
-
-    @property
-    def edge(self) -> str:
-        """The process that serves clients, possibly behind nginx."""
-        return {Mode.Z_PROXY: "proxy", Mode.Z_COMPOSITE: "composite", Mode.XZ: "composite"}.get(self, "websocket")
+from diem.process.modes import Mode
 
 
 class ProxyMode(StrEnum):

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from diem.errors import ConfigurationError
-from diem.process.environment import HOST
+from diem.process.addresses import HOST
 from diem.process.listeners import canonical_origin, is_loopback, is_of_this_machine, parse_address
 from diem.process.settings import parse_collection
 

@@ -2,9 +2,10 @@
 
 from typing import Final, NamedTuple
 
-from deploy.topology.model import Slot, StopStage
-from deploy.topology.options import Mode, Options, Traffic
+from deploy.topology.model import Slot
+from deploy.topology.options import Options, Traffic
 from deploy.topology.public_address import BadTopology
+from diem.process.modes import KINDS, Mode
 
 MAX_SERVERS: Final = 64
 DEFAULT_MAX_SERVERS: Final = 8
@@ -82,44 +83,34 @@ def sizes(
 
 def slots(mode: Mode, wanted: Sizes) -> tuple[Slot, ...]:
     """Return every process that the mode may ever run, with documented ports, in display order."""
-    brokers = range(1, wanted.brokers + 1)
-    found = [Slot(f"kafka-{n}", "kafka", n, StopStage.KAFKA, 9091 + n, 9095 + n) for n in brokers]
-    found += [Slot(name, "data", 0, StopStage.DATA, 8080, 9080) for name in _replicas("data", wanted.data)]
-    if mode is Mode.X_BROADCAST:
-        found.append(Slot("broadcast", "broadcast", 0, StopStage.BROADCAST, None, 9300))
-    if mode in {Mode.Z_CLIENT, Mode.Z_PROXY}:
-        found.append(Slot("metadata", "metadata", 0, StopStage.METADATA, 8400, 9400))
-    if mode is Mode.X or (mode.partitioned and mode.edge != "composite"):
-        found += _slots_of_clones(wanted, "bridge", StopStage.BRIDGE, None, 9200)
-    if mode.behind_nginx:
-        balancers = _replicas("nginx", wanted.balancers)
-        found += [Slot(name, "nginx", 0, StopStage.NGINX, 8000, None) for name in balancers]
-    if mode.edge == "composite":
-        composites = range(1, (wanted.max_servers if mode is Mode.XZ else 1) + 1)
-        found += [Slot(f"composite-{n}", "composite", n, StopStage.EDGE, 8600 + n, 9600 + n) for n in composites]
-    else:
-        found += _slots_of_clones(wanted, "websocket", StopStage.WEBSOCKET, 8100, 9100)
-    if mode.edge == "proxy":
-        proxies = range(1, wanted.proxies + 1)
-        found += [Slot(f"proxy-{n}", "proxy", n, StopStage.EDGE, 8500 + n, 9500 + n) for n in proxies]
-    return tuple(found)
+    of_clones = wanted.clones * wanted.max_servers
+    numbers = {
+        "kafka": wanted.brokers,
+        "data": wanted.data,
+        "nginx": wanted.balancers,
+        "proxy": wanted.proxies,
+        "bridge": of_clones,
+        "websocket": of_clones,
+        "composite": wanted.max_servers if mode is Mode.XZ else 1,
+    }
+    return tuple(
+        _slot(process, number, wanted.max_servers)
+        for process in mode.processes
+        for number in range(1, numbers.get(process, 1) + 1)
+    )
+
+
+def _slot(process: str, number: int, each: int) -> Slot:
+    """Return a process; servers, ``each`` in a clone, have numbers and ports that go on from clone to clone."""
+    kind = KINDS[process]
+    if not kind.numbered:
+        # Of equal processes, each of which may serve all, the first has no number.
+        name = process if number == 1 else f"{process}-{number}"
+        return Slot(name, process, 0, kind.stage, kind.public, kind.internal)
+    clone, index = divmod(number - 1, each) if process in {"bridge", "websocket"} else (0, number - 1)
+    public, internal = (None if port is None else port + number - 1 for port in (kind.public, kind.internal))
+    return Slot(f"{process}-{number}", process, index + 1, kind.stage, public, internal, clone + 1)
 
 
 def _modes_with(*edges: str) -> str:
     return ", ".join(mode for mode in Mode if mode.edge in edges)
-
-
-def _replicas(process: str, number: int) -> list[str]:
-    """Return the names of equal processes, each of which may serve all: the first has no number."""
-    return [process, *(f"{process}-{n}" for n in range(2, number + 1))]
-
-
-def _slots_of_clones(wanted: Sizes, process: str, stage: StopStage, public: int | None, internal: int) -> list[Slot]:
-    """Return the processes of all clones; the number in names and ports continues from clone to clone."""
-    found = []
-    for clone in range(1, wanted.clones + 1):
-        for number in range(1, wanted.max_servers + 1):
-            slot = (clone - 1) * wanted.max_servers + number
-            port = None if public is None else public + slot
-            found.append(Slot(f"{process}-{slot}", process, number, stage, port, internal + slot, clone))
-    return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from diem.process.environment import HOST, Ports
+from diem.process.addresses import HOST, Ports
 from diem.process.files import replace_file
 from diem.process.listeners import AddressUnavailable, BindFailed, PortInUse, bind, bind_error
 

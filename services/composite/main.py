@@ -4,7 +4,8 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 import orjson
 
@@ -17,6 +18,7 @@ from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.listeners import check_bind
 from diem.process.metrics import Sample
+from diem.process.modes import EDGE
 from diem.process.ports import PersistedPorts, PortReservations
 from diem.process.private_files import make_private_directory
 from diem.process.tls import internal_tls
@@ -96,27 +98,6 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
 
 def _plan(settings: Settings, port: int) -> CompositePlan:
-    edge: dict[str, Any] = {
-        "TLS_CERTIFICATE": settings.tls_certificate and str(settings.tls_certificate),
-        "TLS_KEY": settings.tls_key and str(settings.tls_key),
-        "TOKEN_KEYS": settings.token_keys,
-        "TOKEN_AUDIENCE": settings.token_audience,
-        "TOKEN_ISSUERS": settings.token_issuers,
-        "ANONYMOUS": settings.anonymous,
-        "ANONYMOUS_DATA": settings.anonymous_data,
-        "RETAINED_DATA_BYTES": settings.retained_data_bytes,
-        "READS_URL": settings.reads_url,
-        "ORIGINS": settings.origins,
-        "TRUSTED_PROXIES": list(map(str, settings.trusted_proxies)),
-        "PAGE_PORT": settings.page_port,
-        "SUBSCRIPTIONS": settings.subscriptions,
-        "CONNECTIONS_PER_ADDRESS": settings.connections_per_address,
-        "CONNECTION_RATE_PER_ADDRESS": settings.connection_rate_per_address,
-        "LIMIT_LOOPBACK": settings.limit_loopback,
-        "CONNECTIONS_PER_USER": settings.connections_per_user,
-        "CAPACITY": settings.capacity,
-        "CONNECTION_RATE": settings.connection_rate,
-    }
     sockets = (settings.internal_sockets or settings.state_dir / "sockets").absolute()
     return CompositePlan(
         number=settings.number,
@@ -126,13 +107,13 @@ def _plan(settings: Settings, port: int) -> CompositePlan:
         port=port,
         max_pairs=settings.most_pairs,
         drain_seconds=settings.drain_seconds,
-        edge={
-            name: value if isinstance(value, str) else orjson.dumps(value).decode()
-            for name, value in edge.items()
-            if value is not None
-        },
+        edge={name: _text(value) for name in EDGE if (value := getattr(settings, name.lower())) is not None},
         sockets=sockets if unix_sockets.fits(sockets) else None,
     )
+
+
+def _text(value: object) -> str:
+    return str(value) if isinstance(value, str | Path) else orjson.dumps(value, default=str).decode()
 
 
 def _samples(composite: Composite) -> Iterable[Sample]:

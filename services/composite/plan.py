@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from diem.process import environment
-from diem.process.environment import HOST, Ports, StopStage
+from diem.process.addresses import HOST, Ports
 from diem.process.listeners import is_loopback
+from diem.process.modes import ACCESS, INSIDE_COMPOSITE, KINDS, SENDERS, Place, StopStage, environment
 
 MAX_PAIRS: Final = 64
 
@@ -51,80 +51,75 @@ class CompositePlan:
 def child_names(pairs: int) -> tuple[str, ...]:
     """Return the names of the children of a composite, in display order."""
     numbers = range(1, pairs + 1)
-    return ("metadata", *(f"bridge-{n}" for n in numbers), *(f"websocket-{n}" for n in numbers), "proxy")
+    return tuple(
+        name
+        for process in INSIDE_COMPOSITE
+        for name in ([f"{process}-{n}" for n in numbers] if process in {"bridge", "websocket"} else [process])
+    )
 
 
 def children(plan: CompositePlan, pairs: int, ports: Callable[[str], Ports]) -> tuple[Child, ...]:
     """Return the children of a composite of ``pairs`` pairs; ``ports`` must always return the same ports for a name."""
-    planned = []
-    # Also those of pairs that do not run now: a child keeps its settings when the number of pairs changes.
-    most = range(1, max(pairs, plan.max_pairs) + 1)
-    servers = [f"{HOST}/32:{ports(f'websocket-{number}').internal}" for number in most]
-    for name in child_names(pairs):
-        process, _, number = name.partition("-")
-        own = ports(name)
-        # A bridge has no public listener; the proxy's is the composite's.
-        own = own._replace(public={"bridge": None, "proxy": plan.port}.get(process, own.public))
-        env = {
-            "DIEM_SUPERVISED": "1",
-            "DIEM_HEALTH_PORT": "",  # the composite's own
-            "DIEM_DRAIN_SECONDS": str(_drain_seconds(plan, process)),
-            # With the number, as other composites have children of the same names.
-            "DIEM_TRAFFIC_EDGE": f"composite-{plan.number}.{name}",
-            **({} if plan.sockets is None else {"DIEM_INTERNAL_SOCKETS": str(plan.sockets)}),
-            **environment.listeners(process, own),
-            **_access(plan, process),
-            **_environment(plan, process, number, ports),
-            **_allowed(process, servers),
-        }
-        stage = StopStage.EDGE if process == "proxy" else StopStage[process.upper()]
-        planned.append(Child(name, process, stage, own.internal or 0, env))
-    return tuple(planned)
+    # Also servers of pairs that do not run now: a child keeps its settings when the number of pairs changes.
+    spare = (f"websocket-{number}" for number in range(pairs + 1, plan.max_pairs + 1))
+    found = {name: ports(name) for name in (*child_names(pairs), *spare)}
+    found["proxy"] = found["proxy"]._replace(public=plan.port)
+    return tuple(_child(plan, name, found) for name in child_names(pairs))
 
 
-_DATA: Final = ("ANONYMOUS_DATA", "RETAINED_DATA_BYTES")
-"""Settings of the data in updates, which servers have in common with their proxy."""
+def _child(plan: CompositePlan, name: str, ports: Mapping[str, Ports]) -> Child:
+    process, _, number = name.partition("-")
+    place = Place(
+        mode=plan.mode,
+        process=process,
+        name=name,
+        number=number or str(plan.number),
+        ports=ports,
+        given=_given(plan, name, ports),
+        clone=plan.number,
+    )
+    return Child(name, process, KINDS[process].stage, ports[name].internal or 0, environment(place))
 
 
-def _access(plan: CompositePlan, process: str) -> dict[str, str]:
-    """Return the settings by which a child decides who its clients are: those of the proxy.
+def _given(plan: CompositePlan, name: str, ports: Mapping[str, Ports]) -> dict[str, Mapping[str, str | None]]:
+    """Return the settings that follow from those of the composite; others are inherited from its environment."""
+    process, _, number = name.partition("-")
+    shared = {
+        "SUPERVISED": "1",
+        "HEALTH_PORT": "",  # the composite's own
+        "DRAIN_SECONDS": str(_drain_seconds(plan, process)),
+        "INTERNAL_SOCKETS": None if plan.sockets is None else str(plan.sockets),
+    }
+    # With the number, as other composites have children of the same names.
+    given: dict[str, Mapping[str, str | None]] = {
+        "all": shared,
+        "traffic": {"EDGE": f"composite-{plan.number}.{name}"},
+    }
+    match process:
+        case "metadata":
+            given[process] = {"CLONES": json.dumps([plan.number]), **_access(plan)}
+        case "bridge":
+            # The proxy of the composite is the only client that its servers redirect.
+            given[process] = {"SERVER_PUBLIC_URL": ports[f"websocket-{number}"].link_url}
+        case "websocket":
+            given[process] = _access(plan) | {each: plan.edge[each] for each in SENDERS if each in plan.edge}
+        case "proxy":
+            own = {"MODE": plan.proxy, "SCALING": plan.mode, "CLONE": str(plan.number), "HOST": plan.host}
+            given[process] = {**plan.edge, **own}
+    return given
 
-    Servers and the metadata service listen on loopback. Where the proxy does not, ``auto`` gives nobody the rights of
-    this machine there, so it must not give them here.
+
+def _access(plan: CompositePlan) -> dict[str, str]:
+    """Return the settings by which children behind the proxy decide who their clients are: those of the proxy.
+
+    They listen on loopback. Where the proxy does not, ``auto`` gives nobody the rights of this machine there, so it
+    must not give them here.
     """
-    if process not in {"websocket", "metadata"}:
-        return {}
     auto = plan.edge.get("ANONYMOUS") == "auto"
     closed = {"ANONYMOUS": "off"} if auto and not is_loopback(plan.host) else {}
-    return environment.access(process, {**plan.edge, **closed})
-
-
-def _allowed(process: str, servers: list[str]) -> dict[str, str]:
-    """Return the rules for what a child may dial: the internal listeners of ``servers``."""
-    if process not in {"metadata", "proxy"}:
-        return {}
-    return {f"DIEM_{process.upper()}_ALLOWED": json.dumps(servers)}
+    return {name: value for name, value in {**plan.edge, **closed}.items() if name in ACCESS}
 
 
 def _drain_seconds(plan: CompositePlan, process: str) -> float:
     # The other children stop after the proxy, within the same time; without clients they need little of it.
     return plan.drain_seconds / 2 if process == "proxy" else plan.drain_seconds
-
-
-def _environment(plan: CompositePlan, process: str, number: str, ports: Callable[[str], Ports]) -> dict[str, str]:
-    if process == "metadata":
-        return environment.metadata([plan.number])
-    if process == "bridge":
-        server = ports(f"websocket-{number}")
-        # Servers redirect to this URL, and the proxy of the composite is the only client that they redirect.
-        return environment.paired_bridge(number, plan.number, server, server.link_url)
-    if process == "websocket":
-        data = {f"DIEM_WEBSOCKET_{name}": plan.edge[name] for name in _DATA if name in plan.edge}
-        return environment.websocket(number, plan.mode, ports(f"bridge-{number}")) | data
-    return {
-        **{f"DIEM_PROXY_{name}": value for name, value in plan.edge.items()},
-        **environment.proxy(plan.number, plan.proxy, ports("metadata"), []),
-        "DIEM_PROXY_CLONE": str(plan.number),
-        "DIEM_PROXY_SCALING": plan.mode,
-        "DIEM_PROXY_HOST": plan.host,
-    }

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from diem.process.environment import HOST
+from diem.process.addresses import HOST
 from diem.process.ports import PortReservations
 
 OWN_RANGE: Final = range(14_000, 24_000)

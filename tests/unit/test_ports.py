@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diem.process.environment import HOST
+from diem.process.addresses import HOST
 from diem.process.listeners import bind
 from tests.support import ports
 from tests.support.ports import BLOCK, OWN_RANGE, free_port, free_ports

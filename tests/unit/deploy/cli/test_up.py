@@ -9,7 +9,7 @@ import pytest
 from deploy.system import launch
 from deploy.topology import Mode, Planned, Programs, Topology
 from diem.links.client_auth import may_be_anonymous
-from diem.process.environment import Ports
+from diem.process.addresses import Ports
 from diem.process.listeners import is_loopback
 from diem.process.ports import PortReservations
 from diem.process.settings import ProcessSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diem.process import ports as module
-from diem.process.environment import Ports
+from diem.process.addresses import Ports
 from diem.process.listeners import PortInUse, bind
 from diem.process.ports import PersistedPorts, PortReservations, is_free
 from tests.support.other_users import intruder

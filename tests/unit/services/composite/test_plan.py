@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from diem.process.addresses import Ports
 from diem.process.allow_list import AllowList
-from diem.process.environment import Ports, StopStage
+from diem.process.modes import StopStage
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.traffic import is_edge

@@ -261,7 +261,7 @@ kafka: install
 
 spark: install-spark
 	@deploy/install/java.sh
-	@$(PY) -m deploy.spark
+	@$(PY) -m learning.spark
 
 autobahn: install
 	@deploy/install/autobahn.sh

@@ -6,7 +6,6 @@ While a group rebalances or Kafka is unavailable, answers are from the last know
 
 Reading order: ``directory`` holds what was read and ``locate`` answers from it, both without I/O. ``assignments`` polls
 the groups in Kafka, ``server_load`` polls the servers. ``api`` serves clients, ``snapshot_feed`` serves proxies,
-``status`` has readiness and metrics, ``main`` wires with ``settings``. ``plans`` moves endpoints, ``placement``
-chooses where to, ``modes`` has the cost of every scaling mode, ``costs`` has the constants of both. ``sizing`` has the
-bounds of brokers and partitions. ``jobs`` computes on recorded traffic in Spark, ``statistics`` without it.
+``status`` has readiness and metrics, ``main`` wires with ``settings``. ``plans`` moves endpoints to where
+``learning.placement`` has chosen.
 """

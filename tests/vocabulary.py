@@ -58,9 +58,9 @@ REPLACED: Final = {
 PUBLIC: Final = {
     ("client/src/sdk/data.ts", "told"),
     ("client/src/sdk/updates.ts", "told"),
-    ("metadata/jobs/statistics.py", "twins"),
-    ("metadata/statistics/model.py", "taken"),
-    ("metadata/statistics/model.py", "twins"),
+    ("learning/jobs/statistics.py", "twins"),
+    ("learning/statistics/model.py", "taken"),
+    ("learning/statistics/model.py", "twins"),
 }
 """Names that applications or files use: they stay until a release may break them."""
 

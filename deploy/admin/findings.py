@@ -17,7 +17,7 @@ from diem.protocol.update import iso
 
 BRIDGE_LAG: Final = 10_000
 PUBLISHER_LAG: Final = 1_000
-"""Records of lag from which there is a finding, as in the alert rules (``deploy/prometheus/alerts.yaml``)."""
+"""Records of lag from which there is a finding, as in the alert rules (``tools/prometheus/alerts.yaml``)."""
 RESTARTS: Final = 3
 RECENT_S: Final = 600.0
 """A process that has died ``RESTARTS`` times, the last time within so many seconds, is a finding though it runs."""

@@ -50,9 +50,9 @@ PYTHON_LOCKS: Final = {
 """Lock files in ``requirements``, by name. Each repeats ``run``, whose packages keep the scope they have there."""
 JAR_LOCKS: Final = (
     "deploy/kafka/jars.lock",
-    "deploy/spark/jars.lock",
-    "deploy/spark/s3/jars.lock",
-    "deploy/spark/wheel/jars.lock",
+    "learning/spark/jars.lock",
+    "learning/spark/s3/jars.lock",
+    "learning/spark/wheel/jars.lock",
 )
 BUNDLED: Final = frozenset({"uplot"})
 """npm packages whose code is in the page; all others build or test it."""

@@ -3,7 +3,7 @@
 import gc
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Annotated, Any, Final, cast
 
 import typer
@@ -20,26 +20,8 @@ from diem.process.settings import PROCESSES
 # The base class of every usage error of the command line parser.
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)
 
-COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "up": ("up",),
-    "status": ("scale", "status"),
-    "data": ("watch", "get", "put", "delete"),
-    "backup": ("backup", "restore"),
-    "keys": ("keys", "tokens"),
-    "sources": ("sources",),
-    "metrics": ("metrics",),
-    "load": ("load",),
-    "canary": ("canary",),
-    "check": ("check", "topics"),
-    "size": ("size",),
-    "recommend": ("recommend",),
-    "pipeline": ("pipeline",),
-    "plan": ("plan",),
-    "apply": ("apply", "rollback", "plans"),
-    "autoplan": ("autoplan",),
-    "config": ("config",),
-}
-"""The commands of each module of ``deploy.cli``; ``run`` is here."""
+ENTRY_POINTS: Final = "diem.commands"
+"""The group of entry points in which packages register commands: name, and ``register(cli)`` of its module."""
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Run a system": ("up", "status", "scale", "run", "config"),
@@ -48,7 +30,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Choose its size, and check Kafka": ("recommend", "size", "check", "topics"),
     "Learn a placement from traffic": ("pipeline", "plan", "apply", "rollback", "plans", "autoplan"),
 }
-"""The commands by what one wants to do, in the order of the help."""
+"""The commands by what one wants to do, in the order of the help; those of other packages follow."""
 
 
 def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -56,14 +38,13 @@ def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
 
     A short command needs a fifth less CPU time without the other modules.
     """
+    points = entry_points(group=ENTRY_POINTS)
     first = arguments[0] if arguments else ""
-    wanted = [module for module, names in COMMANDS.items() if first in names]
-    if not wanted and first != "run":
-        wanted = list(COMMANDS)
+    wanted = () if first == "run" else points.select(name=first) or points
     cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
     cli.callback()(root)
-    for module in wanted:
-        import_module(f"deploy.cli.{module}").register(cli)
+    for register in {point.value: point for point in wanted}.values():
+        register.load()(cli)
     cli.command()(run)
     lay_out(cli, GROUPS)
     return cli

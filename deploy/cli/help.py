@@ -64,11 +64,11 @@ def lay_out(cli: typer.Typer, groups: Mapping[str, Sequence[str]] = _NO_GROUPS) 
     titles = {name: title for title, names in groups.items() for name in names}
     for command in cli.registered_commands:
         command.cls = HelpCommand
-        name = command.name or get_command_name(getattr(command.callback, "__name__", ""))
-        command.rich_help_panel = command.rich_help_panel or titles.get(name)
+        command.name = command.name or get_command_name(getattr(command.callback, "__name__", ""))
+        command.rich_help_panel = command.rich_help_panel or titles.get(command.name)
     # Groups are shown in the order of their first command.
-    order = {title: number for number, title in enumerate(groups)}
-    cli.registered_commands.sort(key=lambda each: order.get(each.rich_help_panel or "", len(order)))
+    order = {name: number for number, name in enumerate(titles)}
+    cli.registered_commands.sort(key=lambda each: order.get(str(each.name), len(order)))
     for group in cli.registered_groups:
         group.rich_help_panel = group.rich_help_panel or titles.get(str(group.name))
         if group.typer_instance is not None:

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from deploy.cli.options import StateDirOption, run_change, run_interactive
+from deploy.cli.times import parse_span
 from deploy.clients.data_service import KeyService, key_service
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console, plain_table
 from diem.errors import ConfigurationError
 from diem.process.key_ring import KeyRing
-from metadata.statistics.window import parse_span
 
 InternalOption = Annotated[
     str | None,

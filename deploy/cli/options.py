@@ -21,8 +21,6 @@ from diem.process import lifecycle
 from diem.process.lifecycle import Lifecycle
 from diem.process.settings import BadSettings, from_environment, variable
 from diem.protocol import endpoints
-from metadata.sizing.even import planned_sizes
-from metadata.statistics.window import Window, parse_span, parse_time
 
 EXIT_NOTHING: Final = 3
 """Exit code: there is no traffic to learn from; nothing failed, and nothing was done."""
@@ -64,38 +62,12 @@ def parse_counts(text: str, option: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-PlannedOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N,...",
-        help="Numbers of servers to plan for, among which partitions are shared.",
-        show_default="1,2,3,4,6,12 and as many as run",
-    ),
-]
-
-
-def parse_planned(text: str | None, running: int | None) -> tuple[int, ...]:
-    """Return the planned numbers of servers; by default those of a new system, and ``running`` ones."""
-    return planned_sizes(running) if text is None else parse_counts(text, "--planned")
-
-
 def parse_share(text: str, option: str) -> float:
     """Parse a percentage to a share. Raises ``typer.BadParameter``."""
     match = _SHARE.fullmatch(text.strip())
     if match is None or float(match[1]) > 100:
         raise typer.BadParameter(f"{option} is a percentage such as 0.5%, not {text!r}")
     return float(match[1]) / 100
-
-
-def parse_window(length: str, begin: str | None, end: str | None) -> Window | int:
-    """Parse a window, or the length in ms of the last one. Raises ``typer.BadParameter``, ``ConfigurationError``."""
-    span = parse_span(length)
-    if begin is None and end is None:
-        return span
-    if end is None:
-        raise typer.BadParameter("--from needs --to")
-    until = parse_time(end)
-    return Window(parse_time(begin) if begin is not None else until - span, until)
 
 
 def run_change(work: Callable[[], Awaitable[None]]) -> int:

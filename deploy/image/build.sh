@@ -49,7 +49,7 @@ chmod 755 "$root/opt/diem/bin/diem"
 chroot "$root" /opt/diem/bin/python -m compileall -q /opt/diem/lib >/dev/null || true
 if [ -n "$spark" ]; then
   # Spark's connector to Kafka; the first use would download it.
-  XDG_CACHE_HOME="$PWD/$work/cache" .venv/bin/python -m deploy.spark
+  XDG_CACHE_HOME="$PWD/$work/cache" .venv/bin/python -m learning.spark
   cp -r "$work/cache" "$root/opt/diem/cache"
 fi
 chroot "$root" apt-get purge -y -qq python3-venv python3-pip-whl python3-setuptools-whl >/dev/null 2>&1 || true

@@ -1,6 +1,6 @@
 """The jars of the local Kafka, with their checksums in ``jars.lock``.
 
-A module of its own, as in ``deploy.spark``: ``python -m deploy.kafka.jars`` rewrites ``jars.lock`` and
+A module of its own, as in ``learning.spark``: ``python -m deploy.kafka.jars`` rewrites ``jars.lock`` and
 ``features.checkpoint``, after a change of Kafka's version.
 """
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from deploy.check.facts import INTERNAL
 from deploy.topology.kafka_users import KafkaUser
 from diem.kafka.config import Names
+from diem.kafka.topic_config import INTERNAL
 
 ROLES: Final = (
     KafkaUser.DATA,

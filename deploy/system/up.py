@@ -16,7 +16,6 @@ import structlog
 
 from deploy.admin.listener import OperatorPage
 from deploy.kafka.processes import full_disk
-from deploy.prometheus.targets import TargetsFile
 from deploy.system import control, scaling, source_health
 from deploy.system.control import CommandRefused
 from deploy.system.description import describe
@@ -24,6 +23,7 @@ from deploy.system.launch import Misconfigured, ProcessNotStarted, child_environ
 from deploy.system.process_events import ProcessEvents
 from deploy.system.process_logs import ProcessLogs
 from deploy.system.scaling import Scaler
+from deploy.system.scrape_targets import TargetsFile
 from deploy.system.state_dir import StateDir
 from deploy.terminal import Terminal
 from deploy.topology import Mode, Options, Planned, Readiness, Topology

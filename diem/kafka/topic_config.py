@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
+OFFSETS: Final = "__consumer_offsets"
+TRANSACTIONS: Final = "__transaction_state"
+INTERNAL: Final = (OFFSETS, TRANSACTIONS)
+"""Topics that Kafka creates for itself when they are first needed."""
 CODEC: Final = "snappy"
 """Of batches of updates and of traffic: about four times fewer bytes, at the least CPU time (docs/performance.md)."""
 MAX_MESSAGE_BYTES: Final = 131072

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from metadata.modes.configuration import Size
+from learning.modes.configuration import Size
 from tests.bench.cost_target import Block, Target, cpu_seconds
 from tests.bench.drain import draining
 from tests.bench.loads import MIX, Load, Schedule, mean_parts, settle, subscriptions

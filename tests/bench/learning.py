@@ -19,14 +19,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from metadata.costs import DEFAULT
-from metadata.placement.backend import NumpyBackend
-from metadata.placement.baselines import murmur2
-from metadata.placement.blocks import Parts
-from metadata.placement.instance import Instance
-from metadata.placement.objective import balance, fan_out, loads
-from metadata.placement.options import MARGIN, PlanOptions
-from metadata.placement.planner import PlanResult, plan
+from learning.costs import DEFAULT
+from learning.placement.backend import NumpyBackend
+from learning.placement.baselines import murmur2
+from learning.placement.blocks import Parts
+from learning.placement.instance import Instance
+from learning.placement.objective import balance, fan_out, loads
+from learning.placement.options import MARGIN, PlanOptions
+from learning.placement.planner import PlanResult, plan
 from tests.bench.picture import Bar, Group, Row, draw
 from tests.bench.report import Report
 from tests.load.bench import Goal, write

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from metadata.modes.load import touched
+from learning.modes.load import touched
 from tests.bench.drain import Drain
 from tests.bench.phases import subscribe
 from tests.support.patience import PATIENCE_S

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from deploy.kafka import java
-from metadata.jobs.sources import FileSource
-from metadata.jobs.spark_options import SHUFFLE_PARTITIONS, SparkOptions, SparkSettings
-from metadata.jobs.spark_session import open_spark, scratch_folder
-from metadata.jobs.warehouse import Warehouse
-from metadata.statistics.window import Window
+from learning.jobs.sources import FileSource
+from learning.jobs.spark_options import SHUFFLE_PARTITIONS, SparkOptions, SparkSettings
+from learning.jobs.spark_session import open_spark, scratch_folder
+from learning.jobs.warehouse import Warehouse
+from learning.statistics.window import Window
 from tests.bench import pipeline_tables
 from tests.bench.pipeline_tables import BEGIN_MS, HOUR_MS
 from tests.bench.report import Report
@@ -77,8 +77,8 @@ def spent(work: Callable[[], object]) -> Figures:
 
 def measure(spark: "SparkSession", folder: Path, report: Report) -> Iterator[tuple[str, Figures]]:
     """Yield the name and the figures of each step."""
-    from metadata.jobs.ingest import ingest  # noqa: PLC0415  # it needs Spark
-    from metadata.jobs.statistics import compute  # noqa: PLC0415
+    from learning.jobs.ingest import ingest  # noqa: PLC0415  # it needs Spark
+    from learning.jobs.statistics import compute  # noqa: PLC0415
 
     end = BEGIN_MS + HOURS * HOUR_MS
     last = Window(end, end + HOUR_MS)

@@ -7,9 +7,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from diem.protocol.traffic import TrafficEvent, Type
-from metadata.jobs.spark_options import spark_path
-from metadata.jobs.warehouse import Warehouse
-from metadata.statistics.window import Window
+from learning.jobs.spark_options import spark_path
+from learning.jobs.warehouse import Warehouse
+from learning.statistics.window import Window
 from tests.support.traffic import Life
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def hour(spark: "SparkSession", number: int, events: int) -> "DataFrame":
     from pyspark.sql import DataFrame  # noqa: PLC0415  # needs Spark
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    from metadata.jobs.tables import SCHEMA  # noqa: PLC0415
+    from learning.jobs.tables import SCHEMA  # noqa: PLC0415
 
     endpoints = events // EVENTS_PER_ENDPOINT
     parts = endpoints // NAMED
@@ -97,7 +97,7 @@ def make(spark: "SparkSession", warehouse: Warehouse, events: int, first: int, a
     from pyspark.sql import Observation  # noqa: PLC0415  # needs Spark
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    from metadata.jobs import delta_table, tables  # noqa: PLC0415
+    from learning.jobs import delta_table, tables  # noqa: PLC0415
 
     sink = warehouse.sink(SOURCE)
     delta_table.prepare(sink, tables.schema_json())
@@ -125,7 +125,7 @@ def condense(spark: "SparkSession", warehouse: Warehouse, window: Window) -> Non
     """Write the condensed history after a window from the two hours before its end: sessions last 20 minutes."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # needs Spark
 
-    from metadata.jobs import history, tables  # noqa: PLC0415  # they need Spark
+    from learning.jobs import history, tables  # noqa: PLC0415  # they need Spark
 
     table = tables.events(spark, warehouse)
     begin = window.end - 2 * HOUR_MS

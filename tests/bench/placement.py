@@ -28,17 +28,17 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from metadata.costs import DEFAULT, Costs
-from metadata.placement import mt_kahypar
-from metadata.placement.backend import NumpyBackend
-from metadata.placement.baselines import all_baselines
-from metadata.placement.blocks import Mask, Parts
-from metadata.placement.instance import Instance
-from metadata.placement.objective import connections, fan_out, migration_cost, server_of_endpoint, total_cost
-from metadata.placement.options import PlanOptions, Problem
-from metadata.placement.planner import PlanResult, place, plan
-from metadata.placement.relabel import relabel
-from metadata.placement.report import solve_with_mt_kahypar
+from learning.costs import DEFAULT, Costs
+from learning.placement import mt_kahypar
+from learning.placement.backend import NumpyBackend
+from learning.placement.baselines import all_baselines
+from learning.placement.blocks import Mask, Parts
+from learning.placement.instance import Instance
+from learning.placement.objective import connections, fan_out, migration_cost, server_of_endpoint, total_cost
+from learning.placement.options import PlanOptions, Problem
+from learning.placement.planner import PlanResult, place, plan
+from learning.placement.relabel import relabel
+from learning.placement.report import solve_with_mt_kahypar
 from tests.bench import placement_baselines, placement_spark
 from tests.bench.picture import Bar, Group, Row, draw
 from tests.bench.report import Report

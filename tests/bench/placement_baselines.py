@@ -1,4 +1,4 @@
-"""Placements that the benchmark compares plans with, beside those of :mod:`metadata.placement.baselines`.
+"""Placements that the benchmark compares plans with, beside those of :mod:`learning.placement.baselines`.
 
 All take the load of each endpoint, 0 for hot ones, which are negative in the result. Our own code, from the papers.
 """
@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from metadata.placement.backend import Backend
-from metadata.placement.blocks import Floats, Parts, index_sets
-from metadata.placement.multilevel import bisect
+from learning.placement.backend import Backend
+from learning.placement.blocks import Floats, Parts, index_sets
+from learning.placement.multilevel import bisect
 
 GAMMA: Final = 1.5
 """Exponent of the cost of a part's load, from the Fennel paper."""

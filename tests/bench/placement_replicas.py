@@ -13,14 +13,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from metadata.costs import DEFAULT
-from metadata.placement.backend import NumpyBackend
-from metadata.placement.baselines import Infeasible
-from metadata.placement.blocks import Block, Floats, Ints, Parts, set_starts, sum_by_cell
-from metadata.placement.instance import Instance
-from metadata.placement.objective import server_of_endpoint
-from metadata.placement.options import PlanOptions
-from metadata.placement.planner import plan
+from learning.costs import DEFAULT
+from learning.placement.backend import NumpyBackend
+from learning.placement.baselines import Infeasible
+from learning.placement.blocks import Block, Floats, Ints, Parts, set_starts, sum_by_cell
+from learning.placement.instance import Instance
+from learning.placement.objective import server_of_endpoint
+from learning.placement.options import PlanOptions
+from learning.placement.planner import plan
 from tests.bench.report import Report
 from tests.support.commandline import parser
 from tests.support.instances import A, dashboards, page, population

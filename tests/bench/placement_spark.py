@@ -26,13 +26,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deploy.kafka import java
-from metadata.costs import Costs
-from metadata.jobs.spark_options import SparkOptions, SparkSettings, spark_path
-from metadata.jobs.spark_session import open_spark
-from metadata.placement.blocks import sum_by_cell
-from metadata.placement.instance import Instance, read_sets
-from metadata.placement.options import PlanOptions
-from metadata.placement.planner import plan
+from learning.costs import Costs
+from learning.jobs.spark_options import SparkOptions, SparkSettings, spark_path
+from learning.jobs.spark_session import open_spark
+from learning.placement.blocks import sum_by_cell
+from learning.placement.instance import Instance, read_sets
+from learning.placement.options import PlanOptions
+from learning.placement.planner import plan
 from tests.support.commandline import parser
 from tests.support.instances import HOUR, Population
 

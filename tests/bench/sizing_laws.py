@@ -1,7 +1,7 @@
 """The equations of the sizing model as sums of terms with unknown constants, and their points from measurements. Pure.
 
 ``results`` are what ``tests.bench.sizing`` measures: kind, configuration, and what ``tests.bench.sizing_measure``
-returned for it. Symbols are those of ``metadata.sizing.kafka``: n brokers, r replicas, g groups, p partitions.
+returned for it. Symbols are those of ``learning.sizing.kafka``: n brokers, r replicas, g groups, p partitions.
 """
 
 import statistics
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
-from metadata.sizing.kafka import FILES_OF_SEGMENT, THESIS_ELECTION_S, THESIS_REPLICATION_S
+from learning.sizing.kafka import FILES_OF_SEGMENT, THESIS_ELECTION_S, THESIS_REPLICATION_S
 from tests.bench.sizing_fit import CONSTANT, Form, Point
 
 Result = Mapping[str, Any]

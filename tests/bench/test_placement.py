@@ -3,7 +3,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from metadata.placement import mt_kahypar
+from learning.placement import mt_kahypar
 from tests.bench import placement
 from tests.bench.placement import Bench, picture, problem_of, with_reference
 from tests.load.bench import Goal

@@ -1,10 +1,10 @@
 import numpy as np
 
-from metadata.placement.backend import NumpyBackend
-from metadata.placement.objective import balance, fan_out
+from learning.placement.backend import NumpyBackend
+from learning.placement.objective import balance, fan_out
 from tests.bench import placement_baselines
 from tests.support.instances import Recipe, population
-from tests.unit.metadata.placement.instances import block
+from tests.unit.learning.placement.instances import block
 
 SMALL = population(Recipe(endpoints=400, clients=3000, communities=16, mixing=0.05, seed=3)).instance()
 BACKEND = NumpyBackend(SMALL.blocks(), 400)

@@ -13,7 +13,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from diem.protocol.traffic import BadEvent, TrafficEvent, Type, decode
-from metadata.modes.load import Data, Load
+from learning.modes.load import Data, Load
 
 MAX_UPDATES: Final = 5_000_000
 """Most updates of a trace: they are held in memory."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("bridge", "deploy", "diem", "metadata", "proxy", "services")
+PACKAGES: Final = ("bridge", "deploy", "diem", "examples", "learning", "metadata", "proxy", "services", "tools")
+"""Those that a release does not have are left out."""
 PAGE: Final = Path("client", "dist")
 
 
@@ -29,13 +30,9 @@ class Trees:
     def __init__(self, folder: Path, commit: str) -> None:
         self.installed = folder / "installed"
         self._other = folder / "other"
-        packed = subprocess.run(
-            ["git", "archive", commit, *PACKAGES, "pyproject.toml"],
-            cwd=ROOT,
-            capture_output=True,
-            check=True,
-        )
-        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
+        listed = _git("ls-tree", "--name-only", commit, *PACKAGES).decode().split()
+        packed = _git("archive", commit, *listed, "pyproject.toml")
+        with tarfile.open(fileobj=io.BytesIO(packed)) as files:
             files.extractall(self.installed, filter="data")
         for package in PACKAGES:
             # With what is compiled, which counts for files with the same times, but not what is being written.
@@ -56,3 +53,7 @@ class Trees:
         self.installed.rename(aside)
         self._other.rename(self.installed)
         aside.rename(self._other)
+
+
+def _git(*arguments: str) -> bytes:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout

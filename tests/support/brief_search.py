@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from metadata.placement import multilevel, refine
+from learning.placement import multilevel, refine
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metadata.jobs import delta_table
-from metadata.jobs.bucket import BucketPath, Folder, open_binary
-from metadata.jobs.delta_table import STAGING
-from metadata.jobs.warehouse import EVENTS, QUARANTINE
+from learning.jobs import delta_table
+from learning.jobs.bucket import BucketPath, Folder, open_binary
+from learning.jobs.delta_table import STAGING
+from learning.jobs.warehouse import EVENTS, QUARANTINE
 
 COLUMNS: Final = ("id", "client", "raw", "reason")
 QUERY: Final = "one query"

@@ -29,6 +29,7 @@ from asyncio.base_subprocess import BaseSubprocessTransport
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
@@ -295,13 +296,12 @@ def serve(descriptor: int, address: str, modules: Collection[str], imports: Coll
 
 
 def _import(more: Collection[str]) -> None:
-    from deploy import cli  # noqa: PLC0415
-    from deploy.cli.commands import COMMANDS  # noqa: PLC0415
+    from deploy.cli.commands import ENTRY_POINTS  # noqa: PLC0415
     from diem.process.program import program  # noqa: PLC0415
     from diem.process.settings import PROCESSES  # noqa: PLC0415
 
-    for name in COMMANDS:
-        import_module(f"{cli.__name__}.{name}")
+    for point in entry_points(group=ENTRY_POINTS):
+        point.load()
     for name in PROCESSES:
         program(name)
     for name in (*_LATE, *more):
@@ -320,7 +320,7 @@ _LATE: Final = (
     "deploy.admin.app",
     "deploy.admin.server",
     "deploy.admin.sessions",
-    "deploy.check.facts",
+    "tools.check.facts",
     "deploy.kafka.program",
     "deploy.kafka.users",
     "deploy.nginx",

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from metadata.placement.blocks import Block, Floats, Ints, expand_ranges
-from metadata.placement.instance import Instance
-from services.data.sources.market.model import ZONES, Market
-from services.data.sources.market.simulation import MarketSeries
+from examples.market.model import ZONES, Market
+from examples.market.simulation import MarketSeries
+from learning.placement.blocks import Block, Floats, Ints, expand_ranges
+from learning.placement.instance import Instance
 
 HOUR = 3600
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
-from deploy.prometheus.targets import Target, scrape_targets
+from deploy.system.scrape_targets import Target, scrape_targets
 from diem.process import metrics
 from tests.support.patience import PATIENCE_S
 

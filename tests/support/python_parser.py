@@ -12,7 +12,7 @@ def no_canonical_lines() -> AbstractContextManager[object]:
     """Have Spark parse no line itself: rows are the same."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # an extra
 
-    from metadata.jobs import tables  # noqa: PLC0415  # it needs Spark
+    from learning.jobs import tables  # noqa: PLC0415  # it needs Spark
 
     def none(lines: "DataFrame") -> "DataFrame":
         return lines.withColumn("json", F.lit(None).cast(tables.JSON_SCHEMA))

@@ -16,7 +16,7 @@ from typing import Final
 
 import psutil
 
-from metadata.jobs.spark_options import SparkSettings
+from learning.jobs.spark_options import SparkSettings
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_ports
 from tests.support.spark_session import JVM_OPTIONS

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from deploy.hosts.units import TARGET
 from tests.support.patience import PATIENCE_S
+from tools.hosts.units import TARGET
 
 SYSTEMD: Final = Path("/usr/lib/systemd/systemd")
 CGROUPS: Final = Path("/sys/fs/cgroup")

@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from diem.protocol.traffic import Counted, TrafficEvent, Type, encode
-from metadata.statistics.reference import Arrival
+from learning.statistics.reference import Arrival
 
 BEGIN = 1_767_225_600_000
 """2026-01-01."""

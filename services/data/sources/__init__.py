@@ -1,7 +1,7 @@
 """Sources: keep endpoints up to date from elsewhere. A failing source never stops another.
 
 Reading order: ``source`` (the seam), ``tables``, ``config`` and ``faults`` (diem.toml), ``plugins``, ``runner``,
-``trial`` (each source once); the types are ``http`` with ``fetch``, ``directory`` with ``parquet``, and ``market``.
+``trial`` (each source once); the types are ``http`` with ``fetch`` and ``directory`` with ``parquet``.
 Plug-ins use the names exported here (docs/sources.md). A new type needs a table in ``tables``, a name in
 ``config.TABLES`` and a case in ``runner``.
 """

@@ -18,7 +18,6 @@ from services.data.sources.tables import (
     EndpointTable,
     HttpConfig,
     InlineConfig,
-    SimulationConfig,
     SourceTable,
     Table,
 )
@@ -30,7 +29,6 @@ __all__ = [
     "Config",
     "DirectoryConfig",
     "HttpConfig",
-    "SimulationConfig",
     "load",
 ]
 
@@ -40,7 +38,6 @@ DEFAULT_CONFIG: Final = Path(__file__).parents[1] / "default.toml"
 TABLES: Final[Mapping[str, type[SourceTable]]] = {
     "directory": DirectoryConfig,
     "http": HttpConfig,
-    "simulation": SimulationConfig,
 }
 """The built-in types of sources."""
 

@@ -19,9 +19,8 @@ from services.data.errors import InvalidDataset
 from services.data.sources import plugins
 from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
-from services.data.sources.market import Simulation
 from services.data.sources.source import Claim, Fault, Health, Sink, Source, TrialSource
-from services.data.sources.tables import DirectoryConfig, HttpConfig, SimulationConfig, SourceTable
+from services.data.sources.tables import DirectoryConfig, HttpConfig, SourceTable
 
 
 @dataclass(eq=False)
@@ -224,8 +223,6 @@ def _make(table: SourceTable, clock: Clock) -> Source:
             from services.data.sources.http import HttpSource  # noqa: PLC0415
 
             return HttpSource(table, clock)
-        case SimulationConfig():
-            return Simulation(table, clock)
         case _:
             return _plugged_in(table, clock)
 

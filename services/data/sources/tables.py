@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -226,15 +225,3 @@ class DirectoryConfig(DataTable):
         yield from super().conflicts(given)
         if ("file" in given) != ("endpoint" in given):
             yield "file and endpoint belong together"
-
-
-class SimulationConfig(SourceTable):
-    """The simulated market (see services.data.sources.market)."""
-
-    type: Literal["simulation"]
-    name: Name = "market"
-    seed: int = Field(default=1, ge=0, description="Another seed is another weather.")
-    time_scale: float = Field(default=1.0, gt=0, le=86_400, description="Simulated seconds per second.")
-    start: datetime | None = Field(default=None, description="Simulated time at start; without it, the time it is.")
-    pace: float = Field(default=1.0, gt=0, le=1000, description="Multiplies how often each endpoint is updated.")
-    zones: list[str] | None = Field(default=None, min_length=1, description="Bidding zones; without it, all of them.")

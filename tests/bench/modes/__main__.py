@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import orjson
 
-from metadata.costs import ROLES, RoleCosts, read_role_costs
+from learning.costs import ROLES, RoleCosts, read_role_costs
 from tests.bench import native
 from tests.bench.modes import page
 from tests.bench.modes.capacity import Knee, find_knee

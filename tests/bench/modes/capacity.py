@@ -13,10 +13,10 @@ from random import Random
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from metadata.costs import RoleCosts
-from metadata.modes import terms
-from metadata.modes.load import Data, Load
-from metadata.modes.recommend import UTILISATION
+from learning.costs import RoleCosts
+from learning.modes import terms
+from learning.modes.load import Data, Load
+from learning.modes.recommend import UTILISATION
 from tests.bench import native
 from tests.bench.drain import Drain, Probe, draining, pin, probing
 from tests.bench.modes.compare import error

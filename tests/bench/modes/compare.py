@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from metadata.costs import Amounts, Constant, RoleCosts
-from metadata.modes import terms
-from metadata.modes.configuration import Configuration
-from metadata.modes.load import Load
-from metadata.modes.model import Prediction, predict
+from learning.costs import Amounts, Constant, RoleCosts
+from learning.modes import terms
+from learning.modes.configuration import Configuration
+from learning.modes.load import Load
+from learning.modes.model import Prediction, predict
 from tests.bench.modes.plan import Run
 from tests.load.bench import Goal
 from tests.load.meter import BROKER

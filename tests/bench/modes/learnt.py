@@ -6,17 +6,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from metadata.costs import DEFAULT
-from metadata.modes.configuration import PARTITIONS
-from metadata.placement.backend import NumpyBackend
-from metadata.placement.baselines import murmur2
-from metadata.placement.blocks import Parts
-from metadata.placement.instance import from_events
-from metadata.placement.objective import fan_out, server_of_endpoint
-from metadata.placement.options import PlanOptions
-from metadata.placement.planner import plan as make_plan
+from learning.costs import DEFAULT
+from learning.modes.configuration import PARTITIONS
+from learning.placement.backend import NumpyBackend
+from learning.placement.baselines import murmur2
+from learning.placement.blocks import Parts
+from learning.placement.instance import from_events
+from learning.placement.objective import fan_out, server_of_endpoint
+from learning.placement.options import PlanOptions
+from learning.placement.planner import plan as make_plan
+from learning.statistics.window import Window
 from metadata.plans.plan import Plan, encode
-from metadata.statistics.window import Window
 from tests.load.regimes import START_MS
 
 CREATED: Final = "2026-01-01T00:00:00+00:00"

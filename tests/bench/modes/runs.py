@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import orjson
 
-from metadata.costs import RoleCosts
-from metadata.modes.configuration import Configuration
-from metadata.modes.load import Load
+from learning.costs import RoleCosts
+from learning.modes.configuration import Configuration
+from learning.modes.load import Load
 from tests.bench.modes.compare import Expected, expect, with_work
 from tests.bench.modes.learnt import Learnt, learn, write_plan
 from tests.bench.modes.plan import REST_S, SEED, Run

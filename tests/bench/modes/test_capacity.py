@@ -1,6 +1,6 @@
 import pytest
 
-from metadata.costs import ROLES
+from learning.costs import ROLES
 from tests.bench.modes.capacity import SLICE, Knee, Step, knee_of, quantile, queue_factor, slowest, write_cost_s
 
 

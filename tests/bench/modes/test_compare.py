@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from metadata.costs import ROLES, Constant, RoleCosts
-from metadata.modes.configuration import Configuration, Size
-from metadata.modes.load import Data, Load
-from metadata.modes.model import predict
+from learning.costs import ROLES, Constant, RoleCosts
+from learning.modes.configuration import Configuration, Size
+from learning.modes.load import Data, Load
+from learning.modes.model import predict
 from tests.bench.modes.compare import (
     Observation,
     against_x,

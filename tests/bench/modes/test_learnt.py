@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from diem.protocol.traffic import encode
-from metadata.costs import ROLES
-from metadata.modes.configuration import Configuration, Size
-from metadata.modes.load import Load, touched
+from learning.costs import ROLES
+from learning.modes.configuration import Configuration, Size
+from learning.modes.load import Load, touched
 from metadata.plans.plan import decode
 from tests.bench.modes.learnt import Learnt, learn, write_plan
 from tests.bench.modes.plan import Run

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from metadata.modes.configuration import Configuration, Size
+from learning.modes.configuration import Configuration, Size
 from tests.bench.modes.__main__ import about_s, main
 from tests.bench.modes.plan import ALL, CONTROL, ONCE, REGIME_MODES, SEED, runs, size_of
 from tests.bench.modes.runs import trace_of

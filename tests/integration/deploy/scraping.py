@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import httpx
 
-from deploy.prometheus.targets import scrape_targets
 from deploy.system import control
+from deploy.system.scrape_targets import scrape_targets
 from deploy.system.state_dir import StateDir
 from diem.links.internal import ROLES
 from diem.process.auth import SharedKey

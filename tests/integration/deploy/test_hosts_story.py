@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deploy.hosts.units import ABORT_S, WATCHDOG_S
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import read_map
 from diem.links.client.backoff import Timing
@@ -34,6 +33,7 @@ from tests.support.kafka import SharedBroker, options_on
 from tests.support.machines import EVERY_MODE, LABELS, Client, Ends, Loaded, Machine, are_current, loaded
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.postgres import Cluster
+from tools.hosts.units import ABORT_S, WATCHDOG_S
 
 
 class Setting(NamedTuple):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from deploy.clients.data_service import data_service
-from deploy.load.writer import PREFIX
 from deploy.system.state_dir import StateDir
 from tests.integration.deploy.running import DIEM, Running, diem, environment, fine, up
 from tests.support.patience import FACTOR, PATIENCE_S
+from tools.load.writer import PREFIX
 
 CLIENTS = 30
 MANY = ("--clients-per-address", "2000")

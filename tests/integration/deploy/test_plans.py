@@ -22,7 +22,7 @@ from tests.integration.deploy.running import DIEM, Running, diem, environment, f
 from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S
 from tests.support.traffic import MINUTE, write
-from tests.unit.deploy.planning.recorded_traffic import MINUTES, events
+from tests.unit.learning.planning.recorded_traffic import MINUTES, events
 
 MOVE_S = 6
 """Longer than a command that looks every half second may stand still: it would not see the phase."""

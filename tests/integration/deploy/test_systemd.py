@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from deploy.hosts.assignment import USUAL, assign
-from deploy.hosts.inventory import with_roles
-from deploy.hosts.units import render_unit, unit_name
 from deploy.topology import KafkaTopology, Mode, Options
 from tests.integration.deploy.running import eventually, up
 from tests.support import sandbox
 from tests.support.nginx import needs_nginx
 from tests.support.required import unavailable
 from tests.support.sandbox import run
-from tests.unit.deploy.hosts.systems import PUBLIC, THREE, system
+from tests.unit.tools.hosts.systems import PUBLIC, THREE, system
+from tools.hosts.assignment import USUAL, assign
+from tools.hosts.inventory import with_roles
+from tools.hosts.units import render_unit, unit_name
 
 ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "deploy" / "systemd" / "diem.service"

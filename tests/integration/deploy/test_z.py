@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.prometheus.targets import file_sd, scrape_targets
 from deploy.system.description import with_children
+from deploy.system.scrape_targets import file_sd, scrape_targets
 from tests.integration.deploy.clients import NAME, Client, clients, clients_at, put, scale
 from tests.integration.deploy.running import Running, alive, eventually, fine, report_of, up
 from tests.integration.deploy.scraping import check_key_opens_nothing_else, check_scrapes, status_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metadata.jobs.warehouse import Warehouse
+from learning.jobs.warehouse import Warehouse
 from tests.support import delta
 from tests.support.guides import ROOT, blocks
 

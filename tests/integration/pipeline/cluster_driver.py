@@ -4,17 +4,17 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from deploy.spark import pipeline
-from deploy.spark.pipeline import ReadOptions, WindowOptions
 from deploy.terminal import Terminal
-from metadata.costs import Costs
-from metadata.jobs.sources import FileSource
-from metadata.jobs.spark_options import SparkSettings
-from metadata.jobs.warehouse import Warehouse
-from metadata.placement.instance import read_statistics
-from metadata.placement.options import PlanOptions
-from metadata.placement.planner import plan
-from metadata.statistics.window import Window
+from learning.costs import Costs
+from learning.jobs.sources import FileSource
+from learning.jobs.spark_options import SparkSettings
+from learning.jobs.warehouse import Warehouse
+from learning.placement.instance import read_statistics
+from learning.placement.options import PlanOptions
+from learning.placement.planner import plan
+from learning.spark import pipeline
+from learning.spark.pipeline import ReadOptions, WindowOptions
+from learning.statistics.window import Window
 from tests.support.traffic import BEGIN, MINUTE
 
 WINDOW: Final = Window(BEGIN + 30 * MINUTE, BEGIN + 80 * MINUTE)

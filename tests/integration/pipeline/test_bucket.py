@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake.exceptions import DeltaError
 
-from metadata.jobs import delta_table, statistics, tables
-from metadata.jobs.bucket import (
+from learning.jobs import delta_table, statistics, tables
+from learning.jobs.bucket import (
     BucketPath,
     BucketUnavailable,
     Folder,
@@ -26,18 +26,18 @@ from metadata.jobs.bucket import (
     spark_settings,
     temporary,
 )
-from metadata.jobs.checkpoint import last_committed
-from metadata.jobs.delta_table import OtherWriter, committed_files, data_files
-from metadata.jobs.erasure import erase
-from metadata.jobs.history import find, histories, read
-from metadata.jobs.ingest import ingest
-from metadata.jobs.maintenance import MIN_FILES, maintain
-from metadata.jobs.sources import FileSource
-from metadata.jobs.warehouse import EVENTS, Warehouse, read_window, status, warehouse_at
-from metadata.statistics import reference
-from metadata.statistics.model import window_json
-from metadata.statistics.reference import Arrival
-from metadata.statistics.window import Window
+from learning.jobs.checkpoint import last_committed
+from learning.jobs.delta_table import OtherWriter, committed_files, data_files
+from learning.jobs.erasure import erase
+from learning.jobs.history import find, histories, read
+from learning.jobs.ingest import ingest
+from learning.jobs.maintenance import MIN_FILES, maintain
+from learning.jobs.sources import FileSource
+from learning.jobs.warehouse import EVENTS, Warehouse, read_window, status, warehouse_at
+from learning.statistics import reference
+from learning.statistics.model import window_json
+from learning.statistics.reference import Arrival
+from learning.statistics.window import Window
 from tests.support.delta import QUERY, bad, being_written, event, ids, schema, stage, write
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port

@@ -16,15 +16,15 @@ from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from diem.protocol.traffic import encode
 from diem.protocol.update import iso
-from metadata.jobs.bucket import BucketPath
-from metadata.jobs.checkpoint import last_committed
-from metadata.jobs.sources import FileSource
-from metadata.jobs.warehouse import read_window, warehouse_at
-from metadata.placement.instance import from_events, read_statistics
-from metadata.placement.planner import plan
-from metadata.statistics import reference
-from metadata.statistics.model import window_json
-from metadata.statistics.reference import Arrival
+from learning.jobs.bucket import BucketPath
+from learning.jobs.checkpoint import last_committed
+from learning.jobs.sources import FileSource
+from learning.jobs.warehouse import read_window, warehouse_at
+from learning.placement.instance import from_events, read_statistics
+from learning.placement.planner import plan
+from learning.statistics import reference
+from learning.statistics.model import window_json
+from learning.statistics.reference import Arrival
 from tests.integration.pipeline import cluster_driver
 from tests.integration.pipeline.cluster_driver import COSTS, OPTIONS, PLACEMENT, WINDOW
 from tests.support.delta import being_written, ids

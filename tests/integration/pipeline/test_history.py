@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812
 
 from diem.protocol.traffic import TrafficEvent, Type
-from metadata.jobs import statistics, tables
-from metadata.jobs.bucket import Folder
-from metadata.jobs.history import LATENESS_MS, condense, find, histories, read, save
-from metadata.jobs.ingest import ingest
-from metadata.jobs.sources import FileSource
-from metadata.jobs.warehouse import Warehouse, read_window
-from metadata.statistics import reference
-from metadata.statistics.model import window_json
-from metadata.statistics.reference import Arrival
-from metadata.statistics.window import Window
+from learning.jobs import statistics, tables
+from learning.jobs.bucket import Folder
+from learning.jobs.history import LATENESS_MS, condense, find, histories, read, save
+from learning.jobs.ingest import ingest
+from learning.jobs.sources import FileSource
+from learning.jobs.warehouse import Warehouse, read_window
+from learning.statistics import reference
+from learning.statistics.model import window_json
+from learning.statistics.reference import Arrival
+from learning.statistics.window import Window
 from tests.integration.pipeline.test_windows import table
 from tests.support.traffic import BEGIN, MINUTE, Life, generated, write
 

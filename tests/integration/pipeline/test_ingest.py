@@ -7,17 +7,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from diem.errors import DiemError
-from metadata.jobs import checkpoint, tables
-from metadata.jobs.checkpoint import last_committed, read_files
-from metadata.jobs.delta_table import data_files
-from metadata.jobs.ingest import CommittedBatch, ingest
-from metadata.jobs.query_metrics import measured
-from metadata.jobs.sources import FileSource
-from metadata.jobs.statistics import last_window
-from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse, status
-from metadata.statistics.constants import DAY_MS
-from metadata.statistics.reference import recorded_since
-from metadata.statistics.window import Window
+from learning.jobs import checkpoint, tables
+from learning.jobs.checkpoint import last_committed, read_files
+from learning.jobs.delta_table import data_files
+from learning.jobs.ingest import CommittedBatch, ingest
+from learning.jobs.query_metrics import measured
+from learning.jobs.sources import FileSource
+from learning.jobs.statistics import last_window
+from learning.jobs.warehouse import EVENTS, QUARANTINE, Warehouse, status
+from learning.statistics.constants import DAY_MS
+from learning.statistics.reference import recorded_since
+from learning.statistics.window import Window
 from tests.support.traffic import generated, write
 
 if TYPE_CHECKING:

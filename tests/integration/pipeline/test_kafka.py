@@ -13,12 +13,12 @@ from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure_traffic
 from diem.protocol.traffic import encode
-from metadata.jobs import tables
-from metadata.jobs.checkpoint import read_offsets
-from metadata.jobs.ingest import ingest
-from metadata.jobs.sources import SourceLag
-from metadata.jobs.traffic_topic import kafka_source, unread_records
-from metadata.jobs.warehouse import Warehouse
+from learning.jobs import tables
+from learning.jobs.checkpoint import read_offsets
+from learning.jobs.ingest import ingest
+from learning.jobs.sources import SourceLag
+from learning.jobs.traffic_topic import kafka_source, unread_records
+from learning.jobs.warehouse import Warehouse
 from tests.support.traffic import generated
 
 if TYPE_CHECKING:

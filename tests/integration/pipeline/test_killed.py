@@ -14,12 +14,12 @@ import psutil
 import pyarrow.parquet as pq
 
 from diem.protocol.traffic import Type
-from metadata.jobs.checkpoint import last_committed
-from metadata.jobs.delta_table import data_files
-from metadata.jobs.ingest import ingest
-from metadata.jobs.sources import FileSource
-from metadata.jobs.spark_options import SparkSettings
-from metadata.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
+from learning.jobs.checkpoint import last_committed
+from learning.jobs.delta_table import data_files
+from learning.jobs.ingest import ingest
+from learning.jobs.sources import FileSource
+from learning.jobs.spark_options import SparkSettings
+from learning.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
 from tests.support.delta import being_written
 from tests.support.patience import PATIENCE_S
 from tests.support.spark_session import INTERPRETED

@@ -1,4 +1,4 @@
-"""Past days are merged and old ones dropped while sources are read; tests/unit/metadata/jobs/test_maintenance.py."""
+"""Past days are merged and old ones dropped while sources are read; tests/unit/learning/jobs/test_maintenance.py."""
 
 from collections import Counter
 from datetime import date
@@ -9,12 +9,12 @@ import pytest
 import structlog
 
 from diem.protocol.traffic import TrafficEvent
-from metadata.jobs import ingest as module
-from metadata.jobs import maintenance, tables
-from metadata.jobs.delta_table import data_files
-from metadata.jobs.ingest import CommittedBatch, ingest
-from metadata.jobs.sources import FileSource
-from metadata.jobs.warehouse import EVENTS, Warehouse
+from learning.jobs import ingest as module
+from learning.jobs import maintenance, tables
+from learning.jobs.delta_table import data_files
+from learning.jobs.ingest import CommittedBatch, ingest
+from learning.jobs.sources import FileSource
+from learning.jobs.warehouse import EVENTS, Warehouse
 from tests.support.traffic import generated, write
 
 if TYPE_CHECKING:

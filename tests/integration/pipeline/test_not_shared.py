@@ -11,9 +11,9 @@ import pytest
 
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
-from metadata.jobs.checkpoint import last_committed
-from metadata.jobs.sources import FileSource
-from metadata.jobs.warehouse import Warehouse
+from learning.jobs.checkpoint import last_committed
+from learning.jobs.sources import FileSource
+from learning.jobs.warehouse import Warehouse
 from tests.support.patience import PATIENCE_S
 from tests.support.required import unavailable
 from tests.support.spark_cluster import HEAP, UNSHARED, may_unshare, settings_for

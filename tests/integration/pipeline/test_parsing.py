@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from diem.protocol.traffic import MAX_COUNTED, MAX_EVENT_BYTES, MAX_NAMES, Accessed, TrafficEvent, Type, encode
-from metadata.jobs import tables
-from metadata.statistics.constants import DAY_MS, EARLIEST_MS
+from learning.jobs import tables
+from learning.statistics.constants import DAY_MS, EARLIEST_MS
 from tests.support.python_parser import no_canonical_lines
 from tests.support.spark_session import as_users_run
 from tests.support.traffic import BEGIN, MINUTE, Life, generated

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 from diem.protocol.traffic import Accessed, TrafficEvent, Type
-from metadata.jobs import tables
-from metadata.jobs.ingest import ingest
-from metadata.jobs.sources import FileSource
-from metadata.jobs.usage_report import report
-from metadata.jobs.warehouse import Warehouse, read_report
-from metadata.statistics.reference import usage
+from learning.jobs import tables
+from learning.jobs.ingest import ingest
+from learning.jobs.sources import FileSource
+from learning.jobs.usage_report import report
+from learning.jobs.warehouse import Warehouse, read_report
+from learning.statistics.reference import usage
 from tests.support.traffic import BEGIN, generated, write
 
 if TYPE_CHECKING:

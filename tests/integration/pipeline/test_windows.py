@@ -9,18 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from diem.protocol.traffic import Accessed, TrafficEvent, Type, encode
-from metadata.costs import Costs
-from metadata.jobs import tables
-from metadata.jobs.statistics import CachedFrames, statistics, write
-from metadata.jobs.warehouse import Warehouse, all_statistics, read_window
-from metadata.placement.instance import from_events, read_statistics
-from metadata.placement.options import PlanOptions
-from metadata.placement.planner import plan
-from metadata.statistics import reference
-from metadata.statistics.model import window_json
-from metadata.statistics.parsing import sequence_number
-from metadata.statistics.reference import Arrival
-from metadata.statistics.window import Window
+from learning.costs import Costs
+from learning.jobs import tables
+from learning.jobs.statistics import CachedFrames, statistics, write
+from learning.jobs.warehouse import Warehouse, all_statistics, read_window
+from learning.placement.instance import from_events, read_statistics
+from learning.placement.options import PlanOptions
+from learning.placement.planner import plan
+from learning.statistics import reference
+from learning.statistics.model import window_json
+from learning.statistics.parsing import sequence_number
+from learning.statistics.reference import Arrival
+from learning.statistics.window import Window
 from tests.support.spark_session import as_users_run
 from tests.support.traffic import BEGIN, MINUTE, Life, generated
 

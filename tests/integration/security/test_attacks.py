@@ -22,8 +22,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
-from metadata.placement.instance import from_events
-from metadata.statistics.window import Window
+from learning.placement.instance import from_events
+from learning.statistics.window import Window
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.running import ROOT, Running, running, until

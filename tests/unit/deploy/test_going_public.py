@@ -8,8 +8,8 @@ import pytest
 import typer.main
 
 from deploy.cli.commands import command_line
-from deploy.cli.config import config_lines
 from diem.process.settings import PROCESSES
+from tools.commands.config import config_lines
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "going-public.md").read_text()
@@ -43,7 +43,7 @@ def test_settings_exist() -> None:
 
 
 def test_alerts_exist() -> None:
-    rules = (ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text()
+    rules = (ROOT / "tools" / "prometheus" / "alerts.yaml").read_text()
     named = re.findall(r"`(Diem[A-Za-z]+)`", PAGE)
     assert len(named) >= 5
     assert set(named) <= set(re.findall(r"alert: (\w+)", rules))

@@ -98,7 +98,9 @@ def test_no_locked_package_is_left_out() -> None:
 
 def test_every_lock_file_of_the_repository_is_known() -> None:
     assert set(PYTHON_LOCKS) == {lock.stem for lock in (ROOT / "requirements").glob("*.txt")}
-    assert set(JAR_LOCKS) == {str(lock.relative_to(ROOT)) for lock in (ROOT / "deploy").rglob("jars.lock")}
+    assert set(JAR_LOCKS) == {
+        str(lock.relative_to(ROOT)) for room in ("deploy", "learning") for lock in (ROOT / room).rglob("jars.lock")
+    }
 
 
 def test_a_package_has_the_strongest_of_its_scopes() -> None:

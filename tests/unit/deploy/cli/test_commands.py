@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
 
@@ -6,14 +7,17 @@ import pytest
 import typer.core
 import typer.main
 
-from deploy.cli.commands import COMMANDS as BY_MODULE
-from deploy.cli.commands import command_line
-from deploy.cli.config import config_lines
+from deploy.cli.commands import ENTRY_POINTS, GROUPS, command_line
 from deploy.system.state_dir import StateDir
 from diem.process import program
 from diem.process.program import UnknownProcess
 from diem.process.settings import PROCESSES
+from tools.commands.config import config_lines
 
+BY_MODULE = {
+    module: tuple(point.name for point in entry_points(group=ENTRY_POINTS) if point.value == module)
+    for module in sorted({point.value for point in entry_points(group=ENTRY_POINTS)})
+}
 Diem = Callable[..., int]
 COMMANDS = (
     *("up", "scale", "run", "status", "watch", "get", "put", "delete"),
@@ -213,11 +217,11 @@ def commands(*arguments: str) -> set[str]:
 
 
 def test_help_has_every_command() -> None:
-    assert commands() == {"run"}.union(*BY_MODULE.values())
+    assert commands() == {"run"}.union(*BY_MODULE.values()) == {name for names in GROUPS.values() for name in names}
     assert commands("--help") == commands("no-such-command") == commands()
 
 
-@pytest.mark.parametrize("names", BY_MODULE.values(), ids=BY_MODULE)
+@pytest.mark.parametrize("names", BY_MODULE.values(), ids=map("+".join, BY_MODULE.values()))
 def test_a_command_is_registered_without_the_other_modules(names: tuple[str, ...]) -> None:
     for name in names:
         assert commands(name, "--help") == {*names, "run"}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from deploy.cli.config import config
 from deploy.cli.mode_options import config_file, read_config
 from deploy.cli.up import up
 from services.data.sources.config import BadConfig
+from tools.commands.config import config
 
 ELSEWHERE = {"state_dir"}
 """The state directory of ``diem config`` is one of the hosts."""

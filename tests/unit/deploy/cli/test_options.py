@@ -14,16 +14,12 @@ from deploy.cli.options import (
     find_cluster,
     local_brokers,
     parse_counts,
-    parse_planned,
     parse_share,
-    parse_window,
 )
 from deploy.system.state_dir import StateDir
 from deploy.topology.kafka_users import KafkaUser, directory_of
-from diem.errors import ConfigurationError
 from diem.process import lifecycle
 from diem.process.settings import BadSettings
-from metadata.statistics.window import Window
 
 PROCESSES: dict[str, Any] = {
     "mode": "z-client",
@@ -69,12 +65,6 @@ def test_commands_know_how_the_diem_up_was_started(
     state.write_processes({**PROCESSES, "mode": mode, "clones": clones})
     cluster = find_cluster(state, {}, KafkaUser.CHECK)
     assert (" ".join(cluster.restart), cluster.servers) == (restart, servers)
-
-
-def test_servers_that_run_are_planned_for() -> None:
-    assert parse_planned(None, 5) == (1, 2, 3, 4, 5, 6, 12)
-    assert parse_planned(None, None) == (1, 2, 3, 4, 6, 12)
-    assert parse_planned("8,2", 5) == (2, 8)
 
 
 def create_passwords(state: StateDir) -> None:
@@ -169,16 +159,3 @@ def test_counts_are_sorted_and_distinct() -> None:
 def test_malformed_counts_are_rejected(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="--servers takes numbers"):
         parse_counts(text, "--servers")
-
-
-def test_window_is_a_length_or_two_instants() -> None:
-    assert parse_window("90s", None, None) == 90_000
-    assert parse_window("1h", "1970-01-01T00:00:01Z", "1970-01-01T00:00:03Z") == Window(1000, 3000)
-    assert parse_window("1s", None, "1970-01-01T00:00:03Z") == Window(2000, 3000)
-
-
-def test_malformed_window_is_rejected() -> None:
-    with pytest.raises(typer.BadParameter, match="--from needs --to"):
-        parse_window("1h", "2026-01-01", None)
-    with pytest.raises(ConfigurationError, match="is not a length of time"):
-        parse_window("soon", None, None)

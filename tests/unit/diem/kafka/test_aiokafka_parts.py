@@ -25,7 +25,7 @@ from aiokafka.producer.sender import Sender
 from aiokafka.producer.transaction_manager import TransactionManager
 
 ROOT: Final = Path(__file__).parents[4]
-ROOMS: Final = ("bridge", "deploy", "diem", "metadata", "proxy", "services")
+ROOMS: Final = ("bridge", "deploy", "diem", "learning", "metadata", "proxy", "services", "tools")
 VERSION: Final = "0.14"
 """The release in which all of these were read."""
 ATTRIBUTES: Final[dict[type, set[str]]] = {

@@ -72,7 +72,7 @@ def test_the_document_lists_every_metric_as_it_is_defined() -> None:
 
 def test_every_metric_is_sampled_somewhere() -> None:
     """Those that are exposed at times only are in no test of a running system."""
-    rooms = ("bridge", "deploy", "diem", "metadata", "proxy", "services")
+    rooms = ("bridge", "deploy", "diem", "learning", "metadata", "proxy", "services", "tools")
     source = "".join(file.read_text() for room in rooms for file in (ROOT / room).rglob("*.py"))
     names = {name: each for name, each in vars(metrics).items() if isinstance(each, metrics.Definition)}
     assert len(names) == len(metrics.ALL)

@@ -7,9 +7,10 @@ import pytest
 
 from diem.process.clock import ManualClock
 from services.data.limits import InlineLimits
-from services.data.sources.config import DEFAULT_CONFIG, BadConfig, DirectoryConfig, HttpConfig, SimulationConfig, load
+from services.data.sources.config import DEFAULT_CONFIG, BadConfig, DirectoryConfig, HttpConfig, load
 from services.data.sources.runner import ClaimedTwice, Claims, SourceRunner
 from services.data.sources.source import Claim, Health, Sink
+from services.data.sources.tables import SourceTable
 
 GOOD = """\
 [[source]]
@@ -37,7 +38,7 @@ def test_a_configuration_is_loaded(tmp_path: Path) -> None:
     http, simulation = load(write(tmp_path, GOOD)).source
     assert isinstance(http, HttpConfig)
     assert (http.every, http.resolution) == (10.0, "PT1H")
-    assert isinstance(simulation, SimulationConfig)
+    assert isinstance(simulation, SourceTable)
     assert simulation.name == "market"
 
 

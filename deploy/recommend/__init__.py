@@ -1,6 +1,0 @@
-"""``diem recommend``: which mode a load should have.
-
-Reading order: ``source`` (the load: numbers, statistics or the running system), ``advice`` (modes, thresholds and the
-map, from ``metadata.modes``), ``by_plan`` (partitioned modes with a plan's placement), ``render`` (tables and
-sentences), ``mode_map`` (the picture).
-"""

@@ -1,6 +1,0 @@
-"""``diem size``: brokers, partitions, replicas and their cost for a workload, by the model in ``metadata.sizing``.
-
-Reading order: ``workload`` (figures of a workload with their origin, and the model's inputs), ``sizing`` (everything
-that follows from them, pure), ``report`` (table and JSON), ``picture`` (SVG). ``measure`` reads the figures of a
-running system. ``figures`` draws those of thesis and paper from ``tables``. The command is in ``deploy.cli.size``.
-"""

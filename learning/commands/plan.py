@@ -1,0 +1,140 @@
+"""The command ``diem plan``: compute the placement of endpoints from recorded traffic."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.cli.options import EXIT_NOTHING, StateDirOption, parse_counts, parse_share
+from deploy.clients.metadata import PlanStatus
+from deploy.system.state_dir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
+from diem.process import lifecycle, log
+from diem.protocol.assignment import Snapshot
+from learning.commands.options import parse_window
+from learning.commands.spark_options import WarehouseOption, with_spark_options
+from learning.jobs.spark_options import SparkSettings
+from learning.planning.context import (
+    CapacityOption,
+    KeyOption,
+    MetadataOption,
+    PlanRequest,
+    System,
+    connect,
+    require_stable,
+    run_step,
+)
+from learning.planning.traffic_input import NoTrafficToPlan, require_planner
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command("plan")(with_spark_options(plan_command))
+
+
+def plan_command(
+    *,
+    settings: SparkSettings,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    traffic: Annotated[
+        Path | None, typer.Option(help="Recorded traffic, or statistics. Default: the state directory's traffic.")
+    ] = None,
+    warehouse: WarehouseOption = None,
+    window: Annotated[
+        str | None,
+        typer.Option(help="How much recent traffic to learn from, such as 1h. Default: the latest statistics."),
+    ] = None,
+    begin: Annotated[str | None, typer.Option("--from", help="Start of the window (ISO 8601).")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="End of the window (ISO 8601).")] = None,
+    servers: Annotated[
+        str | None, typer.Option(help="Numbers of servers to plan for, such as 2,4,8. Default: the current number.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same plan.")] = 0,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000, help="Partitions of the updates topic. Default: chosen from the load."),
+    ] = None,
+    hot_budget: Annotated[str, typer.Option(help="Extra load that hot endpoints may cause.")] = "0.5%",
+    movement: Annotated[
+        str | None, typer.Option(help="Share of the subscriptions that may move, such as 5%. Default: all.")
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare/--no-compare",
+            help="With --movement: compare a plan that does not pay with the best one that moves any.",
+        ),
+    ] = True,
+    costs: Annotated[
+        Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
+    ] = None,
+    capacity: CapacityOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the plan. Default: planned/ID.json in the state directory.")
+    ] = None,
+    submit: Annotated[
+        bool, typer.Option("--submit/--no-submit", help="Submit the plan to the metadata service.")
+    ] = True,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Write and submit the plan even if it does not pay off.")
+    ] = False,
+    spark: Annotated[
+        bool | None,
+        typer.Option(
+            "--spark/--no-spark", help="Compute statistics with Spark, or from the files directly. Default: as needed."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    metadata: MetadataOption = None,
+    key_file: KeyOption = None,
+) -> int:
+    """Learn from recorded traffic which endpoints belong together, and plan which server holds each."""
+    state = StateDir(state_dir)
+    if movement is not None and partitions is not None:
+        raise typer.BadParameter("--movement goes without --partitions: with other partitions most endpoints move")
+    request = PlanRequest(
+        traffic=traffic or state.path / "traffic",
+        window=None if window is begin is end is None else parse_window(window or "1h", begin, end),
+        spark=spark,
+        servers=None if servers is None else parse_counts(servers, "--servers"),
+        seed=seed,
+        partitions=partitions,
+        hot_budget=parse_share(hot_budget, "--hot-budget"),
+        movement=None if movement is None else parse_share(movement, "--movement"),
+        compare=compare,
+        costs=costs,
+        capacity=capacity,
+        warehouse=warehouse,
+        settings=settings,
+    )
+    require_planner()
+    from learning.planning.planner import run_plan  # noqa: PLC0415  # it needs numpy
+
+    async def fetch() -> tuple[System, Snapshot]:
+        system, service = await connect(state, metadata, key_file)
+        snapshot = await service.snapshot()
+        require_stable(snapshot)
+        return system, snapshot
+
+    system, snapshot = run_step(fetch)
+    try:
+        planning = run_plan(request, system, snapshot, Terminal(quiet=as_json), plain_console())
+    except NoTrafficToPlan as error:
+        log.fail(str(error))
+        return EXIT_NOTHING
+    file, submitted = None, False
+    if planning.made.pays or anyway:
+        planning.write(file := out or state.path / "planned" / f"{planning.made.plan.id}.json")
+        if submit:
+            run_step(lambda: _submit(state, metadata, key_file, planning.encoded))
+            submitted = True
+    if as_json:
+        typer.echo(json.dumps(planning.as_json(file, submitted=submitted)))
+    else:
+        planning.print_summary(file, submitted=submitted)
+    return lifecycle.EXIT_OK
+
+
+async def _submit(state: StateDir, metadata: str | None, key_file: Path | None, plan: bytes) -> PlanStatus:
+    return await (await connect(state, metadata, key_file))[1].submit(plan)

@@ -1,0 +1,131 @@
+"""Options of the commands that use Spark: where it runs, with what, and where its tables are."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Final
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from learning.jobs.bucket import SCHEMES, BadBucket, BucketPath, Folder
+from learning.jobs.spark_options import SparkSettings, is_uri
+
+PANEL: Final = "Spark"
+_MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
+
+
+def _checked_memory(memory: str | None) -> str | None:
+    if memory is not None and _MEMORY.fullmatch(memory) is None:
+        raise typer.BadParameter(f"--memory is an amount such as 512m or 4g, not {memory}")
+    return memory
+
+
+def parse_folder(text: str) -> Folder:
+    """Return the folder of a path or ``file:`` URI, or the place in a bucket of an ``s3:`` or ``s3a:`` URI.
+
+    Raises:
+        typer.BadParameter: it is a URI of anything else.
+    """
+    if not is_uri(text):
+        return Path(text).absolute()
+    uri = urlsplit(text)
+    if uri.scheme in SCHEMES:
+        try:
+            return BucketPath.parse(text)
+        except BadBucket as error:
+            raise typer.BadParameter(str(error)) from None
+    if uri.scheme != "file" or uri.netloc not in {"", "localhost"} or not uri.path.startswith("/"):
+        raise typer.BadParameter(
+            f"{text} is not a path, file: URI or s3: URI: mount other stores, or use their S3 interface"
+        )
+    return Path(unquote(uri.path))
+
+
+WarehouseOption = Annotated[
+    # The base of both kinds: typer takes one type.
+    PurePath | None,
+    typer.Option(
+        help="Where the tables are: a folder, file: URI or s3://BUCKET/PATH. Default: traffic/warehouse in the state "
+        "directory.",
+        parser=parse_folder,
+        metavar="FOLDER",
+    ),
+]
+_OPTIONS: Final[dict[str, Any]] = {
+    "master": Annotated[
+        str | None,
+        typer.Option(
+            help="Where Spark runs: spark://HOST:PORT, yarn, k8s://URL or local[N]. Default: as configured for "
+            "spark-submit, else this machine.",
+            rich_help_panel=PANEL,
+        ),
+    ],
+    "conf": Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Any setting of Spark. Repeatable.", rich_help_panel=PANEL),
+    ],
+    "memory": Annotated[
+        str | None,
+        typer.Option(
+            help="Heap of each JVM, such as 512m or 4g. Default: chosen from this machine's cores and memory.",
+            callback=_checked_memory,
+            rich_help_panel=PANEL,
+        ),
+    ],
+    "cores": Annotated[
+        int | None,
+        typer.Option(min=1, help="Concurrent tasks. Default: one for each core, at most 8.", rich_help_panel=PANEL),
+    ],
+    "shared_disk": Annotated[
+        bool,
+        typer.Option(
+            "--shared-disk",
+            help="All workers see the warehouse at the same path; this is checked.",
+            rich_help_panel=PANEL,
+        ),
+    ],
+    "ui": Annotated[
+        bool, typer.Option("--spark-ui", help="Serve Spark's web UI while it runs.", rich_help_panel=PANEL)
+    ],
+    "event_log": Annotated[
+        str | None,
+        typer.Option(help="Where to write the log for Spark's history server: a folder or URI.", rich_help_panel=PANEL),
+    ],
+}
+
+
+def with_spark_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of ``SparkSettings`` to a command, which receives them as ``settings``."""
+    own = inspect.signature(command)
+
+    @functools.wraps(command)
+    def run(**values: Any) -> int:  # noqa: ANN401  # values of the command line parser
+        given = {name: values.pop(name) for name in _OPTIONS}
+        return command(settings=SparkSettings(**{**given, "conf": parse_conf(given["conf"] or ())}), **values)
+
+    others = [parameter for parameter in own.parameters.values() if parameter.name != "settings"]
+    added = [_parameter(name) for name in _OPTIONS]
+    run.__signature__ = own.replace(parameters=[*others, *added])  # type: ignore[attr-defined]
+    return run
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    default = next(field.default for field in fields(SparkSettings) if field.name == name)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None if name == "conf" else default, annotation=_OPTIONS[name]
+    )
+
+
+def parse_conf(settings: "list[str] | tuple[str, ...]") -> tuple[tuple[str, str], ...]:
+    """Parse ``NAME=VALUE``. Raises ``typer.BadParameter``."""
+    found = []
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise typer.BadParameter(f"--conf is spark.NAME=VALUE, not {setting!r}")
+        found.append((name, value))
+    return tuple(found)

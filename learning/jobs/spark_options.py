@@ -1,0 +1,247 @@
+"""Where Spark runs and with what: the operator's options, and the settings of a session made from them. No JVM.
+
+Settings of the operator win, in this order: options of ``diem``, ``spark-submit``, ``spark-defaults.conf``; the rest
+are ours. Without a master Spark runs in this process's own JVM, on loopback only.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from diem.errors import ConfigurationError
+from learning.jobs.bucket import BucketPath, Folder, spark_settings
+
+LOOPBACK: Final = "127.0.0.1"
+MAX_LOCAL_CORES: Final = 8
+"""Most tasks at a time by default: more need a larger heap as well."""
+_MEMORY_OF_CORE_MIB: Final = 512
+_MIN_MEMORY_MIB: Final = 1024
+_MAX_MEMORY_MIB: Final = 4096
+SHUFFLE_PARTITIONS: Final = 16
+"""Upper bound in local mode; Spark coalesces small ones. A cluster has Spark's own default."""
+_LISTING_TASKS: Final = 8
+_PROPERTY: Final = re.compile(r"\s*([^\s=:#!]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
+_APPENDED: Final = {"spark.driver.extraJavaOptions": " ", "spark.jars": ","}
+"""Settings that have several values, and what separates these: ours are added to the operator's."""
+_FORCED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""Settings that results depend on. Timestamps of Spark's default type have no statistics in Parquet files."""
+
+
+@dataclass(eq=False)
+class NotShared(ConfigurationError):
+    """Executors of a cluster would write to folders of their own."""
+
+    template = (
+        "{what} {folder} is of this machine, and Spark runs at {master}: place it on a disk that all workers have at "
+        "this path, and say so with --shared-disk"
+    )
+
+    folder: Path
+    master: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """The operator's choice; None: from ``spark-submit``, ``spark-defaults.conf`` or this machine."""
+
+    master: str | None = None
+    """URL of the cluster, such as ``spark://host:7077``, ``yarn`` or ``k8s://https://host:6443``; or ``local[N]``."""
+    conf: tuple[tuple[str, str], ...] = ()
+    """Any other settings of Spark."""
+    memory: str | None = None
+    """Heap of each JVM, in Java's notation: the driver's, and on a cluster each executor's. Python comes on top."""
+    cores: int | None = None
+    """Tasks at a time."""
+    shared_disk: bool = False
+    """Whether all workers have the warehouse at the path that it has here."""
+    ui: bool = False
+    """Whether the driver serves Spark's web page."""
+    event_log: str | None = None
+    """Folder or URI of the log for Spark's history server."""
+
+    def arguments(self) -> list[str]:
+        """Return the options of ``diem`` with this meaning."""
+        values = (
+            *(("--master", self.master), ("--memory", self.memory), ("--cores", self.cores)),
+            *(("--event-log", self.event_log), *(("--conf", f"{key}={value}") for key, value in self.conf)),
+        )
+        named = [text for option, value in values if value is not None for text in (option, str(value))]
+        flags = (("--shared-disk", self.shared_disk), ("--spark-ui", self.ui))
+        return named + [option for option, is_set in flags if is_set]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Options of a session."""
+
+    scratch: Path
+    """Folder of its temporary files and its log; created if missing. Absolute."""
+    settings: SparkSettings = field(default_factory=SparkSettings)
+    jars: tuple[Path, ...] = ()
+    """Jars besides PySpark's own."""
+    java: Path | None = None
+    """The ``java`` program; None for the one that Spark finds."""
+    shuffle_partitions: int = SHUFFLE_PARTITIONS
+    bucket: bool = False
+    """Whether tables are in a bucket."""
+
+    @property
+    def log(self) -> Path:
+        """Log file of the JVM."""
+        return self.scratch / "spark.log"
+
+    @property
+    def log_configuration(self) -> Path:
+        """Configuration file of that log."""
+        return self.scratch / "log4j2.properties"
+
+
+def is_local(master: str) -> bool:
+    """Return whether tasks run in the driver's own JVM, which sees the same files."""
+    return master == "local" or master.startswith("local[")
+
+
+def master_of(settings: SparkSettings, given: Mapping[str, str]) -> str:
+    """Return the master: that of the options, else of the ``given`` settings, else local.
+
+    Raises:
+        ConfigurationError: it is a server of Spark Connect, which runs no functions on RDDs.
+    """
+    master = settings.master or dict(settings.conf).get("spark.master")
+    theirs = given.get("spark.master")
+    if master is None and theirs is not None and not (is_local(theirs) and settings.cores):
+        # ``spark-submit`` always has one: without any it is all cores of this machine.
+        master = theirs
+    if master is not None and master.startswith("sc://"):
+        raise ConfigurationError(f"{master} is a server of Spark Connect: name the master of its cluster")
+    return master or f"local[{settings.cores or default_cores()}]"
+
+
+def require_shared(
+    settings: SparkSettings, given: Mapping[str, str], folder: Path, what: str = "the warehouse (--warehouse)"
+) -> None:
+    """Raise ``NotShared`` if Spark runs elsewhere and the operator has not said that workers have this folder."""
+    master = master_of(settings, given)
+    if not is_local(master) and not settings.shared_disk:
+        raise NotShared(folder, master, what)
+
+
+def configuration(options: SparkOptions, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a session.
+
+    Args:
+        options: those of the session.
+        given: settings of ``spark-submit`` or ``spark-defaults.conf``.
+    """
+    master = master_of(options.settings, given)
+    chosen = _chosen(options.settings, given, master)
+    ours = {**_defaults(options, master), **(_local(options) if is_local(master) else _remote())}
+    if options.bucket:
+        ours |= spark_settings(options.scratch if is_local(master) else None)
+    appended = {
+        key: separator.join(filter(None, (ours.get(key), chosen.get(key, given.get(key)))))
+        for key, separator in _APPENDED.items()
+    }
+    return {**ours, **given, **chosen, **appended, **_FORCED, "spark.master": master}
+
+
+def _chosen(settings: SparkSettings, given: Mapping[str, str], master: str) -> dict[str, str]:
+    """Return what the options of ``diem`` say."""
+    chosen = {}
+    if settings.memory is not None:
+        chosen["spark.driver.memory"] = settings.memory
+        if not is_local(master):
+            chosen["spark.executor.memory"] = settings.memory
+    if settings.cores is not None and not is_local(master):
+        # Only a standalone cluster has a limit of cores; the others count executors.
+        of_executor = int({**given, **dict(settings.conf)}.get("spark.executor.cores", "1"))
+        chosen["spark.cores.max"] = str(settings.cores)
+        chosen["spark.executor.instances"] = str(-(-settings.cores // of_executor))
+    if settings.ui:
+        chosen["spark.ui.enabled"] = "true"
+    if settings.event_log is not None:
+        chosen |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": _as_uri(settings.event_log)}
+    return chosen | dict(settings.conf)
+
+
+def is_uri(place: str) -> bool:
+    """Return whether the operator has named a URI (RFC 3986 section 3.1), not a path."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", place) is not None
+
+
+def _as_uri(place: str) -> str:
+    return place if is_uri(place) else spark_path(Path(place).absolute())
+
+
+def spark_path(path: Folder) -> str:
+    """Return a path as Spark reads it: on a cluster, a local one without a scheme may be of another file system."""
+    if isinstance(path, BucketPath):
+        return path.spark_uri
+    # Not ``as_uri``: Hadoop does not decode what that encodes.
+    return f"file://{path}"
+
+
+def _defaults(options: SparkOptions, master: str) -> dict[str, str]:
+    java = [f"-Dlog4j2.configurationFile={options.log_configuration.as_uri()}", f'"-Djava.io.tmpdir={options.scratch}"']
+    return {
+        "spark.app.name": "diem",
+        "spark.driver.memory": default_memory(master),
+        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.jars": ",".join(str(jar) for jar in options.jars),
+        # For each column of a query, PySpark would send the JVM the line of ours that made it: half of all its calls.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
+        # Tables are read by their files: Spark would list 10,000 of them in as many tasks.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(_LISTING_TASKS),
+        "spark.sql.warehouse.dir": spark_path(options.scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _local(options: SparkOptions) -> dict[str, str]:
+    return {
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.local.dir": str(options.scratch),
+        "spark.sql.shuffle.partitions": str(options.shuffle_partitions),
+    }
+
+
+def _remote() -> dict[str, str]:
+    # All executors are examined before anything is read.
+    return {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+
+
+def default_cores() -> int:
+    """Return the tasks at a time in local mode."""
+    return min(MAX_LOCAL_CORES, _usable_cores())
+
+
+def default_memory(master: str) -> str:
+    """Return the driver's heap: half a GiB a task, from 1 to 4 GiB, and at most a quarter of the machine's memory."""
+    number = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", master)
+    cores = int(number[1]) if number else default_cores()
+    quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (4 << 20)
+    wanted = min(_MEMORY_OF_CORE_MIB * cores, _MAX_MEMORY_MIB, quarter)
+    return f"{max(_MIN_MEMORY_MIB, wanted)}m"
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def read_defaults(folder: Path) -> dict[str, str]:
+    """Return the settings of ``spark-defaults.conf`` in a configuration folder; none if there is no such file."""
+    try:
+        lines = (folder / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigurationError(f"{folder / 'spark-defaults.conf'} cannot be read: {error.strerror}") from error
+    return {match[1]: match[2] for line in lines if (match := _PROPERTY.fullmatch(line)) is not None}

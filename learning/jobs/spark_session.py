@@ -1,0 +1,251 @@
+"""A Spark session: its driver in this process's own JVM, with bounded memory and its leftovers in a scratch folder.
+
+Without a cluster the JVM is all there is, and on loopback only.
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+from diem.errors import ConfigurationError, DiemError
+from learning.jobs.spark_options import LOOPBACK, SparkOptions, configuration, is_local, read_defaults
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def is_jvm_loss(error: Exception) -> bool:
+    """Return whether ``error`` means that the JVM is gone or unresponsive."""
+    from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415
+
+    # The JVM itself raises Py4JJavaError: it lives.
+    if isinstance(error, OSError):
+        # Faults of our files name a file or are a full disk; a broken connection to the JVM is neither.
+        return error.filename is None and error.errno not in {errno.ENOSPC, errno.EDQUOT}
+    return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+
+
+def jvm_error(error: Exception) -> str | None:
+    """Return the JVM's error in one line; None for errors of other origin, including our own functions in tasks."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+    from pyspark.errors import PySparkException, PythonException  # noqa: PLC0415
+
+    if not isinstance(error, (Py4JJavaError, PySparkException)) or isinstance(error, PythonException):
+        return None
+    # Py4J puts the failed call before a line that begins with a colon.
+    text = str(error).partition("\n: ")
+    return (text[2] or text[0]).partition("\n")[0][:500]
+
+
+_LOG4J: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+"""
+
+
+@dataclass(eq=False)
+class NoSpark(ConfigurationError):
+    """A requirement of Spark is not installed."""
+
+    template = "the pipeline runs on Spark, and {missing}: `make spark` installs what it needs"
+
+    missing: str
+
+
+@dataclass(eq=False)
+class SparkFailed(DiemError):
+    """The JVM did not start, died, or failed a job."""
+
+    retriable = True
+
+    what: str
+    log: Path | None = None
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return f"{self.what}{f' (its log: {self.log})' if self.log else ''}"
+
+
+def spark_session(options: SparkOptions) -> "SparkSession":
+    """Start the JVM, or return the running session (whatever its options). Takes about 4 s.
+
+    Not for several threads at once: during the start it changes the working directory, the environment and standard
+    error of this process, which the JVM inherits and keeps.
+
+    Raises:
+        NoSpark: PySpark is not installed.
+        SparkFailed: the JVM does not start.
+    """
+    _pyspark()
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    if (running := SparkSession.getActiveSession()) is not None:
+        return running
+    options.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+    options.log_configuration.write_text(_LOG4J.format(file=options.log), encoding="utf-8")
+    settings = configuration(options, given_settings())
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        with _jvm_environment(options, local=is_local(settings["spark.master"])):
+            return builder.getOrCreate()
+    except (PySparkRuntimeError, OSError) as error:
+        raise SparkFailed(f"Spark's JVM did not start: {str(error).splitlines()[0]}", options.log) from error
+    except Exception as error:
+        # The JVM is there, and the cluster is not, or has no executor for us.
+        if (text := jvm_error(error)) is None:
+            raise
+        raise SparkFailed(f"Spark did not start at {settings['spark.master']}: {text}") from error
+
+
+def given_settings() -> dict[str, str]:
+    """Return the settings of the operator's ``spark-submit``, if it runs this process, else of ``spark-defaults.conf``.
+
+    Raises:
+        NoSpark: PySpark is not installed.
+        ConfigurationError: the file cannot be read.
+    """
+    pyspark = _pyspark()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        pyspark.SparkContext._ensure_initialized()  # noqa: SLF001  # connects to the JVM that runs already
+        return dict(pyspark.SparkConf().getAll())
+    home = os.environ.get("SPARK_HOME") or pyspark.__path__[0]
+    return read_defaults(Path(os.environ.get("SPARK_CONF_DIR") or f"{home}/conf"))
+
+
+def _pyspark() -> ModuleType:
+    try:
+        import pyspark  # noqa: PLC0415
+    except ImportError:
+        raise NoSpark("pyspark is not installed") from None
+    return pyspark
+
+
+@contextlib.contextmanager
+def open_spark(options: SparkOptions) -> "Iterator[SparkSession]":
+    """Start a session and stop it at the end; see :func:`spark_session`.
+
+    Raises:
+        SparkFailed: the JVM died, or failed a job.
+    """
+    # Py4J also logs what it raises, partly to the root logger; after the JVM's death even while this process exits and
+    # proxies of Java objects are finalised.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_ours)
+    spark = spark_session(options)
+    # So does the thread of the accumulators, which is the first to notice the end of the JVM.
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
+    try:
+        yield spark
+    except Exception as error:
+        if is_jvm_loss(error):
+            raise SparkFailed("Spark's JVM died: run it again, nothing is lost or counted twice") from error
+        if (text := jvm_error(error)) is not None:
+            raise SparkFailed(f"Spark failed: {text}") from error
+        raise
+    finally:
+        # The JVM may be dead, or an interrupted call may have left its connection unusable.
+        with contextlib.suppress(Exception):
+            spark.stop()
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
+
+
+@contextlib.contextmanager
+def _jvm_environment(options: SparkOptions, *, local: bool) -> Iterator[None]:
+    """Set what the JVM inherits: Spark leaves ``artifacts`` in its working directory and prints a banner to stderr."""
+    given = {"PYSPARK_PYTHON": sys.executable}
+    if local:
+        given["SPARK_LOCAL_IP"] = LOOPBACK
+    else:
+        # Workers have their Python elsewhere, if the operator says so.
+        given |= {name: os.environ[name] for name in given if name in os.environ}
+    if options.java is not None:
+        given["JAVA_HOME"] = str(options.java.resolve().parents[1])
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        with contextlib.chdir(options.scratch), _standard_error_to(options.scratch / "jvm.log"):
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _standard_error_to(file: Path) -> Iterator[None]:
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with file.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+_PREFIX: Final = "diem-spark-"
+_LOCK: Final = "lock"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Provide a temporary folder; first remove those that killed processes left behind."""
+    _remove_abandoned(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name, _lock_folder(Path(name)):
+        yield Path(name)
+
+
+@contextmanager
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder for the life of this process."""
+    new = folder / f"{_LOCK}.new"
+    with new.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Renamed once it is locked: under its final name nobody sees it unlocked.
+        new.rename(folder / _LOCK)
+        yield
+
+
+def _remove_abandoned(temporary: Path) -> None:
+    for lock in temporary.glob(f"{_PREFIX}*/{_LOCK}"):
+        # OSError: a folder of another user, or one that another process has just removed.
+        with suppress(OSError):
+            _remove_unless_locked(lock)
+
+
+def _remove_unless_locked(lock: Path) -> None:
+    # Anyone can create such folders in the shared temporary directory: follow no links, remove only our own.
+    file = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        folder = lock.parent
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(file)

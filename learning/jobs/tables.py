@@ -1,0 +1,213 @@
+"""Rows and schemas of the pipeline's tables (docs/traffic.md section 2): parse lines into them, and read them back.
+
+Canonical lines, which are nearly all, are parsed by Spark's own functions, others in Python, in Spark's tasks.
+"""
+
+import time
+from collections.abc import Iterable
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from diem.protocol.traffic import CANONICAL, MAX_EVENT_BYTES, BadEvent, TrafficEvent, Type
+from learning.jobs.bucket import BucketPath, Folder, download, remove_tree, temporary
+from learning.jobs.delta_table import data_files
+from learning.jobs.executors import require_proof
+from learning.jobs.spark_options import is_local, spark_path
+from learning.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
+from learning.statistics.constants import EARLIEST_MS, MAX_AHEAD_MS
+from learning.statistics.parsing import parse_event, sequence_number
+
+_UPDATES: Final = "array<struct<endpoint: string, taken: bigint, delivered: bigint>>"
+_REQUESTS: Final = "array<struct<key: string, plan: string, endpoint: string, answered: bigint, refused: bigint>>"
+PARSED_SCHEMA: Final = (
+    "id string, type string, edge string, boot string, number bigint, time bigint, client string, connection string, "
+    f"endpoints array<string>, since bigint, until bigint, updates {_UPDATES}, requests {_REQUESTS}, "
+    "unknown array<string>, sharers bigint, reason string"
+)
+"""Result of :func:`parse_row`, times in Unix ms: an event, or only a reason."""
+JSON_SCHEMA: Final = (
+    "struct<id: string, type: string, edge: string, time: bigint, client: string, connection: string, "
+    "endpoints: array<string>, since: bigint, until: bigint, updates: map<string, array<bigint>>, "
+    "unknown: array<int>, sharers: bigint>"
+)
+"""Fields of a canonical line."""
+EVENT_COLUMNS: Final = (
+    *("id", "type", "edge", "boot", "number", "time", "arrived", "client", "connection", "endpoints"),
+    *("since", "until", "updates", "requests", "unknown", "sharers", "day"),
+)
+QUARANTINE_COLUMNS: Final = ("raw", "reason", "source", "arrived", "day")
+SCHEMA: Final = (
+    "id string, type string, edge string, boot string, number bigint, time timestamp, arrived timestamp, "
+    "client string, connection string, endpoints array<string>, since timestamp, until timestamp, "
+    f"updates {_UPDATES}, requests {_REQUESTS}, unknown array<string>, sharers bigint, "
+    "raw string, reason string, source string, table string, day date"
+)
+"""Schema of both tables: columns of the other one are null; the last two are in the paths of files."""
+MAX_RAW_CHARS: Final = 4096
+"""Characters of a line that are kept in the quarantine."""
+_FIELDS: Final = 16
+_COLUMNS: Final = tuple(
+    part.strip().split(" ")[0] for part in SCHEMA.replace(_UPDATES, "").replace(_REQUESTS, "").split(",")
+)
+
+
+def schema_json() -> str:
+    """Return :data:`SCHEMA` in JSON. Needs a session."""
+    return StructType.fromDDL(SCHEMA).json()
+
+
+def parse_rows(lines: DataFrame, proof: Path | None = None) -> DataFrame:
+    """Return the row of each line (``value``, ``arrived``, ``source``), in the columns of :data:`SCHEMA`.
+
+    Args:
+        lines: the lines.
+        proof: the file that executors must see, as their results would be lost otherwise; None in local mode.
+    """
+    # Row by row: an Arrow UDF would need pandas.
+    parse = F.udf(parse_row if proof is None else partial(_parse_where_shared, proof), PARSED_SCHEMA)
+    in_python = F.when(F.col("json").isNull(), F.coalesce("value", F.lit(b"")))
+    row = F.when(F.col("json").isNotNull(), _json_row()).otherwise(parse(in_python))
+    parsed = read_canonical(lines).select("value", "arrived", "source", row.alias("row")).select("*", "row.*")
+    is_event = F.col("reason").isNull()
+    line = F.make_valid_utf8(F.col("value").cast("string"))
+    times = {name: F.timestamp_millis(F.col(name)) for name in ("time", "since", "until")}
+    return parsed.withColumns(
+        times
+        | {
+            "raw": F.when(~is_event, F.substring(line, 1, MAX_RAW_CHARS)),
+            "source": F.when(~is_event, F.col("source")),
+            "table": F.when(is_event, F.lit(EVENTS)).otherwise(F.lit(QUARANTINE)),
+            "day": F.to_date(F.when(is_event, times["time"]).otherwise(F.col("arrived"))),
+        }
+    ).select(*_COLUMNS)
+
+
+def read_canonical(lines: DataFrame) -> DataFrame:
+    """Add the column ``json``: the fields of a canonical line that is an event, else null.
+
+    Not all events are read, but those that are have the fields of :func:`parse_row`.
+    """
+    line = F.col("value").cast("string")
+    is_canonical = (F.octet_length("value") <= MAX_EVENT_BYTES) & line.rlike(rf"\A(?:{CANONICAL})\z")
+    read = lines.withColumn("json", F.from_json(F.when(is_canonical, line), JSON_SCHEMA))
+    updates, unknown = F.col("json.updates"), F.col("json.unknown")
+    # Tasks run later: their clock is ahead of this one.
+    is_event = (
+        F.col("json.time").between(EARLIEST_MS, time.time_ns() // 1_000_000 + MAX_AHEAD_MS)
+        & (updates.isNull() | (F.col("json.since") < F.col("json.until")))
+        & (updates.isNull() | (F.size(F.array_distinct(F.map_keys(updates))) == F.size(updates)))
+        & (unknown.isNull() | F.forall(unknown, lambda index: index < F.size("json.endpoints")))
+    )
+    return read.withColumn("json", F.when(is_event, F.col("json")))
+
+
+def _json_row() -> Column:
+    """Return the columns of :data:`PARSED_SCHEMA` from the column ``json``."""
+    updates = F.transform(
+        F.map_entries("json.updates"),
+        lambda entry: F.struct(
+            entry["key"].alias("endpoint"),
+            F.get(entry["value"], F.lit(0)).alias("taken"),
+            F.get(entry["value"], F.lit(1)).alias("delivered"),
+        ),
+    )
+    indices = F.array_sort(F.array_distinct("json.unknown"))
+    computed = {
+        "boot": F.substring("json.id", 1, 12),
+        "number": F.substring("json.id", 14, 16).cast("bigint"),
+        "updates": updates,
+        "requests": F.lit(None),
+        "unknown": F.transform(indices, lambda index: F.get("json.endpoints", index)),
+        "sharers": F.when(F.col("json.client").isNotNull(), F.coalesce("json.sharers", F.lit(1))),
+        "reason": F.lit(None),
+    }
+    fields = cast("StructType", StructType.fromDDL(PARSED_SCHEMA)).fields
+    columns = {each.name: computed.get(each.name, F.col(f"json.{each.name}")) for each in fields}
+    return F.struct(*(columns[each.name].cast(each.dataType).alias(each.name) for each in fields))
+
+
+def parse_row(line: bytes | None) -> tuple[Any, ...] | None:
+    """Return the fields of a line, as in :data:`PARSED_SCHEMA`; none of a line that is read already."""
+    if line is None:
+        return None
+    try:
+        event = parse_event(bytes(line), time.time_ns() // 1_000_000)
+    except BadEvent as error:
+        return (*(None,) * (_FIELDS - 1), str(error))
+    common = (event.id, event.type.value, event.edge, event.incarnation, sequence_number(event.id), event.time)
+    return (*common, *_fields_by_type(event), None)
+
+
+def _parse_where_shared(proof: Path, line: bytes | None) -> tuple[Any, ...] | None:
+    require_proof(proof)
+    return parse_row(line)
+
+
+def _fields_by_type(event: TrafficEvent) -> tuple[Any, ...]:
+    """Return the fields from ``client`` to ``sharers``."""
+    if event.type is Type.COUNTS:
+        updates = [(endpoint, received, delivered) for endpoint, (received, delivered) in event.updates.items()]
+        return None, None, None, event.since, event.until, updates, None, None, None
+    if event.type is Type.ACCESS:
+        return None, None, None, event.since, event.until, None, [tuple(each) for each in event.requests], None, None
+    unknown, sharers = list(event.unknown) or None, event.sharers
+    return event.client, event.connection, list(event.endpoints) or None, None, None, None, None, unknown, sharers
+
+
+def events(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
+    """Return the table ``events`` of all sources, with repeats; filter by ``day`` to read less."""
+    return _table(spark, warehouse, EVENTS).select(*EVENT_COLUMNS)
+
+
+def confirmed_names() -> Column:
+    """Return, for a row of ``events``, the endpoints that others than clients confirm (docs/traffic.md section 3.2)."""
+    none = F.array().cast("array<string>")
+    registered = F.array_except("endpoints", F.coalesce("unknown", none))
+    return F.concat(
+        F.when(F.col("type") == "subscribe", registered).otherwise(none),
+        F.coalesce(F.col("updates.endpoint"), none),
+        F.coalesce(F.col("requests.endpoint"), none),
+    )
+
+
+def quarantine(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
+    """Return the table ``quarantine`` of all sources."""
+    return _table(spark, warehouse, QUARANTINE).select(*QUARANTINE_COLUMNS)
+
+
+def _table(spark: SparkSession, warehouse: Warehouse, table: str) -> DataFrame:
+    sinks = [warehouse.sink(source) for source in warehouse.sources()]
+    frames = [_read(spark, sink, files) for sink in sinks if (files := data_files(sink, table))]
+    # A frame of rows from here, even of none, would take a Python worker in each job.
+    return reduce(DataFrame.unionByName, frames) if frames else spark.createDataFrame([], SCHEMA)
+
+
+def _read(spark: SparkSession, sink: Folder, files: Iterable[Folder]) -> DataFrame:
+    """Read files of a sink, with the columns that are in their paths."""
+    return spark.read.schema(SCHEMA).option("basePath", spark_path(sink)).parquet(*map(spark_path, files))
+
+
+def write_local(frame: DataFrame, folder: Path, staging: BucketPath | None) -> None:
+    """Write a frame as Parquet files into a folder of this machine, which must not exist.
+
+    Executors of a cluster write where they share a disk with this machine, or by way of a bucket.
+
+    Args:
+        frame: the rows.
+        folder: the folder.
+        staging: place in the bucket for what executors have written; None: they share the disk.
+    """
+    if staging is None or is_local(str(frame.sparkSession.sparkContext.master)):
+        frame.write.parquet(spark_path(folder))
+        return
+    staged = temporary(staging)
+    try:
+        frame.write.parquet(spark_path(staged))
+        download(staged, folder, "part-*")
+    finally:
+        remove_tree(staged)

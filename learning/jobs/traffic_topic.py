@@ -1,0 +1,67 @@
+"""The topic of recorded traffic: its source and lag. Needs the Kafka client (an extra), but no Spark."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from diem.errors import DiemError
+from diem.kafka.client import connected_client
+from diem.kafka.config import KafkaOptions
+from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.metadata import describe
+from learning.jobs.sources import KafkaSource, SourceLag
+
+_TIMEOUT_S: Final = 15.0
+
+
+async def kafka_source(options: KafkaOptions) -> KafkaSource:
+    """Return the topic of recorded traffic as a source.
+
+    Raises:
+        DiemError: it does not exist, because nothing has recorded traffic in this cluster.
+        KafkaUnavailable: the cluster does not answer.
+    """
+    topic = options.names.traffic
+    async with connected_client(options) as client:
+        identity = (await describe(client, topic)).source(topic)
+    if identity is None:
+        raise DiemError(
+            f"there is no topic {topic} at {options.bootstrap_servers}: it is made when a server first records "
+            "traffic there (traffic in files: --source files)"
+        )
+    return KafkaSource(options, identity)
+
+
+async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> SourceLag:
+    """Return the lag in the topic, in records.
+
+    A log may also have lost its end (an unclean election of a leader, a restored broker): by as many records as it is
+    shorter than what was read, others may come in their place, which the source passes over.
+
+    Args:
+        options: the cluster.
+        offsets: next offset to read by partition; partitions without one are read from their beginning.
+
+    Raises:
+        KafkaUnavailable: the cluster does not answer.
+    """
+    consumer = AIOKafkaConsumer(**options.client_arguments())
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            await consumer.start()
+            async with connected_client(options) as client:
+                cluster = await describe(client, options.names.traffic)
+            parts = [TopicPartition(topic.name, part) for topic in cluster.topics.values() for part in topic.partitions]
+            begin, end = await consumer.beginning_offsets(parts), await consumer.end_offsets(parts)
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise KafkaUnavailable(options.bootstrap_servers, str(error) or type(error).__name__) from error
+    finally:
+        await consumer.stop()
+    at = {part: min(max(offsets.get(part.partition, 0), begin[part]), end[part]) for part in parts}
+    known = [part for part in parts if part.partition in offsets]
+    return SourceLag(
+        sum(end[part] - at[part] for part in parts), sum(abs(at[part] - offsets[part.partition]) for part in known)
+    )

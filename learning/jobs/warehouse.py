@@ -1,0 +1,263 @@
+"""The pipeline's warehouse on disk (docs/traffic.md section 2): layout, writer lock and status; needs no Spark.
+
+Row counts need delta-rs and PyArrow, usage reports need PyArrow.
+"""
+
+import fcntl
+import importlib.util
+import json
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+from diem.errors import ConfigurationError, DiemError
+from learning.jobs.bucket import BucketPath, Folder, open_binary
+from learning.jobs.delta_table import LOG, committed_files, require_writer
+from learning.statistics.model import UsageRow
+from learning.statistics.parsing import reason_kind
+
+EVENTS: Final = "events"
+QUARANTINE: Final = "quarantine"
+WINDOW_FILE: Final = "window.json"
+_OLD_LOG: Final = "_spark_metadata"
+"""Log of the tables in releases before they were Delta tables."""
+
+
+@dataclass(eq=False)
+class NoTraffic(DiemError):
+    """There are no events to compute statistics from."""
+
+    template = "no event has been recorded yet in {warehouse}: start `diem up` with traffic recorded, then read it"
+    retriable = True
+
+    warehouse: Folder
+
+
+@dataclass(eq=False)
+class OldTables(ConfigurationError):
+    """The tables of a source are of a release before they were Delta tables."""
+
+    template = (
+        "the tables in {folder} are of an earlier release, which wrote no Delta tables: move that folder and "
+        "{checkpoint} elsewhere, and traffic is read again (statistics and reports stay)"
+    )
+
+    folder: Path
+    checkpoint: Path
+
+
+@dataclass(eq=False)
+class BadStatistics(ConfigurationError):
+    """A folder of statistics is incomplete."""
+
+    template = "the statistics in {folder} cannot be used ({reason}): remove the folder, and compute them again"
+
+    folder: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    """The folders of one warehouse. ``source`` is always the name of a source."""
+
+    root: Path
+    """Absolute."""
+    bucket: BucketPath | None = None
+    """Where the tables and histories are; None: in ``root``, as all that only the driver needs always is."""
+
+    @property
+    def tables(self) -> Folder:
+        """Folder of what executors read and write."""
+        return self.bucket or self.root
+
+    def sink(self, source: str) -> Folder:
+        """Return the folder of a source's rows, of both tables."""
+        return self.tables / source
+
+    @property
+    def staging(self) -> BucketPath | None:
+        """Place in the bucket of results on their way from executors to this machine."""
+        return None if self.bucket is None else self.bucket / "_results"
+
+    def checkpoint(self, source: str) -> Path:
+        """Return the folder of a source's read positions."""
+        return self.root / "_checkpoints" / source
+
+    def progress(self, source: str) -> Path:
+        """Return the file that describes the last batch."""
+        return self.root / "_progress" / f"{source}.json"
+
+    @property
+    def statistics(self) -> Path:
+        """Folder of all statistics."""
+        return self.root / "statistics"
+
+    @property
+    def history(self) -> Folder:
+        """Folder of condensed histories; readers of tables skip names that begin with an underscore."""
+        return self.tables / "_history"
+
+    def sources(self) -> list[str]:
+        """Return the sources with committed batches.
+
+        Raises:
+            OldTables: one has tables of an earlier release.
+            BucketUnavailable: the bucket cannot be read.
+        """
+        for log in self.root.glob(f"*/{_OLD_LOG}"):
+            raise OldTables(log.parent, self.checkpoint(log.parent.name))
+        return sorted(log.parent.name for log in self.tables.glob(f"*/{LOG}"))
+
+    def writer(self) -> str | None:
+        """Return the identity of the read positions, with which alone tables in a bucket are written; else None."""
+        if self.bucket is None:
+            return None
+        file = self.root / "writer"
+        if not file.exists():
+            self.root.mkdir(parents=True, exist_ok=True)
+            new = file.with_name(f".writer.{os.getpid()}")
+            new.write_text(secrets.token_hex(16), encoding="utf-8")
+            # Of two processes, both use what the first has written.
+            with suppress(FileExistsError):
+                os.link(new, file)
+            new.unlink()
+        return file.read_text(encoding="utf-8")
+
+    @contextmanager
+    def lock(self, source: str) -> Iterator[None]:
+        """Lock a source against other pipelines; the lock ends with this process, however that ends.
+
+        Raises:
+            DiemError: another pipeline holds the lock.
+            OldTables: the warehouse has tables of an earlier release.
+            OtherWriter: another state directory has the read positions of a bucket's tables.
+        """
+        self.sources()
+        self.checkpoint(source).mkdir(parents=True, exist_ok=True)
+        with self.checkpoint(source).with_suffix(".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                hint = "stop it first, or read nothing with --source none"
+                raise DiemError(f"another `diem pipeline run` reads {source}: {hint}") from None
+            require_writer(self.sink(source), self.writer())
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """Status of one source."""
+
+    name: str
+    where: str
+    """Human-readable location."""
+    batch: int | None
+    """Number of the last batch; like the next three, None if the file of its progress is missing."""
+    at: str | None
+    """Start of that batch, ISO 8601."""
+    lines: int | None
+    """Lines of that batch."""
+    seconds: float | None
+    """Duration of that batch."""
+    files: int | None
+    """Number of files of both tables; like the rest, None without delta-rs."""
+    size: int | None
+    """Size of these files in bytes."""
+    events: int | None
+    """Rows."""
+    quarantine: Mapping[str, int] | None
+    """Rows by kind of reason."""
+
+
+def status(warehouse: Warehouse, name: str) -> SourceStatus:
+    """Return the status of a source of a warehouse."""
+    progress = _read_progress(warehouse.progress(name))
+    return SourceStatus(
+        name,
+        str(progress.get("where", "-")),
+        progress.get("number"),
+        progress.get("at"),
+        progress.get("lines"),
+        progress.get("seconds"),
+        *_of_tables(warehouse.sink(name)),
+    )
+
+
+def _of_tables(sink: Folder) -> tuple[int, int, int, Mapping[str, int]] | tuple[None, None, None, None]:
+    """Return ``files``, ``size``, ``events`` and ``quarantine`` of a source."""
+    if importlib.util.find_spec("deltalake") is None:
+        return None, None, None, None
+    files = committed_files(sink)
+    events = sum(file.rows for file in files if file.table == EVENTS)
+    # A file that was removed by hand has no reasons any more.
+    quarantine = [file.path for file in files if file.table == QUARANTINE and file.path.exists()]
+    return len(files), sum(file.size for file in files), events, _count_reasons(quarantine)
+
+
+def _read_progress(file: Path) -> dict[str, Any]:
+    try:
+        read = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _count_reasons(files: list[Folder]) -> Mapping[str, int]:
+    from pyarrow import parquet  # noqa: PLC0415  # an extra, the same as that of delta-rs
+
+    kinds = Counter[str]()
+    for file in files:
+        with open_binary(file) as opened:
+            reasons = parquet.ParquetFile(opened).read(columns=["reason"])["reason"].to_pylist()
+        kinds.update(map(reason_kind, reasons))
+    return dict(sorted(kinds.items()))
+
+
+def warehouse_at(place: PurePath | None, folder: Path) -> Warehouse:
+    """Return the warehouse at a place.
+
+    Args:
+        place: a folder (absolute), or a place in a bucket; None: ``folder`` has the warehouse.
+        folder: that of recorded traffic (absolute), which has the driver's part of a warehouse in a bucket.
+
+    Raises:
+        ConfigurationError: it is in a bucket, and the clients of that are not installed.
+    """
+    if isinstance(place, BucketPath):
+        for name in ("pyarrow", "deltalake"):
+            if importlib.util.find_spec(name) is None:
+                raise ConfigurationError(f"{place} needs {name}, which is not installed: `make spark` installs it")
+        return Warehouse(folder / "buckets" / place.digest, place)
+    return Warehouse(folder / "warehouse" if place is None else Path(place))
+
+
+def all_statistics(warehouse: Warehouse) -> list[Path]:
+    """Return the folders of all statistics, sorted by the end of their window."""
+    folders = [file.parent for file in warehouse.statistics.glob(f"[!.]*/{WINDOW_FILE}")]
+    return sorted(folders, key=lambda folder: (read_window(folder)["to"], folder.name))
+
+
+def read_window(folder: Path) -> dict[str, str | int]:
+    """Return the content of ``window.json``.
+
+    Raises:
+        BadStatistics: the file is missing or incomplete.
+    """
+    try:
+        read: dict[str, str | int] = json.loads((folder / WINDOW_FILE).read_text(encoding="utf-8"))
+        read["to"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise BadStatistics(folder, f"{WINDOW_FILE}: {error}") from error
+    return read
+
+
+def read_report(file: Path) -> list[UsageRow]:
+    """Return the rows of a usage report. Needs PyArrow."""
+    from pyarrow import parquet  # noqa: PLC0415  # an extra
+
+    return [UsageRow(**row) for row in parquet.ParquetFile(file).read().to_pylist()]

@@ -1,0 +1,331 @@
+"""Which mode to run: the size of each under requirements, the cheapest, from where on another one is, and why.
+
+Reading order: ``Requirements``, ``fit`` (the least size of one mode), ``compare`` (all modes), ``thresholds`` along one
+quantity, ``cheapest_on`` a grid of two.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from learning.costs import RoleCosts, Total
+from learning.modes.configuration import MAX_SERVERS, Configuration, Size
+from learning.modes.load import Load
+from learning.modes.measured import CALIBRATED, RUNS
+from learning.modes.model import NGINX_WORKERS, Prediction, predict
+
+UTILISATION: Final = 0.7
+"""Share of its cores that a process may use: above, waiting times grow fast."""
+SIGNIFICANT: Final = 0.15
+"""Share of CPU time by which another mode must be cheaper to be worth a remark."""
+CAPACITY: Final = 10_000
+"""Clients of a server or proxy, unless ``DIEM_*_CAPACITY`` says something else."""
+NGINX_CLIENTS: Final = 16_000
+"""Clients of a worker of nginx: each has two of its 32,768 connections."""
+_SERVERS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_SERVERS)
+SINGLE_EDGES: Final = {
+    Configuration.SINGLE: "one server serves all clients",
+    Configuration.Z_SHARED: "one proxy serves all clients",
+    Configuration.Z_PASSTHROUGH: "one proxy serves all clients",
+    Configuration.Z_COMPOSITE: "one composite serves all clients",
+}
+"""Modes in which clients have a single process to connect to."""
+_FIXED: Final = frozenset({"data", "broadcast", "nginx", "proxy"})
+"""Processes whose load does not fall with the number of servers."""
+_CLONES: Final = {Configuration.Z_CLIENT: 1, Configuration.XZ: 2}
+"""Modes with clones, and their least number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What must hold."""
+
+    cores_per_host: int = 4
+    memory_bytes: float | None = None
+    """Of a host; None: any."""
+    survive: int = 0
+    """Instances that serve clients which may fail: the others must carry the load."""
+    p99_s: float | None = None
+    """Longest delay from a write to the client's event."""
+    utilisation: float = UTILISATION
+    capacity: int = CAPACITY
+    """Clients of a server or proxy."""
+    one_address: bool = False
+    """Clients connect to a single address."""
+
+    @property
+    def brokers(self) -> int:
+        """Brokers of a local Kafka."""
+        return 3 if self.survive else 1
+
+    @property
+    def workers(self) -> int:
+        """Workers of nginx."""
+        return max(1, min(NGINX_WORKERS, self.cores_per_host))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A mode at its least size, or why it does not do."""
+
+    configuration: Configuration
+    prediction: Prediction
+    cpu: Total
+    """Microseconds a second."""
+    memory: Total
+    """Bytes."""
+    hosts: int
+    binds: str
+    """The process that limits it: the greatest share of its cores."""
+    utilisation: float
+    """That share."""
+    fault: str | None = None
+    """Why it does not hold; None if it does."""
+    final: bool = False
+    """More servers would not change the fault."""
+
+    @property
+    def size(self) -> Size:
+        """Its numbers of processes."""
+        return self.prediction.size
+
+
+def fit(configuration: Configuration, load: Load, costs: RoleCosts, needs: Requirements) -> Candidate:
+    """Return a mode at the least size that meets the requirements; of xz, at the cheapest.
+
+    If none does, the candidate has the fault of the greatest size. The baseline, all-to-all, never does.
+    """
+    if needs.one_address and configuration is Configuration.Z_CLIENT:
+        found = _sized(configuration, Size(1, 1), load, costs, needs)
+        return replace(found, fault="clients connect to every server that they need", final=True)
+    if needs.survive and configuration in SINGLE_EDGES:
+        found = _sized(configuration, Size(1, 1), load, costs, needs)
+        return replace(found, fault=f"{SINGLE_EDGES[configuration]}: none is left when it fails")
+    if configuration is Configuration.SINGLE:
+        return _sized(configuration, Size(1, 1), load, costs, needs)
+    if configuration is Configuration.ALL_TO_ALL:
+        found = _sized(configuration, Size(1 + needs.survive), load, costs, needs)
+        return replace(found, fault=found.fault or "a baseline: every client is sent every update")
+    if configuration in _CLONES:
+        return _cheapest_clones(configuration, load, costs, needs)
+    return _least(
+        lambda servers: _surviving(configuration, Size(servers, 1), load, costs, needs), needs.survive, MAX_SERVERS
+    )
+
+
+def _cheapest_clones(configuration: Configuration, load: Load, costs: RoleCosts, needs: Requirements) -> Candidate:
+    """Return the cheapest number of clones: from the least, until CPU time grows again."""
+    composites = configuration is Configuration.XZ
+    spare = 0 if composites else needs.survive
+
+    def sized(clones: int) -> Candidate:
+        def of_servers(servers: int) -> Candidate:
+            return _surviving(configuration, Size(servers, clones), load, costs, needs)
+
+        return _least(of_servers, spare, MAX_SERVERS // clones)
+
+    least = _CLONES[configuration] + (needs.survive if composites else 0)
+    best = sized(least)
+    for clones in range(least + 1, MAX_SERVERS // (2 * (spare + 1)) + 1):
+        if best.final and best.binds != "proxy":
+            break
+        found = sized(clones)
+        if found.fault is None and (best.fault is not None or found.cpu.value < best.cpu.value):
+            best = found
+        elif best.fault is None:
+            break
+        elif found.final:
+            best = found
+    return best
+
+
+def _least(sized: Callable[[int], Candidate], spare: int, most: int) -> Candidate:
+    """Return the candidate with the fewest servers, more than ``spare``, that has no fault, else the last one."""
+    before = spare
+    counts = [each for each in _SERVERS if spare < each < most] + [max(most, spare + 1)]
+    found = sized(counts[0])
+    for servers in counts[1:]:
+        if found.fault is None or found.final:
+            break
+        before = found.size.servers
+        found = sized(servers)
+    if found.fault is None:
+        for servers in range(before + 1, found.size.servers):
+            smaller = sized(servers)
+            if smaller.fault is None:
+                return smaller
+    return found
+
+
+def _surviving(
+    configuration: Configuration, size: Size, load: Load, costs: RoleCosts, needs: Requirements
+) -> Candidate:
+    """Return the candidate of a size, with the fault of what is left when instances fail."""
+    if not needs.survive:
+        return _sized(configuration, size, load, costs, needs)
+    servers, clones = size
+    composites = configuration is Configuration.XZ
+    left = Size(servers, clones - needs.survive) if composites else Size(servers - needs.survive, clones)
+    remaining = _sized(configuration, left, load, costs, needs)
+    found = _sized(configuration, size, load, costs, needs)
+    return replace(found, fault=remaining.fault, final=remaining.final, binds=remaining.binds)
+
+
+def _sized(configuration: Configuration, size: Size, load: Load, costs: RoleCosts, needs: Requirements) -> Candidate:
+    found = predict(configuration, size, load, workers=needs.workers, brokers=needs.brokers)
+    shares = {role.name: found.utilisation(role, costs) for role in found.roles}
+    binds = max(shares, key=shares.__getitem__)
+    cpu, memory = found.cpu(costs), found.memory(costs)
+    hosts = max(1, math.ceil(cpu.value / 1e6 / (needs.cores_per_host * needs.utilisation)))
+    if needs.memory_bytes:
+        hosts = max(hosts, math.ceil(memory.value / needs.memory_bytes))
+    fault, final = None, False
+    if shares[binds] > needs.utilisation:
+        fault = f"{_NAMES.get(binds, binds)} would use {shares[binds]:,.0%} of its cores"
+        final = binds in _FIXED
+    elif full := _full(found, needs):
+        binds, fault = full
+        final = binds in _FIXED
+    elif needs.p99_s is not None:
+        least = found.burst_s(costs) + (RUNS[configuration].p99_s or 0.0)
+        if least > needs.p99_s:
+            fault = f"p99 is at least {least * 1000:,.0f} ms"
+    return Candidate(configuration, found, cpu, memory, hosts, binds, shares[binds], fault, final)
+
+
+def _full(found: Prediction, needs: Requirements) -> tuple[str, str] | None:
+    """Return the process that would have more clients than it admits, and this as a text."""
+    for role in found.roles:
+        most = NGINX_CLIENTS * needs.workers if role.name == "nginx" else needs.capacity
+        if role.connections > most:
+            setting = "" if role.name == "nginx" else f" (DIEM_{role.name.upper()}_CAPACITY)"
+            name = _NAMES.get(role.name, role.name)
+            return role.name, f"{name} would have {role.connections:,.0f} clients of {most:,}{setting}"
+    return None
+
+
+_NAMES: Final = {"data": "the Data Service", "broadcast": "the Broadcast node", "websocket": "a server"} | {
+    name: f"a {name}" for name in ("bridge", "proxy", "composite")
+}
+
+
+def compare(load: Load, costs: RoleCosts, needs: Requirements) -> list[Candidate]:
+    """Return all modes, the cheapest first; those that do not hold last."""
+    found = [fit(each, load, costs, needs) for each in Configuration]
+    return sorted(found, key=lambda each: (each.fault is not None, each.cpu.value))
+
+
+def choose(load: Load, costs: RoleCosts, needs: Requirements) -> Candidate | None:
+    """Return the cheapest mode that holds; None if none does."""
+    best: Candidate | None = None
+    # A mode costs the least at its least size: most need not be sized.
+    least = {each: _floor(each, load, costs, needs) for each in Configuration}
+    for configuration in sorted(Configuration, key=least.__getitem__):
+        if best is not None and least[configuration] >= best.cpu.value:
+            break
+        found = fit(configuration, load, costs, needs)
+        if found.fault is None and (best is None or found.cpu.value < best.cpu.value):
+            best = found
+    return best
+
+
+def _floor(configuration: Configuration, load: Load, costs: RoleCosts, needs: Requirements) -> float:
+    least = Size(1, _CLONES.get(configuration, 1))
+    found = predict(configuration, least, load, workers=needs.workers, brokers=needs.brokers)
+    return sum(found.cpu_by_role(costs).values())
+
+
+def reason(other: Candidate, chosen: Candidate, costs: RoleCosts) -> str:
+    """Return in one line why a mode is worse than the chosen one."""
+    if other.fault is not None:
+        return other.fault
+    mine, theirs = chosen.prediction.cpu_by_role(costs), other.prediction.cpu_by_role(costs)
+    more = {name: theirs.get(name, 0.0) - mine.get(name, 0.0) for name in {**theirs, **mine}}
+    most = sorted(more, key=lambda name: -abs(more[name]))[:3]
+    share = other.cpu.value / chosen.cpu.value - 1 if chosen.cpu.value else 0.0
+    return f"{share:+.0%} CPU: {', '.join(f'{name} {more[name] / 1000:+,.1f}' for name in most)} ms/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The cheapest mode up to a value."""
+
+    configuration: Configuration | None
+    """None: no mode holds."""
+    until: float
+    """Infinite for the last one."""
+
+
+def thresholds(
+    at: Callable[[float], Load], low: float, high: float, costs: RoleCosts, needs: Requirements
+) -> list[Threshold]:
+    """Return which mode is cheapest between two values of a quantity, of which ``at`` makes loads.
+
+    The range is sampled in steps of a factor of 1.5, and borders are then found to 3 %.
+    """
+
+    def cheapest(value: float) -> Configuration | None:
+        found = choose(at(value), costs, needs)
+        return None if found is None else found.configuration
+
+    result: list[Threshold] = []
+    value, mode = low, cheapest(low)
+    while value < high:
+        following = min(value * 1.5, high)
+        found = cheapest(following)
+        if found is not mode:
+            below, above = value, following
+            while above / below > 1.03:
+                middle = math.sqrt(below * above)
+                if cheapest(middle) is mode:
+                    below = middle
+                else:
+                    above = middle
+            result.append(Threshold(mode, below))
+            mode = found
+        value = following
+    return [*result, Threshold(mode, math.inf)]
+
+
+def cheapest_on(
+    load: Load, clients: Sequence[float], updates: Sequence[float], costs: RoleCosts, needs: Requirements
+) -> Iterator[list[Configuration | None]]:
+    """Yield the cheapest mode for every number of clients, a row for each rate of updates."""
+    for rate in updates:
+        found = (choose(load.scaled(count, rate), costs, needs) for count in clients)
+        yield [None if each is None else each.configuration for each in found]
+
+
+def outside_calibration(load: Load, servers: int) -> list[str]:
+    """Return what exceeds the runs from which the constants are, for people."""
+    values = {
+        "clients": (load.clients, CALIBRATED.clients),
+        "endpoints": (load.endpoints, CALIBRATED.endpoints),
+        "updates/s": (load.updates, CALIBRATED.updates),
+        "writes/s": (load.writes, CALIBRATED.writes),
+        "frames/s": (load.frames, CALIBRATED.frames),
+        "servers": (servers, CALIBRATED.servers),
+    }
+    return [f"{value:,.0f} {name} (measured to {most:,.0f})" for name, (value, most) in values.items() if value > most]
+
+
+def cheaper_mode(
+    present: Configuration,
+    size: Size,
+    load: Load,
+    costs: RoleCosts,
+    needs: Requirements,
+    *,
+    brokers: int | None = None,
+) -> tuple[Candidate, float] | None:
+    """Return a mode that is cheaper than the present one by more than ``SIGNIFICANT``, and by which share.
+
+    The present mode counts at the size that it has, and with its ``brokers``; None: with those that it would need.
+    """
+    now = predict(present, size, load, workers=needs.workers, brokers=brokers or needs.brokers).cpu(costs)
+    found = choose(load, costs, needs)
+    if found is None or found.configuration is present or not now.value:
+        return None
+    saved = 1 - found.cpu.value / now.value
+    return (found, saved) if saved > SIGNIFICANT else None

@@ -1,0 +1,176 @@
+"""Run the functions of one block over all blocks, and add the results up."""
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse  # type: ignore[import-untyped]
+
+from learning.placement import blocks, fanout
+from learning.placement.blocks import Block, Floats, Ints, Mask, Parts
+
+T = TypeVar("T")
+INCREMENTAL_SHARE = 0.4
+"""Share of the pins up to which evaluating the sets that changed, before and after, is faster than evaluating all."""
+
+
+class Backend(Protocol):
+    """All subscription sets of an instance, in blocks. Every method blocks until it has the sum over the blocks.
+
+    Sums are exact, so that backends agree bit for bit however they divide the sets into blocks.
+    """
+
+    @property
+    def endpoints(self) -> int:
+        """E: pins are below it."""
+
+    def fan_out(self, part: Parts, k: int) -> Ints:
+        """Sum of :func:`fanout.fan_out`."""
+
+    def weight_by_part(self, part: Parts, k: int) -> Ints:
+        """Sum of :func:`fanout.weight_by_part`."""
+
+    def fan_out_change(self, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
+        """Sum of :func:`fanout.fan_out_change`."""
+
+    def removal_savings(self, part: Parts, k: int) -> Ints:
+        """Sum of :func:`fanout.removal_savings`."""
+
+    def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
+        """Sum of :func:`fanout.affinity`; not to be modified by the caller."""
+
+    def delivered(self, rates: Ints, part: Parts, k: int) -> Ints:
+        """Sum of :func:`fanout.delivered`."""
+
+    def attracted(self, rates: Ints, part: Parts) -> Ints:
+        """Sum of :func:`fanout.attracted`."""
+
+    def squared_loads(self, rates: Ints, part: Parts, k: int) -> Ints:
+        """Sum of :func:`fanout.squared_loads`."""
+
+    def count_clients(self) -> int:
+        """Sum of :func:`blocks.count_clients`."""
+
+    def fold(self, share: float, *, held_out: bool) -> "Backend":
+        """A backend of the blocks of :func:`blocks.fold`."""
+
+    def begin_level(self, group: Parts) -> None:
+        """Prepare blocks by :func:`fanout.regroup` for :meth:`gains`, until the next level or :meth:`end_levels`."""
+
+    def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
+        """Sum of :func:`fanout.gains` over the blocks of this level."""
+
+    def end_levels(self) -> None:
+        """Free the blocks of the last level."""
+
+    def count_pairs(self, longest: int) -> int:
+        """Sum of :func:`blocks.count_pairs`."""
+
+    def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
+        """Sum of :func:`blocks.cosubscription`, with sorted indices."""
+
+    def contract(self, label: Parts, count: int) -> Block:
+        """The blocks of :func:`blocks.contract`, through :func:`blocks.merge_equal_sets`."""
+
+
+class NumpyBackend:
+    """Blocks in this process, evaluated one by one: memory beyond the sets themselves is that of one block."""
+
+    def __init__(self, parts: Sequence[Block], endpoints: int) -> None:
+        self._blocks = list(parts)
+        self._level: list[fanout.Level] = []
+        self._index: list[tuple[Ints, Ints]] = []
+        self.endpoints = endpoints
+        self._last: dict[tuple[int, int], tuple[Parts, Floats]] = {}
+
+    def fan_out(self, part: Parts, k: int) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: fanout.fan_out(block, part, k), np.zeros(k + 1, np.int64))
+
+    def weight_by_part(self, part: Parts, k: int) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: fanout.weight_by_part(block, part, k), np.zeros(k + 1, np.int64))
+
+    def fan_out_change(self, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
+        """See :class:`Backend`."""
+        run = partial(fanout.fan_out_change, before=before, part=part, k=k, client_weight=client_weight)
+        return self._sum(run, np.zeros((2, 2 * k + 1), np.int64))
+
+    def removal_savings(self, part: Parts, k: int) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: fanout.removal_savings(block, part, k), np.zeros(self.endpoints, np.int64))
+
+    def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
+        """See :class:`Backend`. When few sets changed since the last call, only these are evaluated."""
+        before, total = self._last.get((k, sharpness), (None, None))
+        changed = None if before is None else self._sets_with(np.flatnonzero(before != part))
+        if changed is not None and total is not None:
+            total = total + fanout.affinity(changed, part, k, sharpness, before)
+        else:
+            total = self._sum(lambda block: fanout.affinity(block, part, k, sharpness), np.zeros((part.size, k)))
+        self._last[k, sharpness] = part.copy(), total
+        return total
+
+    def _sets_with(self, moved: Ints) -> Block | None:
+        """Return the sets that contain an endpoint among those ``moved``; None if they are too large a share of all."""
+        self._index = self._index or [blocks.index_sets(block, self.endpoints) for block in self._blocks]
+        pairs = list(zip(self._blocks, self._index, strict=True))
+        found = [(block, blocks.find_sets_with(block, *index, moved)) for block, index in pairs]
+        changed = sum(int(block.sizes[rows].sum()) for block, rows in found)
+        if changed > INCREMENTAL_SHARE * sum(block.pins.size for block in self._blocks):
+            return None
+        return blocks.concatenate([blocks.select_sets(block, rows) for block, rows in found])
+
+    def delivered(self, rates: Ints, part: Parts, k: int) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: fanout.delivered(block, rates, part, k), np.zeros(k, np.int64))
+
+    def attracted(self, rates: Ints, part: Parts) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: fanout.attracted(block, rates, part), np.zeros(self.endpoints, np.int64))
+
+    def squared_loads(self, rates: Ints, part: Parts, k: int) -> Ints:
+        """See :class:`Backend`."""
+        return self._sum(lambda block: fanout.squared_loads(block, rates, part, k), np.zeros(k, np.int64))
+
+    def count_clients(self) -> int:
+        """See :class:`Backend`."""
+        return self._sum(blocks.count_clients, 0)
+
+    def fold(self, share: float, *, held_out: bool) -> "NumpyBackend":
+        """See :class:`Backend`."""
+        parts = [blocks.fold(block, self.endpoints, share, held_out=held_out) for block in self._blocks]
+        return NumpyBackend(parts, self.endpoints)
+
+    def begin_level(self, group: Parts) -> None:
+        """See :class:`Backend`."""
+        self._level = [fanout.regroup(block, group) for block in self._blocks]
+
+    def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
+        """See :class:`Backend`."""
+        return sum((fanout.gains(block, side) for block in self._level), np.zeros(side.size))
+
+    def end_levels(self) -> None:
+        """See :class:`Backend`."""
+        self._level = []
+
+    def count_pairs(self, longest: int) -> int:
+        """See :class:`Backend`."""
+        return sum(blocks.count_pairs(block, longest) for block in self._blocks)
+
+    def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
+        """See :class:`Backend`."""
+        graphs = (blocks.cosubscription(block, cold, share, longest) for block in self._blocks)
+        return reduce(operator.add, graphs)
+
+    def contract(self, label: Parts, count: int) -> Block:
+        """See :class:`Backend`."""
+        return blocks.merge_equal_sets((blocks.contract(block, label, count) for block in self._blocks), count)
+
+    def _sum(self, run: Callable[[Block], T], start: T) -> T:
+        for block in self._blocks:
+            start = start + run(block)  # type: ignore[operator]
+        return start

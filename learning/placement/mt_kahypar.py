@@ -1,0 +1,90 @@
+"""Mt-KaHyPar (Gottesbueren et al., ALENEX'21), an optional package: place from scratch, or improve a placement.
+
+With one thread and a fixed seed, for the same result in every run. Weights are integers of 32 bits there: loads are
+rounded up, so that a limit it keeps is kept, and the weights of sets are scaled until no sum overflows.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import metadata
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from learning.placement.blocks import Block, Floats, Ints, Parts
+
+_LOAD_UNITS: Final = 1 << 29
+"""Total load of all vertices, in units."""
+_MAX_OBJECTIVE: Final = 1 << 29
+"""Limit of the sum of weight * (pins - 1) over the sets, which no sum of gains exceeds."""
+
+
+def version() -> str | None:
+    """Return the installed version, or None if it cannot be imported."""
+    try:
+        import mtkahypar  # type: ignore[import-not-found, unused-ignore]  # noqa: F401, PLC0415
+    except ImportError:
+        return None
+    return metadata.version("mtkahypar")
+
+
+def partition(sets: Block, load: Floats, k: int, epsilon: float, *, seed: int, preset: str = "DEFAULT") -> Parts:
+    """Place vertices on ``k`` parts: int32[vertices]. Takes some 20 s of CPU time for a million pins.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    input_ = _Input(sets, load, k, epsilon, seed=seed, preset=preset)
+    return np.array(input_.graph.partition(input_.context).get_partition(), np.int32)
+
+
+def improve(sets: Block, load: Floats, part: Parts, max_load: Sequence[float], *, seed: int) -> Parts:
+    """Return ``part`` after a V-cycle: contracted within its parts, then refined on every level.
+
+    ``max_load`` is the limit of each part. The result may exceed it if ``part`` does. Every vertex has a part.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    input_ = _Input(sets, load, len(max_load), 0.05, seed=seed, preset="DEFAULT")
+    most = np.clip(np.floor(np.asarray(max_load) / load.sum() * _LOAD_UNITS), 1, 2**31 - 1)
+    input_.context.set_individual_target_block_weights(most.astype(np.int64).tolist())
+    placed = input_.graph.create_partitioned_hypergraph(input_.context, len(max_load), part.tolist())
+    placed.improve_partition(input_.context, 1)
+    return np.array(placed.get_partition(), np.int32)
+
+
+@cache
+def _solver() -> Any:  # noqa: ANN401 - the package has no types
+    """Initialise the package, once a process: with one thread."""
+    import mtkahypar  # noqa: PLC0415 - an optional package
+
+    return mtkahypar.initialize(1)
+
+
+class _Input:
+    """The hypergraph and the parameters, as objects of the package."""
+
+    def __init__(self, sets: Block, load: Floats, k: int, epsilon: float, *, seed: int, preset: str) -> None:
+        import mtkahypar  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - an optional package
+
+        solver = _solver()
+        mtkahypar.set_seed(seed)
+        self.context: Any = solver.context_from_preset(getattr(mtkahypar.PresetType, preset))
+        self.context.set_partitioning_parameters(k, epsilon, mtkahypar.Objective.KM1)
+        self.context.logging = False
+        ends, pins = np.append(0, np.cumsum(sets.sizes, dtype=np.int64)).tolist(), sets.pins.tolist()
+        nets = [pins[a:b] for a, b in pairwise(ends)]
+        weights = np.maximum(1, np.ceil(load / load.sum() * _LOAD_UNITS)).astype(np.int64).tolist()
+        self.graph: Any = solver.create_hypergraph(
+            self.context, load.size, len(nets), nets, weights, _net_weights(sets).tolist()
+        )
+
+
+def _net_weights(sets: Block) -> Ints:
+    weights = sets.weights // max(int(np.gcd.reduce(sets.weights)), 1)
+    largest = int((weights * (sets.sizes - 1)).sum())
+    shift = max(0, (largest // _MAX_OBJECTIVE).bit_length())
+    scaled: Ints = np.maximum(weights >> shift, 1)
+    return scaled

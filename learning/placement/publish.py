@@ -1,0 +1,279 @@
+"""Evaluate placements, and decide whether to adopt one: error bars, hold-out and hysteresis.
+
+Separate from its only caller, ``planner``: that searches with an approximate objective, this computes the exact one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from learning.costs import Costs
+from learning.placement.blocks import Floats, Parts
+from learning.placement.fanout import WEIGHT_RESOLUTION
+from learning.placement.objective import (
+    clients_of_servers,
+    connections,
+    loads,
+    merged_saving,
+    migration_cost,
+    partitions_met,
+    server_of_endpoint,
+    summarise_fan_out,
+    total_cost,
+    with_hot,
+)
+from learning.placement.options import Problem
+
+STANDARD_ERRORS: Final = 2.0
+"""An imbalance within so many standard errors of the bound may be chance."""
+SAVING_ERRORS: Final = 3.0
+"""Likewise a gain. Plans are made every hour: with two, chance alone would apply one every other day."""
+ROUNDING: Final = 1e-6
+"""Excess over the bound of the imbalance that counts as a rounding error."""
+MET_STEP: Final = 0.01
+"""Relative step of the partitions that clients meet, for the slope of what is saved by them."""
+LOAD_RESOLUTION: Final = 256
+"""Units of the mean load of a client on all servers, for :func:`fanout.squared_loads`."""
+
+
+@dataclass(frozen=True)
+class EvaluatedPlacement:
+    """A placement and its cost: means over the planned numbers of servers, in microseconds per second."""
+
+    name: str
+    placement: Parts
+    partitions: int
+    cost: float
+    error: float
+    """Standard error of what ``cost`` saves against the current placement, for the clients of another window."""
+    imbalance: float
+    """Largest load of a server over the mean, the worst of all planned numbers of servers."""
+    imbalance_error: float
+    """Standard error of the load of that server, over the mean: of clients and of counts of updates."""
+    mean_load: float
+    """Mean load of a server, at the same number of servers."""
+    moved: float
+    """Share of the subscriptions that move."""
+    move_cost: float
+    """Cost of these moves, spread over the horizon."""
+    overfull: bool = False
+    """Whether a server has more clients than it accepts."""
+    held_out: "HeldOut | None" = None
+    """Figures for clients that the search did not use; None where they were not computed."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The same search with a part of the clients, evaluated for the others: :attr:`PlanOptions.hold_out`.
+
+    ``found`` is what that search found, ``now`` the current placement, both evaluated for the others.
+    """
+
+    now: EvaluatedPlacement | None
+    found: EvaluatedPlacement
+
+
+class Obstacle(StrEnum):
+    """What keeps a better placement from being adopted."""
+
+    MOVEMENT = "movement"
+    """The budget of moves: without it, a placement pays."""
+    CHANCE = "chance"
+    """It saves more than its moves cost, but not more than the error of the sample."""
+    HOLD_OUT = "hold_out"
+    """It pays for the clients that it was made from, not for those held out."""
+    BALANCE = "balance"
+    """The fullest server would have more than the tolerated load."""
+
+
+@dataclass(frozen=True)
+class PublishDecision:
+    """Decision on adopting a placement instead of the current one."""
+
+    candidate: EvaluatedPlacement
+    pays: bool
+    why: str
+    balances: bool = False
+    """Whether it pays because it balances the load: to be confirmed by the next window."""
+    obstacle: Obstacle | None = None
+    """Why it does not pay; None where nothing better was found, or its moves cost more than it saves."""
+    saves: bool = False
+    """Whether it pays by what it saves, perhaps beside balancing the load."""
+
+
+def evaluate(
+    problem: Problem, placement: Parts, partitions: int, *, current: Parts | None, name: str
+) -> EvaluatedPlacement:
+    """Compute the cost, the imbalance and the moves of a placement."""
+    instance, costs, options = problem.instance, problem.verdict_costs or problem.costs, problem.options
+    hot = placement < 0
+    planned = sorted(set(options.servers))
+    total, error, worst, overfull = 0.0, 0.0, (1.0, planned[0]), False
+    for servers in planned:
+        part = server_of_endpoint(placement, partitions, servers)
+        weight = problem.backend.fan_out(part, servers)
+        upstream = connections(instance, summarise_fan_out(weight))
+        total += total_cost(instance, costs, upstream, hot, servers) / len(planned)
+        if current is not None:
+            now = server_of_endpoint(current, options.current_partitions, servers)
+            error += costs.connection_us_per_s * _saving_error(problem, now, part, servers) / len(planned)
+        worst = max(worst, (problem.balance(part, servers), servers))
+        if options.capacity is not None:
+            clients = clients_of_servers(instance, problem.backend, part, servers)
+            overfull = overfull or float(clients.max()) > options.capacity
+    if costs.merged_saving_us + costs.proxy_merged_saving_us > 0:
+        met = partitions_met(problem.backend, placement, partitions)
+        total -= merged_saving(instance, costs, met)
+        if current is not None:
+            most = max(partitions, options.current_partitions)
+            error += _merged_saving_error(problem, costs, with_hot(current, most), with_hot(placement, most), met)
+    cost = migration_cost(instance)
+    moved = 0.0 if current is None else float(cost[placement != current].sum())
+    imbalance, servers = worst
+    part = server_of_endpoint(placement, partitions, servers)
+    filled = problem.server_loads(part, servers)
+    return EvaluatedPlacement(
+        name,
+        placement,
+        partitions,
+        total,
+        error,
+        imbalance,
+        imbalance_error=_imbalance_error(problem, part, filled),
+        mean_load=float(filled.mean()),
+        moved=moved / max(float(cost.sum()), 1.0),
+        move_cost=costs.moved_us * moved / options.horizon_s,
+        overfull=overfull,
+    )
+
+
+def _saving_error(problem: Problem, before: Parts, part: Parts, servers: int) -> float:
+    """Return the standard error of the mean number of connections saved, over the clients of the problem's sets.
+
+    Of the differences, client by client: most clients have the same fan-out on both placements, so that they say much
+    more about the difference than about either.
+    """
+    longest = problem.instance.seconds / 2.0**problem.instance.shift
+    weight, squares = problem.backend.fan_out_change(before, part, servers, longest)
+    whole, change = max(int(weight.sum()), 1), np.arange(-servers, servers + 1)
+    mean = float((weight * change).sum()) / whole
+    variance = float((squares * (change - mean) ** 2).sum()) * longest / WEIGHT_RESOLUTION / whole**2
+    return problem.connected * float(np.sqrt(variance))
+
+
+def _merged_saving_error(problem: Problem, costs: Costs, before: Parts, part: Parts, met: float) -> float:
+    """Return the standard error of the difference of :func:`merged_saving`, of partitions with one of hot endpoints.
+
+    ``met`` is the mean number of partitions of a client on ``part``.
+    """
+    if met <= 0 or problem.connected <= 0:
+        return 0.0
+    saving = partial(merged_saving, problem.instance, costs)
+    slope = abs(saving(met * (1 + MET_STEP)) - saving(met)) / (met * MET_STEP * problem.connected)
+    return slope * _saving_error(problem, before, part, 1 + int(max(before.max(), part.max())))
+
+
+def _imbalance_error(problem: Problem, part: Parts, filled: Floats) -> float:
+    """Return the standard error of the load of the fullest server, over the mean; ``filled`` is the load of each.
+
+    Clients come independently (each brings the load of all its endpoints there), and updates are Poisson counts.
+    """
+    instance, costs = problem.instance, problem.costs
+    servers, load = filled.size, loads(instance, costs)
+    mean, fullest = float(filled.mean()), int(filled.argmax())
+    rate, counts = instance.expected_busy
+    frames = float((rate * instance.subscribers).sum())
+    if mean <= 0 or frames <= 0 or problem.connected <= 0:
+        return 0.0
+    unit = frames / problem.connected / LOAD_RESOLUTION
+    rates = np.round(rate / unit).astype(np.int64)
+    squares = float(problem.backend.squared_loads(rates, part, servers)[fullest])
+    of_client = problem.client_weight / instance.seconds
+    of_clients = of_client * (costs.delivery_us * unit) ** 2 * squares * 2.0**instance.shift / instance.seconds
+    # A server has a share of the load of each hot endpoint.
+    there = np.where(part == fullest, load, np.where(part < 0, load / servers, 0.0))
+    of_counts = float((there**2 / counts).sum())
+    return float(np.sqrt(of_clients + of_counts)) / mean
+
+
+def is_uneven(now: EvaluatedPlacement, epsilon: float) -> bool:
+    """Return whether the load is out of balance by more than chance explains.
+
+    Chance is that of two windows: the load of this one is compared with a placement that was made from another.
+    """
+    return now.imbalance > 1 + epsilon + ROUNDING + _chance(now)
+
+
+def _chance(now: EvaluatedPlacement) -> float:
+    return STANDARD_ERRORS * float(np.sqrt(2)) * now.imbalance_error
+
+
+def decide(now: EvaluatedPlacement | None, candidate: EvaluatedPlacement, epsilon: float) -> PublishDecision:
+    """Decide whether adopting ``candidate`` pays.
+
+    It does if servers accept its clients, but not those of ``now``. Else it does if it saves more than its moves cost,
+    and more than chance explains, for clients that the search did not use; or if it balances a load that
+    :func:`is_uneven` ``now``, and relieves the fullest server of more than the moves cost.
+    """
+    if now is None:
+        return PublishDecision(candidate, pays=True, why="nothing is placed yet")
+    if candidate.moved == 0 and candidate.partitions == now.partitions:
+        return PublishDecision(candidate, pays=False, why="nothing better was found")
+    if now.overfull or candidate.overfull:
+        why = "a server would have" if candidate.overfull else "relieves a server of"
+        return PublishDecision(candidate, not candidate.overfull, f"{why} more clients than it accepts")
+    bound, imbalance = 1 + epsilon + ROUNDING, candidate.imbalance
+    relief = (now.imbalance - max(imbalance, bound)) * now.mean_load
+    if is_uneven(now, epsilon) and relief > candidate.move_cost:
+        why = (
+            f"balances the load: the fullest server has {imbalance:.3f} times the mean, not {now.imbalance:.3f} "
+            f"(+- {_chance(now):.3f})"
+        )
+        costs = _compare_costs(now, candidate)
+        why = f"{why}; {costs.why}" if costs.saves else why
+        return PublishDecision(candidate, pays=True, why=why, balances=True, saves=costs.saves)
+    if imbalance > max(bound, now.imbalance + ROUNDING):
+        why = f"the fullest server would have {imbalance:.3f} times the mean load"
+        return PublishDecision(candidate, pays=False, why=why, obstacle=Obstacle.BALANCE)
+    return _compare_costs(now, candidate)
+
+
+def _compare_costs(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> PublishDecision:
+    before, after, whose = now, candidate, ""
+    if candidate.held_out is not None and candidate.held_out.now is not None:
+        before, after, whose = candidate.held_out.now, candidate.held_out.found, " for other clients"
+    saved, chance = before.cost - after.cost, SAVING_ERRORS * after.error
+    if candidate.move_cost < saved <= chance:
+        why = f"saves {_cpu(saved)}{whose}, which may be due to chance (+- {chance / 1000:,.3f} ms)"
+        return PublishDecision(candidate, pays=False, why=why, obstacle=Obstacle.CHANCE)
+    why = f"saves {_cpu(saved)}{whose}, and its moves cost {candidate.move_cost / 1000:,.3f} ms"
+    pays = saved > candidate.move_cost
+    pays_in_window = now.cost - candidate.cost > max(candidate.move_cost, SAVING_ERRORS * candidate.error)
+    obstacle = Obstacle.HOLD_OUT if pays_in_window and not pays else None
+    return PublishDecision(candidate, pays, why, obstacle=obstacle, saves=pays)
+
+
+def _cpu(us_per_s: float) -> str:
+    # Added to, a zero that was rounded from below has no sign.
+    return f"{round(us_per_s / 1000, 3) + 0.0:,.3f} ms of CPU a second"
+
+
+def choose_candidate(
+    now: EvaluatedPlacement | None, candidates: Sequence[EvaluatedPlacement], epsilon: float
+) -> PublishDecision:
+    """Return the decision on the best candidate that pays, else on the best of all.
+
+    Those whose servers accept their clients come first, then those that are balanced.
+    """
+    decisions = [decide(now, each, epsilon) for each in candidates]
+    paying = [each for each in decisions if each.pays] or decisions
+
+    def rank(decision: PublishDecision) -> tuple[bool, bool, float]:
+        candidate = decision.candidate
+        return candidate.overfull, candidate.imbalance > 1 + epsilon + ROUNDING, candidate.cost + candidate.move_cost
+
+    return min(paying, key=rank)

@@ -1,0 +1,146 @@
+"""Report a plan beside baselines and Mt-KaHyPar, for the clients of the window and for those held out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from learning.placement import baselines, mt_kahypar
+from learning.placement.blocks import Floats, Parts
+from learning.placement.instance import Instance
+from learning.placement.objective import (
+    clients_of_servers,
+    connections,
+    fan_out,
+    loads,
+    migration_cost,
+    partitions_met,
+    server_of_endpoint,
+)
+from learning.placement.options import Problem
+from learning.placement.publish import EvaluatedPlacement, PublishDecision
+
+POLISHED = "polished"
+"""Name of the candidate that Mt-KaHyPar improved."""
+
+
+def build_report(
+    problem: Problem,
+    others: Problem | None,
+    decision: PublishDecision,
+    candidates: Sequence[EvaluatedPlacement],
+    current: Parts | None,
+) -> dict[str, Any]:
+    """Build the JSON report of a plan: rounded, and the same for the same plan.
+
+    ``servers`` has, for every planned number of servers, the fan-out (mean, p99), the largest load over the mean, the
+    upstream connections, the mean number of clients of each server and the partitions that a client meets, of the plan,
+    of the current placement and of each baseline, and the gaps to the lower bounds. With ``others``, the clients held
+    out, it also has them as ``held_out_...``: those of a plan made without these clients, and of the other placements,
+    for these clients.
+    """
+    best, instance, options = decision.candidate, problem.instance, problem.options
+    load = loads(instance, problem.costs)
+    unlearnt = baselines.all_baselines(instance.endpoints, load, best.partitions, options.seed)
+    placements = {"plan": (best.placement, best.partitions)}
+    if current is not None:
+        placements["current"] = current, options.current_partitions
+    placements |= {name: (part, best.partitions) for name, part in unlearnt.items()}
+    hot, found = best.placement < 0, best.held_out
+    met = {name: _round(partitions_met(problem.backend, *placed)) for name, placed in placements.items()}
+    made, held_out_met = dict(placements), dict[str, float]()
+    if others is not None and found is not None:
+        made["plan"] = found.found.placement, found.found.partitions
+        held_out_met = {name: _round(partitions_met(others.backend, *placed)) for name, placed in made.items()}
+
+    def figures(servers: int) -> dict[str, Any]:
+        result = _figures(problem, placements, servers)
+        for name in placements:
+            result[name]["partitions_met"] = met[name]
+        if others is not None and found is not None:
+            for name, placed in made.items():
+                clients = fan_out(others.backend, server_of_endpoint(*placed, servers), servers)
+                result[name]["held_out_partitions_met"] = held_out_met[name]
+                result[name]["held_out_fan_out"] = _round(clients.mean)
+                result[name]["held_out_connections"] = _round(connections(instance, clients))
+        return result
+
+    return {
+        "pays": decision.pays,
+        "why": decision.why,
+        "polished_by": f"Mt-KaHyPar {mt_kahypar.version()}" if best.name == POLISHED else None,
+        "partitions": best.partitions,
+        "hot": {
+            "endpoints": int(hot.sum()),
+            "all": bool(hot.any() and hot[instance.subscribers > 0].all()),
+            "added_load": _round(problem.added_load(hot)),
+        },
+        "servers": {str(each): figures(each) for each in sorted(set(options.servers))},
+        "held_out": {"clients": _round(others.clients)} if others is not None and found is not None else None,
+        "moved": {name: _moved(instance, part, current) for name, (part, _) in placements.items() if name != "current"},
+        "candidates": {
+            each.name: {
+                "cost_us_per_s": _round(each.cost),
+                "moves_us_per_s": _round(each.move_cost),
+                "subscriptions_moved": _round(each.moved),
+                "max_over_mean_load": _round(each.imbalance),
+                "load_error": _round(each.imbalance_error),
+            }
+            for each in candidates
+        },
+    }
+
+
+def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], servers: int) -> dict[str, Any]:
+    instance, backend, options = problem.instance, problem.backend, problem.options
+    result: dict[str, Any] = {}
+    for name, (placement, partitions) in placements.items():
+        part = server_of_endpoint(placement, partitions, servers)
+        clients = fan_out(backend, part, servers)
+        result[name] = {
+            "fan_out": _round(clients.mean),
+            "fan_out_p99": clients.p99,
+            "max_over_mean_load": _round(problem.balance(part, servers)),
+            "connections": _round(connections(instance, clients)),
+            "clients": [_round(each) for each in clients_of_servers(instance, backend, part, servers).tolist()],
+        }
+    hot, figures = placements["plan"][0] < 0, result["plan"]
+    least = problem.balance_lower_bound(hot, servers)
+    result["bounds"] = {"max_over_mean_load": _round(least)}
+    result["gaps"] = {"max_over_mean_load": _round(figures["max_over_mean_load"] / least - 1)}
+    solved = solve_with_mt_kahypar(problem, problem.load(hot), servers) if options.reference else None
+    if solved is not None:
+        reference = fan_out(backend, solved, servers).mean
+        result["mt_kahypar"] = {
+            "fan_out": _round(reference),
+            "max_over_mean_load": _round(problem.balance(solved, servers)),
+        }
+        result["gaps"]["mt_kahypar"] = _round(figures["fan_out"] / reference - 1)
+    return result
+
+
+def solve_with_mt_kahypar(problem: Problem, load: Floats, servers: int) -> Parts | None:
+    """Return Mt-KaHyPar's placement on ``servers``: negative where ``load`` is 0. None where it is not installed."""
+    cold = load > 0
+    if mt_kahypar.version() is None or not cold.any():
+        return None
+    number = np.where(cold, np.cumsum(cold) - 1, -1).astype(np.int32)
+    sets = problem.backend.contract(number, int(cold.sum()))
+    part = np.full(load.size, -1, np.int32)
+    options = problem.options
+    part[cold] = mt_kahypar.partition(sets, load[cold], servers, options.epsilon, seed=options.seed)
+    return part
+
+
+def _moved(instance: Instance, part: Parts, current: Parts | None) -> dict[str, float]:
+    if current is None or not part.size:
+        return {"endpoints": 0.0, "subscriptions": 0.0}
+    moves, cost = part != current, migration_cost(instance)
+    return {
+        "endpoints": _round(float(moves.mean())),
+        "subscriptions": _round(float(cost[moves].sum() / cost.sum())),
+    }
+
+
+def _round(number: float) -> float:
+    return float(f"{number:.6g}")

@@ -1,0 +1,146 @@
+"""Context of the planning commands: their options, the running system, and its metadata service."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from deploy.cli.options import run_interactive
+from deploy.clients.data_service import base_url
+from deploy.clients.metadata import MetadataService, metadata_service
+from deploy.system import control
+from deploy.system.description import updates_per_commit, with_children
+from deploy.system.state_dir import StateDir
+from deploy.topology import Mode, ProxyMode
+from diem.errors import DiemError
+from diem.process import lifecycle
+from diem.process.key_ring import KeyRing
+from diem.protocol.assignment import Snapshot
+from diem.protocol.partition_map import Phase
+from learning.jobs.spark_options import SparkSettings
+from learning.statistics.window import Window
+
+SHARED: Final = ProxyMode.SHARED
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A running system; if it was not started here, only the URLs are known."""
+
+    metadata: tuple[str, ...]
+    """Base URLs of the internal listeners of metadata services."""
+    mode: Mode | None = None
+    proxy: ProxyMode | None = None
+    """Mode of its proxies; None if there are none, or if it is unknown."""
+    proxies: int = 0
+    batch: float | None = None
+    """Updates that are written together; None if that is not known."""
+    capacity: int | None = None
+    """Clients that each server accepts; None if that is not known."""
+
+
+async def find_system(state: StateDir, url: str | None) -> System:
+    """Return the system of the ``diem up`` in the state directory, or the one at ``url``.
+
+    Raises:
+        BadUrl: ``url`` is not the base URL of an internal listener.
+        NotUp: nothing runs in the state directory.
+        ControlFailed: the ``diem up`` there does not answer.
+        DiemError: its mode has no metadata service, or that does not run now.
+    """
+    if url is not None:
+        return System((base_url(url, "--metadata"),))
+    return system_from_status(await control.request(state, "status"))
+
+
+def system_from_status(status: dict[str, Any]) -> System:
+    """Return the system that a reply of ``status`` describes.
+
+    Raises:
+        DiemError: its mode has no metadata service, or that does not run now.
+    """
+    mode = Mode(status["mode"])
+    if not mode.partitioned:
+        others = ", ".join(mode for mode in Mode if mode.partitioned)
+        raise DiemError(f"there is no metadata service: mode {mode} has no partitions (those that have: {others})")
+    running = [process for _, process in with_children(status["processes"])]
+    urls = [process["urls"]["internal"] for process in running if process["process"] == "metadata"]
+    if not urls:
+        raise DiemError(f"no metadata service runs in this {mode} now: `diem status` shows what does")
+    proxies = [process for process in running if process["process"] == "proxy"]
+    modes = {str(its) for process in proxies if (its := (process.get("report") or {}).get("mode"))}
+    proxy = ProxyMode(modes.pop()) if len(modes) == 1 else None
+    reports = [process.get("report") or {} for process in running if process["process"] == "websocket"]
+    capacity = min((report["capacity"] for report in reports if "capacity" in report), default=None)
+    return System(tuple(urls), mode, proxy, len(proxies), updates_per_commit(running), capacity)
+
+
+def require_stable(now: Snapshot) -> None:
+    """Raise ``DiemError`` while endpoints are moving: the placement is not final."""
+    if (phase := now.map.head.phase) is not Phase.STABLE:
+        raise DiemError(f"endpoints are moving ({phase}): plan once that is finished (`diem apply` shows the progress)")
+
+
+T = TypeVar("T")
+MetadataOption = Annotated[
+    str | None,
+    typer.Option("--metadata", help="Base URL of a metadata service's internal listener. Default: that of `diem up`."),
+]
+CapacityOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Clients that a server accepts (`DIEM_WEBSOCKET_CAPACITY`): a plan with more is refused. Default: as the "
+        "running servers say, else 10000.",
+    ),
+]
+KeyOption = Annotated[
+    Path | None, typer.Option(help="File of the internal key, or of the admin key. Default: the state directory's.")
+]
+
+
+async def connect(state: StateDir, url: str | None, key_file: Path | None) -> tuple[System, MetadataService]:
+    """Return the system and its metadata service. Raises ``BadKeyFile``, and what ``find_system`` does."""
+    system = await find_system(state, url)
+    return system, metadata_service(system.metadata, KeyRing.load(key_file or state.internal_key_file))
+
+
+def run_step(work: Callable[[], Awaitable[T]]) -> T:
+    """Run one step of a command and return its result; ends the command when it fails or is interrupted."""
+    found: list[T] = []
+
+    async def keep() -> None:
+        found.append(await work())
+
+    code = run_interactive(keep)
+    if not found:
+        # An interrupted step is not a completed one: a script must not continue.
+        raise typer.Abort if code == lifecycle.EXIT_OK else typer.Exit(code)
+    return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Options of a plan; None: derived from the traffic or the system."""
+
+    traffic: Path
+    window: Window | int | None = None
+    """The window, or the length in ms of the last one."""
+    spark: bool | None = None
+    servers: tuple[int, ...] | None = None
+    seed: int = 0
+    partitions: int | None = None
+    hot_budget: float = 0.005
+    movement: float | None = None
+    """Share of the subscriptions that may move; None: any."""
+    compare: bool = True
+    """Whether a plan that does not pay within ``movement`` is compared with the best one without it."""
+    costs: Path | None = None
+    capacity: int | None = None
+    """Clients that a server accepts; None: what the system says, else the default of the setting."""
+    warehouse: PurePath | None = None
+    """Folder or bucket of the pipeline's tables; None: in ``traffic``."""
+    settings: SparkSettings = field(default_factory=SparkSettings)
+    """Where Spark runs, if it is needed."""

@@ -1,0 +1,369 @@
+"""Compute a plan for a running system, evaluate it for the mode that runs, and report it: the work of ``diem plan``.
+
+Needs NumPy: import it after ``require_planner``.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from deploy.invocation import diem_command
+from deploy.terminal import Terminal, amount
+from deploy.topology import Mode, ProxyMode
+from diem.errors import ConfigurationError, DiemError
+from diem.protocol.assignment import Snapshot
+from diem.protocol.partition_map import HOT
+from learning.costs import DEFAULT, ROLES, Costs, RoleCosts, read_costs, read_role_costs
+from learning.modes.configuration import Configuration, Size
+from learning.modes.model import merged_saving
+from learning.modes.recommend import CAPACITY, Requirements
+from learning.placement.baselines import Infeasible
+from learning.placement.blocks import Mask, Parts
+from learning.placement.instance import Instance
+from learning.placement.options import MARGIN, PlanOptions
+from learning.placement.planner import PlanResult, plan
+from learning.placement.publish import Obstacle
+from learning.placement.worth import Worth, mode_x_worth, placement_worth
+from learning.planning import render
+from learning.planning.context import SHARED, PlanRequest, System
+from learning.planning.traffic_input import PlanningInput, read_input
+from learning.recommend.advice import cheaper_mode
+from learning.statistics.model import duplicate_recorders_warning
+from metadata.plans.plan import Plan, encode, overfull
+
+MAX_NAMED: Final = 10
+"""Hot endpoints that a report names."""
+
+
+@dataclass(frozen=True)
+class EvaluatedPlan:
+    """A plan, whether it pays to apply it, and why (not)."""
+
+    plan: Plan
+    pays: bool
+    why: str
+
+
+def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now: Snapshot) -> EvaluatedPlan:
+    """Compute and evaluate the requested plan; takes from a second to minutes.
+
+    Raises:
+        DiemError: no server is in any group, and no number of servers was given; or one would have more clients than
+            it accepts.
+        Infeasible: an endpoint is too much for a server.
+        BadCosts: the file of costs is invalid.
+        typer.BadParameter: there are more partitions already than requested.
+    """
+    if system.batch is not None:
+        traffic = replace(traffic, instance=replace(traffic.instance, batch=system.batch))
+    there = max((len(clone.members) for clone in now.clones.values()), default=0)
+    servers = request.servers or ((there,) if there else ())
+    if not servers:
+        raise DiemError("there is no server to plan for now: name --servers")
+    partitions = count_partitions(now)
+    if request.partitions is not None and request.partitions < partitions:
+        raise typer.BadParameter(f"the topic has {partitions} partitions already, and a topic only grows")
+    # A client is in one of the clones, each of which divides the partitions among its servers.
+    clones = max(1, sum(bool(clone.members) for clone in now.clones.values()))
+    capacity = _capacity(request, system)
+    options = PlanOptions(
+        servers=servers,
+        seed=request.seed,
+        partitions=request.partitions,
+        current_partitions=partitions,
+        hot_budget=request.hot_budget,
+        capacity=None if capacity is None else float(capacity * clones),
+        movement_budget=request.movement,
+        polish=True,
+        margin=MARGIN,
+    )
+    roles = ROLES if request.costs is None else read_role_costs(request.costs, ROLES)
+    saving = merged_saving(_configuration(system), Size(max(servers)), traffic.instance.load, roles)
+    costs = replace(
+        DEFAULT if request.costs is None else read_costs(request.costs),
+        merged_saving_us=saving.servers,
+        proxy_merged_saving_us=saving.between,
+    )
+    current = current_homes(now, traffic.instance)
+    if request.movement is not None and max(servers) > partitions:
+        raise typer.BadParameter(f"--movement is for up to {partitions} servers here: more need more partitions")
+
+    def search(options: PlanOptions) -> PlanResult:
+        of_servers = _costs_of_servers(costs, system)
+        # A shared proxy has one connection to each server whatever the map: it is searched for few servers of each
+        # client all the same, which go with few partitions.
+        counted = replace(of_servers, connection_us_per_s=0.0) if system.proxy is SHARED else of_servers
+        return plan(traffic.instance, options, of_servers, current, verdict_costs=counted)
+
+    outcome = search(options)
+    report = _extend_report(traffic, outcome, current, system, costs=costs, roles=roles)
+    report["clients"] = None if capacity is None else _clients(report, capacity, clones)
+    if (why := overfull(report)) is not None:
+        raise DiemError(why)
+    # A plan that only balances the load may be all that the budget allows, and far from the best.
+    compares = not outcome.saves and request.compare and request.movement is not None
+    made = Plan(
+        epoch=now.map.head.epoch,
+        partitions=outcome.partitions,
+        homes=dict(zip(traffic.instance.endpoints, outcome.placement.tolist(), strict=True)),
+        servers=servers,
+        seed=request.seed,
+        created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        window={"from": traffic.start, "to": traffic.end},
+        costs=report["costs"],
+        report={
+            **report,
+            "pays": outcome.pays,
+            "why": outcome.why,
+            "compared": compares,
+            "obstacle": None if outcome.saves else _obstacle(outcome, options, search if compares else None),
+            "there": there,
+            "source": traffic.source,
+            "batch": round(traffic.instance.batch, 1),
+            "cheaper_mode": _cheaper_mode(traffic.instance, system, max(there, 1), roles),
+        },
+    )
+    return EvaluatedPlan(made, outcome.pays, outcome.why)
+
+
+def _capacity(request: PlanRequest, system: System) -> int | None:
+    """Return how many clients a server accepts; None where they connect to proxies, whose links do not count.
+
+    A mode that is not known counts as one without proxies, as for its costs.
+    """
+    direct = system.proxy is None and system.mode in {None, Mode.Z_CLIENT}
+    return request.capacity or system.capacity or CAPACITY if direct else None
+
+
+def _clients(report: Mapping[str, Any], capacity: int, clones: int) -> dict[str, Any]:
+    """Return the mean clients of each server by the plan, by the number of servers of each clone, and the capacity."""
+    planned = {
+        count: [round(each / clones, 1) for each in figures["plan"]["clients"]]
+        for count, figures in report["servers"].items()
+    }
+    return {"capacity": capacity, "servers": planned}
+
+
+def _cheaper_mode(instance: Instance, system: System, servers: int, roles: RoleCosts) -> str | None:
+    """Return a sentence about a mode that would cost much less than the one that runs; None if none would."""
+    load = instance.load
+    if system.mode in {None, Mode.XZ} or not (load.clients > 0 and load.updates > 0):
+        # The number of composites is not known here, nor are clients whose sets stay in Spark.
+        return None
+    present = _configuration(system)
+    # Where clients have several servers, one of them may be there for the case that another fails.
+    needs = Requirements(survive=int(present is Configuration.Z_CLIENT and servers > 1))
+    return cheaper_mode(present, Size(servers), load, roles, needs)
+
+
+def _configuration(system: System) -> Configuration:
+    """Return the configuration that runs; of an unknown one, that with the same connections."""
+    if system.mode is None:
+        kinds = {ProxyMode.SHARED: Configuration.Z_SHARED, ProxyMode.PASSTHROUGH: Configuration.Z_PASSTHROUGH}
+        return Configuration.Z_CLIENT if system.proxy is None else kinds[system.proxy]
+    kind = f"{system.mode} {system.proxy or SHARED}" if system.mode is Mode.Z_PROXY else str(system.mode)
+    return Configuration(kind)
+
+
+def _costs_of_servers(costs: Costs, system: System) -> Costs:
+    """Return the costs of servers; the clients of those behind proxies are proxies."""
+    return costs if system.proxy is None else costs.over_links
+
+
+def count_partitions(now: Snapshot) -> int:
+    """Return the number of partitions of the updates topic, from the owners and from the map."""
+    owned = [partition for clone in now.clones.values() for partition in clone.owners]
+    named = [place for entry in now.map.entries.values() for place in entry if place is not None]
+    return max([now.map.head.partitions, *(place + 1 for place in owned + named)])
+
+
+def current_homes(now: Snapshot, instance: Instance) -> Parts:
+    """Return the current home of each endpoint of an instance: int32[E], HOT for those on every server."""
+    return np.array([now.map.home(name.encode()) for name in instance.endpoints], np.int32)
+
+
+def _obstacle(
+    outcome: PlanResult, options: PlanOptions, search: Callable[[PlanOptions], PlanResult] | None
+) -> dict[str, Any] | None:
+    """Return what keeps a plan from saving: the budget of moves if a plan without it does, else its obstacle.
+
+    ``search`` makes the plan without the budget, without polishing, which would only make it better; None: that is not
+    compared. It takes ten times the CPU time of a plan within a budget, which is a warm start.
+    """
+    found: dict[str, Any] | None = None
+    if search is not None:
+        with suppress(Infeasible):
+            best = search(replace(options, movement_budget=None, polish=False))
+            if best.saves:
+                moves, why = best.report["moved"]["plan"]["subscriptions"], best.why
+                found = {"kind": str(Obstacle.MOVEMENT), "budget": options.movement_budget, "moves": moves, "why": why}
+    if found is None and outcome.obstacle is not None:
+        found = {"kind": str(outcome.obstacle)}
+    return found and {**found, "text": render.obstacle(found)}
+
+
+def _extend_report(
+    traffic: PlanningInput, outcome: PlanResult, current: Parts, system: System, *, costs: Costs, roles: RoleCosts
+) -> dict[str, Any]:
+    """Return the planner's report with numbers and names of endpoints and CPU time."""
+    report, hot, instance = dict(outcome.report), outcome.placement == HOT, traffic.instance
+    value = _mode_costs(instance, costs, roles, system, {"current": current == HOT, "plan": hot})
+    servers = {count: value(int(count), figures) for count, figures in report["servers"].items()}
+    moved = outcome.placement != current
+    names = [instance.endpoints[index] for index in np.flatnonzero(hot)]
+
+    def saved(key: str) -> float:
+        return float(np.mean([each["current"][key] - each["plan"][key] for each in servers.values()]))
+
+    return {
+        **report,
+        "servers": servers,
+        "hot": {**report["hot"], "names": names[:MAX_NAMED]},
+        "moves": {
+            "endpoints": int(moved.sum()),
+            "of": int(moved.size),
+            "subscriptions": report["moved"]["plan"]["subscriptions"],
+        },
+        "saves_us_per_s": saved("held_out_cpu_us_per_s") if report["held_out"] else saved("cpu_us_per_s"),
+        "saves_in_window_us_per_s": saved("cpu_us_per_s"),
+        "balances": outcome.balances,
+        "waste": {"consumed": traffic.consumed, "discarded": traffic.discarded},
+        "costs": {name: value for name, value in asdict(_costs_of_servers(costs, system)).items() if value is not None},
+        "mode": system.mode,
+        "proxy": system.proxy,
+    }
+
+
+def _mode_costs(
+    instance: Instance, costs: Costs, roles: RoleCosts, system: System, hot: Mapping[str, Mask]
+) -> Callable[[int, Mapping[str, Any]], dict[str, Any]]:
+    """Return a function that adds the mode's connections, and what they take, to the figures of each placement.
+
+    It also adds mode x, which has no proxies: their work is that of its servers.
+    """
+    none = np.zeros(len(instance.endpoints), np.bool_)
+    of_servers = _costs_of_servers(costs, system)
+    of_x = replace(costs, merged_saving_us=merged_saving(Configuration.X, Size(), instance.load, roles).servers)
+
+    def add_costs(servers: int, figures: Mapping[str, Any]) -> dict[str, Any]:
+        # Kafka's hash decides the partitions in mode x, and servers send to clients themselves.
+        x = mode_x_worth(instance, of_x, servers, met=figures["murmur2"]["partitions_met"])
+        alone = mode_x_worth(instance, costs, servers)
+        of_proxies = 0.0 if system.proxy is None else alone.frames_us + alone.connections_us
+        result = dict(figures)
+        for name, own in figures.items():
+            if name not in {"bounds", "gaps", "mt_kahypar"}:
+                result[name] = dict(own)
+                for prefix in ("", "held_out_"):
+                    if (links := own.get(f"{prefix}connections")) is not None:
+                        if system.proxy is SHARED:
+                            links = float(servers * max(system.proxies, 1))
+                        met = own[f"{prefix}partitions_met"]
+                        worth = placement_worth(instance, of_servers, links, hot.get(name, none), servers, met=met)
+                        merged_us = of_servers.proxy_merged_saving_us * worth.merged
+                        result[name] |= _costs_of(worth, max(0.0, of_proxies - merged_us), prefix)
+        same = {"fan_out": 1.0, "fan_out_p99": 1, "max_over_mean_load": 1.0}
+        return {**result, "mode_x": {**same, **_costs_of(x, 0.0)}}
+
+    return add_costs
+
+
+def _costs_of(worth: Worth, of_proxies: float, prefix: str = "") -> dict[str, float]:
+    found = {
+        "connections": worth.links,
+        "memory_mib": worth.memory_bytes / 2**20,
+        "updates_us_per_s": worth.updates_us,
+        "frames_us_per_s": worth.frames_us,
+        "connections_us_per_s": worth.connections_us,
+        "proxies_us_per_s": of_proxies,
+        "cpu_us_per_s": worth.cpu_us + of_proxies,
+    }
+    return {f"{prefix}{name}": float(f"{value:.6g}") for name, value in found.items()}
+
+
+@dataclass(frozen=True)
+class PlanRun:
+    """The plan of one ``diem plan``, and the traffic that it was made from."""
+
+    traffic: PlanningInput
+    made: EvaluatedPlan
+    terminal: Terminal
+    console: Console
+
+    @property
+    def encoded(self) -> bytes:
+        """The plan as a file and as the metadata service has it."""
+        return encode(self.made.plan)
+
+    def write(self, file: Path) -> None:
+        """Write the plan to a file. Raises ``ConfigurationError``."""
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.write_bytes(self.encoded + b"\n")
+        except OSError as error:
+            raise ConfigurationError(f"{file} cannot be written: {error.strerror or error}") from error
+
+    def print_summary(self, file: Path | None, *, submitted: bool) -> None:
+        """Print the moves of the plan, its gains, and the next command."""
+        made = self.made
+        for each in render.forecast(made.plan.report):
+            self.console.print(each)
+        summary = "It pays" if made.pays else "It does not pay"
+        self.terminal.info(f"{summary}: {made.why}")
+        if obstacle := made.plan.report["obstacle"]:
+            what = "more" if made.pays else "it"
+            self.terminal.info(f"What holds {what} back: {obstacle['text']}")
+        self.terminal.info("")
+        if file is None:
+            text = "no plan was submitted: the current placement can stay (--anyway submits it regardless)"
+        elif submitted:
+            text = f"{made.plan.id} is submitted, and in {file}\nnext: {diem_command('apply', made.plan.id)}"
+        else:
+            text = f"{made.plan.id} is in {file}\nnext: {diem_command('apply', str(file))}"
+        self.terminal.info(text)
+
+    def as_json(self, file: Path | None, *, submitted: bool) -> dict[str, Any]:
+        """Return the summary as one JSON object."""
+        made, traffic = self.made, self.traffic
+        return {
+            "plan": None if file is None else made.plan.id,
+            "pays": made.pays,
+            "why": made.why,
+            "submitted": submitted,
+            "file": None if file is None else str(file),
+            "window": made.plan.window,
+            "events": traffic.events,
+            "clients": traffic.clients,
+            "minutes": traffic.minutes,
+            "active_minutes": traffic.active_minutes,
+            "twins": traffic.duplicates,
+            "servers": list(made.plan.servers),
+            "partitions": made.plan.partitions,
+            "report": made.plan.report,
+        }
+
+
+def run_plan(request: PlanRequest, system: System, now: Snapshot, terminal: Terminal, console: Console) -> PlanRun:
+    """Read the traffic and make the plan, with a line on the terminal for each. Raises what these two steps do."""
+    traffic = read_input(request, terminal)
+    summary = f"{traffic.events:,} events of {amount(traffic.clients, 'client')}, {traffic.start} to {traffic.end}"
+    terminal.info(f"{summary} ({traffic.source})")
+    terminal.info(render.window_line(traffic.start, traffic.end, traffic.minutes, traffic.active_minutes))
+    if traffic.duplicates:
+        terminal.warn(duplicate_recorders_warning(traffic.duplicates))
+    with console.status("planning") if terminal.is_shown else nullcontext():
+        made = make_plan(traffic, request, system, now)
+    amounts = (
+        amount(len(traffic.instance.endpoints), "endpoint"),
+        amount(traffic.sets, "subscription set"),
+        amount(made.plan.report["there"], "server"),
+    )
+    terminal.info("{}, {}; {} now, planned for {}\n".format(*amounts, ", ".join(map(str, made.plan.servers))))
+    return PlanRun(traffic, made, terminal, console)

@@ -1,0 +1,268 @@
+"""Planning input: statistics of the pipeline, or recorded traffic files read directly where there are few."""
+
+import importlib.util
+import math
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from deploy.terminal import Terminal, amount
+from diem.errors import ConfigurationError, DiemError, FileError
+from diem.protocol.traffic import BadEvent
+from diem.protocol.update import iso
+from learning.jobs.sources import complete_files
+from learning.jobs.spark_options import SparkSettings
+from learning.jobs.warehouse import WINDOW_FILE, BadStatistics, Warehouse, all_statistics, read_window, warehouse_at
+from learning.planning.context import PlanRequest
+from learning.statistics import parsing, reference
+from learning.statistics.constants import DAY_MS, HISTORY_MS, MINUTE_MS
+from learning.statistics.model import Statistics
+from learning.statistics.window import Window
+
+if TYPE_CHECKING:
+    from learning.placement.instance import Instance
+
+HOUR_MS: Final = 3_600_000
+MINUTE_S: Final = MINUTE_MS / 1000
+_REQUIRED_PACKAGES: Final = ("numpy", "scipy")
+
+
+@dataclass(eq=False)
+class NoPlanner(ConfigurationError):
+    """Packages that the planner needs are not installed."""
+
+    template = "planning needs {missing}: install with `make spark`"
+
+    missing: str
+
+
+@dataclass(frozen=True)
+class PlanningInput:
+    """Traffic of a window."""
+
+    instance: "Instance"
+    start: str
+    """Begin of the window, ISO 8601, like ``end``."""
+    end: str
+    events: int
+    clients: int
+    sets: int
+    source: str
+    """The origin of the data, for people."""
+    duplicates: int = 0
+    """Number of names that two processes had at the same time."""
+    consumed: int = 0
+    """Updates that processes consumed, in total."""
+    discarded: int = 0
+    """Those of them for which the process had no subscriber."""
+    active_minutes: int | None = None
+    """Minutes in which any client was connected; None where that was not counted."""
+
+    @property
+    def minutes(self) -> int:
+        """Length of the window in minutes, the last one begun."""
+        return math.ceil(self.instance.seconds / MINUTE_S)
+
+
+def require_planner() -> None:
+    """Raise ``NoPlanner`` unless the packages for planning are installed."""
+    missing = [name for name in _REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise NoPlanner(" and ".join(missing))
+
+
+def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
+    """Read traffic from the requested folder: statistics, or a state directory's ``traffic``.
+
+    Of the latter, without a window, the latest statistics; else those that Spark computes for the window; else, where
+    no pipeline has run, the recorded files.
+
+    Raises:
+        NoTrafficToPlan: there is none.
+        TrafficUnreadable: a file cannot be read.
+        BadStatistics: a table is missing or broken.
+        ConfigurationError: a package is not installed, or there is too much traffic without Spark.
+        DiemError: Spark failed.
+    """
+    folder = request.traffic.absolute()
+    if (folder / WINDOW_FILE).is_file():
+        return _from_statistics(folder)
+    warehouse = warehouse_at(request.warehouse, folder)
+    if request.window is None and (found := all_statistics(warehouse)):
+        return _from_statistics(found[-1])
+    window = request.window or HOUR_MS
+    if request.spark or (request.spark is None and warehouse.sources()):
+        return _from_statistics(_run_pipeline(warehouse, window, terminal, request.settings))
+    return _from_files(folder / "in" if (folder / "in").is_dir() else folder, window)
+
+
+def _run_pipeline(warehouse: Warehouse, window: Window | int, terminal: Terminal, settings: SparkSettings) -> Path:
+    from learning.spark import pipeline  # noqa: PLC0415  # it takes long to import
+
+    wanted = pipeline.WindowOptions(window, None)
+    found = pipeline.run(warehouse, None, wanted, terminal, settings)
+    if found is None:
+        raise AssertionError("statistics were wanted")
+    return found
+
+
+def _from_statistics(folder: Path) -> PlanningInput:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise NoPlanner("pyarrow")
+    from learning.placement.instance import read_statistics, read_waste  # noqa: PLC0415  # it needs numpy
+
+    window = read_window(folder)
+    try:
+        if not window["sets"]:
+            raise NoTrafficToPlan(
+                folder,
+                "in its window no client was subscribed to anything (`diem pipeline run` reads what came since)",
+            )
+        instance = read_statistics(folder)
+        consumed, discarded = read_waste(folder)
+    except (OSError, ValueError, LookupError) as error:  # pyarrow's errors derive from these
+        raise BadStatistics(folder, str(error).partition("\n")[0]) from error
+    return PlanningInput(
+        instance,
+        str(window["from"]),
+        str(window["to"]),
+        int(window["events"]),
+        int(window["clients"]),
+        int(window["sets"]),
+        f"statistics in {folder}",
+        # Statistics of earlier releases lack it.
+        int(window.get("twins", 0)),
+        consumed,
+        discarded,
+        # Statistics of earlier releases lack it, too.
+        None if (active := window.get("active_minutes")) is None else int(active),
+    )
+
+
+def _from_files(folder: Path, window: Window | int) -> PlanningInput:
+    from learning.placement.instance import from_statistics  # noqa: PLC0415  # it needs numpy
+
+    found, files = read_recorded(folder, window)
+    return PlanningInput(
+        from_statistics(found),
+        iso(found.window.start),
+        iso(found.window.end),
+        found.summary.events,
+        found.summary.clients,
+        found.summary.sets,
+        f"{amount(files, 'file')} in {folder}",
+        duplicates=found.summary.twins,
+        consumed=sum(row.taken for row in found.waste),
+        discarded=sum(row.discarded for row in found.waste),
+        active_minutes=found.summary.active_minutes,
+    )
+
+
+MAX_BYTES: Final = 256 << 20
+"""Most bytes to read without Spark: that takes minutes, and some GB of memory."""
+RELEVANT_MS: Final = HISTORY_MS + DAY_MS
+"""Age before a window from which files are irrelevant: its sessions begin at most 7 days before it, and an event is in
+a file within a day."""
+
+
+@dataclass(eq=False)
+class NoTrafficToPlan(DiemError):
+    """There is no recorded traffic, or no subscription in it."""
+
+    template = "there is nothing to learn from in {folder}: {why}"
+    retriable = True
+
+    folder: Path
+    why: str
+
+
+class TrafficUnreadable(FileError):
+    """A file of traffic cannot be read; perhaps a pipeline has removed it meanwhile."""
+
+    retriable = True
+    template = "recorded traffic cannot be read: {prefix}{reason}"
+
+
+def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
+    """Return the statistics of a window, or of the last one of a length (ms), and the number of files read.
+
+    Raises:
+        NoTrafficToPlan: there are no events, or no client was subscribed to anything.
+        TrafficUnreadable: a file cannot be read.
+        ConfigurationError: there is too much to read without Spark.
+    """
+    try:
+        files = _relevant_files(folder, window)
+        if (size := sum(file.stat().st_size for file in files)) > MAX_BYTES:
+            raise ConfigurationError(
+                f"{folder} has {size >> 20} MiB, too much without Spark: `diem pipeline run`, "
+                "then plan from its statistics"
+            )
+        arrivals = list(_arrivals(_lines(files)))
+    except OSError as error:
+        raise TrafficUnreadable(error) from error
+    if not arrivals:
+        raise NoTrafficToPlan(
+            folder,
+            "there is no traffic yet (files are complete after a minute; `diem pipeline run` reads what is in Kafka)",
+        )
+    if isinstance(window, int):
+        end = min(max(arrival.event.time for arrival in arrivals) + 1, _now_ms())
+        recorded = reference.recorded_since((arrival.event for arrival in arrivals), Window(end - window, end))
+        window = Window(end - window, end).since(recorded)
+    found = reference.statistics(arrivals, window)
+    if not found.sets:
+        raise NoTrafficToPlan(
+            folder, f"from {iso(window.start)} to {iso(window.end)} no client was subscribed to anything"
+        )
+    return found, len(files)
+
+
+def remove_old(folder: Path, age_ms: int) -> int:
+    """Remove files that have been complete for longer, and return their number; files that cannot be removed stay.
+
+    For use after reading them, where no pipeline runs: a pipeline itself removes the files that it has read.
+    """
+    before, removed = _now_ms() - age_ms, 0
+    for file in complete_files(folder):
+        with suppress(OSError):
+            if _completed_ms(file) < before:
+                file.unlink()
+                removed += 1
+    return removed
+
+
+def _relevant_files(folder: Path, window: Window | int) -> list[Path]:
+    completed = {file: _completed_ms(file) for file in complete_files(folder)}
+    if not completed:
+        return []
+    # The last window ends with the last event, which was recorded before its file was complete.
+    start = window.start if isinstance(window, Window) else max(completed.values()) - window
+    return [file for file, at in completed.items() if at >= start - RELEVANT_MS]
+
+
+def _completed_ms(file: Path) -> int:
+    return file.stat().st_mtime_ns // 1_000_000
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _lines(files: Iterable[Path]) -> Iterator[bytes]:
+    for file in files:
+        yield from file.read_bytes().split(b"\n")
+
+
+def _arrivals(lines: Iterable[bytes]) -> Iterator[reference.Arrival]:
+    """Yield the events among lines; invalid lines are skipped (the pipeline's table ``quarantine`` has the reasons)."""
+    now = _now_ms()
+    for line in lines:
+        try:
+            event = parsing.parse_event(line, now)
+        except BadEvent:
+            continue
+        yield reference.Arrival(event, event.time)

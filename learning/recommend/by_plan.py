@@ -1,0 +1,96 @@
+"""Partitioned modes with endpoints where the latest plan puts them, beside endpoints that are hashed.
+
+A plan (``diem plan``) changes how many servers a client needs: the connections of ``z-client`` and of passthrough
+proxies. Shared proxies have one connection to each server whatever the placement.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from learning.costs import RoleCosts
+from learning.modes.configuration import Configuration, Size
+from learning.modes.load import Load
+from learning.modes.model import Prediction, predict
+from learning.modes.recommend import Requirements
+from metadata.plans.plan import MAX_BYTES
+
+MODES: Final = (Configuration.Z_CLIENT, Configuration.Z_PASSTHROUGH)
+"""Modes in which the placement changes the number of connections."""
+
+
+class FanOut(NamedTuple):
+    """Mean number of servers that a client needs."""
+
+    hashed: float
+    planned: float
+    """For clients that the plan was not made from, where there are any."""
+
+
+class PlannedFanOut(NamedTuple):
+    """What a plan file reports of the traffic that it was made from."""
+
+    plan: str
+    """Its id."""
+    start: str
+    end: str
+    fan_out: Mapping[int, FanOut]
+    """By number of servers."""
+
+
+class Comparison(NamedTuple):
+    """One mode at one size under a load, with hashed and with planned endpoints."""
+
+    configuration: Configuration
+    servers: int
+    fan_out: FanOut
+    hashed: Prediction
+    planned: Prediction
+
+
+def latest_plan(folder: Path) -> PlannedFanOut | None:
+    """Return the fan-out by the latest plan file in a folder; None: there is none, or it has no report."""
+    try:
+        file = max(folder.glob("*.json"), key=lambda each: each.stat().st_mtime, default=None)
+        if file is None or file.stat().st_size > MAX_BYTES:
+            return None
+        return _parse(orjson.loads(file.read_bytes()))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _parse(plan: Mapping[str, Any]) -> PlannedFanOut | None:
+    found = {}
+    for servers, figures in plan["report"]["servers"].items():
+        hashed, planned = figures["murmur2"], figures["plan"]
+        key = "held_out_fan_out" if "held_out_fan_out" in planned and "held_out_fan_out" in hashed else "fan_out"
+        found[int(servers)] = FanOut(float(hashed[key]), float(planned[key]))
+    if not found:
+        return None
+    window = plan["window"]
+    return PlannedFanOut(str(plan["id"]), str(window["from"]), str(window["to"]), found)
+
+
+def compare(planned: PlannedFanOut, load: Load, needs: Requirements) -> Iterator[Comparison]:
+    """Yield the modes in which a plan changes the connections, at the numbers of servers that it was made for."""
+    for servers, fan_out in sorted(planned.fan_out.items()):
+        for mode in MODES:
+            hashed, by_plan = (
+                predict(mode, Size(servers), load, workers=needs.workers, brokers=needs.brokers, fan_out=each)
+                for each in fan_out
+            )
+            yield Comparison(mode, servers, fan_out, hashed, by_plan)
+
+
+def as_json(planned: PlannedFanOut, found: Comparison, costs: RoleCosts) -> dict[str, Any]:
+    """Return a comparison as a JSON object; CPU in microseconds a second."""
+    return {
+        "plan": planned.plan,
+        "configuration": str(found.configuration),
+        "servers": found.servers,
+        "fan_out": found.fan_out._asdict(),
+        "cpu": {"hashed": found.hashed.cpu(costs).value, "planned": found.planned.cpu(costs).value},
+        "connections": {"hashed": found.hashed.connections, "planned": found.planned.connections},
+    }

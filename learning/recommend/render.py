@@ -1,0 +1,192 @@
+"""Render a recommendation: tables of modes, and sentences."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from deploy.terminal import data_size, plain_table
+from learning.modes import recommend
+from learning.modes.configuration import Configuration
+from learning.modes.measured import RUNS
+from learning.modes.recommend import Candidate, Threshold
+from learning.recommend.advice import Advice, command
+
+ROLES: Final = ("data", "kafka", "broadcast", "bridge", "websocket", "metadata", "composite", "proxy", "nginx")
+WIDE: Final = 100
+"""Columns from which tables have wider gaps."""
+_CONFIDENCE: Final = 1.96
+
+
+def lines(advice: Advice, width: int) -> Iterator[RenderableType]:
+    """Yield everything that the command prints, for ``width`` columns."""
+    gap = 2 if width >= WIDE else 1
+    load = advice.load
+    yield Text(
+        f"{load.clients:,.0f} clients with {load.subscriptions:.3g} subscriptions each, "
+        f"{load.endpoints:,.0f} endpoints, {load.updates:,.4g} updates/s in writes of {load.batch:.3g}: "
+        f"{load.frames_per_update:,.4g} clients an update, {load.frames:,.0f} frames/s"
+    )
+    grown = f", grown {advice.growth:g} times" if advice.growth != 1 else ""
+    yield Text(f"(from {advice.source.text}{grown}; costs: {advice.costs.source})\n")
+    yield modes_table(advice.candidates, gap)
+    yield Text("")
+    yield roles_table(advice, gap)
+    yield Text("")
+    yield resources_table(advice.candidates, gap)
+    yield Text("")
+    if advice.plan is not None:
+        yield Text(f"With plan {advice.plan.plan}, of the traffic from {advice.plan.start} to {advice.plan.end}")
+        yield plan_table(advice, gap)
+        yield Text("")
+    yield from map(Text, sentences(advice))
+
+
+def modes_table(candidates: Sequence[Candidate], gap: int) -> Table:
+    """Render the modes at their least sizes; what those that do not hold lack is in the sentences."""
+    numbers = ("servers", "CPU, cores", "95 %", "hosts")
+    table = plain_table("mode", *numbers, "fullest", "loss, s", right=numbers, gap=gap)
+    for each in candidates:
+        run = RUNS[each.configuration]
+        losses = [run.loss_s] if run.edge_loss_s is None else [run.loss_s, run.edge_loss_s]
+        table.add_row(
+            Text(each.configuration, style="" if each.fault is None else "dim"),
+            f"{each.size.clones} x {each.size.servers}" if each.size.clones > 1 else str(each.size.servers),
+            f"{each.cpu.value / 1e6:,.2f}",
+            f"+-{_CONFIDENCE * each.cpu.error / 1e6:,.2f}",
+            str(each.hosts),
+            f"{each.binds} {each.utilisation:.0%}" if each.fault is None else "-",
+            "; ".join("-" if loss is None else f"{loss:g}" for loss in losses),
+        )
+    return table
+
+
+def resources_table(candidates: Sequence[Candidate], gap: int) -> Table:
+    """Render what the modes use besides CPU time."""
+    numbers = ("partitions", "memory", "to clients/s", "connections", "Kafka, in/s", "out/s")
+    table = plain_table("", *numbers, right=numbers, gap=gap)
+    for each in candidates:
+        found, kafka = each.prediction, each.configuration.uses_kafka
+        table.add_row(
+            each.configuration,
+            str(each.size.partitions) if kafka else "-",
+            # What was not measured is more than nothing.
+            f"{'>' if each.memory.unmeasured else ''}{data_size(each.memory.value)}",
+            data_size(found.egress_bytes),
+            f"{found.connections:,.0f}",
+            data_size(found.kafka_in_bytes) if kafka else "-",
+            data_size(found.kafka_out_bytes) if kafka else "-",
+        )
+    return table
+
+
+def plan_table(advice: Advice, gap: int) -> Table:
+    """Render the modes whose connections depend on the placement: with hashed endpoints, then with planned ones."""
+    numbers = ("servers", "CPU, cores", "connections", "servers of a client")
+    table = plain_table("hashed -> planned", *numbers, right=numbers, gap=gap)
+    for each in advice.planned:
+        both = (each.hashed, each.planned)
+        hashed, planned = (found.cpu(advice.costs).value / 1e6 for found in both)
+        table.add_row(
+            each.configuration,
+            str(each.servers),
+            f"{hashed:,.3f} -> {planned:,.3f}",
+            " -> ".join(f"{found.connections:,.0f}" for found in both),
+            " -> ".join(f"{servers:.2f}" for servers in each.fan_out),
+        )
+    return table
+
+
+def roles_table(advice: Advice, gap: int) -> Table:
+    """Render the CPU time of each kind of process."""
+    there = [name for name in ROLES if any(name in _roles(each, advice) for each in advice.candidates)]
+    table = plain_table("CPU, ms/s", *there, right=there, gap=gap)
+    for each in advice.candidates:
+        found = _roles(each, advice)
+        # Nothing but constants that were not measured.
+        cells = ((_milliseconds(found[name]) if found[name] else "?") if name in found else "-" for name in there)
+        table.add_row(each.configuration, *cells)
+    return table
+
+
+def _milliseconds(us: float) -> str:
+    return f"{us / 1000:,.1f}" if us < 99_950 else f"{us / 1000:,.0f}"
+
+
+def _roles(candidate: Candidate, advice: Advice) -> dict[str, float]:
+    return candidate.prediction.cpu_by_role(advice.costs)
+
+
+def sentences(advice: Advice) -> Iterator[str]:
+    """Yield the recommendation, why the others are worse, the thresholds, and what to be careful about."""
+    chosen = advice.chosen
+    if chosen is None:
+        closest = advice.candidates[0]
+        yield f"No mode holds this load: {closest.configuration}: {closest.fault}"
+    else:
+        yield f"Run:   {command(chosen, advice.needs)}"
+        yield _next(advice)
+        if advice.cheaper is not None:
+            yield f"Now:   {advice.cheaper}"
+        yield from _conditions(chosen, advice)
+    yield "\nWhy not"
+    for each in advice.candidates:
+        if each is not chosen:
+            why = each.fault or ""
+            yield f"  {each.configuration}: {why if chosen is None else recommend.reason(each, chosen, advice.costs)}"
+    yield f"\nBy updates/s: {_thresholds(advice.by_updates)}"
+    yield f"By clients:   {_thresholds(advice.by_clients)}"
+    yield from warnings(advice)
+
+
+def _conditions(chosen: Candidate, advice: Advice) -> Iterator[str]:
+    """Yield what the recommended mode requires of others."""
+    if chosen.configuration is Configuration.Z_CLIENT:
+        yield "       Clients must use the SDK and connect to every server they need; --one-address excludes this mode"
+    if chosen.hosts > 1:
+        yield (
+            f"       It needs {chosen.hosts} hosts of {advice.needs.cores_per_host} cores; "
+            "`diem up` runs everything on one"
+        )
+
+
+def _next(advice: Advice) -> str:
+    if advice.following is None:
+        return "Next:  no other mode becomes cheaper when the load grows"
+    factor, candidate = advice.following
+    clients, updates = advice.load.clients * factor, advice.load.updates * factor
+    when = f"when clients, endpoints and updates have grown {factor:.3g} times ({clients:,.0f}; {updates:,.4g}/s)"
+    if candidate is None:
+        return f"Next:  no mode holds the load {when}"
+    return f"Next:  {command(candidate, advice.needs)}  {when}"
+
+
+def _thresholds(found: Sequence[Threshold]) -> str:
+    parts = []
+    for each in found:
+        name = "no mode" if each.configuration is None else str(each.configuration)
+        parts.append(name if math.isinf(each.until) else f"{name} until {_rounded(each.until)}")
+    return ", then ".join(parts)
+
+
+def _rounded(number: float) -> str:
+    """Return a number of two digits: thresholds are not known better."""
+    digits = math.floor(math.log10(number)) - 1
+    return f"{round(number, -digits):,g}" if digits < 0 else f"{round(number / 10**digits) * 10**digits:,}"
+
+
+def warnings(advice: Advice) -> Iterator[str]:
+    """Yield what the figures do not rest on."""
+    if advice.outside:
+        yield f"\nBeyond what was measured: {'; '.join(advice.outside)}. Try it before you rely on it"
+    if advice.unmeasured:
+        yield f"\nNot measured, and missing in the CPU above: {'; '.join(advice.unmeasured)}"
+    if advice.costs.built_in:
+        yield f"\nThe file of costs lacks {len(advice.costs.built_in)} constants: the built-in ones are used"
+    if advice.needs.p99_s is not None:
+        unknown = ", ".join(str(each) for each, run in RUNS.items() if run.p99_s is None)
+        yield f"\np99 counts the time to send one write, and the delay of committed runs; there is none for {unknown}"
+    yield "95 % ranges: from the errors of the costs, as measured on one machine; `make bench-cost` measures yours"

@@ -1,0 +1,102 @@
+"""How evenly servers share partitions: by their number (thesis 5.3, "keeping load uniform") and by measured load."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import accumulate
+from statistics import fmean
+from typing import Final
+
+from learning.sizing.kafka import shares_partitions
+
+MAX_SUGGESTED: Final = 120
+"""Largest suggested count: the most even one that the thesis examines."""
+COUNTS: Final = (12, 24, 30, 36, 48, 60, 72, 120)
+"""Counts to be compared side by side: ours for a new topic, and those of thesis (24, 36 to 120) and practice (30)."""
+EVEN_ENOUGH: Final = 1.05
+"""Mean imbalance that is good enough to prefer a smaller count."""
+NEVER_WORSE: Final = 1.2
+"""Imbalance that no planned size may exceed: few sizes hide one that is uneven in their mean."""
+PLANNED: Final = (1, 2, 3, 4, 6, 12)
+"""Numbers of servers that are planned for if nobody says: those that share a new topic evenly (ADR 28)."""
+COMPOSITE_COUNTS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720, 840)
+"""Counts with many divisors: their ranges are equal for many numbers of servers."""
+_EQUAL: Final = 1e-9
+
+
+def uniform_sizes(partitions: int, sizes: Sequence[int]) -> list[int]:
+    """Return the numbers of servers that lead equally many partitions each (equation 8)."""
+    return [size for size in sizes if shares_partitions(partitions, size)]
+
+
+def imbalance(partitions: int, servers: int) -> float:
+    """Return the largest share over the mean share, ceil(p/n) n/p: 1.0 is even."""
+    return float(Fraction(-(-partitions // servers) * servers, partitions))
+
+
+def mean_imbalance(partitions: int, sizes: Sequence[int]) -> float:
+    """Return the mean imbalance over cluster sizes: a finer measure than the number of sizes that divide evenly."""
+    return fmean(imbalance(partitions, size) for size in sizes)
+
+
+def worst_imbalance(partitions: int, sizes: Sequence[int]) -> tuple[float, int]:
+    """Return the largest imbalance over cluster sizes, and the size that has it."""
+    return max((imbalance(partitions, size), size) for size in sizes)
+
+
+def better_counts(partitions: int, sizes: Sequence[int], most: int = MAX_SUGGESTED) -> list[int]:
+    """Return partition counts that divide more evenly among ``sizes``, each the smallest of its evenness.
+
+    At most three, the most even one last; none is below the largest size, or above ``most`` and twice that size.
+    """
+    best, found = mean_imbalance(partitions, sizes), []
+    for count in range(max(sizes), max(most, 2 * max(sizes)) + 1):
+        grade = mean_imbalance(count, sizes)
+        if grade < best - _EQUAL:
+            best = grade
+            found.append(count)
+    return found[-3:]
+
+
+def planned_sizes(running: int | None = None) -> tuple[int, ...]:
+    """Return the numbers of servers to plan for if nobody says: ``PLANNED``, and as many as run."""
+    return tuple(sorted({*PLANNED, *(() if running is None else (running,))}))
+
+
+def is_even_enough(partitions: int, sizes: Sequence[int]) -> bool:
+    """Return whether a count is even enough for the sizes on the average, and for each of them."""
+    return mean_imbalance(partitions, sizes) <= EVEN_ENOUGH and worst_imbalance(partitions, sizes)[0] <= NEVER_WORSE
+
+
+def even_count(sizes: Sequence[int]) -> int:
+    """Return the smallest of the largest size and ``COUNTS`` that is even enough for ``sizes``, else the most even."""
+    least = max(sizes)
+    counts = sorted(count for count in {least, *COUNTS} if count >= least)
+    good = (count for count in counts if is_even_enough(count, sizes))
+    return next(good, min(counts, key=lambda count: mean_imbalance(count, sizes)))
+
+
+def record_counts(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Return each count that has more uniform sizes than every smaller one, with the number of these sizes."""
+    records: list[tuple[int, int]] = []
+    for count in range(1, most + 1):
+        uniform = len(uniform_sizes(count, sizes))
+        if not records or uniform > records[-1][1]:
+            records.append((count, uniform))
+    return records
+
+
+def load_imbalance(loads: Sequence[float], servers: int) -> float:
+    """Return the largest load of a server over the mean, for the measured load of each partition; 1.0 without load.
+
+    Each server has a range of partitions, one more for the first ``len(loads) % servers``, as Kafka's RangeAssignor
+    assigns a topic.
+    """
+    total = sum(loads)
+    if total <= 0:
+        return 1.0
+    least, more = divmod(len(loads), servers)
+    ends = accumulate(least + (server < more) for server in range(servers))
+    prefix = [0.0, *accumulate(loads)]
+    marks = [prefix[end] for end in ends]
+    fullest = max(after - before for before, after in zip([0.0, *marks], marks, strict=False))
+    return fullest * servers / total

@@ -1,0 +1,257 @@
+"""The jobs of ``diem pipeline``: start Spark, run them, and show their progress."""
+
+import asyncio
+import importlib.util
+import signal
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+from deploy.jars import print_progress
+from deploy.kafka import java
+from deploy.kafka.java import NoJava
+from deploy.terminal import Terminal
+from diem.errors import FileError
+from learning.jobs import erasure
+from learning.jobs.checkpoint import read_offsets
+from learning.jobs.erasure import Erased
+from learning.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
+from learning.jobs.spark_options import SparkOptions, SparkSettings, require_shared
+from learning.jobs.spark_session import NoSpark, given_settings, open_spark, scratch_folder
+from learning.jobs.warehouse import Warehouse, read_window, warehouse_at
+from learning.spark.jars import JARS, S3_JARS, has_s3a
+from learning.statistics.model import duplicate_recorders_warning
+from learning.statistics.window import Window
+
+if TYPE_CHECKING:
+    from learning.jobs.ingest import CommittedBatch
+
+FOLDER: Final = "traffic"
+"""Subfolder of the state directory."""
+
+
+class TablesUnavailable(FileError):
+    """A file of the warehouse cannot be read or written."""
+
+    template = "the tables cannot be kept: {prefix}{reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Options of the source."""
+
+    source: FileSource | KafkaSource
+    remove: bool
+    """Remove files after reading them."""
+    follow_s: float | None
+    keep_days: int | None = None
+    """Age of the oldest day that stays in the tables."""
+    metrics: Path | None = None
+    """File of metrics for Prometheus."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOptions:
+    """The window to compute, or the last one of a length."""
+
+    window: Window | int
+    name: str | None
+    pairs: bool = False
+    """Also compute the table ``pairs``."""
+
+
+def warehouse(state_dir: Path, place: PurePath | None = None) -> Warehouse:
+    """Return the warehouse in a folder (absolute) or bucket, by default that of the state directory."""
+    return warehouse_at(place, state_dir.absolute() / FOLDER)
+
+
+def run(
+    here: Warehouse,
+    reading: ReadOptions | None,
+    wanted: WindowOptions | None,
+    terminal: Terminal,
+    settings: SparkSettings,
+) -> Path | None:
+    """Read recorded traffic, then compute statistics; return the folder of the statistics, if requested.
+
+    Raises:
+        NoSpark: PySpark or Java is not installed.
+        NotShared: Spark runs on a cluster, and its workers do not have the warehouse.
+        SparkFailed: the JVM did not start, died, or could not read.
+        TablesUnavailable: a folder cannot be written, or the disk is full.
+        DiemError: any other error that a person can correct.
+    """
+    with _spark(here, terminal, settings, None if reading is None else reading.source) as (spark, proof):
+        from learning.jobs import statistics  # noqa: PLC0415  # they import PySpark, which is known to be installed
+        from learning.jobs.ingest import ingest  # noqa: PLC0415
+        from learning.jobs.query_metrics import measured  # noqa: PLC0415
+
+        if reading is not None:
+            with _shown(here, reading, terminal) as on_batch, measured(spark, reading.metrics):
+                lines = ingest(
+                    spark,
+                    reading.source,
+                    here,
+                    on_batch,
+                    follow_s=reading.follow_s,
+                    remove=reading.remove,
+                    keep_days=reading.keep_days,
+                    proof=proof,
+                )
+            terminal.info(f"read {lines:,} lines of {reading.source.where}")
+        if wanted is not None:
+            window = wanted.window
+            if isinstance(window, int):
+                window = statistics.last_window(spark, here, window)
+            with terminal.counting("computing statistics"):
+                folder = statistics.compute(spark, here, window, wanted.name, pairs=wanted.pairs, warn=terminal.warn)
+            _print_statistics(folder, terminal)
+            return folder
+    return None
+
+
+def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, settings: SparkSettings) -> Path:
+    """Compute the usage report from the first to the last day (UTC); return its file.
+
+    Raises:
+        DiemError: as ``run``.
+    """
+    with _spark(here, terminal, settings) as (spark, _), terminal.counting("computing usage"):
+        from learning.jobs import usage_report  # noqa: PLC0415  # it imports PySpark, which is known to be installed
+
+        return usage_report.report(spark, here, *days)
+
+
+def erase(here: Warehouse, folder: Path, pseudonyms: Collection[str]) -> Erased:
+    """Remove the events of clients from a warehouse and from a folder of files; no JVM is started.
+
+    Raises:
+        NoSpark: there are tables, and delta-rs is not installed.
+        TablesUnavailable: a file cannot be rewritten.
+        DiemError: a pipeline reads a source.
+    """
+    if here.sources():
+        _require("deltalake")
+    try:
+        return erasure.erase(here, folder, pseudonyms)
+    except OSError as error:
+        raise TablesUnavailable(error) from error
+
+
+@contextmanager
+def _spark(
+    here: Warehouse, terminal: Terminal, settings: SparkSettings, source: FileSource | KafkaSource | None = None
+) -> "Iterator[tuple[Any, Path | None]]":
+    """Run Spark with a scratch folder, and with its connectors to Kafka and S3; raise what ``run`` does.
+
+    Yields the session, and the proof that its executors share a disk with this machine (None: they need not).
+    """
+    command = find_java()
+    given = given_settings()
+    if (shared := _shared_folder(here, source)) is not None:
+        what = "the warehouse (--warehouse)" if here.bucket is None else "the folder of files (--input)"
+        require_shared(settings, given, shared, what)
+    if here.bucket is not None:
+        # Before anything is started.
+        here.bucket.require_bucket()
+    try:
+        jars = JARS.prepare() if isinstance(source, KafkaSource) else ()
+        if here.bucket is not None and not has_s3a({**given, **dict(settings.conf)}):
+            jars += S3_JARS.prepare(print_progress("Spark's connector to S3"))
+        with _terminated_as_interrupted(), scratch_folder() as scratch:
+            terminal.info("starting Spark")
+            options = SparkOptions(scratch, settings, jars, command, bucket=here.bucket is not None)
+            with open_spark(options) as spark:
+                from learning.jobs.executors import prepared_executors  # noqa: PLC0415  # with PySpark only
+
+                if (page := spark.sparkContext.uiWebUrl) is not None:
+                    terminal.info(f"Spark's page: {page}")
+                with prepared_executors(spark, scratch, shared) as proof:
+                    yield spark, proof
+    except OSError as error:
+        raise TablesUnavailable(error) from error
+
+
+def _shared_folder(here: Warehouse, source: FileSource | KafkaSource | None) -> Path | None:
+    """Return the folder that executors of a cluster must have, if any: the warehouse, or files that are read."""
+    if here.bucket is None:
+        return here.root
+    return source.folder if isinstance(source, FileSource) else None
+
+
+def find_java() -> Path:
+    """Return the Java that Spark runs on. Raises ``NoSpark``: PySpark, delta-rs or a recent Java is not installed."""
+    _require("pyspark", "deltalake")
+    try:
+        return java.find()
+    except NoJava as error:
+        raise NoSpark(f"there is no Java {java.OLDEST} or newer") from error
+
+
+def _require(*modules: str) -> None:
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            raise NoSpark(f"{name} is not installed")
+
+
+@contextmanager
+def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterator[Callable[[CommittedBatch], None]]":
+    """Show a progress bar at a terminal, unless following; else a line for each batch."""
+    unread = asyncio.run(unread_of(here, reading.source))
+    what = "files" if isinstance(reading.source, FileSource) else "records"
+    if unread.lost:
+        terminal.warn(f"{unread.lost:,} records were deleted or lost by Kafka before they were read")
+    terminal.info(f"reading {unread.unread:,} {what} of {reading.source.where}")
+    if reading.follow_s is not None or not terminal.is_shown:
+        yield lambda batch: terminal.info(f"batch {batch.number}: {batch.lines:,} lines in {batch.seconds:.1f} s")
+        return
+    done = 0
+    with terminal.counting("reading") as show:
+        show(0, unread.unread)
+
+        def on_batch(batch: "CommittedBatch") -> None:
+            nonlocal done
+            if isinstance(reading.source, FileSource):
+                done = unread.unread - asyncio.run(unread_of(here, reading.source)).unread
+            else:
+                done += batch.lines
+            show(done, max(done, unread.unread))
+
+        yield on_batch
+
+
+async def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> SourceLag:
+    """Return the unread and lost amounts of a source.
+
+    Raises:
+        KafkaUnavailable: the cluster does not answer.
+    """
+    checkpoint = here.checkpoint(source.name)
+    if isinstance(source, FileSource):
+        return unread_files(source.folder, checkpoint)
+    from learning.jobs import traffic_topic  # noqa: PLC0415  # its client is an extra
+
+    offsets = read_offsets(checkpoint).get(source.topic, {})
+    return await traffic_topic.unread_records(source.options, offsets)
+
+
+def _print_statistics(folder: Path, terminal: Terminal) -> None:
+    read = read_window(folder)
+    terminal.info(f"statistics from {read['from']} to {read['to']}: {folder}")
+    counted = ("events", "clients", "sessions", "endpoints", "sets", "duplicates", "late")
+    terminal.info("  " + ", ".join(f"{read[name]:,} {name}" for name in counted))
+    if duplicates := int(read["twins"]):
+        terminal.warn(duplicate_recorders_warning(duplicates))
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Handle SIGTERM as Ctrl-C: the JVM ends too, and nothing is left behind."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

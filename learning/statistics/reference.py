@@ -1,0 +1,363 @@
+"""Reference implementation of statistics and usage, for small inputs, without Spark or I/O (docs/traffic.md 3, 4)."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime
+from itertools import combinations
+from typing import NamedTuple, TypeVar
+
+from diem.protocol.traffic import Counted, TrafficEvent, Type
+from learning.statistics.constants import (
+    DUPLICATE_OVERLAP_MS,
+    ENDED_MS,
+    HISTORY_MS,
+    LARGE_SET,
+    LATE_MS,
+    MAX_PAIRS,
+    MIN_HELD_MS,
+    MINUTE_MS,
+    SILENCE_MS,
+)
+from learning.statistics.model import EndpointRow, PairRow, SetRow, Statistics, Summary, UsageRow, WasteRow
+from learning.statistics.parsing import sequence_number
+from learning.statistics.window import Window
+
+
+class HeldInterval(NamedTuple):
+    """A subscription to one endpoint over an interval."""
+
+    endpoint: str
+    start: int
+    end: int
+
+
+class ClientSession(NamedTuple):
+    """One connection; times are Unix ms and may lie outside the window."""
+
+    client: str
+    start: int
+    end: int
+    unended: bool
+    """The process was killed: the session ends with its last sign of life."""
+    held: tuple[HeldInterval, ...]
+    """Subscriptions within the session; an endpoint may have several."""
+    sharers: int
+    """Largest number of connections that shared its address."""
+
+
+def sessions(events: Iterable[TrafficEvent], window: Window) -> list[ClientSession]:
+    """Rebuild every session with an event in or before the window (docs/traffic.md section 3.1).
+
+    Args:
+        events: distinct, in any order.
+        window: the window; its end also decides which processes were alive.
+    """
+    known = [event for event in events if window.start - HISTORY_MS <= event.time < window.end]
+    ends = _ends(known, window)
+    by_connection = defaultdict[str, list[TrafficEvent]](list)
+    for event in sorted(known, key=lambda event: (event.time, sequence_number(event.id))):
+        if event.connection:
+            by_connection[event.connection].append(event)
+    return [_session(own, ends) for own in by_connection.values()]
+
+
+def _ends(events: Iterable[TrafficEvent], window: Window) -> Mapping[str, tuple[int, bool]]:
+    """Return the end of sessions without a disconnect, by incarnation, and whether the process was killed."""
+    last_seen: dict[str, int] = {}
+    edges: dict[str, str] = {}
+    for event in events:
+        last_seen[event.incarnation] = max(event.time, last_seen.get(event.incarnation, 0))
+        edges[event.incarnation] = event.edge
+    current: dict[str, tuple[int, str]] = {}
+    for incarnation, time in last_seen.items():
+        current[edges[incarnation]] = max((time, incarnation), current.get(edges[incarnation], (0, "")))
+    return {
+        incarnation: (window.end, False)
+        if current[edges[incarnation]][1] == incarnation and time >= window.end - SILENCE_MS
+        else (time, True)
+        for incarnation, time in last_seen.items()
+    }
+
+
+def _session(events: list[TrafficEvent], ends: Mapping[str, tuple[int, bool]]) -> ClientSession:
+    first = events[0]
+    disconnected = next((event.time for event in events if event.type is Type.DISCONNECT), None)
+    end, unended = ends[first.incarnation] if disconnected is None else (disconnected, False)
+    sharers = max(event.sharers for event in events)
+    return ClientSession(first.client, first.time, end, unended, tuple(_held(events, end)), sharers)
+
+
+def _held(events: list[TrafficEvent], end: int) -> Iterator[HeldInterval]:
+    since: dict[str, int] = {}
+    for event in events:
+        for endpoint in event.endpoints:
+            if event.type is Type.SUBSCRIBE:
+                since.setdefault(endpoint, event.time)
+            elif endpoint in since:
+                yield HeldInterval(endpoint, since.pop(endpoint), min(event.time, end))
+    for endpoint, start in since.items():
+        yield HeldInterval(endpoint, start, end)
+
+
+def confirmed_endpoints(events: Iterable[TrafficEvent], window: Window) -> set[str]:
+    """Return the endpoints confirmed by others than clients (docs/traffic.md section 3.2).
+
+    Args:
+        events: in any order.
+        window: the window; events count from :data:`HISTORY_MS` before it on.
+    """
+    within = (event for event in events if window.start - HISTORY_MS <= event.time < window.end)
+    return set[str]().union(*map(_confirmed, within))
+
+
+def _confirmed(event: TrafficEvent) -> set[str]:
+    registered = set(event.endpoints).difference(event.unknown) if event.type is Type.SUBSCRIBE else set[str]()
+    return registered.union(event.updates, (accessed.endpoint for accessed in event.requests))
+
+
+def condense(events: Iterable[TrafficEvent], at: int) -> list[TrafficEvent]:
+    """Return the events before a time that windows from then on depend on (docs/traffic.md section 3.5).
+
+    Args:
+        events: distinct, in any order: all from 7 days before the time on, or a condensed history and all since.
+        at: Unix ms.
+    """
+    before = [event for event in events if at - HISTORY_MS <= event.time < at]
+    ended = {event.connection for event in before if event.type is Type.DISCONNECT}
+    latest: dict[str, tuple[int, str]] = {}
+    for event in before:
+        for subject in (event.incarnation, *_confirmed(event)):
+            latest[subject] = max((event.time, event.id), latest.get(subject, (0, "")))
+    last = {event_id for _, event_id in latest.values()}
+    kept = []
+    for event in before:
+        is_end = event.type is Type.DISCONNECT and event.time >= at - ENDED_MS
+        if event.connection and (event.connection not in ended or is_end):
+            kept.append(event)
+        elif event.id in last or (event.type is Type.COUNTS and _middle(event) >= at):
+            kept.append(event._replace(client="", connection=""))
+    return kept
+
+
+def count_duplicate_recorders(events: Iterable[TrafficEvent], window: Window) -> int:
+    """Count names used by two processes at once, by their incarnations' events in the window.
+
+    Args:
+        events: distinct, in any order.
+        window: the window.
+    """
+    spans: dict[tuple[str, str], tuple[int, int]] = {}
+    for event in events:
+        if window.start <= event.time < window.end:
+            first, last = spans.get((event.edge, event.incarnation), (event.time, event.time))
+            spans[event.edge, event.incarnation] = min(first, event.time), max(last, event.time)
+    duplicates, reached = set[str](), dict[str, int]()
+    for (edge, _), (first, last) in sorted(spans.items(), key=lambda span: span[1]):
+        if min(reached.get(edge, first), last) - first > DUPLICATE_OVERLAP_MS:
+            duplicates.add(edge)
+        reached[edge] = max(reached.get(edge, last), last)
+    return len(duplicates)
+
+
+def union_length(intervals: Iterable[tuple[int, int]]) -> int:
+    """Return the length of the union of intervals, in their unit; an interval that ends before its start is empty."""
+    total, reached = 0, None
+    for start, end in sorted(intervals):
+        begin = start if reached is None else max(start, reached)
+        total += max(0, end - begin)
+        reached = end if reached is None else max(reached, end)
+    return total
+
+
+K = TypeVar("K")
+
+
+class Arrival(NamedTuple):
+    """An event with the time of its arrival."""
+
+    event: TrafficEvent
+    at: int
+    """Unix ms."""
+
+
+class ClientTotals(NamedTuple):
+    """Clients' totals in the window, in ms."""
+
+    connected: Mapping[str, int]
+    held: Mapping[tuple[str, str], int]
+    """Positive totals by client and confirmed endpoint."""
+    sharers: Mapping[str, int]
+    """Largest number of connections that shared the client's address."""
+
+
+def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
+    """Return the statistics of a window.
+
+    Args:
+        arrivals: in any order; repeats have the same id and content.
+        window: the window; events from 7 days before it on are used.
+    """
+    every = list(arrivals)
+    # An event's delay is that of the first of its repeats.
+    distinct = {arrival.event.id: arrival for arrival in sorted(every, key=lambda arrival: -arrival.at)}
+    events = [arrival.event for arrival in distinct.values()]
+    lasting = [session for session in sessions(events, window) if _overlaps(session, window)]
+    counts = [event for event in events if event.type is Type.COUNTS and window.start <= _middle(event) < window.end]
+    clients = _clients(lasting, window, confirmed_endpoints(events, window).union(*(event.updates for event in counts)))
+    endpoints = _endpoints(clients, counts, window)
+    sets = _sets(clients, {row.endpoint: index for index, row in enumerate(endpoints)})
+    within = [arrival for arrival in every if window.start <= arrival.event.time < window.end]
+    first = [arrival for arrival in distinct.values() if window.start <= arrival.event.time < window.end]
+    summary = Summary(
+        events=len(first),
+        duplicates=len(within) - len(first),
+        late=sum(arrival.at > arrival.event.time + LATE_MS for arrival in first),
+        sessions=len(lasting),
+        unended=sum(session.unended for session in lasting),
+        clients=len(clients.connected),
+        sets=len(sets),
+        endpoints=len(endpoints),
+        large_sets=sum(len(row.endpoints) > LARGE_SET for row in sets),
+        twins=count_duplicate_recorders(events, window),
+        active_minutes=_active_minutes(lasting, window),
+    )
+    return Statistics(window, summary, endpoints, sets, _pairs(sets, endpoints), _waste(counts))
+
+
+def recorded_since(events: Iterable[TrafficEvent], window: Window) -> int | None:
+    """Return the time from which events cover a window: the earliest of those from :data:`SILENCE_MS` before it on.
+
+    None without any. An event covers its time, one with an interval that interval.
+    """
+    return min(
+        (event.since or event.time for event in events if window.start - SILENCE_MS <= event.time < window.end),
+        default=None,
+    )
+
+
+def _active_minutes(lasting: Iterable[ClientSession], window: Window) -> int:
+    clipped = (window.clip(session.start, session.end) for session in lasting)
+    return union_length(
+        ((start - window.start) // MINUTE_MS, (end - 1 - window.start) // MINUTE_MS + 1) for start, end in clipped
+    )
+
+
+def _overlaps(session: ClientSession, window: Window) -> bool:
+    start, end = window.clip(session.start, session.end)
+    return end > start
+
+
+def _clients(lasting: Iterable[ClientSession], window: Window, known: Collection[str]) -> ClientTotals:
+    connected = defaultdict[str, list[tuple[int, int]]](list)
+    held = defaultdict[tuple[str, str], list[tuple[int, int]]](list)
+    sharers = dict[str, int]()
+    for session in lasting:
+        sharers[session.client] = max(session.sharers, sharers.get(session.client, 1))
+        connected[session.client].append(window.clip(session.start, session.end))
+        for endpoint, start, end in session.held:
+            if endpoint in known:
+                held[session.client, endpoint].append(window.clip(start, end))
+    return ClientTotals(_union_lengths(connected), _union_lengths(held), sharers)
+
+
+def _union_lengths(intervals: Mapping[K, Iterable[tuple[int, int]]]) -> dict[K, int]:
+    return {key: ms for key, own in intervals.items() if (ms := union_length(own))}
+
+
+def _middle(counts: TrafficEvent) -> int:
+    return (counts.since + counts.until) // 2
+
+
+def _endpoints(clients: ClientTotals, counts: Iterable[TrafficEvent], window: Window) -> tuple[EndpointRow, ...]:
+    held = Counter[str]()
+    for (_, endpoint), ms in clients.held.items():
+        held[endpoint] += ms
+    by_minute = defaultdict[tuple[str, int], Counter[str]](Counter)
+    total = defaultdict[str, Counted](lambda: Counted(0, 0))
+    frames = Counter[int]()
+    for event in counts:
+        for endpoint, (received, delivered) in event.updates.items():
+            by_minute[endpoint, _middle(event) // MINUTE_MS][event.edge] += received
+            frames[_middle(event) // MINUTE_MS] += delivered
+            total[endpoint] = Counted(total[endpoint].received + received, total[endpoint].delivered + delivered)
+    busy_minutes = sorted(frames, key=lambda minute: (-frames[minute], minute))[: window.busy_minutes]
+    updates, busy = Counter[str](), Counter[str]()
+    for (endpoint, minute), edges in by_minute.items():
+        updates[endpoint] += max(edges.values())
+        busy[endpoint] += max(edges.values()) if minute in busy_minutes else 0
+    busy_ms = window.busy_minutes * MINUTE_MS
+    return tuple(
+        EndpointRow(
+            name,
+            updates[name] * 1000 / window.ms,
+            held[name] / window.ms,
+            *total[name],
+            busy[name] * 1000 / busy_ms,
+        )
+        for name in sorted(held.keys() | total.keys())
+    )
+
+
+def _sets(clients: ClientTotals, index: Mapping[str, int]) -> tuple[SetRow, ...]:
+    of_client = defaultdict[str, list[int]](list)
+    for (client, endpoint), ms in clients.held.items():
+        if ms >= MIN_HELD_MS:
+            of_client[client].append(index[endpoint])
+    weight, count = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
+    for client, endpoints in of_client.items():
+        if share := clients.connected[client] // (1000 * clients.sharers[client]):
+            key = tuple(sorted(endpoints))
+            weight[key] += share
+            count[key] += 1
+    return tuple(SetRow(key, weight[key], count[key]) for key in sorted(weight))
+
+
+def _pairs(sets: Iterable[SetRow], endpoints: tuple[EndpointRow, ...]) -> tuple[PairRow, ...]:
+    weight, clients = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    for row in sets:
+        if len(row.endpoints) <= LARGE_SET:
+            for pair in combinations(row.endpoints, 2):
+                weight[pair] += row.weight
+                clients[pair] += row.clients
+    heaviest = sorted(weight, key=lambda pair: (-weight[pair], pair))[:MAX_PAIRS]
+    return tuple(
+        PairRow(endpoints[pair[0]].endpoint, endpoints[pair[1]].endpoint, weight[pair], clients[pair])
+        for pair in heaviest
+    )
+
+
+def _waste(counts: Iterable[TrafficEvent]) -> tuple[WasteRow, ...]:
+    by_edge = defaultdict[str, Counter[str]](Counter)
+    for event in counts:
+        own = by_edge[event.edge]
+        for received, delivered in event.updates.values():
+            own.update(received=received, delivered=delivered, discarded=0 if delivered else received)
+    return tuple(
+        WasteRow(
+            edge,
+            n["received"],
+            n["delivered"],
+            n["discarded"],
+            n["discarded"] / n["received"] if n["received"] else 0.0,
+        )
+        for edge, n in sorted(by_edge.items())
+    )
+
+
+def usage(events: Iterable[TrafficEvent], first: date, last: date) -> list[UsageRow]:
+    """Return the usage report of the days from ``first`` to ``last``, both included.
+
+    Args:
+        events: of all types, in any order; repeats have the same id and content.
+        first: UTC.
+        last: UTC.
+    """
+    sums = defaultdict[tuple[date, str, str, str], list[int]](lambda: [0, 0])
+    for event in {event.id: event for event in events}.values():
+        day = datetime.fromtimestamp((event.since + event.until) // 2 / 1000, UTC).date()
+        if first <= day <= last:
+            for key, plan, endpoint, answered, refused in event.requests:
+                totals = sums[day, key, plan, endpoint]
+                totals[0] += answered
+                totals[1] += refused
+    return [UsageRow(*key, *totals) for key, totals in sorted(sums.items())]

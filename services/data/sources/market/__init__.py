@@ -1,5 +1,0 @@
-"""A simulated electricity market around Greece: invented but coherent, and reproducible by seed and time."""
-
-from services.data.sources.market.simulation import Simulation
-
-__all__ = ["Simulation"]

@@ -1,0 +1,101 @@
+"""The settings of a session: whose win, and what a cluster needs."""
+
+from pathlib import Path
+
+import pytest
+
+from diem.errors import ConfigurationError
+from learning.jobs.spark_options import (
+    NotShared,
+    SparkOptions,
+    SparkSettings,
+    configuration,
+    default_memory,
+    is_local,
+    read_defaults,
+    require_shared,
+)
+
+CLUSTER = "spark://one:7077"
+
+
+def made(settings: SparkSettings, **given: str) -> dict[str, str]:
+    named = {f"spark.{name.replace('_', '.')}": value for name, value in given.items()}
+    return configuration(SparkOptions(Path("/scratch"), settings, jars=(Path("/ours.jar"),)), named)
+
+
+def test_without_a_master_spark_runs_here_on_loopback_only() -> None:
+    found = made(SparkSettings(cores=3, memory="2g"))
+    assert (found["spark.master"], found["spark.driver.memory"]) == ("local[3]", "2g")
+    assert found["spark.driver.host"] == found["spark.driver.bindAddress"] == "127.0.0.1"
+    assert (found["spark.local.dir"], found["spark.ui.enabled"]) == ("/scratch", "false")
+    assert "spark.executor.memory" not in found
+
+
+def test_options_win_over_the_settings_of_spark_submit_and_these_over_ours() -> None:
+    settings = SparkSettings(conf=(("spark.driver.memory", "3g"), ("spark.sql.session.timeZone", "CET")), ui=True)
+    found = made(settings, master=CLUSTER, driver_memory="5g", ui_enabled="false", driver_host="me", app_name="mine")
+    assert (found["spark.master"], found["spark.app.name"]) == (CLUSTER, "mine")
+    assert (found["spark.driver.memory"], found["spark.ui.enabled"], found["spark.driver.host"]) == ("3g", "true", "me")
+    assert found["spark.sql.session.timeZone"] == "UTC", "days of the tables depend on it"
+    assert made(SparkSettings(master="local[1]"), master=CLUSTER)["spark.master"] == "local[1]"
+    assert made(SparkSettings(conf=(("spark.master", "yarn"),)), master=CLUSTER)["spark.master"] == "yarn"
+    assert made(SparkSettings(cores=3), master="local[*]")["spark.master"] == "local[3]"
+
+
+def test_jars_and_options_of_the_jvm_are_added_to_those_given() -> None:
+    found = made(SparkSettings(), jars="/theirs.jar", driver_extraJavaOptions="-Dx=1")
+    assert found["spark.jars"] == "/ours.jar,/theirs.jar"
+    assert found["spark.driver.extraJavaOptions"].endswith(" -Dx=1")
+    assert "log4j2" in found["spark.driver.extraJavaOptions"]
+
+
+def test_memory_and_cores_of_a_cluster_are_those_of_its_executors() -> None:
+    found = made(SparkSettings(CLUSTER, memory="2g", cores=7, event_log="/logs"), executor_cores="3")
+    assert (found["spark.executor.memory"], found["spark.cores.max"]) == ("2g", "7")
+    assert found["spark.executor.instances"] == "3"
+    assert (found["spark.eventLog.enabled"], found["spark.eventLog.dir"]) == ("true", "file:///logs")
+    assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.local.dir"} & found.keys()
+    assert made(SparkSettings(event_log="hdfs://name/logs"))["spark.eventLog.dir"] == "hdfs://name/logs"
+
+
+def test_a_folder_of_this_machine_is_refused_on_a_cluster_unless_it_is_shared() -> None:
+    require_shared(SparkSettings(), {}, Path("/here"))
+    require_shared(SparkSettings(CLUSTER, shared_disk=True), {}, Path("/here"))
+    for settings, given in ((SparkSettings(CLUSTER), {}), (SparkSettings(), {"spark.master": CLUSTER})):
+        with pytest.raises(NotShared, match=f"/here is of this machine, and Spark runs at {CLUSTER}"):
+            require_shared(settings, given, Path("/here"))
+
+
+def test_spark_connect_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="Spark Connect"):
+        made(SparkSettings("sc://one:15002"))
+
+
+@pytest.mark.parametrize(
+    ("master", "local"), [("local", True), ("local[*]", True), ("local-cluster[1,1,512]", False), ("yarn", False)]
+)
+def test_only_threads_of_the_driver_are_local(master: str, *, local: bool) -> None:
+    assert is_local(master) is local
+
+
+def test_memory_follows_the_cores_within_bounds() -> None:
+    assert default_memory("local[1]") == "1024m"
+    assert 1024 <= int(default_memory("local[64]").removesuffix("m")) <= 4096
+
+
+def test_options_are_those_of_the_command_again() -> None:
+    settings = SparkSettings(CLUSTER, (("spark.a", "b=c"),), "2g", 4, shared_disk=True, ui=True, event_log="/logs")
+    assert settings.arguments() == [
+        *("--master", CLUSTER, "--memory", "2g", "--cores", "4", "--event-log", "/logs"),
+        *("--conf", "spark.a=b=c", "--shared-disk", "--spark-ui"),
+    ]
+    assert SparkSettings().arguments() == []
+
+
+def test_settings_of_spark_defaults_are_read(tmp_path: Path) -> None:
+    assert read_defaults(tmp_path) == {}
+    text = "# spark.no 1\n\nspark.master   spark://one:7077\nspark.a=b=c\n spark.flags  -Da=1 -Db=2 \nspark.port: 7\n"
+    (tmp_path / "spark-defaults.conf").write_text(text)
+    expected = {"spark.master": CLUSTER, "spark.a": "b=c", "spark.flags": "-Da=1 -Db=2", "spark.port": "7"}
+    assert read_defaults(tmp_path) == expected

@@ -1,0 +1,114 @@
+"""The decision whether to publish a plan."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from learning.costs import Costs
+from learning.placement.options import PlanOptions, Problem
+from learning.placement.publish import EvaluatedPlacement, HeldOut, Obstacle, choose_candidate, evaluate
+from tests.unit.learning.placement.instances import backend, instance
+
+NOW = EvaluatedPlacement("now", np.zeros(2, np.int32), 2, 100.0, 1.0, 1.0, 0.02, 1000.0, 0.0, 0.0)
+BETTER = replace(NOW, name="new", cost=90.0, moved=0.1, move_cost=2.0)
+
+
+@pytest.mark.parametrize(
+    ("now", "candidate", "pays"),
+    [
+        (NOW, BETTER, True),
+        (NOW, replace(BETTER, move_cost=11.0), False),
+        (NOW, replace(BETTER, error=4.0), False),
+        (NOW, replace(BETTER, error=4.0, move_cost=0.0), False),
+        (NOW, replace(BETTER, error=3.0), True),
+        (NOW, replace(BETTER, imbalance=1.2), False),
+        (replace(NOW, imbalance=1.2), replace(BETTER, cost=101.0), True),
+        (replace(NOW, imbalance=1.3), replace(BETTER, imbalance=1.2), True),
+        # Within two standard errors of two windows, and at a cost of moves beyond the relief of the fullest server.
+        (replace(NOW, imbalance=1.1), replace(BETTER, cost=101.0), False),
+        (replace(NOW, imbalance=1.2), replace(BETTER, cost=101.0, move_cost=151.0), False),
+        (NOW, replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, cost=101.0))), False),
+        (NOW, replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, error=4.0))), False),
+        (NOW, replace(BETTER, held_out=HeldOut(NOW, BETTER)), True),
+        (NOW, replace(NOW, name="same"), False),
+        (None, BETTER, True),
+        (replace(NOW, overfull=True), replace(BETTER, cost=110.0), True),
+        (NOW, replace(BETTER, overfull=True), False),
+        (replace(NOW, overfull=True), replace(BETTER, overfull=True), False),
+    ],
+)
+def test_a_plan_pays_if_it_saves_more_than_its_moves_cost_and_chance_explains(
+    now: EvaluatedPlacement | None, candidate: EvaluatedPlacement, pays: bool
+) -> None:
+    decision = choose_candidate(now, [candidate], 0.05)
+    assert (decision.pays, bool(decision.why)) == (pays, True)
+
+
+def test_a_plan_that_pays_for_an_uneven_load_only_is_marked() -> None:
+    only = choose_candidate(replace(NOW, imbalance=1.2), [replace(BETTER, cost=101.0)], 0.05)
+    assert (only.pays, only.balances, only.saves) == (True, True, False)
+    assert "saves" not in only.why
+    both = choose_candidate(replace(NOW, imbalance=1.2), [BETTER], 0.05)
+    assert (both.balances, both.saves) == (True, True)
+    assert "balances the load: " in both.why
+    assert "; saves 0.010 ms of CPU a second, and its moves cost 0.002 ms" in both.why
+    saves = choose_candidate(NOW, [BETTER], 0.05)
+    assert (saves.balances, saves.saves) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "obstacle"),
+    [
+        (BETTER, None),
+        (replace(BETTER, move_cost=11.0), None),
+        (replace(NOW, name="same"), None),
+        (replace(BETTER, error=4.0), Obstacle.CHANCE),
+        (replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, cost=101.0))), Obstacle.HOLD_OUT),
+        (replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, error=4.0))), Obstacle.CHANCE),
+        (replace(BETTER, imbalance=1.2), Obstacle.BALANCE),
+    ],
+    ids=["pays", "moves-cost-more", "same", "chance", "only-in-window", "chance-for-others", "uneven"],
+)
+def test_what_keeps_a_better_placement_from_being_adopted_is_named(
+    candidate: EvaluatedPlacement, obstacle: Obstacle | None
+) -> None:
+    assert choose_candidate(NOW, [candidate], 0.05).obstacle is obstacle
+
+
+def test_a_placement_within_the_capacity_of_servers_comes_before_cheaper_and_more_even_ones() -> None:
+    within, cheaper = replace(BETTER, imbalance=1.2), replace(BETTER, cost=10.0, overfull=True)
+    for now in (replace(NOW, overfull=True), NOW):
+        assert choose_candidate(now, [cheaper, within], 0.05).candidate is within
+
+
+def test_savings_are_in_ms_of_cpu_a_second() -> None:
+    decision = choose_candidate(replace(NOW, cost=2_000_000.0), [replace(BETTER, cost=500_000.0, error=0.0)], 0.05)
+    assert decision.why.startswith("saves 1,500.000 ms of CPU a second, and its moves cost ")
+    unsure = choose_candidate(NOW, [replace(BETTER, error=4.0)], 0.05)
+    assert ", which may be due to chance (+- 0.0" in unsure.why
+
+
+def test_a_saving_that_rounds_to_zero_has_no_sign() -> None:
+    assert choose_candidate(NOW, [replace(BETTER, cost=NOW.cost + 0.1)], 0.05).why.startswith("saves 0.000 ms")
+
+
+def test_of_paying_candidates_the_cheapest_including_its_moves_is_chosen() -> None:
+    far = replace(BETTER, name="far", cost=80.0, move_cost=13.0)
+    assert choose_candidate(NOW, [BETTER, far], 0.05).candidate.name == "new"
+    assert choose_candidate(NOW, [BETTER, replace(far, move_cost=10.0)], 0.05).candidate.name == "far"
+
+
+def test_a_placement_with_fewer_partitions_for_each_client_saves_sends_and_no_connections() -> None:
+    made = instance([1.0] * 4, *(([0, 1], 100), ([2, 3], 100)) * 20)
+    apart, together = np.array([0, 1, 0, 1], np.int32), np.array([0, 0, 1, 1], np.int32)
+    costs = Costs(5.0, 10.0, 0.0)
+    for saving, pays in ((0.0, False), (10.0, True)):
+        counted = replace(costs, proxy_merged_saving_us=saving)
+        options = PlanOptions(servers=(2,), current_partitions=2, horizon_s=1e6)
+        problem = Problem(made, backend(made), costs, options, verdict_costs=counted)
+        now, found = (evaluate(problem, each, 2, current=apart, name="any") for each in (apart, together))
+        decision = choose_candidate(now, [found], 0.05)
+        assert (decision.pays, now.cost > found.cost) == (pays, pays)
+        # Every client has a partition fewer: there is no difference between them.
+        assert found.error == pytest.approx(0.0)

@@ -1,0 +1,162 @@
+import importlib.util
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from deploy.terminal import Terminal
+from diem.errors import ConfigurationError
+from learning.jobs.warehouse import BadStatistics
+from learning.planning import traffic_input
+from learning.planning.context import PlanRequest
+from learning.planning.traffic_input import (
+    RELEVANT_MS,
+    NoPlanner,
+    NoTrafficToPlan,
+    TrafficUnreadable,
+    read_input,
+    read_recorded,
+    remove_old,
+    require_planner,
+)
+from learning.statistics.constants import DAY_MS
+from learning.statistics.window import Window
+from tests.support.traffic import write
+from tests.unit.learning.planning.recorded_traffic import events, recorded
+
+QUIET = Terminal(quiet=True)
+
+
+def test_unread_files_are_read_directly(tmp_path: Path) -> None:
+    found = read_input(PlanRequest(recorded(tmp_path)), QUIET)
+    assert found.instance.endpoints == tuple(sorted(f"/{pair}/{which}" for pair in range(8) for which in "ab"))
+    assert (found.clients, found.sets) == (80, 8)
+    assert found.source == f"1 file in {tmp_path / 'in'}"
+    # Ten times 60 updates in ten minutes: before these, nothing was recorded.
+    assert found.instance.rate.tolist() == pytest.approx([1.0] * 16)
+    assert (found.minutes, found.active_minutes) == (10, 10)
+
+
+def test_traffic_may_name_a_folder_of_files(tmp_path: Path) -> None:
+    assert read_input(PlanRequest(recorded(tmp_path) / "in"), QUIET).clients == 80
+
+
+def test_requested_window_is_the_input(tmp_path: Path) -> None:
+    found = read_input(PlanRequest(recorded(tmp_path), window=60_000), QUIET)
+    assert found.instance.seconds == 60
+
+
+def test_a_window_that_is_given_is_not_cut(tmp_path: Path) -> None:
+    now = time.time_ns() // 1_000_000
+    found = read_input(PlanRequest(recorded(tmp_path), window=Window(now - 3_600_000, now)), QUIET)
+    assert (found.minutes, found.active_minutes in {10, 11}) == (60, True)
+
+
+def test_no_events_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NoTrafficToPlan, match=r"there is no traffic yet .*`diem pipeline run`"):
+        read_input(PlanRequest(tmp_path), QUIET)
+
+
+def test_window_without_clients_is_reported_with_its_times(tmp_path: Path) -> None:
+    with pytest.raises(NoTrafficToPlan, match=r"from 1970-01-01T00:00:00.000Z to 1970-01-01T00:00:01.000Z no client"):
+        read_input(PlanRequest(recorded(tmp_path), window=Window(0, 1000)), QUIET)
+
+
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
+    (recorded(tmp_path) / "in" / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(TrafficUnreadable, match=r"in/gone\.jsonl: No such file"):
+        read_input(PlanRequest(tmp_path), QUIET)
+
+
+def test_too_many_files_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learning.planning.traffic_input.MAX_BYTES", 100)
+    with pytest.raises(ConfigurationError, match="`diem pipeline run`"):
+        read_input(PlanRequest(recorded(tmp_path)), QUIET)
+
+
+def test_latest_statistics_are_the_default_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Path] = []
+    monkeypatch.setattr(traffic_input, "_from_statistics", seen.append)
+    recorded(tmp_path)
+    for hour in ("01", "03", "02"):
+        folder = tmp_path / "warehouse" / "statistics" / hour
+        folder.mkdir(parents=True)
+        (folder / "window.json").write_text(json.dumps({"to": f"2026-01-01T{hour}:00:00.000Z"}))
+    read_input(PlanRequest(tmp_path), QUIET)
+    read_input(PlanRequest(tmp_path / "warehouse" / "statistics" / "02"), QUIET)
+    assert [folder.name for folder in seen] == ["03", "02"]
+    # Those of another window are of no use.
+    assert read_input(PlanRequest(tmp_path, window=60_000, spark=False), QUIET).clients == 80
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_planner()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else object())
+    with pytest.raises(NoPlanner, match="planning needs scipy: install with `make spark`"):
+        require_planner()
+
+
+def test_statistics_with_a_missing_table_are_named(tmp_path: Path) -> None:
+    (tmp_path / "window.json").write_text(json.dumps({"to": "2026-01-01T00:00:00.000Z", "sets": 1}))
+    with pytest.raises(BadStatistics, match=rf"{tmp_path} cannot be used .*sets\.parquet"):
+        read_input(PlanRequest(tmp_path), QUIET)
+
+
+def test_computed_statistics_are_used_whatever_others_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, later, seen = tmp_path / "computed", tmp_path / "warehouse" / "statistics" / "later", list[Path]()
+    later.mkdir(parents=True)
+    (later / "window.json").write_text(json.dumps({"to": "2999-01-01T00:00:00.000Z"}))
+    monkeypatch.setattr("learning.spark.pipeline.run", lambda *_, **_options: computed)
+    monkeypatch.setattr(traffic_input, "_from_statistics", seen.append)
+    read_input(PlanRequest(tmp_path, window=60_000, spark=True), QUIET)
+    assert seen == [computed]
+
+
+DAY_S = DAY_MS // 1000
+
+
+def aged(file: Path, days: float) -> Path:
+    at = time.time() - days * DAY_S
+    os.utime(file, (at, at))
+    return file
+
+
+def test_files_too_old_for_the_window_are_not_read(tmp_path: Path) -> None:
+    folder = recorded(tmp_path) / "in"
+    aged(write(folder, "websocket-2-a-1.jsonl", events(pairs=9)), 8.5)
+    aged(write(folder, "websocket-2-a-2.jsonl", events(pairs=10)), 7.5)
+    assert read_recorded(folder, 3_600_000)[1] == 2
+    week_ago = int(time.time() * 1000) - 7 * DAY_MS
+    assert read_recorded(folder, Window(week_ago, week_ago + 8 * DAY_MS))[1] == 3
+
+
+def test_incomplete_files_are_ignored(tmp_path: Path) -> None:
+    folder = recorded(tmp_path) / "in"
+    aged(write(folder, ".websocket-1-b-1.jsonl", events(pairs=9)), 100)
+    write(folder, ".websocket-1-c-1.jsonl", events(pairs=9))
+    assert read_recorded(folder, 3_600_000)[1] == 1
+    assert remove_old(folder, RELEVANT_MS) == 0
+
+
+def test_old_traffic_is_read_like_any_other(tmp_path: Path) -> None:
+    for file in (recorded(tmp_path) / "in").iterdir():
+        aged(file, 100)
+    assert read_recorded(tmp_path / "in", 3_600_000)[1] == 1
+
+
+def test_files_that_no_window_needs_are_removed(tmp_path: Path) -> None:
+    old, new, other = (write(tmp_path, name, events()[:1]) for name in ("a.jsonl", "b.jsonl", "c.txt"))
+    for file, days in ((old, 8.01), (new, 7.99), (other, 100)):
+        aged(file, days)
+    assert remove_old(tmp_path, RELEVANT_MS) == 1
+    assert sorted(tmp_path.iterdir()) == [new, other]
+    assert remove_old(tmp_path / "nowhere", RELEVANT_MS) == 0
+
+
+def test_window_without_subscriptions_differs_from_no_traffic(tmp_path: Path) -> None:
+    with pytest.raises(NoTrafficToPlan, match="there is no traffic yet"):
+        read_recorded(tmp_path, 1000)
+    with pytest.raises(NoTrafficToPlan, match="no client was subscribed"):
+        read_recorded(recorded(tmp_path) / "in", Window(0, 1000))

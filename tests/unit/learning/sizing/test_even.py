@@ -1,0 +1,68 @@
+"""Even shares of partitions: the claims of the thesis, the grade by count, and the one by measured load."""
+
+import random
+
+import pytest
+
+from learning.sizing import even, printed
+
+TWELVE = range(1, 13)
+
+
+def test_every_claimed_set_of_uniform_sizes_is_reproduced() -> None:
+    assert {count: tuple(even.uniform_sizes(count, TWELVE)) for count in printed.UNIFORM} == printed.UNIFORM
+    assert len(printed.UNIFORM) == 6
+
+
+def test_no_smaller_count_has_as_many_uniform_sizes_as_a_record() -> None:
+    records = [(1, 1), (2, 2), (4, 3), (6, 4), (12, 6), (24, 7), (60, 8), (120, 9), (360, 10)]
+    assert even.record_counts(TWELVE, 360) == records
+
+
+@pytest.mark.parametrize(
+    ("count", "mean", "worst", "at"),
+    [
+        (12, 1.229, 1.833, 11),
+        (24, 1.080, 1.375, 11),
+        (30, 1.067, 1.200, 12),
+        (36, 1.060, 1.222, 11),
+        (48, 1.031, 1.146, 11),
+        (60, 1.022, 1.100, 11),
+        (72, 1.024, 1.111, 10),
+        (120, 1.009, 1.050, 9),
+        (128, 1.019, 1.055, 9),
+        (256, 1.012, 1.031, 12),
+    ],
+)
+def test_imbalance_is_graded_over_all_sizes(count: int, mean: float, worst: float, at: int) -> None:
+    assert even.mean_imbalance(count, TWELVE) == pytest.approx(mean, abs=0.0006)
+    largest, size = even.worst_imbalance(count, TWELVE)
+    assert largest == pytest.approx(worst, abs=0.0006)
+    assert size == at
+
+
+def test_better_counts_divide_more_evenly_and_are_minimal() -> None:
+    assert even.better_counts(5, (1, 2, 3, 4, 6, 12)) == [12]
+    assert even.better_counts(12, (1, 2, 3, 4, 6, 12)) == []
+    for_all = even.better_counts(12, TWELVE)
+    assert for_all[-1] == 120
+    grades = [even.mean_imbalance(count, TWELVE) for count in (12, *for_all)]
+    assert grades == sorted(grades, reverse=True)
+    assert even.better_counts(12, (200,)) == [200]
+
+
+@pytest.mark.parametrize("servers", [1, 2, 5, 7, 24])
+def test_equal_loads_are_graded_like_counts(servers: int) -> None:
+    assert even.load_imbalance([3.0] * 24, servers) == pytest.approx(even.imbalance(24, servers))
+
+
+def test_a_busy_partition_makes_even_counts_uneven() -> None:
+    loads = [1.0] * 24
+    loads[5] = 25.0
+    assert even.imbalance(24, 4) == 1
+    assert even.load_imbalance(loads, 4) == pytest.approx(30 / 12)
+    assert even.load_imbalance([0.0] * 24, 4) == 1
+    source = random.Random(3)
+    loads = [source.random() for _ in range(10)]
+    # More servers than partitions: some have none.
+    assert even.load_imbalance(loads, 12) == pytest.approx(max(loads) * 12 / sum(loads))

@@ -1,0 +1,63 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.topology import Mode
+from tests.unit.tools.hosts.systems import system
+from tools.hosts.assignment import USUAL
+from tools.hosts.units import SINGLE_MACHINE_UNIT, render_target, render_unit, restrictions
+
+
+def unit(of_mode: Mode, host: int, name: str, state_dir: Path = USUAL.state_dir) -> list[str]:
+    of = system(of_mode)
+    own = of.processes(of.hosts[host])
+    (planned,) = [each for each in own if each.name == name]
+    return render_unit(planned, own, replace(USUAL, state_dir=state_dir), 10.0).splitlines()
+
+
+def test_server_starts_after_its_bridge_and_has_its_own_variables() -> None:
+    lines = unit(Mode.X, 1, "websocket-1")
+    assert "After=network-online.target diem-bridge-1.service" in lines
+    assert "ExecStart=/opt/diem/.venv/bin/diem run websocket" in lines
+    assert "EnvironmentFile=/etc/diem/websocket-1.env" in lines
+    assert "EnvironmentFile=-/etc/diem/local.env" in lines
+    assert "StateDirectory=diem" in lines
+
+
+def test_configuration_errors_are_not_repeated_and_clients_have_time_to_leave() -> None:
+    lines = unit(Mode.X, 0, "data")
+    assert {"Type=notify", "WatchdogSec=15", "TimeoutAbortSec=2"} <= set(lines)
+    assert {"Restart=on-failure", "RestartPreventExitStatus=2", "TimeoutStopSec=20"} <= set(lines)
+    assert "MemoryMax=2048M" in lines
+
+
+def test_restrictions_are_those_of_the_unit_of_one_machine_and_refuse_written_code() -> None:
+    text = SINGLE_MACHINE_UNIT.read_text()
+    options = [line for line in restrictions() if not line.startswith("#") and line]
+    assert "NoNewPrivileges=yes" in options
+    assert options[-1] == "MemoryDenyWriteExecute=yes"
+    assert all(f"\n{line}\n" in text for line in options[:-1])
+    assert len(options) > 20
+
+
+def test_nginx_has_a_directory_that_systemd_removes_and_no_variables() -> None:
+    lines = unit(Mode.X, 0, "nginx")
+    assert "RuntimeDirectory=diem-nginx" in lines
+    assert "ExecStart=/usr/sbin/nginx -p /run/diem-nginx -c /etc/diem/nginx.conf -e stderr" in lines
+    assert "Type=exec" in lines
+    assert not [line for line in lines if line.startswith(("EnvironmentFile", "StateDirectory", "Watchdog"))]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [("/var/lib/energy/diem", "StateDirectory=energy/diem"), ("/srv/diem", "ReadWritePaths=/srv/diem")],
+)
+def test_state_directory_is_writable_wherever_it_is(state: str, expected: str) -> None:
+    assert expected in unit(Mode.X, 1, "bridge-1", state_dir=Path(state))
+
+
+def test_target_starts_what_is_not_spare() -> None:
+    of = system(Mode.X, servers=2, max_servers=4)
+    lines = render_target("b", of.active(of.hosts[1])).splitlines()
+    assert "Wants=diem-bridge-1.service diem-websocket-1.service" in lines

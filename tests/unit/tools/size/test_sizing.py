@@ -1,0 +1,179 @@
+"""``diem size`` from given figures: what follows from them, as table, JSON and picture, and the command itself."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from deploy.terminal import plain_console
+from learning.costs import Costs
+from tools.size import picture, report
+from tools.size.sizing import Sizing, size
+from tools.size.workload import GIVEN, Figure, Figures, Limits, without_system
+
+COSTS = Costs(update_us=5, delivery_us=10, connection_us_per_s=1.7)
+
+
+def figures(**given: float) -> Figures:
+    values = {"updates": 20_000.0, "subscribers": 4.0, "endpoints": 20_000.0, **given}
+    return without_system().replaced({name: Figure(value, GIVEN) for name, value in values.items()})
+
+
+TWELVE = tuple(range(1, 13))
+
+
+def sized(limits: Limits | None = None, **given: float) -> Sizing:
+    return size(figures(**given), limits or Limits(planned=TWELVE), COSTS)
+
+
+def shown(sizing: Sizing, capsys: pytest.CaptureFixture[str]) -> str:
+    console = plain_console()
+    for part in report.render(sizing):
+        console.print(part)
+    return capsys.readouterr().out
+
+
+def test_the_smallest_count_that_is_even_enough_is_chosen() -> None:
+    found = sized()
+    assert (found.brokers, found.partitions, found.limits.replicas) == (3, 48, 3)
+    assert [count.partitions for count in found.counts] == [12, 24, 30, 36, 48, 60, 72, 120]
+    # 20,000 updates/s of 5 + 4 x 10 us are 0.9 of a core.
+    assert found.utilisation == pytest.approx(0.9)
+    # 20,000 x 256 bytes in three replicas on three brokers, read by one group.
+    assert found.solution.needs[0].limit == 20_000 * 256
+    assert found.duplex == 20_000 * 256
+    assert found.count.open_files == 48 * 3 * 2 * 3 / 3
+
+
+def test_present_partitions_stay_if_they_are_even_enough() -> None:
+    assert sized(partitions=60).partitions == 60
+    assert sized(partitions=24).partitions == 48
+    even = sized(Limits(planned=(1, 2, 3, 4, 6, 12)), partitions=12)
+    assert even.partitions == 12
+    assert "Keep the 12 partitions" in "\n".join(report.guideline(even))
+
+
+def test_consumers_set_the_fewest_partitions_where_servers_share_updates() -> None:
+    # 2,000,000 updates/s are 90 cores.
+    found = sized(updates=2e6)
+    assert (found.solution.fewest, found.solution.lower[0].name) == (90, "consumer throughput")
+    assert found.partitions == 90
+    assert "90 cores" in "\n".join(report.guideline(found))
+    whole = size(replace(figures(updates=2e6), partitioned=False), Limits(planned=TWELVE), COSTS)
+    assert (whole.solution.fewest, whole.partitions) == (12, 48)
+    assert "Every server reads all updates in this mode, 90 of its core" in "\n".join(report.guideline(whole))
+
+
+def test_brokers_are_as_many_as_throughput_needs() -> None:
+    # 20,000 x 256 bytes x 3 replicas = 15.36 MB/s written in all.
+    assert sized(Limits(storage=2e6)).brokers == 8
+    assert sized(Limits(network=1e6), groups=5).brokers == 41
+
+
+def test_a_cluster_that_is_too_small_is_named_with_its_factors(capsys: pytest.CaptureFixture[str]) -> None:
+    found = sized(Limits(storage=2e6, unavailability_s=9.635), brokers=3)
+    assert not found.solution.feasible
+    out = shown(found, capsys)
+    assert "It does not fit on 3 brokers:" in out
+    assert "storage: 2.56 times too much, 5.12 MB/s of 2 MB/s (thesis eq. 4)" in out
+    assert "planned consumers against unavailability: 2 times too much, 12 partitions of 6 partitions" in out
+    assert "replicas: 3 times too much" in shown(sized(brokers=1), capsys)
+    body = report.as_json(found)
+    assert [each["name"] for each in body["excesses"]] == ["storage", "planned consumers against unavailability"]
+    full = report.as_json(sized(other_partitions=20_000, brokers=3))
+    assert full["excesses"][0]["factor"] is None
+
+
+def test_report_names_what_binds_and_how_it_moves(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(sized(), capsys)
+    lines = {line.split("  ")[0]: " ".join(line.split()) for line in out.splitlines()}
+    assert lines["replication latency"] == "replication latency at most 500 thesis eq. 10 <- binds"
+    assert lines["unavailability"] == "unavailability at most 12,444 thesis eq. 11"
+    assert "at most: 1 % more servers +2.5 %, 1 % more replicas -1.5 %" in out
+    assert "load at" not in out
+    assert all(f" {count} " in out for count in (24, 30, 36, 48, 60, 72, 120))
+    body = json.loads(json.dumps(report.as_json(sized())))
+    assert body["bounds"][0] == {"name": "planned consumers", "side": "at least", "limit": 12, "source": "paper eq. 2"}
+    assert body["figures"]["updates_per_s"] == {"value": 20_000, "origin": "given"}
+    assert body["most_partitions"] == 500
+
+
+def test_unavailability_below_the_detection_of_a_loss_is_refused_with_the_remedy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = sized(Limits(unavailability_s=2, planned=TWELVE))
+    assert (found.solution.feasible, found.brokers, found.partitions) == (False, 3, 48)
+    out = shown(found, capsys)
+    assert "It does not fit on 3 brokers:" in out
+    assert "detection of a lost broker: 4.82 times too much, 9.63 s of 2 s (sizing 6)" in out
+    assert "it needs broker.session.timeout.ms=1831 or less at the controllers" in out
+    assert "or --unavailability 9.67 or more" in out
+    assert report.as_json(found)["after_a_lost_broker"]["longest_session_timeout_s"] == pytest.approx(1.83178)
+    assert sized(Limits(unavailability_s=2, planned=TWELVE), session_timeout_s=1.831).solution.feasible
+    late = sized(Limits(unavailability_s=0.05, planned=(60,)))
+    assert "elections alone take 0.05 s: fewer partitions, or more brokers" in shown(late, capsys)
+
+
+def test_recorded_load_is_shown_beside_the_count(capsys: pytest.CaptureFixture[str]) -> None:
+    # One endpoint has half of the load: no number of partitions is even for four servers.
+    loads = (("/hot", 300.0), *((f"/quiet/{n}", 1.0) for n in range(300)))
+    found = size(replace(figures(servers=4), loads=loads), Limits(), COSTS)
+    assert all(count.by_load is not None and count.by_load > 1.9 for count in found.counts)
+    assert "load at 4" in shown(found, capsys)
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(unavailability_s=0.001)])
+def test_picture_is_an_image_with_every_bound_and_count(limits: Limits) -> None:
+    found = sized(limits, brokers=3)
+    root = ET.fromstring(picture.draw(found))  # noqa: S314 - our own
+    texts = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    bounds = [*found.solution.lower, *found.solution.upper]
+    assert all(f"{bound.name}, {bound.whole:,}" in texts for bound in bounds)
+    assert {str(count.partitions) for count in found.counts} <= set(texts)
+    width = float(root.attrib["viewBox"].split()[2])
+    assert all(0 <= float(element.attrib["x"]) <= width for element in root.iter() if "x" in element.attrib)
+
+
+def test_command_prints_json_and_writes_the_picture(
+    diem: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "bounds.svg"
+    assert diem("size", "--updates", "1000", "--growth", "20", "--json", "--picture", str(file)) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["figures"]["updates_per_s"] == {"value": 20_000, "origin": "given, times 20"}
+    assert file.read_text().startswith("<svg ")
+    assert diem("size", "--updates", "1000", "--unavailability", "2") == 1
+    assert "detection of a lost broker" in capsys.readouterr().out
+    assert diem("size", "--updates", "1000", "--unavailability", "2", "--session-timeout", "1.5") == 0
+    assert "1.6 s until the loss is known" in capsys.readouterr().out
+    assert diem("size", "--updates", "1000", "--brokers", "1") == 1
+    assert "It does not fit on 1 broker" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "diem is not up in "),
+        (["--updates", "-1"], "Invalid value for '--updates'"),
+        (["--updates", "1", "--planned", "0"], "--planned takes numbers from 1 to 1000"),
+        (["--updates", "1", "--picture", "missing/p.svg"], "missing/p.svg: No such file or directory"),
+        (["--updates", "1", "--costs", "missing.json"], "missing.json has no costs: No such file"),
+    ],
+)
+def test_bad_input_is_one_clear_error(
+    diem: Callable[..., int], capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
+    assert diem("size", *arguments) in {1, 2}
+    err = capsys.readouterr().err
+    assert expected in err
+    assert len(err.splitlines()) == 1
+
+
+def test_sizing_loads_no_kafka_client() -> None:
+    code = "import sys, tools.size.measure, tools.size.report; sys.exit('aiokafka' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,231 @@
+"""The command ``diem canary``: endpoints that are written every few seconds and watched at every server and proxy."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from deploy.cli.options import ApiKeyOption, StateDirOption, TokenOption, UrlOption
+from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges, base_url, data_service
+from deploy.clients.metadata import metadata_service
+from deploy.clients.updates import Credentials, client_of, credentials_of
+from deploy.system.state_dir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
+from diem.errors import DiemError
+from diem.links.internal import InternalListener
+from diem.links.internal_client import fetch_status, internal_client
+from diem.process import lifecycle, metrics
+from diem.process.auth import SharedKey
+from diem.process.key_ring import KeyRing
+from diem.process.lifecycle import Lifecycle
+from tools.canary.edges import (
+    CLIENTS,
+    EdgeAddress,
+    EdgeKind,
+    canary_endpoints,
+    edges_of_groups,
+    edges_of_system,
+    named_edges,
+)
+from tools.canary.run import WRITE_EVERY_S, Canary, CanaryOptions, Watch, Watcher
+from tools.canary.watchers import ClientWatcher, Observer, ServerWatcher
+from tools.canary.writer import CanaryWriter
+
+METRICS_PORT: Final = 9700
+STATUS_S: Final = 5.0
+STOP_S: Final = 5.0
+MAX_PARTITIONS: Final = 1000
+
+
+class PartitionsUnknown(DiemError):
+    """The Data Service publishes to Kafka, but has not read the partition map yet."""
+
+    template = "the Data Service does not publish to Kafka yet: try again, or give --partitions"
+    retriable = True
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command("canary")(canary_command)
+
+
+def canary_command(
+    *,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once", help="End when every edge has delivered each of its partitions; exit code 1: one is late."
+        ),
+    ] = False,
+    url: UrlOption = None,
+    edge: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="WebSocket of a server or proxy, as ws://host:8101/ws. Repeatable."),
+    ] = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="Internal listener of a server that has all endpoints. Repeatable."),
+    ] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Internal listener of a metadata service, which knows the servers of groups."),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MAX_PARTITIONS, help="Partitions of the updates topic. Default: as the system says, or 1."
+        ),
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.5, max=60, help="Seconds between two writes.")] = WRITE_EVERY_S,
+    late: Annotated[float, typer.Option(min=1, max=3600, help="Seconds after which an edge is late.")] = 10.0,
+    metrics_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of /metrics and /status; 0: none. None with --once.")
+    ] = METRICS_PORT,
+    metrics_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that port.")] = "127.0.0.1",
+    write_key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File of a write key. Default: the state directory's.")
+    ] = None,
+    internal_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File of the internal key, or of one for --server. Default: the state directory's."
+        ),
+    ] = None,
+    key_file: ApiKeyOption = None,
+    token_file: TokenOption = None,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")] = False,
+) -> int:
+    """Write an endpoint in each partition every few seconds, and name each server and proxy that delivers it late.
+
+    Exit code with --once: 0, none is late; 1, one is, or nothing can be written. Without it: 0 when it is interrupted.
+    """
+    state = StateDir(state_dir)
+    system = _System(
+        state=state,
+        service=data_service(state, url),
+        named=tuple(named_edges(edge or (), [base_url(each, "--server") for each in server or ()])),
+        metadata=None if metadata is None else base_url(metadata, "--metadata"),
+        is_local=url is None,
+        credentials=credentials_of(key_file, token_file),
+        internal_key_file=internal_key_file or state.internal_key_file,
+    )
+    key = SharedKey.load(write_key_file or state.write_key_file)
+    terminal = Terminal(quiet=quiet)
+    options = CanaryOptions(every, late)
+    port = 0 if once else metrics_port
+    life = Lifecycle(drain_seconds=STOP_S)
+    late_edges = False
+
+    async def work() -> None:
+        nonlocal late_edges
+        names = canary_endpoints(partitions or await system.partitions())
+        watch = await system.watch(tuple(names))
+        writer = CanaryWriter(system.service, key, tuple(names))
+        canary = Canary(
+            names, find_edges=system.edges, write=writer.write, watch=watch, output=terminal, options=options
+        )
+        if once:
+            late_edges = not await canary.run_once(life.stopping)
+            for line in canary.lines():
+                terminal.info(line)
+            return
+        terminal.info(f"{amount(len(names), 'endpoint')}, written every {every:g} s; late after {late:g} s")
+        async with _listener(metrics_host, port, system, canary):
+            await canary.run(life.stopping)
+
+    code = lifecycle.serve(life, work)
+    return code or (lifecycle.EXIT_FAILED if late_edges else lifecycle.EXIT_OK)
+
+
+@contextlib.asynccontextmanager
+async def _listener(host: str, port: int, system: "_System", canary: Canary) -> AsyncIterator[None]:
+    """Serve metrics and status while the block runs, with the keys of internal listeners; port 0: do not."""
+    if port == 0:
+        yield
+        return
+    internal = InternalListener(host, port, key=system.keys(), ready=lambda: None, status=canary.status)
+    await internal.start()
+    forget = metrics.register(canary.samples)
+    try:
+        yield
+    finally:
+        forget()
+        internal.stop()
+
+
+@dataclass(frozen=True)
+class _System:
+    """The system to watch: that of the state directory, or what the options name."""
+
+    state: StateDir
+    service: DataService
+    named: tuple[EdgeAddress, ...]
+    metadata: str | None
+    is_local: bool
+    credentials: Credentials
+    internal_key_file: Path
+
+    def keys(self) -> KeyRing:
+        """Return the keys of internal listeners. Raises ``BadKeyFile``."""
+        return KeyRing.load(self.internal_key_file)
+
+    async def edges(self) -> list[EdgeAddress]:
+        """Return the edges as they are now. Raises ``MetadataUnavailable``."""
+        found = [EdgeAddress(CLIENTS, self.service.base, EdgeKind.CLIENTS), *self.named]
+        if self.is_local:
+            found += edges_of_system(self.state.read_processes(), self._targets())
+        if self.metadata is not None:
+            found += edges_of_groups(await metadata_service([self.metadata], self.keys()).snapshot())
+        return found
+
+    async def partitions(self) -> int:
+        """Return the number of partitions that the hash of names has; 1 without Kafka.
+
+        Raises:
+            PartitionsUnknown: it does not publish yet.
+            DataServiceUnavailable: the Data Service does not answer.
+            MetadataUnavailable: no metadata service does.
+        """
+        if self.metadata is not None:
+            return (await metadata_service([self.metadata], self.keys()).snapshot()).map.head.partitions
+        running = self.state.read_processes().get("processes", ()) if self.is_local else ()
+        url = next((process["urls"]["internal"] for process in running if process["process"] == "data"), None)
+        if url is None:
+            return 1
+        async with internal_client(self.keys(), STATUS_S) as http:
+            status = await fetch_status(http, url)
+        if status is None:
+            raise DataServiceUnavailable(url, "no status")
+        if (publisher := status.get("publisher")) is None:
+            return 1
+        if not (found := publisher.get("partitions")):
+            raise PartitionsUnknown
+        return int(found)
+
+    async def watch(self, names: tuple[str, ...]) -> Watch:
+        """Return the function that makes watchers. Raises ``DataServiceUnavailable``."""
+        edges, service = await self.service.edges(), self.service
+        token = self.credentials.token_function(service)
+
+        def watch(address: EdgeAddress, observer: Observer) -> Watcher:
+            if address.kind in {EdgeKind.SERVER, EdgeKind.MEMBER}:
+                return ServerWatcher(address.name, address.url, names, observer, self.keys())
+            own = edges if address.kind is EdgeKind.CLIENTS else Edges([address.url], [])
+            return ClientWatcher(
+                address.name, lambda: client_of(own, service.base, token, service.tls), names, observer
+            )
+
+        return watch
+
+    def _targets(self) -> list[dict[str, Any]]:
+        """Return the addresses for Prometheus, which have all servers; empty while the file is replaced."""
+        try:
+            read = json.loads(self.state.targets_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return []
+        return read if isinstance(read, list) else []

@@ -1,0 +1,230 @@
+"""The command ``diem size``: the Kafka cluster and the topic that a workload needs, and the figures of its sources."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from deploy.cli.options import (
+    NoCluster,
+    StateDirOption,
+    UnusableFile,
+    find_cluster,
+    require_kafka_client,
+    run_interactive,
+    with_kafka_options,
+)
+from deploy.system.state_dir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount, plain_console
+from deploy.topology.kafka_users import KafkaUser
+from diem.kafka.config import KafkaOptions
+from diem.process import lifecycle
+from tools.commands.options import PlannedOption, parse_planned
+
+if TYPE_CHECKING:
+    from tools.size.workload import Figures
+
+# Modules that need Kafka's client are imported where they are used, so that no other command loads it.
+
+_PANEL: Final = "Workload (default: what runs now)"
+_LIMITS: Final = "Requirements"
+
+
+class ImageFormat(StrEnum):
+    """What ``diem size figures`` writes beside the numbers."""
+
+    SVG = "svg"
+    PNG = "png"
+    CSV = "csv"
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(with_kafka_options(size))
+    group.command("figures")(figures)
+    cli.add_typer(group, name="size")
+
+
+def size(
+    context: typer.Context,
+    *,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    updates: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Updates a second. If given, the running system is not measured.", rich_help_panel=_PANEL
+        ),
+    ] = None,
+    record_bytes: Annotated[
+        float | None, typer.Option(min=1, help="Size of a record in Kafka, in bytes.", rich_help_panel=_PANEL)
+    ] = None,
+    subscribers: Annotated[
+        float | None, typer.Option(min=0, help="Clients that receive an update, on average.", rich_help_panel=_PANEL)
+    ] = None,
+    endpoints: Annotated[int | None, typer.Option(min=0, help="Number of endpoints.", rich_help_panel=_PANEL)] = None,
+    groups: Annotated[
+        int | None, typer.Option(min=1, help="Consumer groups that read every update.", rich_help_panel=_PANEL)
+    ] = None,
+    brokers: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help="Number of brokers. Default: as many as needed.", rich_help_panel=_PANEL),
+    ] = None,
+    other_partitions: Annotated[
+        int | None, typer.Option(min=0, help="Partitions of other topics in the cluster.", rich_help_panel=_PANEL)
+    ] = None,
+    session_timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            help="The controllers' broker.session.timeout.ms, in seconds. Default: what Kafka shows, else 9.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    growth: Annotated[
+        float, typer.Option(min=0.01, help="Factor by which updates will grow.", rich_help_panel=_PANEL)
+    ] = 1.0,
+    tolerate: Annotated[
+        int, typer.Option(min=0, max=7, help="Brokers that may fail at the same time.", rich_help_panel=_LIMITS)
+    ] = 1,
+    planned: PlannedOption = None,
+    latency: Annotated[
+        float,
+        typer.Option(
+            min=0.001,
+            help="Longest replication, in milliseconds, when every partition has a record at once.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 100,
+    unavailability: Annotated[
+        float,
+        typer.Option(
+            min=0.001,
+            help="Longest unavailability after the loss of a broker, in seconds. To detect the loss takes 1.07 "
+            "session timeouts of it.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 20,
+    storage: Annotated[
+        float | None, typer.Option(min=0.001, help="Write rate of a broker's disk, in MB/s.", rich_help_panel=_LIMITS)
+    ] = None,
+    network: Annotated[
+        float | None, typer.Option(min=0.001, help="Network rate of a broker, in MB/s.", rich_help_panel=_LIMITS)
+    ] = None,
+    open_files: Annotated[
+        int, typer.Option(min=1, help="Files that a broker may have open.", rich_help_panel=_LIMITS)
+    ] = 100_000,
+    costs: Annotated[
+        Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="Also draw the bounds into this file (SVG).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    kafka: Mapping[str, object],
+) -> int:
+    """Compute how many brokers, partitions and replicas a workload needs: the running system's, or a given one.
+
+    The exit code is 1 if nothing satisfies the requirements.
+    """
+    if context.invoked_subcommand is not None:
+        return lifecycle.EXIT_OK
+    require_kafka_client()
+    from learning.costs import DEFAULT, read_costs  # noqa: PLC0415
+    from tools.size.measure import measure  # noqa: PLC0415
+    from tools.size.workload import GIVEN, Figure, Figures, Limits, without_system  # noqa: PLC0415
+
+    limits = Limits(
+        tolerate=tolerate,
+        planned=parse_planned(planned, None),
+        latency_s=latency / 1000,
+        unavailability_s=unavailability,
+        storage=None if storage is None else storage * 1e6,
+        network=None if network is None else network * 1e6,
+        open_files=open_files,
+    )
+    constants = DEFAULT if costs is None else read_costs(costs)
+    given = {
+        "updates": updates,
+        "record_bytes": record_bytes,
+        "subscribers": subscribers,
+        "endpoints": endpoints,
+        "groups": groups,
+        "brokers": brokers,
+        "other_partitions": other_partitions,
+        "session_timeout_s": session_timeout,
+    }
+    state, found = StateDir(state_dir), list[Figures]()
+
+    async def read() -> None:
+        # The rest is imported while the rate is measured.
+        importing = asyncio.to_thread(import_module, "tools.size.report")
+        measured, _ = await asyncio.gather(measure(state, _kafka_of(state, kafka), constants), importing)
+        found.append(measured)
+
+    if updates is not None:
+        found.append(without_system())
+    elif code := run_interactive(read):
+        return code
+    if not found:  # interrupted
+        return lifecycle.EXIT_OK
+    from tools.size import report  # noqa: PLC0415
+    from tools.size.sizing import size as size_of  # noqa: PLC0415
+
+    limits = replace(limits, planned=_planned_sizes(planned, found[0]))
+    changed = {name: Figure(value, GIVEN) for name, value in given.items() if value is not None}
+    sizing = size_of(found[0].replaced(changed).scaled(growth), limits, constants)
+    if picture is not None:
+        from tools.size.picture import draw  # noqa: PLC0415
+
+        _write(picture, draw(sizing))
+    if as_json:
+        typer.echo(json.dumps(report.as_json(sizing)))
+    else:
+        console = plain_console()
+        for part in report.render(sizing):
+            console.print(part)
+        if picture is not None:
+            Terminal().info(f"\nthe bounds are drawn in {picture}")
+    return lifecycle.EXIT_OK if sizing.solution.feasible else lifecycle.EXIT_FAILED
+
+
+def figures(
+    *,
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("figures"),
+    image: Annotated[
+        ImageFormat, typer.Option("--format", help="Format of the figures; csv writes the numbers alone.")
+    ] = ImageFormat.SVG,
+) -> int:
+    """Draw the tables and figures of docs/sizing.md from the model, with their numbers as CSV."""
+    from tools.size.figures import write_all  # noqa: PLC0415
+
+    try:
+        files = list(write_all(out, image))
+    except OSError as error:
+        raise UnusableFile(out, error.strerror or str(error)) from error
+    Terminal().info(f"{amount(len(files), 'file')} in {out}")
+    return lifecycle.EXIT_OK
+
+
+def _planned_sizes(planned: str | None, figures: "Figures") -> tuple[int, ...]:
+    return parse_planned(planned, int(figures.servers.value) if figures.partitioned else None)
+
+
+def _kafka_of(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions | None:
+    """Return the cluster to describe; None if neither options nor what runs have one."""
+    try:
+        return find_cluster(state, kafka, KafkaUser.CHECK).options
+    except NoCluster:
+        return None
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnusableFile(file, error.strerror or str(error)) from error

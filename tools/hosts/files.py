@@ -1,0 +1,100 @@
+"""All files of one host but its keys; pure but for reading the configuration of the sources."""
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from deploy.system.launch import PreparationFailed
+from deploy.topology import Planned
+from tools.hosts import env_file, readme, units
+from tools.hosts.assignment import NGINX_DIR, System
+from tools.hosts.inventory import Host
+
+PRIVATE: Final = 0o600
+PUBLIC: Final = 0o644
+SOURCES: Final = "diem.toml"
+
+
+class HostFile(NamedTuple):
+    """A file in the directory of a host."""
+
+    path: str
+    content: str
+    mode: int = PUBLIC
+
+
+def host_files(system: System, host: Host, database_url: str | None, sources: str | None) -> list[HostFile]:
+    """Return the files of a host: variables, units, what nginx and the Data Service read, and how to install them.
+
+    Args:
+        system: the mode on its hosts.
+        host: one of them.
+        database_url: of the store; None: the default.
+        sources: content of diem.toml; None: there is none.
+
+    Raises:
+        BadTopology: a value cannot be written.
+        PreparationFailed: what renders nginx's configuration is not installed.
+    """
+    own, drain_s = system.processes(host), system.options.drain_seconds
+    found = []
+    for each in own:
+        found.append(_unit(units.unit_name(each.name), units.render_unit(each, own, system.installation, drain_s)))
+        if each.process != "nginx":
+            found.append(HostFile(f"etc/{each.name}.env", _variables(each, database_url), PRIVATE))
+    found.append(_unit(units.TARGET, units.render_target(host.label, system.active(host))))
+    if system.has(host, "nginx"):
+        found.append(HostFile("etc/nginx.conf", f"{units.WRITTEN}\n{nginx_conf(system)}"))
+    if sources is not None and system.has(host, "data"):
+        found.append(HostFile(f"etc/{SOURCES}", sources, PRIVATE))
+    found.append(HostFile("install.sh", readme.install_script(system, host), 0o755))
+    return found
+
+
+def nginx_conf(
+    system: System, directory: Path = NGINX_DIR, certificate: Path | None = None, key: Path | None = None
+) -> str:
+    """Return nginx's configuration; a directory and a certificate of this machine replace those of the hosts.
+
+    Raises:
+        PreparationFailed: what renders it is not installed.
+    """
+    try:
+        from deploy import nginx  # noqa: PLC0415  # what renders the configuration is an extra
+    except ImportError:
+        raise PreparationFailed(
+            "nginx's configuration needs nginx-config-builder, which is not installed: pip install 'diem[kafka]'"
+        ) from None
+    options, ports = system.options, system.ports
+    per_address = options.clients_per_address or nginx.PER_ADDRESS
+    is_edge = f"{options.mode.edge}-"
+    names = [each.name for each in system.topology.processes]
+    plan = nginx.NginxPlan(
+        directory=directory,
+        port=system.page_port,
+        data=tuple(ports[name].public_address for name in names if name.partition("-")[0] == "data"),
+        slots=tuple(ports[name].public_address for name in names if name.startswith(is_edge)),
+        per_address=per_address,
+        connects_per_s=max(nginx.CONNECTS_PER_S, per_address),
+        workers=nginx.MAX_WORKERS,
+        open_files=nginx.MAX_OPEN_FILES,
+        front_proxies=options.front_proxies,
+        listen=options.public.listen,
+        certificate=(certificate or options.public.certificate) if options.public.certificate else None,
+        key=key if certificate else options.public.key,
+        cache=directory / "cache" if options.public_reads else None,
+        hosts=options.public.page_hosts,
+    )
+    return nginx.render(plan)
+
+
+def _unit(name: str, text: str) -> HostFile:
+    return HostFile(f"systemd/{name}", text)
+
+
+def _variables(planned: Planned, database_url: str | None) -> str:
+    secret = {"DIEM_DATA_DATABASE_URL": database_url} if database_url and planned.process == "data" else {}
+    comments = (
+        units.WRITTEN.removeprefix("# "),
+        f"Variables of your own: {units.LOCAL} (`diem config {planned.process}`).",
+    )
+    return env_file.render({**planned.env, **secret}, *comments)

@@ -1,0 +1,132 @@
+"""Reads what was written as the processes, nginx and systemd will read it; programs that are not here are left out."""
+
+import datetime as dt
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from diem.errors import ConfigurationError
+from diem.process.program import settings_of
+from tools.hosts import env_file, files
+from tools.hosts.assignment import System
+from tools.hosts.inventory import Host
+
+TIMEOUT_S: Final = 30.0
+VERIFY: Final = ("systemd-analyze", "verify", "--man=no", "--recursive-errors=no")
+_PROGRAM: Final = re.compile(r"^ExecStart=\S+", re.MULTILINE)
+
+
+class NotUsable(ConfigurationError):
+    """Something that was written would not be accepted where it is used; one line for each fault."""
+
+
+def verify(system: System, out: Path) -> list[str]:
+    """Check all files of all hosts; return the names of programs that are not here to check theirs.
+
+    Raises:
+        NotUsable: with a line for each fault.
+    """
+    faults = [fault for host in system.hosts for fault in _settings(system, host, out)]
+    missing = []
+    if system.options.mode.behind_nginx:
+        from deploy import nginx  # noqa: PLC0415  # it was rendered, so the extra is installed
+
+        try:
+            faults += _nginx(system, nginx.find())
+        except nginx.NoNginx:
+            missing.append("nginx")
+    if shutil.which(VERIFY[0]) is None:
+        missing.append(VERIFY[0])
+    else:
+        faults += _units(system, out)
+    if faults:
+        raise NotUsable("\n".join(faults))
+    return missing
+
+
+def _settings(system: System, host: Host, out: Path) -> Iterator[str]:
+    """Read the variables of each process with its own settings."""
+    for each in system.processes(host):
+        if each.process == "nginx":
+            continue
+        file = out / "hosts" / host.label / "etc" / f"{each.name}.env"
+        try:
+            with _environment(env_file.parse(file.read_text(encoding="utf-8"))):
+                settings_of(each.process).load()
+        except (ConfigurationError, ValueError) as error:
+            for line in str(error).splitlines():
+                yield f"{host.label}, {each.name}: {line}"
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        os.environ.clear()
+        os.environ.update(variables)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _nginx(system: System, program: str) -> list[str]:
+    """Have nginx read its configuration, with a directory and a certificate of this machine."""
+    with tempfile.TemporaryDirectory(prefix="diem-") as name:
+        directory = Path(name)
+        certificate = _certificate(directory / "tls.pem")
+        conf = directory / "nginx.conf"
+        conf.write_text(files.nginx_conf(system, directory, certificate, certificate), encoding="utf-8")
+        code, output = _run(program, "-t", "-p", name, "-c", str(conf), "-e", "stderr")
+    return [] if code == 0 else [f"nginx.conf: {line}" for line in output.splitlines() if "[emerg]" in line] or [output]
+
+
+def _certificate(path: Path) -> Path:
+    """Write a certificate for nobody, with its key: those of the hosts may not be here."""
+    from cryptography import x509  # noqa: PLC0415  # of this check alone
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+
+    key = Ed25519PrivateKey.generate()
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "check")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .sign(key, None)
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + private)
+    return path
+
+
+def _units(system: System, out: Path) -> list[str]:
+    """Have systemd read the units, with a program of this machine in place of those that may not be here."""
+    faults = []
+    for host in system.hosts:
+        with tempfile.TemporaryDirectory(prefix="diem-") as name:
+            copies = []
+            for unit in sorted((out / "hosts" / host.label / "systemd").iterdir()):
+                text = _PROGRAM.sub("ExecStart=/bin/true", unit.read_text(encoding="utf-8"))
+                copies.append(Path(name) / unit.name)
+                copies[-1].write_text(text, encoding="utf-8")
+            _, output = _run(*VERIFY, *map(str, copies))
+        faults += [line for line in output.splitlines() if any(copy.name in line for copy in copies)]
+    return faults
+
+
+def _run(*command: str) -> tuple[int, str]:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, f"{command[0]}: {error}"
+    return done.returncode, done.stdout + done.stderr

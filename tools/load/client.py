@@ -1,0 +1,151 @@
+"""One client of a load test, and what all of them have received."""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from diem.links.client import BaseClient, Event
+from tools.load.completeness import Holding
+from tools.load.delays import Delays
+
+MAX_REASONS: Final = 20
+"""Different reasons that are counted; further ones count as ``OTHER_REASONS``."""
+OTHER_REASONS: Final = "other reasons"
+FIRST_CLOSE_CODE: Final = 1000
+"""Codes below it are HTTP statuses, of refused handshakes."""
+_RETRY: Final = re.compile(r"\s*\bretry=\d+")
+
+
+class Reasons:
+    """How often each reason was given."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, reason: str) -> None:
+        """Count a reason, without the delay that it may ask for."""
+        reason = _RETRY.sub("", reason).strip().removesuffix(":")[:200]
+        self.counts[reason if reason in self.counts or len(self.counts) < MAX_REASONS else OTHER_REASONS] += 1
+
+
+class Received:
+    """Counts over all clients of a load test.
+
+    An update counts while it is measured, and afterwards if the catalogue had its version at the end: late ones are not
+    left out. Only updates count that were published after their client's subscription.
+    """
+
+    def __init__(self) -> None:
+        self.delays = Delays()
+        self.updates = 0
+        self.refused = Reasons()
+        """Why clients could not connect or subscribe, before all their subscriptions were confirmed once."""
+        self.rejected = Reasons()
+        """Why single endpoints were rejected."""
+        self.interrupted = Reasons()
+        """Why connections ended afterwards, and why attempts to reconnect failed."""
+        self.complete = 0
+        """Clients of which all subscriptions were confirmed or rejected once."""
+        self._is_measuring = False
+        self._latest: Mapping[str, int] = {}
+
+    def measure(self) -> None:
+        """Count updates from now on."""
+        self._is_measuring = True
+
+    def finish(self, latest: Mapping[str, int]) -> None:
+        """From now on count updates up to these versions only: they were published while it was measured."""
+        self._is_measuring, self._latest = False, latest
+
+    def update(self, name: str, version: int, now_s: float) -> None:
+        """Count an update that arrived at Unix time ``now_s``."""
+        if self._is_measuring or version <= self._latest.get(name, 0):
+            self.updates += 1
+            self.delays.add(1000 * now_s - version)
+
+
+class LoadClient:
+    """A client that subscribes once and counts what it is sent."""
+
+    def __init__(self, number: int, names: Sequence[str], before: Mapping[str, int], received: Received) -> None:
+        self.number = number
+        self.names = names
+        self.is_connected = False
+        self.is_complete = False
+        """Whether all subscriptions were confirmed or rejected once."""
+        self._received = received
+        self._client: BaseClient | None = None
+        self._before = before
+        """Versions of the catalogue at the start: what is not greater is no event of the test."""
+        self._retained: dict[str, int] = {}
+        """Version that the first confirmation of each subscription stated."""
+        self._rejected: set[str] = set()
+        self._resync: set[str] = set()
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether any subscription was confirmed."""
+        return bool(self._retained.keys() - self._rejected)
+
+    @property
+    def received_bytes(self) -> int:
+        """Return the payload bytes that it has received."""
+        return 0 if self._client is None else self._client.received_bytes
+
+    async def run(self, client: BaseClient) -> None:
+        """Stay connected until cancelled, or until a server forbids to reconnect."""
+        self._client = client
+        async with client:
+            await client.subscribe(dict.fromkeys(self.names))
+            async for event in client:
+                self.apply(event, time.time())
+        self.is_connected = False
+
+    def apply(self, event: Event, now_s: float) -> None:
+        """Apply an event that was received at Unix time ``now_s``."""
+        name = event.endpoint or ""
+        match event.kind:
+            case "update":
+                version, retained = event.version or 0, self._retained.get(name)
+                self._resync.discard(name)
+                if retained is not None and version > max(retained, self._before.get(name, 0)):
+                    self._received.update(name, version, now_s)
+            case "subscribed":
+                self._retained.setdefault(name, event.version or 0)
+                self._count_complete()
+            case "rejected":
+                self._received.rejected.add(event.message)
+                self._rejected.add(name)
+                self._count_complete()
+            case "resync":
+                self._resync.add(name)
+            case "open":
+                self.is_connected = True
+            case "closed":
+                self.is_connected = False
+                self._closed(event)
+            case "error":
+                self._reasons.add(event.message)
+
+    def _count_complete(self) -> None:
+        if not self.is_complete and len(self._retained.keys() | self._rejected) == len(self.names):
+            self.is_complete = True
+            self._received.complete += 1
+
+    def _closed(self, event: Event) -> None:
+        # The text of a refused handshake begins with its status.
+        code = "" if event.code is None or event.code < FIRST_CLOSE_CODE else f"{event.code}: "
+        self._reasons.add(f"{code}{event.message}" or "no connection")
+
+    @property
+    def _reasons(self) -> Reasons:
+        return self._received.interrupted if self.is_complete else self._received.refused
+
+    def holdings(self) -> Iterator[Holding]:
+        """Yield the latest version of each endpoint that it was sent."""
+        for name in self.names:
+            subscribed = name in self._retained and name not in self._rejected
+            known = self._client.known(name) if self._client is not None else None
+            yield Holding(self.number, name, known, subscribed, name in self._resync, self.is_connected)

@@ -1,0 +1,171 @@
+"""Read the figures of a running system: rates from ``diem status`` or recorded traffic, sizes of the topic from Kafka.
+
+All I/O of ``diem size`` is here.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from deploy.system import control
+from deploy.system.description import with_children
+from deploy.system.state_dir import StateDir
+from deploy.topology import Mode
+from diem.kafka.config import KafkaOptions
+from learning.costs import Costs
+from tools.size.workload import BUILT_IN, RECORD_BYTES, Figure, Figures
+
+# What needs Kafka's client or numpy is imported where it is used: while the rate is measured.
+
+if TYPE_CHECKING:
+    from diem.kafka.metadata import Cluster
+    from tools.check.facts import Settings
+
+SAMPLE_S: Final = 1.0
+"""Time for which the rate of updates is measured."""
+CONNECT_TIMEOUT_S: Final = 8.0
+SESSION_TIMEOUT: Final = "broker.session.timeout.ms"
+_SERVER: Final = "websocket"
+_REQUIRED_PACKAGES: Final = ("numpy", "pyarrow")
+
+
+async def measure(state: StateDir, kafka: KafkaOptions | None, costs: Costs) -> Figures:
+    """Return the figures of the system that runs in a state directory, with its brokers if it has Kafka.
+
+    The rate is that of the latest statistics, or of the last ``SAMPLE_S`` seconds if that is higher.
+
+    Raises:
+        NotUp: nothing runs there.
+        ControlFailed: it does not answer.
+        KafkaUnavailable: no broker answers.
+    """
+    sampled, cluster, recorded = await asyncio.gather(
+        _sample(state), _described(kafka), asyncio.to_thread(read_recorded, state.path / "traffic" / "warehouse", costs)
+    )
+    before, after, seconds = sampled
+    figures = of_status(before, after, seconds)
+    if recorded is not None:
+        figures = with_recorded(figures, *recorded)
+    if cluster is None or kafka is None:
+        return figures
+    return with_cluster(figures, cluster.topology, cluster.brokers, kafka.names.updates)
+
+
+async def _sample(state: StateDir) -> tuple[dict[str, Any], dict[str, Any], float]:
+    before, begin = await control.request(state, "status"), time.monotonic()
+    await asyncio.sleep(SAMPLE_S)
+    after = await control.request(state, "status")
+    return before, after, time.monotonic() - begin
+
+
+class _Described(NamedTuple):
+    """A cluster, and the settings of those brokers that show them."""
+
+    topology: "Cluster"
+    brokers: "list[Settings]"
+
+
+async def _described(kafka: KafkaOptions | None) -> _Described | None:
+    if kafka is None:
+        return None
+    from diem.kafka.client import connected_client  # noqa: PLC0415
+    from diem.kafka.metadata import describe  # noqa: PLC0415
+    from tools.check.collect import broker_settings  # noqa: PLC0415
+
+    async with connected_client(kafka, within=CONNECT_TIMEOUT_S) as client:
+        cluster = await describe(client)
+        found = await asyncio.gather(*(broker_settings(client, number) for number in cluster.brokers))
+    return _Described(cluster, [settings for settings in found if settings])
+
+
+def of_status(before: dict[str, Any], after: dict[str, Any], seconds: float) -> Figures:
+    """Return the figures of two replies of ``status``, ``seconds`` apart."""
+    mode = Mode(after["mode"])
+    reports = {name: process.get("report") or {} for name, process in with_children(after["processes"])}
+    servers = [reports[name] for name, process in with_children(after["processes"]) if _is_server(name, process)]
+    data = next((report for report in reports.values() if "sequence" in report), {})
+    updates = max(0, data.get("sequence", 0) - _sequence(before)) / seconds
+    endpoints = int(data.get("endpoints", 0))
+    subscriptions = sum(int(report.get("subscriptions") or 0) for report in servers)
+    clones = max(1, int(after.get("clones") or 1)) if mode.partitioned else 1
+    running = max(1, len(servers))
+    now = f"mode {mode}, now"
+    return Figures(
+        updates=Figure(updates, f"measured for {seconds:.1f} s"),
+        subscribers=Figure(subscriptions / endpoints if endpoints else 0.0, "subscriptions per endpoint, now"),
+        record_bytes=Figure(RECORD_BYTES, BUILT_IN),
+        endpoints=Figure(endpoints, "the Data Service, now"),
+        servers=Figure(max(1, running // clones), now),
+        # A group for each clone that shares the updates, else for each server, which reads all of them.
+        groups=Figure(clones if mode.partitioned else running, now),
+        partitioned=mode.partitioned,
+    )
+
+
+def _is_server(name: str, process: dict[str, Any]) -> bool:
+    return process.get("process") == _SERVER or name.rpartition("/")[2].startswith(f"{_SERVER}-")
+
+
+def _sequence(status: dict[str, Any]) -> int:
+    reports = ((process.get("report") or {}) for _, process in with_children(status["processes"]))
+    return next((int(report["sequence"]) for report in reports if "sequence" in report), 0)
+
+
+def with_cluster(figures: Figures, cluster: "Cluster", brokers: Iterable["Settings"], updates: str) -> Figures:
+    """Return the figures with the brokers and partitions of a cluster, and the session timeout that they show."""
+    topic = cluster.topics.get(updates)
+    present = 0 if topic is None else len(topic.partitions)
+    others = sum(len(each.partitions) for each in cluster.topics.values()) - present
+    changed = {
+        "brokers": Figure(max(1, len(cluster.brokers)), "Kafka, now"),
+        "other_partitions": Figure(others, "Kafka, now"),
+    }
+    if timeouts := [int(found) for each in brokers if (found := each.get(SESSION_TIMEOUT))]:
+        changed["session_timeout_s"] = Figure(max(timeouts) / 1000, "Kafka, now")
+    if present:
+        changed["partitions"] = Figure(present, f"topic {updates}, now")
+    return figures.replaced(changed)
+
+
+def with_recorded(figures: Figures, window: str, rows: Iterable[tuple[str, float, float, float]]) -> Figures:
+    """Return the figures with recorded traffic: rows of endpoint, updates/s, subscribers and load in microseconds/s."""
+    known = list(rows)
+    updates = sum(rate for _, rate, _, _ in known)
+    changed = {}
+    if updates > figures.updates.value:
+        changed["updates"] = Figure(updates, f"busy minutes of {window}")
+    if updates > 0:
+        mean = sum(rate * subscribers for _, rate, subscribers, _ in known) / updates
+        changed["subscribers"] = Figure(mean, window)
+    loads = tuple((endpoint, load) for endpoint, _, _, load in known)
+    return replace(figures.replaced(changed), loads=loads)
+
+
+def read_recorded(warehouse: Path, costs: Costs) -> tuple[str, list[tuple[str, float, float, float]]] | None:
+    """Return a name for the latest statistics, and their endpoints; None without any, or without the packages."""
+    if not warehouse.is_dir() or any(find_spec(name) is None for name in _REQUIRED_PACKAGES):
+        return None
+    from learning.jobs.warehouse import BadStatistics, Warehouse, all_statistics, read_window  # noqa: PLC0415
+
+    try:
+        found = all_statistics(Warehouse(warehouse))
+        if not found:
+            return None
+        from learning.placement.instance import read_endpoints  # noqa: PLC0415
+        from learning.placement.objective import loads  # noqa: PLC0415
+
+        window, instance = read_window(found[-1]), read_endpoints(found[-1])
+    except (BadStatistics, OSError, ValueError, LookupError):
+        return None  # what is not known from records is measured
+    rows = zip(
+        instance.endpoints,
+        instance.expected_busy[0].tolist(),
+        instance.expected_subscribers.tolist(),
+        loads(instance, costs).tolist(),
+        strict=True,
+    )
+    return f"statistics until {window['to']}", list(rows)

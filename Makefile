@@ -68,12 +68,23 @@ image: install page sbom
 image-test: install-test image kafka
 	@DIEM_IMAGE=$(IMAGE) $(PYTEST) -q tests/image
 
-# Exit code 0: all checked, nothing known; 1: a known vulnerability; 3: not all could be checked.
-audit: install $(VENV)/audit/.installed
-	@$(PY) -m deploy.audit
+# Fails too where a service does not answer, or osv-scanner, which alone knows Maven's advisories, is not installed.
+AUDIT := $(VENV)/audit/bin
+audit: sbom
+	@failed=; for lock in requirements/*.txt; do echo "$$lock:"; \
+	  $(AUDIT)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r $$lock || failed=1; done; \
+	echo "client:"; (cd client && ../deploy/install/node.sh npm audit --package-lock-only) || failed=1; \
+	echo "build/sbom.cdx.json:"; osv-scanner scan source -L build/sbom.cdx.json || failed=1; \
+	test -z "$$failed"
 
-sbom: install
-	@$(PY) -m deploy.audit sbom build/sbom.cdx.json
+# What runs or builds the page: the lists of tests, documentation and comparison are left out.
+SHIPPED := run spark node java figures
+sbom: $(VENV)/audit/.installed | $(NODE_AFTER)
+	@rm -rf build/sbom && mkdir -p build/sbom
+	@for name in $(SHIPPED); do $(AUDIT)/cyclonedx-py requirements --short-PURLs -o build/sbom/$$name.json requirements/$$name.txt; done
+	@cd client && ../deploy/install/node.sh npm sbom --package-lock-only --sbom-format cyclonedx > ../build/sbom/page.json
+	@$(PY) deploy/install/sbom.py build/sbom.cdx.json "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" \
+	  build/sbom/*.json $(wildcard */*/jars.lock */*/*/jars.lock)
 
 check: install-test install-spark $(MODULES)
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .
@@ -235,11 +246,11 @@ $(VENV)/.figures: $(VENV)/.run requirements/figures.txt
 	@$(PACKAGES) $(LOCKED) requirements/figures.txt
 	@touch $@
 
-# An environment of its own: the auditor's dependencies are none of DIEM's.
-$(VENV)/audit/.installed: $(VENV)/.run deploy/audit/requirements.txt
-	@echo "Installing pip-audit (once) ..."
+# An environment of its own: the dependencies of these tools are none of DIEM's.
+$(VENV)/audit/.installed: $(VENV)/.run deploy/install/audit.txt
+	@echo "Installing pip-audit and cyclonedx-bom (once) ..."
 	@rm -rf $(VENV)/audit && $(PY) -m venv $(VENV)/audit
-	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r deploy/audit/requirements.txt
+	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r deploy/install/audit.txt
 	@touch $@
 
 $(MODULES): client/package-lock.json client/package.json | $(NODE_AFTER)
@@ -282,10 +293,8 @@ lock:
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 	@cd tests/conformance/requirements && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 virtualenv.in -o virtualenv.txt
-	@cd deploy/install && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.11 uv.in -o uv.txt
-	@cd deploy/audit && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.11 requirements.in -o requirements.txt
+	@cd deploy/install && for name in uv audit; do uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+	  --no-header --python-version 3.11 $$name.in -o $$name.txt; done
 
 clean:
 	@rm -rf $(VENV) build client/node_modules client/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Scripts of the Makefile; ``sbom`` is the only one in Python."""

@@ -46,7 +46,7 @@ from tests.load.bench import FOLDER, Goal, read, write
 from tests.support import instances
 from tests.support.commandline import parser
 from tests.support.instances import OTHER, A, B, dashboards, drifted, listeners, page, population, read_pairs
-from tests.support.size import SIZE, RunSize, sized
+from tests.support.size import sized
 
 T = TypeVar("T")
 WRITTEN: Final = FOLDER / "placement.json"
@@ -67,7 +67,7 @@ RECIPES: Final = {
     "T": {"clients": 50_000, "seed": 6},
     "R": {"seed": 7},
     "B": {"B": asdict(B)},
-    "Spark": sized({"B on Spark": asdict(B)}, {"A on Spark": asdict(A)}, {"A on Spark": asdict(A)}),
+    "Spark": sized({"B on Spark": asdict(B)}, {"A on Spark": asdict(A)}, {"Z on Spark": asdict(Z)}),
 }
 """Parts of the benchmark, in their order, with what their instances are made from."""
 
@@ -147,9 +147,9 @@ class Bench:
         self.goal(f"{name}{POLISHED}: fan-out over Mt-KaHyPar's", "x", bound, ratio)
 
     def row(self, name: str, servers: int, kind: str = "plan") -> Mapping[str, float]:
-        """Return the figures of a placement."""
-        found: Mapping[str, float] = self.figures[name]["servers"][str(servers)][kind]
-        return found
+        """Return the figures of a placement that are one number each."""
+        found: Mapping[str, object] = self.figures[name]["servers"][str(servers)][kind]
+        return {column: value for column, value in found.items() if isinstance(value, int | float)}
 
     def goal(self, name: str, unit: str, bound: float, measured: float) -> None:
         """Add a goal with its measured value."""
@@ -329,11 +329,11 @@ def part_b(bench: Bench) -> None:
 
 
 def part_spark(bench: Bench, before: Mapping[str, Any]) -> None:
-    """Plan B (A with ``QUICK=1``) from single subscriptions, of which Spark makes the sets.
+    """Plan B (A with ``QUICK=1``, Z with ``SMOKE=1``) from single subscriptions, of which Spark makes the sets.
 
     ``before`` has the figures of the other parts.
     """
-    name, recipe, leaves, bound = ("B", B, 48, 2.90) if SIZE is RunSize.FULL else ("A", A, 16, 2.70)
+    name, recipe, leaves, bound = sized(("B", B, 48, 2.90), ("A", A, 16, 2.70), ("Z", Z, 16, 16.0))
     found = placement_spark.measured(population(recipe), leaves)
     own, name = before.get(name), f"{name} on Spark"
     bench.figures[name] = found
@@ -425,7 +425,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("--only", type=_parts, metavar="PARTS", help=f"some of {','.join(RECIPES)}")
     given = command.parse_args(argv)
     possible = [part for part in RECIPES if part != "Spark" or placement_spark.possible()]
-    chosen: list[str] = given.only or sized(possible, [part for part in possible if part != "B"], ["Z"])
+    left_out = sized(set[str](), {"B"}, {*RECIPES} - {"Z", "Spark"})
+    chosen: list[str] = given.only or [part for part in possible if part not in left_out]
     result: dict[str, Any] = {"parts": {}, "figures": {}}
     kept: list[Goal] = []
     if given.only and WRITTEN.exists():

@@ -130,7 +130,8 @@ def _make_sets(folder: Path) -> None:
             .groupBy("client")
             .agg(F.sort_array(F.collect_set("endpoint")).alias("endpoints"), F.max("weight").alias("weight"))
         )
-        sets = of_client.groupBy("endpoints").agg(F.sum("weight").alias("weight")).select("endpoints", "weight")
+        clients = of_client.groupBy("endpoints")
+        sets = clients.agg(F.sum("weight").alias("weight"), F.count("*").alias("clients"))
         sets.write.parquet(spark_path(folder / "sets.parquet"))
 
 

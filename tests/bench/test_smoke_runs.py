@@ -8,7 +8,7 @@ from tests.bench.native import NoCompiler
 from tests.smoke import LOGS, runs, smoke
 from tests.support.required import unavailable
 
-CHEAP = ("placement", "reads")
+CHEAP = ("codecs", "reads")
 
 
 @pytest.mark.takes(15)

@@ -15,7 +15,7 @@ NODE_AFTER := $(shell deploy/install/node.sh --is-on-machine || echo $(VENV)/$(i
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display smoke faults hosts walks pauses conformance cluster chart audit sbom image image-test docs site packages lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-pipeline bench-reads bench-tokens bench-attack bench-display smoke faults hosts walks pauses conformance cluster chart chart-modes audit sbom image image-test docs site packages lock clean \
   install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium kafka nginx postgres prometheus spark autobahn
 
 help:
@@ -54,9 +54,13 @@ cluster: install-test install-spark kafka
 	@CI=1 DIEM_CLUSTER=1 $(PYTEST) $(CLUSTER)
 
 # With API=1 also against an API server of Kubernetes, which is compiled once, in some minutes.
-chart: install-test
+chart: install-test chart-modes
 	@deploy/install/chart.sh $(if $(API),api)
 	@DIEM_CHART=1 $(PYTEST) -q tests/chart tests/unit/deploy/test_chart.py
+
+# The chart's copy of the table of modes (diem/process/modes.py).
+chart-modes: install-test
+	@$(PY) -m deploy.topology.chart
 
 # As root on Debian; deploy/image/Containerfile is for others, and CONTAINERFILE=1 builds that without a registry. SPARK=1 adds
 # Java and Spark, and -spark to the default tag.

@@ -89,11 +89,13 @@ class Mode(StrEnum):
         """The process that serves clients, possibly behind nginx."""
         return self.processes[-1]
 
+    def serves(self, process: str) -> bool:
+        """Return whether processes of this kind serve clients, possibly behind nginx, and not only other processes."""
+        return process in {"data", self.edge} or (process == "metadata" and self is Mode.Z_CLIENT)
+
     def admits(self, process: str) -> bool:
         """Return whether clients connect to processes of this kind themselves, not through others."""
-        if self.behind_nginx:
-            return process == "nginx"
-        return process in {"data", self.edge} or (process == "metadata" and self is Mode.Z_CLIENT)
+        return process == "nginx" if self.behind_nginx else self.serves(process)
 
 
 PROCESSES_OF: Final[Mapping[str, tuple[str, ...]]] = {
@@ -271,12 +273,21 @@ SETTINGS: Final[Mapping[str, Mapping[str, Value]]] = {
 """Settings by process, or by the group that several processes have, each with its value."""
 
 
+GROUPS: Final = ("all", "kafka", "traffic")
+"""Groups of settings that several processes have; those of ``all`` have no prefix of their own."""
+
+
+def settings(place: Place, group: str) -> dict[str, str]:
+    """Return the variables of a process that are of one group, or of the process alone."""
+    prefix = "DIEM_" if group == "all" else f"DIEM_{group.upper()}_"
+    others = place.given.get(group, {})
+    values = {name: others[name] if name in others else value(place) for name, value in SETTINGS[group].items()}
+    return {f"{prefix}{name}": value for name, value in values.items() if value is not None}
+
+
 def environment(place: Place) -> dict[str, str]:
     """Return the variables of a process: its own settings, and those of its groups."""
     found: dict[str, str] = {}
-    for group in ("all", "kafka", "traffic", place.process):
-        prefix = "DIEM_" if group == "all" else f"DIEM_{group.upper()}_"
-        others = place.given.get(group, {})
-        values = {name: others[name] if name in others else value(place) for name, value in SETTINGS[group].items()}
-        found |= {f"{prefix}{name}": value for name, value in values.items() if value is not None}
+    for group in (*GROUPS, place.process):
+        found |= settings(place, group)
     return found

@@ -29,11 +29,12 @@ from deploy.cli.mode_options import (
     traffic_option,
 )
 from deploy.cli.options import KAFKA_PANEL, hot_endpoints, kafka_settings, with_kafka_options
-from deploy.terminal import Terminal, amount
+from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
+from deploy.topology.ports import start_at_default
 from diem.process.program import settings_of
 from diem.process.settings import PROCESSES, ProcessSettings, Setting, reference
 from diem.process.tls import certificate_names, server_context
-from tools.hosts import inventory
+from tools.hosts import env_file, inventory
 from tools.hosts.assignment import USUAL, Installation, System, assign, default_sizes
 from tools.hosts.output import write_system
 from tools.hosts.readme import NAME as README
@@ -54,7 +55,7 @@ def register(cli: typer.Typer) -> None:
 def config(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[PROCESS | MODE]", help="One process, default: all; with --hosts, a mode."),
+        typer.Argument(metavar="[PROCESS | MODE]", help="Settings of one process, default: all; or what a mode sets."),
     ] = None,
     *,
     hosts: Annotated[
@@ -137,7 +138,7 @@ def config(
     log_level: LogLevelOption = "info",
     drain_seconds: DrainSecondsOption = DRAIN_S,
 ) -> int:
-    """Print every setting of the processes: variable, type, default, meaning.
+    """Print every setting of the processes: variable, type, default, meaning; of a mode, what it sets for each process.
 
     With --hosts, write the files that run a mode on several hosts: variables, systemd units, nginx.conf and keys for
     each, checked and ready to be copied there. Run it again after changes: keys are kept.
@@ -145,7 +146,8 @@ def config(
     if hosts is None:
         if out is not None:
             raise typer.BadParameter("--out goes with --hosts")
-        for line in config_lines([name] if name else PROCESSES):
+        modes = [mode for mode in plan.Mode if mode == name]
+        for line in mode_lines(modes[0]) if modes else config_lines([name] if name else PROCESSES):
             typer.echo(line)
         return 0
     if name not in set(plan.Mode):
@@ -276,6 +278,17 @@ def config_lines(names: Iterable[str]) -> Iterator[str]:
         for setting in settings:
             yield from _lines(setting)
         yield ""
+
+
+def mode_lines(mode: plan.Mode) -> Iterator[str]:
+    """Yield the variables that ``diem up`` gives to the processes of a mode, on the documented ports."""
+    options = plan.Options(mode, DEFAULT_STATE_DIR.absolute())
+    wanted = plan.slots(mode, plan.sizes_of(options))
+    ports = plan.assign_ports(wanted, {}, start_at_default, lambda _port: True)
+    topology = plan.compose(options, ports, plan.Programs(()))
+    for process in topology.active(topology.servers):
+        if process.env:
+            yield env_file.render(process.env, process.name)
 
 
 def _lines(setting: Setting) -> Iterator[str]:

@@ -23,26 +23,31 @@ labels:
   {{- include "diem.labels" . | nindent 2 }}
 {{- end }}
 
-{{/* Which processes a mode has. Empty text is false. */}}
-{{- define "diem.usesKafka" -}}
-{{- if or (not (has .Values.mode (list "single" "x-broadcast"))) (eq .Values.traffic.sink "kafka") }}true{{ end -}}
+{{/* The processes of the mode, from modes.json, which DIEM's table of modes writes: ports, groups of settings, variables. */}}
+{{- define "diem.processes" -}}
+{{- $table := .Files.Get "modes.json" | fromJson -}}
+{{- $found := dict -}}
+{{- range $process, $own := index $table.modes .Values.mode -}}
+{{- if and (eq $.Values.traffic.sink "kafka") (has "traffic" $own.groups) -}}
+{{- $_ := set $own "groups" (append $own.groups "kafka" | uniq) -}}
+{{- end -}}
+{{- $_ := set $found $process (merge $own (index $table.processes $process) (dict "env" (index $table.settings $process))) -}}
+{{- end -}}
+{{- toJson $found -}}
 {{- end }}
-{{- define "diem.hasServers" -}}
-{{- if has .Values.mode (list "single" "x-broadcast" "x" "z-proxy" "z-client") }}true{{ end -}}
-{{- end }}
-{{- define "diem.hasBridges" -}}
-{{- if has .Values.mode (list "x" "z-proxy" "z-client") }}true{{ end -}}
-{{- end }}
-{{- define "diem.hasMetadata" -}}
-{{- if has .Values.mode (list "z-proxy" "z-client") }}true{{ end -}}
-{{- end }}
-{{- define "diem.hasComposites" -}}
-{{- if has .Values.mode (list "z-composite" "xz") }}true{{ end -}}
+
+{{/* Whether the mode has a process, for `root` and `process`. Empty text is false. */}}
+{{- define "diem.has" -}}
+{{- if hasKey (include "diem.processes" .root | fromJson) .process }}true{{ end -}}
 {{- end }}
 
 {{/* The kind of process to which clients connect. */}}
 {{- define "diem.edge" -}}
-{{- if eq .Values.mode "z-proxy" }}proxy{{ else if include "diem.hasComposites" . }}composite{{ else }}websocket{{ end -}}
+{{- range $process, $own := omit (include "diem.processes" . | fromJson) "data" "metadata" }}{{ if $own.serves }}{{ $process }}{{ end }}{{ end -}}
+{{- end }}
+
+{{- define "diem.health" -}}
+{{ ternary 8089 8088 (eq . "bridge") }}
 {{- end }}
 
 {{/* Whether `replicas` of this kind are left to an autoscaler. */}}
@@ -58,31 +63,11 @@ labels:
 {{- end -}}
 {{- end }}
 
-{{/* Kinds of pods of this mode, by component, with what their NetworkPolicies need: ports by name. */}}
-{{- define "diem.components" -}}
-data: {public: 8080, internal: 9080}
-{{- if eq .Values.mode "x-broadcast" }}
-broadcast: {internal: 9300}
-{{- end }}
-{{- if include "diem.hasServers" . }}
-websocket: {public: 8101, internal: 9101{{ if include "diem.hasBridges" . }}, bridge: 9201{{ end }}}
-{{- end }}
-{{- if include "diem.hasMetadata" . }}
-metadata: {public: 8400, internal: 9400}
-{{- end }}
-{{- if eq .Values.mode "z-proxy" }}
-proxy: {public: 8501, internal: 9501}
-{{- end }}
-{{- if include "diem.hasComposites" . }}
-composite: {public: 8601, internal: 9601}
-{{- end }}
-{{- end }}
-
 {{/* Errors in values that the schema cannot express, each in one line. */}}
 {{- define "diem.validate" -}}
 {{- $v := .Values -}}
 {{- if not $v.url }}{{ fail "url: where browsers find the page, such as https://diem.example.com" }}{{ end -}}
-{{- if and (include "diem.usesKafka" .) (not $v.kafka.bootstrapServers) }}{{ fail (printf "kafka.bootstrapServers: mode %s, or traffic.sink, needs Kafka" $v.mode) }}{{ end -}}
+{{- if and (include "diem.needsKafka" (dict "root" . "process" "data")) (not $v.kafka.bootstrapServers) }}{{ fail (printf "kafka.bootstrapServers: mode %s, or traffic.sink, needs Kafka" $v.mode) }}{{ end -}}
 {{- if and (hasPrefix "SASL" $v.kafka.securityProtocol) (not (and $v.kafka.sasl.username $v.kafka.sasl.secret)) }}{{ fail "kafka.sasl: needs username and secret" }}{{ end -}}
 {{- if and (eq $v.mode "z-client") (not $v.zClient.domain) }}{{ fail "zClient.domain: in mode z-client every pod needs a public name, POD.DOMAIN; without one choose z-proxy or xz" }}{{ end -}}
 {{- if and (gt (int $v.data.replicas) 1) (not $v.data.postgres.secret) }}{{ fail "data.replicas: a stand-by needs PostgreSQL (data.postgres.secret): SQLite's store has one writer on one volume" }}{{ end -}}
@@ -92,7 +77,7 @@ composite: {public: 8601, internal: 9601}
 {{- if and (ne $v.autoscaling.kind "off") (not (has $v.mode (list "x-broadcast" "x" "z-proxy" "xz"))) }}{{ fail (printf "autoscaling.kind: not in mode %s" $v.mode) }}{{ end -}}
 {{- if and (ne $v.autoscaling.kind "off") (not $v.metrics.enabled) }}{{ fail "autoscaling.kind: needs metrics.enabled, for the number of clients" }}{{ end -}}
 {{- if and $v.pipeline.enabled (ne $v.traffic.sink "kafka") }}{{ fail "pipeline.enabled: needs traffic.sink=kafka" }}{{ end -}}
-{{- if and $v.pipeline.plan.enabled (not (include "diem.hasMetadata" .)) }}{{ fail (printf "pipeline.plan.enabled: in mode %s no metadata service can be reached; z-proxy and z-client have one" $v.mode) }}{{ end -}}
+{{- if and $v.pipeline.plan.enabled (not (include "diem.has" (dict "root" . "process" "metadata"))) }}{{ fail (printf "pipeline.plan.enabled: in mode %s no metadata service can be reached; z-proxy and z-client have one" $v.mode) }}{{ end -}}
 {{- end }}
 
 {{/* Head of a pod's spec. */}}
@@ -178,27 +163,28 @@ resources:
   {{- toYaml (index .root.Values .process).resources | nindent 2 }}
 {{- end }}
 
-{{/* A container that is one of DIEM's processes: `process`, `env` and `health`, the port of its health listener. */}}
+{{/* A container that is one of DIEM's processes: `process`. */}}
 {{- define "diem.process" -}}
+{{- $health := include "diem.health" .process -}}
 {{ include "diem.container" . }}
 args: [run, {{ .process }}]
 env:
   {{- include "diem.env" . | nindent 2 }}
 {{- /* Before there is a listener, a store may be migrated. */}}
 startupProbe:
-  httpGet: {path: /livez, port: {{ .health }}}
+  httpGet: {path: /livez, port: {{ $health }}}
   periodSeconds: 2
   failureThreshold: 150
 {{- /* Of a process that hangs: clients and endpoints have left it long before. */}}
 livenessProbe:
-  httpGet: {path: /livez, port: {{ .health }}}
+  httpGet: {path: /livez, port: {{ $health }}}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: {{ int (ceil (mulf 6 .root.Values.timeFactor)) }}
 {{- /* A bridge is none of the reasons for which a server takes no clients: those of one without a feed are told so. */}}
 {{- if ne .process "bridge" }}
 readinessProbe:
-  httpGet: {path: /readyz, port: {{ .health }}}
+  httpGet: {path: /readyz, port: {{ $health }}}
   periodSeconds: 2
   timeoutSeconds: 2
   failureThreshold: 2
@@ -210,32 +196,24 @@ lifecycle:
 {{- end }}
 {{- end }}
 
-{{/*
-Variables of a process, in which its `env` of the values comes last. A state directory is private, and a volume is open to the
-group of the pod: the directory is one in the volume.
-*/}}
+{{/* Variables of a process, in which its `env` of the values comes last. */}}
 {{- define "diem.env" -}}
-{{- $v := .root.Values -}}
-{{- $env := dict
-  "DIEM_STATE_DIR" "/var/lib/diem/state"
-  "DIEM_INTERNAL_KEY_FILE" "/run/secrets/diem/internal.key"
-  "DIEM_HEALTH_HOST" $v.listen
-  "DIEM_HEALTH_PORT" (.health | toString)
-  "DIEM_DRAIN_SECONDS" ($v.drainSeconds | toString)
-  "DIEM_TIME_FACTOR" ($v.timeFactor | toString)
-  "DIEM_LOG_LEVEL" $v.logLevel
--}}
-{{- $records := and (ne $v.traffic.sink "off") (has .process (list "data" "websocket" "proxy" "composite")) -}}
-{{- if $records -}}
-{{- $env = merge $env (dict "DIEM_TRAFFIC_SINK" $v.traffic.sink "DIEM_TRAFFIC_SALT_FILE" "/run/secrets/diem/traffic.salt") -}}
+{{- $settings := (.root.Files.Get "modes.json" | fromJson).settings -}}
+{{- $own := index (include "diem.processes" .root | fromJson) .process -}}
+{{- $texts := $own.env -}}
+{{- range $own.groups }}{{ $texts = merge $texts (index $settings .) }}{{ end -}}
+{{- $env := include "diem.rendered" (dict "root" .root "process" .process "texts" $texts) | fromJson -}}
+{{- include "diem.variables" (merge (dict) (index .root.Values .process).env $env) -}}
+{{- end }}
+
+{{/* The values of the templates `texts` for a `process`, but for empty ones, as JSON. */}}
+{{- define "diem.rendered" -}}
+{{- $context := merge (dict "root" .root "process" .process) (pick .root "Values" "Release" "Chart" "Template") -}}
+{{- $found := dict -}}
+{{- range $name, $text := .texts -}}
+{{- with tpl $text $context }}{{ $_ := set $found $name . }}{{ end -}}
 {{- end -}}
-{{- if and $records (ne .process "composite") -}}
-{{- $_ := set $env "DIEM_TRAFFIC_EDGE" "$(POD_NAME)" -}}
-{{- end -}}
-{{- if include "diem.needsKafka" . -}}
-{{- $env = merge $env (include "diem.kafkaEnv" . | fromYaml) -}}
-{{- end -}}
-{{- include "diem.variables" (merge (dict) (index $v .process).env .env $env) -}}
+{{- toJson $found -}}
 {{- end }}
 
 {{/* A list of variables from a mapping, with those of the pod before those that use them. */}}
@@ -252,9 +230,8 @@ group of the pod: the directory is one in the volume.
 
 {{/* Whether a process connects to Kafka itself. */}}
 {{- define "diem.needsKafka" -}}
-{{- if include "diem.usesKafka" .root -}}
-{{- if or (has .process (list "bridge" "metadata" "composite" "pipeline")) (and (eq .process "data") (not (has .root.Values.mode (list "single" "x-broadcast")))) (and (eq .root.Values.traffic.sink "kafka") (has .process (list "data" "websocket" "proxy"))) }}true{{ end -}}
-{{- end -}}
+{{- $own := index (include "diem.processes" .root | fromJson) .process | default dict -}}
+{{- if or (eq .process "pipeline") (has "kafka" ($own.groups | default list)) }}true{{ end -}}
 {{- end }}
 
 {{/* The user of a process in Kafka. */}}
@@ -263,51 +240,30 @@ group of the pod: the directory is one in the volume.
 {{- toYaml (merge (dict) (get $sasl.users .process | default dict) (pick $sasl "username" "secret" "key")) -}}
 {{- end }}
 
-{{- define "diem.kafkaEnv" -}}
-{{- $k := .root.Values.kafka -}}
-DIEM_KAFKA_BOOTSTRAP_SERVERS: {{ $k.bootstrapServers | quote }}
-DIEM_KAFKA_SECURITY_PROTOCOL: {{ $k.securityProtocol }}
-DIEM_KAFKA_TOPIC_PREFIX: {{ $k.topicPrefix | quote }}
-{{- with $k.partitions }}
-DIEM_KAFKA_PARTITIONS: {{ . | quote }}
-{{- end }}
-{{- with $k.replication }}
-DIEM_KAFKA_REPLICATION: {{ . | quote }}
-{{- end }}
-{{- if hasPrefix "SASL" $k.securityProtocol }}
-DIEM_KAFKA_SASL_MECHANISM: {{ $k.sasl.mechanism }}
-DIEM_KAFKA_SASL_USERNAME: {{ (include "diem.kafkaUser" . | fromYaml).username | quote }}
-DIEM_KAFKA_SASL_PASSWORD_FILE: /run/secrets/kafka/password
-{{- end }}
-{{- if $k.tls.caSecret }}
-DIEM_KAFKA_CA_FILE: /run/secrets/kafka/ca.crt
-{{- end }}
-{{- if $k.tls.clientSecret }}
-DIEM_KAFKA_CERTIFICATE_FILE: /run/secrets/kafka/user.crt
-DIEM_KAFKA_KEY_FILE: /run/secrets/kafka/user.key
-{{- end }}
+{{/* Where the keys of tokens are read. */}}
+{{- define "diem.tokenKeys" -}}
+{{- if or .Values.access.tokenKeys (hasPrefix "https:" .Values.url) -}}
+{{- .Values.access.tokenKeys | default (list (printf "%s/v1/tokens/keys" .Values.url)) | join "," -}}
+{{- end -}}
 {{- end }}
 
-{{/* Who may connect, for the processes that clients reach: `prefix` is that of the process's variables. */}}
-{{- define "diem.clients" -}}
-{{- $v := .root.Values -}}
-{{ .prefix }}_ORIGINS: {{ include "diem.origins" .root | quote }}
-{{ .prefix }}_ANONYMOUS: {{ $v.access.anonymous | quote }}
-{{- if or $v.access.tokenKeys (hasPrefix "https:" $v.url) }}
-{{ .prefix }}_TOKEN_KEYS: {{ $v.access.tokenKeys | default (list (printf "%s/v1/tokens/keys" $v.url)) | join "," | quote }}
+{{/* Where pages find servers, and in z-client the metadata service. */}}
+{{- define "diem.servers" -}}
+{{- $servers := list (dict "url" (printf "%s/ws" (regexReplaceAll "^http" .Values.url "ws"))) -}}
+{{- if eq .Values.mode "z-client" -}}
+{{- $servers = list -}}
+{{- range until (int .Values.websocket.replicas) -}}
+{{- $servers = append $servers (dict "url" (printf "wss://%s-websocket-%d.%s/ws" (include "diem.name" $) . $.Values.zClient.domain)) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $servers -}}
 {{- end }}
-{{- if $v.trustedProxies }}
-{{ .prefix }}_TRUSTED_PROXIES: {{ join "," $v.trustedProxies | quote }}
-{{- end }}
+{{- define "diem.metadataServices" -}}
+{{- ternary (list (dict "url" (printf "https://metadata.%s/v1" .Values.zClient.domain))) list (eq .Values.mode "z-client") | toJson -}}
 {{- end }}
 
-{{/*
-What servers, proxies and composites have besides. A stand-by is not ready, so the name of the Data Service leads to the
-pod that has the store.
-*/}}
-{{- define "diem.clientsData" -}}
-{{ .prefix }}_ANONYMOUS_DATA: {{ .root.Values.access.anonymousReads | quote }}
-{{ .prefix }}_READS_URL: http://{{ include "diem.name" .root }}-data-internal:9080/v1/keys/reads
+{{- define "diem.maxPairs" -}}
+{{- ternary .Values.composite.pairs (max .Values.composite.pairs .Values.composite.maxPairs) (eq .Values.mode "xz") -}}
 {{- end }}
 
 {{- define "diem.origins" -}}
@@ -318,9 +274,10 @@ pod that has the store.
 {{- (urlParse .Values.url).host | splitList ":" | first -}}
 {{- end }}
 
-{{/* The address of an internal listener: others' business only where a mode needs it, or monitoring (`needed`). */}}
-{{- define "diem.internalHost" -}}
-{{- if or .needed .root.Values.metrics.enabled }}{{ .root.Values.listen }}{{ else }}127.0.0.1{{ end -}}
+{{/* Names by which the Data Service is reached. */}}
+{{- define "diem.hosts" -}}
+{{- $name := printf "%s-data" (include "diem.name" .) -}}
+{{- concat (list (include "diem.host" .) $name (printf "%s.%s.svc" $name .Release.Namespace)) .Values.data.hosts | join "," -}}
 {{- end }}
 
 {{/* Volumes of a pod with these `processes`, and where a container mounts them. */}}
@@ -399,21 +356,21 @@ resources:
 {{- end }}
 
 {{/*
-Services of a component: one for clients with its public `port`, and a headless one for other pods, which reach a
+Services of a component, with `own` as in modes.json: one for clients, and a headless one for other pods, which reach a
 listener at its own address: what it has been dialled at is a part of the proof of the key.
 */}}
 {{- define "diem.services" -}}
-{{- with .port }}
+{{- if .own.serves }}
 ---
 apiVersion: v1
 kind: Service
 metadata:
-  {{- include "diem.metadata" $ | nindent 2 }}
+  {{- include "diem.metadata" . | nindent 2 }}
 spec:
   selector:
-    {{- include "diem.selector" $ | nindent 4 }}
+    {{- include "diem.selector" . | nindent 4 }}
   ports:
-    - {name: http, port: {{ . }}, targetPort: public}
+    - {name: http, port: {{ .own.public }}, targetPort: public}
 {{- end }}
 ---
 apiVersion: v1
@@ -427,5 +384,5 @@ spec:
   selector:
     {{- include "diem.selector" . | nindent 4 }}
   ports:
-    - {name: internal, port: {{ .internal }}, targetPort: internal}
+    - {name: internal, port: {{ .own.internal }}, targetPort: internal}
 {{- end }}

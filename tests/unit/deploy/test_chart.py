@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 
-from deploy.topology import Mode
+from deploy.topology import chart
 from diem.process.program import settings_of
 from diem.process.settings import PROCESSES, variable
 from tests.chart.cases import CASES, MODES
@@ -20,9 +21,6 @@ CHART: Final = Path(__file__).parents[3] / "deploy" / "chart"
 VALUES: Final[dict[str, Any]] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: Final[dict[str, Any]] = json.loads((CHART / "values.schema.json").read_text())
 HELPERS: Final = (CHART / "templates" / "_helpers.tpl").read_text()
-EDGES: Final = ("websocket", "proxy", "composite")
-WITH_TRAFFIC: Final = ("data", "websocket", "proxy")
-WITH_KAFKA: Final = ("data", "bridge", "websocket", "metadata", "proxy", "composite")
 
 
 def settings(process: str) -> set[str]:
@@ -37,33 +35,34 @@ def definition(name: str) -> str:
     return found.partition("{{- define ")[0]
 
 
-def named_variables() -> Iterator[tuple[str, str]]:
-    """Yield each variable of the templates with a process that is given it."""
-    for file in sorted((CHART / "templates").glob("*.yaml")):
-        for name in sorted(set(re.findall(r"DIEM_[A-Z_]+[A-Z]", file.read_text()))):
-            own = next((process for process in PROCESSES if name.startswith(f"DIEM_{process.upper()}")), file.stem)
-            if name != f"DIEM_{own.upper()}":
-                yield "data" if own == "pipeline" else own, name
-    for name in sorted(set(re.findall(r"DIEM_[A-Z_]+[A-Z]", HELPERS))):
-        given = WITH_KAFKA if "_KAFKA_" in name else WITH_TRAFFIC if "_TRAFFIC_" in name else PROCESSES
-        for process in given:
-            yield process, name
-    for helper, edges in (("diem.clients", (*EDGES, "metadata")), ("diem.clientsData", EDGES)):
-        for suffix in re.findall(r"\{\{ \.prefix \}\}(_[A-Z_]+)", definition(helper)):
-            for process in edges:
-                yield process, f"DIEM_{process.upper()}{suffix}"
+def chart_file() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(chart.FILE.read_text())
+    return found
 
 
-def test_variables_of_the_templates_are_settings_of_their_process() -> None:
-    known = {process: settings(process) for process in PROCESSES}
-    named = set(named_variables())
-    assert {process for process, _ in named} == set(PROCESSES)
-    assert {(process, name) for process, name in named if name not in known[process]} == set()
+def test_the_chart_has_the_table_of_modes() -> None:
+    assert chart.FILE.read_text() == chart.render(), "run `make chart-modes`"
 
 
-def test_modes_are_those_of_diem_but_for_the_one_of_small_systems() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_variables_of_the_table_are_settings_of_their_process(mode: str) -> None:
+    table = chart_file()
+    for process, own in table["modes"][mode].items():
+        # A composite has those of recorded traffic for its children.
+        names = {*own["groups"], process} - ({"traffic"} if process == "composite" else set())
+        groups = (table["settings"][group] for group in names)
+        named = {name for variables in (*groups, own["env"]) for name in variables}
+        assert named - settings(process) == set()
+
+
+def test_templates_name_no_other_variables() -> None:
+    texts = [file.read_text() for file in (CHART / "templates").iterdir()]
+    assert {name for text in texts for name in re.findall(r"DIEM_[A-Z_]+[A-Z]", text)} == {"DIEM_STATE_DIR"}
+
+
+def test_modes_are_those_of_the_table() -> None:
     modes = set(SCHEMA["properties"]["mode"]["enum"])
-    assert modes == {str(mode) for mode in Mode} - {"all-to-all"}
+    assert modes == {str(mode) for mode in chart.MODES}
     assert modes == set(MODES) <= {str(each["mode"]) for each in CASES.values()}
 
 
@@ -84,14 +83,12 @@ def differences(values: dict[str, Any], schema: dict[str, Any], where: str) -> I
             yield from differences(values[name], schema["properties"][name], f"{where}{name}.")
 
 
-def test_ports_are_the_default_ones() -> None:
-    lines = re.findall(r"^(\w+): \{(.*)\}$", definition("diem.components"), re.MULTILINE)
-    assert {process for process, _ in lines} == set(PROCESSES) - {"bridge"}
-    for process, text in lines:
-        fields = settings_of(process).model_fields
-        ports = {name: int(port) for name, port in re.findall(r"(public|internal): (\d+)", text)}
-        assert ports["internal"] == fields["internal_port"].default
-        assert ports.get("public") == (fields["port"].default if "port" in fields else None)
+@pytest.mark.parametrize("process", PROCESSES)
+def test_ports_are_the_default_ones_which_the_pods_have(process: str) -> None:
+    fields = settings_of(process).model_fields
+    ports = chart_file()["processes"][process]
+    assert ports["internal"] == fields["internal_port"].default
+    assert ports["public"] == (fields["port"].default if "port" in fields else None)
 
 
 def test_files_of_the_keys_are_those_that_the_command_makes(diem: Callable[..., int], tmp_path: Path) -> None:

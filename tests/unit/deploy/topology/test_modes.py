@@ -1,0 +1,70 @@
+"""One table of modes: what is added to it reaches every way to run a mode, and nothing else has to change."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy.topology import Mode, chart
+from diem.process import modes
+from diem.process.addresses import Ports
+from diem.process.modes import KINDS, PROCESSES_OF, SETTINGS, Kind, Place, StopStage, environment
+from diem.process.program import settings_of
+from diem.process.settings import PROCESSES, variable
+from services.composite.plan import CompositePlan, children
+from tests.unit.deploy.topology.topologies import CLUSTER, env, topology
+from tools.hosts import env_file
+
+EXAMPLE = "DIEM_WEBSOCKET_CAPACITY"
+HOSTS = ("--hosts", "10.0.0.1", "--out", "out", "--kafka", "k:9092", "--front-proxy", "10.0.0.9")
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting more: every server has it, with a value that follows from its place."""
+    rows = {**SETTINGS["websocket"], "CAPACITY": lambda place: f"1{place.own.internal}"}
+    monkeypatch.setattr(modes, "SETTINGS", {**SETTINGS, "websocket": rows})
+
+
+@pytest.mark.usefixtures("added")
+def test_a_setting_of_the_table_reaches_every_way_to_run_a_mode(
+    diem: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert env(topology(Mode.X, 2, kafka=CLUSTER), "websocket-2")[EXAMPLE] == "19102"
+    plan = CompositePlan(1, "xz", "shared", "127.0.0.1", 8601)
+    inside = {child.name: child.env for child in children(plan, 2, lambda _name: Ports(20_001, 21_001))}
+    assert inside["websocket-2"][EXAMPLE] == "121001"
+    assert diem("config", "x") == 0
+    assert f"{EXAMPLE}=19101" in capsys.readouterr().out
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("deploy.nginx.PLACES", ())
+    assert diem("config", "z-proxy", *HOSTS, "--origin", "https://app.example") == 0
+    written = env_file.parse(Path("out/hosts/host1/etc/websocket-1.env").read_text())
+    assert written[EXAMPLE] == "19101"
+    assert json.loads(chart.render())["settings"]["websocket"][EXAMPLE] == "19101"
+
+
+def test_a_process_of_the_table_is_started_after_those_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modes, "KINDS", {**KINDS, "broadcast": Kind(StopStage.BRIDGE, None, 9300)})
+    monkeypatch.setattr(modes, "PROCESSES_OF", {**PROCESSES_OF, Mode.SINGLE: ("data", "broadcast", "websocket")})
+    composed = topology(Mode.SINGLE)
+    assert [each.name for each in composed.processes] == ["data", "broadcast", "websocket-1"]
+    assert env(composed, "broadcast")["DIEM_BROADCAST_FEED_URL"] == "ws://127.0.0.1:9080/feed"
+    assert env(composed, "websocket-1")["DIEM_WEBSOCKET_FEED_URL"] == "ws://127.0.0.1:9300/feed"
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_settings_of_the_table_are_those_of_the_processes(process: str) -> None:
+    model = settings_of(process)
+    known = {variable(model, name) for name in model.model_fields} | {"DIEM_DATA_DATABASE_URL_FILE"}
+    place = Place("x", process, process, "1", {process: Ports(1, 2)}, {})
+    named = {f"DIEM_{process.upper()}_{name}" for name in SETTINGS[process]}
+    assert named | environment(place).keys() <= known
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_every_process_of_a_mode_has_a_kind_and_the_last_one_serves_clients(mode: Mode) -> None:
+    assert set(mode.processes) <= KINDS.keys()
+    assert mode.serves(mode.edge)
+    assert sorted(mode.processes, key=list(KINDS).index) == list(mode.processes)

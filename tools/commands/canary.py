@@ -16,29 +16,24 @@ from deploy.clients.updates import Credentials, client_of, credentials_of
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
 from diem.errors import DiemError
+from diem.links.client import BaseClient
 from diem.links.internal import InternalListener
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process import lifecycle, metrics
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
-from tools.canary.edges import (
-    CLIENTS,
-    EdgeAddress,
-    EdgeKind,
-    canary_endpoints,
-    edges_of_groups,
-    edges_of_system,
-    named_edges,
-)
-from tools.canary.run import WRITE_EVERY_S, Canary, CanaryOptions, Watch, Watcher
-from tools.canary.watchers import ClientWatcher, Observer, ServerWatcher
-from tools.canary.writer import CanaryWriter
+from tools.load.canary import Canary, Connect
+from tools.load.edges import EdgeAddress, canary_endpoints, edges_of_groups, edges_of_system
+from tools.load.server_client import ServerClient
+from tools.load.writer import write_all
 
 METRICS_PORT: Final = 9700
 STATUS_S: Final = 5.0
 STOP_S: Final = 5.0
 MAX_PARTITIONS: Final = 1000
+CLIENTS: Final = "clients"
+"""Name of the edge at which a client arrives that knows the address of the page alone."""
 
 
 class PartitionsUnknown(DiemError):
@@ -80,7 +75,7 @@ def canary_command(
             min=1, max=MAX_PARTITIONS, help="Partitions of the updates topic. Default: as the system says, or 1."
         ),
     ] = None,
-    every: Annotated[float, typer.Option(min=0.5, max=60, help="Seconds between two writes.")] = WRITE_EVERY_S,
+    every: Annotated[float, typer.Option(min=0.5, max=60, help="Seconds between two writes.")] = 2.0,
     late: Annotated[float, typer.Option(min=1, max=3600, help="Seconds after which an edge is late.")] = 10.0,
     metrics_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of /metrics and /status; 0: none. None with --once.")
@@ -105,10 +100,14 @@ def canary_command(
     Exit code with --once: 0, none is late; 1, one is, or nothing can be written. Without it: 0 when it is interrupted.
     """
     state = StateDir(state_dir)
+    servers = [base_url(each, "--server") for each in server or ()]
     system = _System(
         state=state,
         service=data_service(state, url),
-        named=tuple(named_edges(edge or (), [base_url(each, "--server") for each in server or ()])),
+        named=(
+            *(EdgeAddress(each, each) for each in edge or ()),
+            *(EdgeAddress(each, f"ws{each.removeprefix('http')}/ws", is_server=True) for each in servers),
+        ),
         metadata=None if metadata is None else base_url(metadata, "--metadata"),
         is_local=url is None,
         credentials=credentials_of(key_file, token_file),
@@ -116,30 +115,32 @@ def canary_command(
     )
     key = SharedKey.load(write_key_file or state.write_key_file)
     terminal = Terminal(quiet=quiet)
-    options = CanaryOptions(every, late)
-    port = 0 if once else metrics_port
     life = Lifecycle(drain_seconds=STOP_S)
-    late_edges = False
+    passed = not once
 
     async def work() -> None:
-        nonlocal late_edges
+        nonlocal passed
         names = canary_endpoints(partitions or await system.partitions())
-        watch = await system.watch(tuple(names))
-        writer = CanaryWriter(system.service, key, tuple(names))
         canary = Canary(
-            names, find_edges=system.edges, write=writer.write, watch=watch, output=terminal, options=options
+            names,
+            find_edges=system.edges,
+            write=lambda: write_all(system.service, key, list(names)),
+            connect=await system.connect(),
+            terminal=terminal,
+            every_s=every,
+            late_after_s=late,
         )
         if once:
-            late_edges = not await canary.run_once(life.stopping)
+            passed = await canary.run(life.stopping, once=True)
             for line in canary.lines():
                 terminal.info(line)
             return
         terminal.info(f"{amount(len(names), 'endpoint')}, written every {every:g} s; late after {late:g} s")
-        async with _listener(metrics_host, port, system, canary):
+        async with _listener(metrics_host, metrics_port, system, canary):
             await canary.run(life.stopping)
 
     code = lifecycle.serve(life, work)
-    return code or (lifecycle.EXIT_FAILED if late_edges else lifecycle.EXIT_OK)
+    return code or (lifecycle.EXIT_OK if passed else lifecycle.EXIT_FAILED)
 
 
 @contextlib.asynccontextmanager
@@ -176,7 +177,7 @@ class _System:
 
     async def edges(self) -> list[EdgeAddress]:
         """Return the edges as they are now. Raises ``MetadataUnavailable``."""
-        found = [EdgeAddress(CLIENTS, self.service.base, EdgeKind.CLIENTS), *self.named]
+        found = [EdgeAddress(CLIENTS, self.service.base), *self.named]
         if self.is_local:
             found += edges_of_system(self.state.read_processes(), self._targets())
         if self.metadata is not None:
@@ -207,20 +208,18 @@ class _System:
             raise PartitionsUnknown
         return int(found)
 
-    async def watch(self, names: tuple[str, ...]) -> Watch:
-        """Return the function that makes watchers. Raises ``DataServiceUnavailable``."""
+    async def connect(self) -> Connect:
+        """Return the function that makes the clients of edges. Raises ``DataServiceUnavailable``."""
         edges, service = await self.service.edges(), self.service
         token = self.credentials.token_function(service)
 
-        def watch(address: EdgeAddress, observer: Observer) -> Watcher:
-            if address.kind in {EdgeKind.SERVER, EdgeKind.MEMBER}:
-                return ServerWatcher(address.name, address.url, names, observer, self.keys())
-            own = edges if address.kind is EdgeKind.CLIENTS else Edges([address.url], [])
-            return ClientWatcher(
-                address.name, lambda: client_of(own, service.base, token, service.tls), names, observer
-            )
+        def connect(address: EdgeAddress) -> BaseClient:
+            if address.is_server:
+                return ServerClient(address.name, address.url, self.keys())
+            own = edges if address.name == CLIENTS else Edges([address.url], [])
+            return client_of(own, service.base, token, service.tls)
 
-        return watch
+        return connect
 
     def _targets(self) -> list[dict[str, Any]]:
         """Return the addresses for Prometheus, which have all servers; empty while the file is replaced."""

@@ -3,7 +3,7 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from diem.links.client import BaseClient, Event
@@ -16,6 +16,17 @@ OTHER_REASONS: Final = "other reasons"
 FIRST_CLOSE_CODE: Final = 1000
 """Codes below it are HTTP statuses, of refused handshakes."""
 _RETRY: Final = re.compile(r"\s*\bretry=\d+")
+
+
+async def follow(client: BaseClient, names: Sequence[str], apply: Callable[[Event, float], None]) -> None:
+    """Subscribe once, and pass on each event with the Unix time of its arrival.
+
+    Until it is cancelled, or a server forbids to reconnect.
+    """
+    async with client:
+        await client.subscribe(dict.fromkeys(names))
+        async for event in client:
+            apply(event, time.time())
 
 
 class Reasons:
@@ -97,10 +108,7 @@ class LoadClient:
     async def run(self, client: BaseClient) -> None:
         """Stay connected until cancelled, or until a server forbids to reconnect."""
         self._client = client
-        async with client:
-            await client.subscribe(dict.fromkeys(self.names))
-            async for event in client:
-                self.apply(event, time.time())
+        await follow(client, self.names, self.apply)
         self.is_connected = False
 
     def apply(self, event: Event, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Updates of endpoints that belong to the load test alone, at a steady rate."""
+"""Updates of endpoints that belong to a load test or a canary alone: at a steady rate, or of all at once."""
 
 import asyncio
 import itertools
@@ -32,6 +32,42 @@ RESOLUTION: Final = "PT1H"
 _LATER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
+async def write_all(service: DataService, key: SharedKey, names: Sequence[str]) -> dict[str, int]:
+    """Write each endpoint once, with the time as its value, and return their versions.
+
+    Raises:
+        ServiceRefused: the Data Service does not accept it, or does not state the versions.
+        DataServiceUnavailable: it does not answer.
+    """
+    versions: dict[str, int] = {}
+    for first in range(0, len(names), BATCH):
+        now = itertools.repeat(round(1000 * time.time()))
+        answer = await _put(service, key, names[first : first + BATCH], now)
+        try:
+            versions |= {str(each["endpoint"]): int(each["version"]) for each in answer.json()["accepted"]}
+        except (ValueError, LookupError, TypeError):
+            raise ServiceRefused("the Data Service", answer.status_code, "its answer has no versions") from None
+    return versions
+
+
+async def _put(service: DataService, key: SharedKey, names: Sequence[str], values: Iterator[int]) -> httpx.Response:
+    """Write endpoints with one request, all or none. Raises ``ServiceRefused``, ``DataServiceUnavailable``."""
+    body, headers = _datasets(names, values), {"Authorization": key.header}
+    answer = await service.request("PUT", "/v1/data", json=body, headers=headers)
+    if not answer.is_success:
+        raise ServiceRefused("the Data Service", answer.status_code, detail_of(answer))
+    return answer
+
+
+def _datasets(names: Sequence[str], values: Iterator[int]) -> dict[str, Any]:
+    """Return a bulk request; the next value of an endpoint has to differ, for an equal dataset is no update."""
+    hour = time.strftime("%Y-%m-%dT%H:00:00Z", time.gmtime())
+    fields = {"unit": UNIT, "resolution": RESOLUTION}
+    return {
+        "datasets": [{"endpoint": name, **fields, "points": [{"time": hour, "value": next(values)}]} for name in names]
+    }
+
+
 class Writer:
     """Writes to its own endpoints, as an asynchronous context manager; at the end it deletes them.
 
@@ -55,6 +91,7 @@ class Writer:
         self.left = ""
         """The endpoints that could not be deleted at the end, as a message; empty if there are none."""
         self._service = service
+        self._key = key
         self._headers = {"Authorization": key.header}
         self._batch = min(BATCH, endpoints, math.ceil(rate / REQUESTS_PER_S))
         self._every_s = self._batch / rate
@@ -63,21 +100,13 @@ class Writer:
 
     async def __aenter__(self) -> Self:
         """Create the endpoints, all or none. Raises ``ServiceRefused``, ``DataServiceUnavailable``."""
-        created = 0
+        first = 0
         try:
             for first in range(0, len(self.names), BATCH):
-                # Those of a request without an answer may exist.
-                created = first + BATCH
-                answer = await self._service.request(
-                    "PUT",
-                    "/v1/data",
-                    json=self._datasets(self.names[first : first + BATCH]),
-                    headers=self._headers,
-                )
-                if not answer.is_success:
-                    created = first
-                    raise ServiceRefused("the Data Service", answer.status_code, detail_of(answer))
-        except BaseException:
+                await _put(self._service, self._key, self.names[first : first + BATCH], self._values)
+        except BaseException as error:
+            # Those of a request without an answer may exist.
+            created = first if isinstance(error, ServiceRefused) else first + BATCH
             await self._close(self.names[:created])
             raise
         return self
@@ -105,7 +134,7 @@ class Writer:
     async def _put(self, names: Sequence[str]) -> None:
         try:
             url = f"{self._service.base}/v1/data"
-            answer = await self._http.put(url, json=self._datasets(names), headers=self._headers)
+            answer = await self._http.put(url, json=_datasets(names, self._values), headers=self._headers)
         except httpx.HTTPError as error:
             self.failed[type(error).__name__] += len(names)
             return
@@ -150,21 +179,6 @@ class Writer:
                 break
             await asyncio.sleep(_pause_s(answer))
         return answer
-
-    def _datasets(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return a bulk request in which each dataset differs from the one before: an equal one is no update."""
-        hour = time.strftime("%Y-%m-%dT%H:00:00Z", time.gmtime())
-        return {
-            "datasets": [
-                {
-                    "endpoint": name,
-                    "unit": UNIT,
-                    "resolution": RESOLUTION,
-                    "points": [{"time": hour, "value": next(self._values)}],
-                }
-                for name in names
-            ]
-        }
 
 
 def _pause_s(answer: httpx.Response) -> float:

@@ -12,9 +12,9 @@ from deploy.clients.updates import ANONYMOUS
 from deploy.system.state_dir import StateDir
 from diem.errors import DiemError
 from diem.process.auth import SharedKey
-from tools.canary.edges import EdgeAddress, EdgeKind
 from tools.commands import canary as module
 from tools.commands.canary import PartitionsUnknown, _System
+from tools.load.edges import EdgeAddress
 
 DATA = {"name": "data", "process": "data", "urls": {"public": "http://d", "internal": "http://d:1"}}
 
@@ -32,44 +32,40 @@ def system(state: StateDir, *named: EdgeAddress, is_local: bool = True) -> _Syst
 
 
 async def test_edges_are_clients_those_that_are_named_and_those_of_the_state_directory(state: StateDir) -> None:
-    named = EdgeAddress("ws://e/ws", "ws://e/ws", EdgeKind.PUBLIC)
-    clients = EdgeAddress("clients", "http://d", EdgeKind.CLIENTS)
+    named = EdgeAddress("ws://e/ws", "ws://e/ws")
+    clients = EdgeAddress("clients", "http://d")
     assert await system(state, named).edges() == [clients, named]  # the file of targets is not there yet
     target = {"targets": ["127.0.0.1:9101"], "labels": {"process": "websocket", "number": "1", "mode": "x"}}
     state.targets_file.write_text(json.dumps([target]))
-    server = EdgeAddress("websocket-1", "ws://127.0.0.1:9101/ws", EdgeKind.SERVER)
+    server = EdgeAddress("websocket-1", "ws://127.0.0.1:9101/ws", is_server=True)
     assert await system(state, named).edges() == [clients, named, server]
     assert await system(state, named, is_local=False).edges() == [clients, named]
 
 
 @pytest.mark.parametrize(
-    ("status", "partitions"),
-    [({"publisher": None}, 1), ({"publisher": {"partitions": 12}}, 12)],
+    ("status", "expected"),
+    [
+        ({"publisher": None}, 1),
+        ({"publisher": {"partitions": 12}}, 12),
+        # Not known yet.
+        ({"publisher": {"partitions": None}}, PartitionsUnknown),
+        (None, DataServiceUnavailable),
+    ],
 )
 async def test_partitions_are_those_that_the_publisher_reports(
-    state: StateDir, monkeypatch: pytest.MonkeyPatch, status: dict[str, Any], partitions: int
+    state: StateDir, monkeypatch: pytest.MonkeyPatch, status: dict[str, Any] | None, expected: int | type[DiemError]
 ) -> None:
-    async def fetch_status(_http: object, url: str) -> dict[str, Any]:
+    async def fetch_status(_http: object, url: str) -> dict[str, Any] | None:
         assert url == "http://d:1"
         return status
 
     monkeypatch.setattr(module, "fetch_status", fetch_status)
-    assert await system(state).partitions() == partitions
     assert await system(state, is_local=False).partitions() == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "error"), [({"publisher": {"partitions": None}}, PartitionsUnknown), (None, DataServiceUnavailable)]
-)
-async def test_partitions_that_are_not_known_yet_are_an_error(
-    state: StateDir, monkeypatch: pytest.MonkeyPatch, status: dict[str, Any] | None, error: type[DiemError]
-) -> None:
-    async def fetch_status(*_: object) -> dict[str, Any] | None:
-        return status
-
-    monkeypatch.setattr(module, "fetch_status", fetch_status)
-    with pytest.raises(error):
-        await system(state).partitions()
+    if isinstance(expected, int):
+        assert await system(state).partitions() == expected
+    else:
+        with pytest.raises(expected):
+            await system(state).partitions()
 
 
 @pytest.mark.parametrize(

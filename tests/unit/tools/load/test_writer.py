@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import httpx
@@ -9,7 +10,8 @@ import pytest
 
 from deploy.clients.data_service import DataService, ServiceRefused
 from diem.process.auth import SharedKey
-from tools.load.writer import BATCH, DELETE_TRIES, MAX_PAUSE_S, PREFIX, Writer, _pause_s
+from tests.support.patience import PATIENCE_S
+from tools.load.writer import BATCH, DELETE_TRIES, MAX_PAUSE_S, PREFIX, Writer, _pause_s, write_all
 
 KEY = SharedKey("0123456789abcdef")
 
@@ -23,6 +25,7 @@ class Store:
         self.failures = 0
         self.refusals: list[httpx.Response] = []
         """Answers to the next requests to delete."""
+        self.states_versions = True
         self.batches = 1000
         """Bulk requests that are accepted."""
         self.stopping = asyncio.Event()
@@ -48,7 +51,8 @@ class Store:
         self.values += [(each["endpoint"], each["points"][0]["value"]) for each in datasets]
         if len(self.values) >= self.until:
             self.stopping.set()
-        return httpx.Response(200)
+        accepted = [{"endpoint": each["endpoint"], "version": len(self.values)} for each in datasets]
+        return httpx.Response(200, json={"accepted": accepted} if self.states_versions else {})
 
 
 @pytest.fixture
@@ -114,6 +118,22 @@ async def test_endpoints_that_cannot_be_deleted_are_reported(store: Store) -> No
     async with Writer(DataService("http://h:1"), KEY, 1, 1.0) as writer:
         pass
     assert writer.left == f"1 of 1 endpoints of {PREFIX} were not deleted: HTTP 503: no space left"
+
+
+async def test_endpoints_of_a_canary_are_written_in_batches_with_the_time_and_their_versions_returned(
+    store: Store,
+) -> None:
+    names = [f"/canary/p{number}" for number in range(BATCH + 1)]
+    assert await write_all(DataService("http://h:1"), KEY, names) == {
+        **dict.fromkeys(names[:BATCH], BATCH),
+        names[BATCH]: BATCH + 1,
+    }
+    assert [name for name, _ in store.values] == names
+    assert all(abs(value / 1000 - time.time()) < PATIENCE_S for _, value in store.values)
+    for states_versions, failures, detail in ((False, 0, "its answer has no versions"), (True, 1, "not now")):
+        store.states_versions, store.failures = states_versions, failures
+        with pytest.raises(ServiceRefused, match=detail):
+            await write_all(DataService("http://h:1"), KEY, names)
 
 
 @pytest.mark.parametrize(("text", "pause_s"), [("3", 3.0), ("86400", MAX_PAUSE_S), ("", 1.0), ("Wed, 21 Oct", 1.0)])

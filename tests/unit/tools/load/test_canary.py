@@ -2,64 +2,77 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from deploy.clients.data_service import DataServiceUnavailable
+from deploy.terminal import Terminal
+from diem.links.client import BaseClient, Event
 from tests.support.virtual_time import VirtualLoop, run_virtual
-from tools.canary.edges import EdgeAddress, EdgeKind
-from tools.canary.lateness import Late
-from tools.canary.run import Canary, CanaryOptions, describe
-from tools.canary.watchers import Observer
+from tools.load.canary import Canary
+from tools.load.edges import EdgeAddress
 
 NAMES = {"/canary/p0": 0, "/canary/p1": 1}
 
 
-class Edge:
-    """An edge that delivers every write at once, unless it is stuck; or one that refuses connections."""
+class Client(BaseClient):
+    """A client of an edge that delivers every write at once, unless it is stuck; or one that refuses connections."""
 
-    def __init__(self, address: EdgeAddress, observer: Observer, world: "World") -> None:
-        self.name, self.observer, self.world = address.name, observer, world
+    received_bytes = 0
 
-    async def run(self) -> None:
-        if self.name in self.world.down:
-            self.observer.lost(self.name, "connection refused")
+    def __init__(self, edge: str, world: "World") -> None:
+        super().__init__()
+        self.edge, self.world = edge, world
+
+    def _add(self, names: Sequence[str]) -> None:
+        self.world.subscribed[self.edge] = [*self.world.subscribed.get(self.edge, []), len(names)]
+
+    _remove = _add
+
+    async def _run(self) -> None:
+        if self.edge in self.world.down:
+            self._publish(Event("closed", message="connection refused"))
             return
-        self.observer.opened(self.name)
-        for name in NAMES:
-            self.observer.confirmed(self.name, name, 0)
+        self._publish(Event("open"))
+        if self.edge in self.world.lossy:
+            self._publish(Event("closed"))
+        for name in self._known:
+            self._publish(Event("subscribed", name))
         async with self.world.written:
             while True:
                 await self.world.written.wait()
-                for name in NAMES.keys() - self.world.stuck.get(self.name, set()):
-                    self.observer.updated(self.name, name, self.world.version)
-
-    def request_missing(self) -> None:
-        pass
+                for name in self._known.keys() - self.world.stuck.get(self.edge, set()):
+                    self._publish(Event("update", name, self.world.version))
 
 
-class World:
+class World(Terminal):
     """A system, and the output of its canary."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualLoop, names: dict[str, int] = NAMES) -> None:
+        super().__init__()
         self.loop = loop
         self.edges = ["websocket-1", "websocket-2"]
         self.stuck: dict[str, set[str]] = {}
         self.down: set[str] = set()
+        self.lossy: set[str] = set()
+        self.subscribed: dict[str, list[int]] = {}
+        """Numbers of names that the clients of each edge have subscribed to."""
         self.broken = False
         self.version = 0
         self.written = asyncio.Condition()
         self.lines: list[tuple[float, str]] = []
         self.stopping = asyncio.Event()
+        self.names = names
         self.canary = Canary(
-            NAMES,
+            names,
             find_edges=self.find,
             write=self.write,
-            watch=lambda address, observer: Edge(address, observer, self),
-            output=self,
-            options=CanaryOptions(),
+            connect=lambda address: Client(address.name, self),
+            terminal=self,
+            every_s=2.0,
+            late_after_s=10.0,
             clock=loop.time,
         )
 
@@ -69,7 +82,7 @@ class World:
     warn = info
 
     async def find(self) -> list[EdgeAddress]:
-        return [EdgeAddress(name, "", EdgeKind.SERVER) for name in self.edges]
+        return [EdgeAddress(name, "", is_server=name != "proxy") for name in self.edges]
 
     async def write(self) -> dict[str, int]:
         if self.broken:
@@ -77,7 +90,7 @@ class World:
         self.version = max(self.version + 1, int(1000 * time.time()))
         async with self.written:
             self.written.notify_all()
-        return dict.fromkeys(NAMES, self.version)
+        return dict.fromkeys(self.names, self.version)
 
     def samples(self) -> list[tuple[str, float, tuple[str, ...]]]:
         return [(each.metric.name, each.value, each.labels) for each in self.canary.samples()]
@@ -162,35 +175,36 @@ def test_data_service_that_accepts_no_writes_is_named_instead_of_the_edges() -> 
 
 
 @pytest.mark.parametrize(
-    ("down", "stuck", "broken", "passes", "within_s"),
+    ("faults", "passes", "within_s"),
     [
-        ((), (), False, True, 5),
-        (("websocket-2",), (), False, False, 12),
-        ((), ("websocket-1",), False, False, 13),
-        ((), (), True, False, 12),
+        ({}, True, 5),
+        ({"down": {"websocket-2"}}, False, 12),
+        ({"lossy": {"websocket-2"}}, False, 12),
+        ({"stuck": {"websocket-1": set(NAMES)}}, False, 13),
+        ({"broken": True}, False, 12),
     ],
 )
 def test_single_run_ends_when_everything_is_measured_or_something_is_late(
-    down: tuple[str, ...], stuck: tuple[str, ...], broken: bool, passes: bool, within_s: float
+    faults: dict[str, Any], passes: bool, within_s: float
 ) -> None:
     async def main(loop: VirtualLoop) -> None:
         world = World(loop)
-        world.down, world.broken = set(down), broken
-        world.stuck = {edge: set(NAMES) for edge in stuck}
-        assert await world.canary.run_once(world.stopping) == passes
+        vars(world).update(faults)
+        assert await world.canary.run(world.stopping, once=True) == passes
         assert loop.time() < within_s
         shown = dict(line.split(": ") for line in world.canary.lines())
         assert shown.keys() == {"websocket-1", "websocket-2"}
-        assert {"no update yet" in shown[edge] for edge in (*down, *stuck)} <= {True}
+        assert all("no update yet" in shown[edge] for edge in (*world.down, *world.stuck))
 
     run_virtual(main)
 
 
-def test_line_of_an_edge_has_what_is_known_of_the_reason() -> None:
-    assert describe(Late("a", tuple(range(20)), 12.3, connected=True, reason="")) == (
-        "a is late: nothing for 12 s of partitions 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ..."
-    )
-    assert describe(Late("a", (), 12, connected=False, reason="")) == "a is late: not connected for 12 s"
-    assert describe(Late("a", (3,), 12, connected=False, reason="403: a token is needed")) == (
-        "a is late: not connected for 12 s (1 partition: 3): 403: a token is needed"
-    )
+def test_endpoints_are_divided_among_clients_at_a_public_address_but_not_at_a_server() -> None:
+    async def main(loop: VirtualLoop) -> None:
+        world = World(loop, {f"/canary/p{number}": number for number in range(150)})
+        # The loss of one of several connections is none of the edge.
+        world.edges, world.lossy = ["proxy", "websocket-1"], {"proxy"}
+        assert await world.canary.run(world.stopping, once=True)
+        assert world.subscribed == {"proxy": [100, 50], "websocket-1": [150]}
+
+    run_virtual(main)

@@ -1,8 +1,7 @@
-"""The edges that a canary watches, and its endpoints: one in each partition; pure."""
+"""The edges of a system that a canary watches, and its endpoints: one in each partition; pure."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum, auto
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from diem.protocol.assignment import Snapshot
@@ -12,21 +11,6 @@ from diem.protocol.partition_map import partition_of
 PARTITIONED: Final = frozenset({"z-client", "z-proxy", "z-composite", "xz"})
 """Modes in which each server has a share of the partitions."""
 _COMPOSITES: Final = frozenset({"z-composite", "xz"})
-CLIENTS: Final = "clients"
-"""Name of the edge at which a client arrives that knows the address of the page alone."""
-
-
-class EdgeKind(Enum):
-    """How an edge is watched."""
-
-    CLIENTS = auto()
-    """By a client with the configuration of the page: through nginx, or at the owners of endpoints."""
-    PUBLIC = auto()
-    """By a client at the public address of a process."""
-    SERVER = auto()
-    """By a link to the internal listener of a server, which has all endpoints."""
-    MEMBER = auto()
-    """The same at a server of a group, which has a share of the partitions."""
 
 
 class EdgeAddress(NamedTuple):
@@ -34,12 +18,10 @@ class EdgeAddress(NamedTuple):
 
     name: str
     url: str
-    kind: EdgeKind
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether the edge has the partitions alone that it confirms."""
-        return self.kind is EdgeKind.MEMBER
+    is_server: bool = False
+    """By a link to the internal listener of a server; else as clients connect to a public address."""
+    is_partial: bool = False
+    """It is of a group, and has the partitions alone that it confirms."""
 
 
 def canary_endpoints(partitions: int) -> dict[str, int]:
@@ -63,30 +45,22 @@ def edges_of_system(processes: Mapping[str, Any], targets: Sequence[Mapping[str,
         processes: content of ``processes.json``.
         targets: content of ``targets.json``, which has the children of composites.
     """
-    kind = EdgeKind.MEMBER if processes.get("mode") in PARTITIONED else EdgeKind.SERVER
     for group in targets:
         labels = group["labels"]
         if labels["process"] == "websocket":
             name = f"websocket-{labels['number']}" if "number" in labels else "websocket"
             if labels["mode"] in _COMPOSITES:
                 name = f"composite-{labels.get('clone', 1)}/{name}"
-            yield EdgeAddress(name, f"ws://{group['targets'][0]}/ws", kind)
+            url, is_partial = f"ws://{group['targets'][0]}/ws", labels["mode"] in PARTITIONED
+            yield EdgeAddress(name, url, is_server=True, is_partial=is_partial)
     for process in processes.get("processes", ()):
         public = process["urls"]["public"]
         if process["process"] in {"proxy", "composite"} and public:
-            yield EdgeAddress(process["name"], public, EdgeKind.PUBLIC)
+            yield EdgeAddress(process["name"], public)
 
 
 def edges_of_groups(snapshot: Snapshot) -> Iterator[EdgeAddress]:
     """Yield the servers that the metadata service knows, by their internal listeners."""
     for number, clone in sorted(snapshot.clones.items()):
         for name, owner in sorted(clone.members.items()):
-            yield EdgeAddress(f"clone-{number}/{name}", owner.internal, EdgeKind.MEMBER)
-
-
-def named_edges(public: Iterable[str], servers: Iterable[str]) -> Iterator[EdgeAddress]:
-    """Yield edges by their URLs: WebSockets of public listeners, and base URLs of servers' internal listeners."""
-    for url in public:
-        yield EdgeAddress(url, url, EdgeKind.PUBLIC)
-    for url in servers:
-        yield EdgeAddress(url, f"ws{url.removeprefix('http')}/ws", EdgeKind.SERVER)
+            yield EdgeAddress(f"clone-{number}/{name}", owner.internal, is_server=True, is_partial=True)

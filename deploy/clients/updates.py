@@ -59,8 +59,8 @@ def client_of(
     *,
     data: bool = False,
 ) -> BaseClient:
-    """Return a client for the deployment; where there are metadata services, it locates the owners of endpoints."""
+    """Return a client for the deployment; where servers divide the endpoints, it finds the one of each."""
     if not edges.metadata:
         return UpdatesClient(edges.servers, origin=origin, token=token, tls=tls, data=data)
-    hosts = {urlsplit(url).hostname or "" for url in [origin, *edges.servers]}
-    return PartitionedClient(edges.metadata, hosts=hosts, origin=origin, token=token, tls=tls, data=data)
+    hosts = {urlsplit(origin).hostname or ""}
+    return PartitionedClient(edges.servers, hosts=hosts, origin=origin, token=token, tls=tls, data=data)

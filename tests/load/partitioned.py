@@ -1,6 +1,6 @@
 """A load client of mode z-client: one connection for each server that owns one of its endpoints, like the SDK.
 
-The routing is that of the Python client (``diem.links.client.routes``).
+The routing is that of the SDK.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from time import monotonic
 from typing import Any
 
 from diem.links.client.backoff import Timing
-from diem.links.client.routes import Located, Routes, RoutingAction
 from diem.process.backoff import Backoff
 from tests.load.link import Link
 from tests.load.locator import Locator
+from tests.load.routes import Located, Routes, RoutingAction
 from tests.load.server_session import ServerSession
 from tests.load.subscriber import Subscriber
 from tests.oracle.history import Kind

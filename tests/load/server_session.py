@@ -18,6 +18,8 @@ from tests.oracle.history import LEFT, Kind
 
 SUSPECT_SECONDS = 5.0
 """Time not live after which the routes to a server are checked, plus up to as much at random; repeated."""
+EXPEDITE_SECONDS = 0.5
+"""A server that was just named as an owner is dialled within this."""
 EMPTY_SECONDS = 5.0
 """Time for which an unused connection is kept."""
 
@@ -69,7 +71,8 @@ class ServerSession:
             self._client.ask(self.link, {name})
             return
         # The server was just named as owner: previous failures do not count.
-        soon_s = self._backoff.expedite_s()
+        self._backoff.reset()
+        soon_s = self._client.random.uniform(0.0, EXPEDITE_SECONDS)
         if self._waiting:
             self._dialing.cancel()
             self._dialing = self._start(soon_s)

@@ -13,11 +13,11 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
 from diem.links.client.backoff import ReconnectBackoff
-from diem.links.client.routes import MAX_HOPS
 from diem.protocol import messages
 from diem.protocol.update import encode
 from tests.load.locator import Locator
 from tests.load.partitioned import PartitionedLoadClient
+from tests.load.routes import MAX_HOPS
 from tests.oracle import Accepted, Event, History, Kind, judge
 from tests.support.patience import PATIENCE_S
 

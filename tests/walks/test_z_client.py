@@ -1,17 +1,14 @@
 """The client of mode z-client over a group of real servers' edges, hubs and maps, in virtual time.
 
 Endpoints move in all phases, partitions go from server to server, connections and servers are lost, servers refuse for
-their limit or lag behind, and the metadata service is away or behind. At rest nobody may be behind who believes to be
+their limit or lag behind. At rest nobody may be behind who believes to be
 live.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Final
-from unittest.mock import patch
+from typing import Final
 
-import httpx
-import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +33,6 @@ HOT_NAME: Final = "diem.updates.hot/0"
 PARTITIONS: Final = 4
 SERVERS: Final = 3
 PORT: Final = 8101
-BASES: Final = ("http://127.0.0.1:8400/v1", "http://127.0.0.1:8401/v1")
 FIRST_VERSION: Final = 1_700_000_000_000
 NEXT_PHASE: Final = {
     Phase.STABLE: Phase.PREPARE,
@@ -125,7 +121,7 @@ class Node:
 
 
 class World:
-    """The group, its log and map, the metadata service, and one client with its application."""
+    """The group, its log and map, and one client with its application."""
 
     def __init__(self, loop: VirtualLoop, names: int, limit: int) -> None:
         self.loop = loop
@@ -138,13 +134,10 @@ class World:
         self.behind: set[int] = set()
         """Servers that have not read the newest map."""
         self.owners: dict[int, int] = {place: place % SERVERS for place in range(PARTITIONS + 2)}
-        self.metadata = "up"
         self.nodes: dict[int, Node] = {number: Node(self, number) for number in range(SERVERS)}
         self.faults: list[str] = []
         self.share_out()
-        self.snapshot = (self.map, dict(self.owners))
-        self.older = self.snapshot
-        self.client = PartitionedClient(BASES)
+        self.client = PartitionedClient([f"ws://127.0.0.1:{PORT + number}/ws" for number in range(SERVERS)])
         self.wanted: dict[str, int] = {}
         """Endpoint -> the version that the application holds or was told."""
         self.live: dict[str, bool | None] = {}
@@ -224,7 +217,6 @@ class World:
             node.take_news()
             if number not in self.behind:
                 node.take_map()
-        self._note()
 
     def sync(self) -> None:
         """Everybody has the newest map."""
@@ -248,7 +240,6 @@ class World:
         if up:
             self.owners = {place: up[owner % len(up)] for place, owner in enumerate(owners)}
             self.share_out(hinted=hinted)
-            self._note()
 
     def kill(self, number: int) -> None:
         """End a server."""
@@ -275,31 +266,10 @@ class World:
         for connection in list(node.edge.connections) if node else []:
             connection.close(code, "retry=2000") if code else connection.abort()
 
-    # The metadata service
-
-    def _note(self) -> None:
-        self.older, self.snapshot = self.snapshot, (self.map, dict(self.owners))
-
-    def locate(self, request: httpx.Request) -> httpx.Response:
-        """Answer a question as the metadata service does."""
-        if self.metadata == "away":
-            raise httpx.ConnectError("away")
-        if self.metadata == "busy":
-            return httpx.Response(503, headers={"Retry-After": "3"})
-        map_, owners = self.older if self.metadata == "behind" else self.snapshot
-        urls = {number: f"ws://127.0.0.1:{PORT + number}/ws" for number in range(SERVERS)}
-        places: dict[str, Any] = {}
-        for name in orjson.loads(request.content)["endpoints"]:
-            home = map_.home(name.encode())
-            places[name] = {"owner": None, "hot": True} if home == HOT else {"owner": urls.get(owners[home])}
-        body = {"clone": 1, "epoch": map_.head.epoch, "endpoints": places, "rejected": {}, "servers": [*urls.values()]}
-        return httpx.Response(200, json=body)
-
     # At rest
 
     async def rest(self) -> None:
         """Mend all that is broken, end the move that is under way, and let time pass."""
-        self.metadata = "up"
         for number in range(SERVERS):
             self.start(number)
         self.share_out()
@@ -310,8 +280,6 @@ class World:
         for node in self.nodes.values():
             node.stalled = False
             node.take_news()
-        self._note()
-        self._note()
         await asyncio.sleep(REST_S)
 
     async def make_room(self) -> None:
@@ -353,8 +321,6 @@ async def step(world: World, data: st.DataObject) -> None:
         world.rebalance(data.draw(owners), hinted=data.draw(st.booleans()))
     elif kind == "cut":
         world.cut(number, data.draw(st.sampled_from([0, 0, Close.RESTART, Close.OVERLOAD, Close.MOVED])))
-    elif kind == "metadata":
-        world.metadata = data.draw(st.sampled_from(["up", "up", "away", "busy", "behind"]))
     elif kind in SERVER_STEPS:
         SERVER_STEPS[kind](world, number)
     else:
@@ -392,7 +358,7 @@ SERVER_STEPS: Final[dict[str, Callable[[World, int], None]]] = {
 }
 STEPS: Final = [
     *["subscribe", "publish", "wait", "move", "rebalance"] * 2,
-    *["unsubscribe", "sync", "cut", "kill", "start", "stall", "metadata", "flicker"],
+    *["unsubscribe", "sync", "cut", "kill", "start", "stall", "flicker"],
 ]
 
 
@@ -401,21 +367,18 @@ def walk(data: st.DataObject, *, names: int, limit: int, steps: int) -> None:
 
     async def main(loop: VirtualLoop) -> None:
         world = World(loop, names, limit)
-        transport = httpx.MockTransport(world.locate)
-        make = httpx.AsyncClient
-        with patch.object(httpx, "AsyncClient", lambda **options: make(**options, transport=transport)):
-            async with world.client:
-                following = asyncio.create_task(world.follow())
-                for _ in range(data.draw(st.integers(1, steps))):
-                    await step(world, data)
-                await world.rest()
-                world.check()
-                await world.make_room()
-                world.check()
-                following.cancel()
-            for node in list(world.nodes.values()):
-                node.stop()
-            await asyncio.sleep(1.0)
+        async with world.client:
+            following = asyncio.create_task(world.follow())
+            for _ in range(data.draw(st.integers(1, steps))):
+                await step(world, data)
+            await world.rest()
+            world.check()
+            await world.make_room()
+            world.check()
+            following.cancel()
+        for node in list(world.nodes.values()):
+            node.stop()
+        await asyncio.sleep(1.0)
 
     run_virtual(main)
 

@@ -67,12 +67,9 @@ def warnings(outcome: Outcome) -> Iterator[str]:
 def _load(outcome: Outcome) -> str:
     options, edges = outcome.options, outcome.edges
     each = min(options.subscriptions, outcome.endpoints)
-    through = amount(len(edges.servers), "URL")
-    if edges.metadata:
-        through = f"the servers that {amount(len(edges.metadata), 'metadata service')} named"
     return (
         f"{amount(options.clients, 'client')} with {each} of {amount(outcome.endpoints, 'endpoint')} each, "
-        f"at {outcome.base}, through {through}"
+        f"at {outcome.base}, through {amount(len(edges.servers), 'URL')}"
     )
 
 

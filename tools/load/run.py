@@ -266,7 +266,7 @@ class LoadTest:
 
 
 def _connections(edges: Edges, options: LoadOptions) -> int:
-    """Return the most connections of a client: with metadata services, one of these and one to each server it needs."""
+    """Return the most connections of a client: with metadata services, one to each server it needs, and one to ask."""
     return 1 if not edges.metadata else 1 + min(len(edges.servers), options.subscriptions)
 
 

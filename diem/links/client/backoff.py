@@ -52,14 +52,8 @@ class Timing:
     """A connection that nothing needs is kept this long."""
     stayed_after_s: float = 1.0
     """A stay of this length at a server ends the count of hops."""
-    listed_cap_s: float = 5.0
-    """The longest window for a server that the metadata service lists: it is expected back."""
-    expedite_s: float = 0.5
-    """A server that is listed again while it waits for its next attempt is dialled within this."""
     auth_timeout_s: float = 10.0
     """A server that has not replied to the first token by then counts as hung."""
-    answer_timeout_s: float = 2.0
-    """A dial waits this long for the metadata service, then goes to the same server as before."""
 
 
 def silence_limit_s(heartbeat_ms: float, usual_s: float) -> float:
@@ -77,15 +71,13 @@ class ReconnectBackoff:
     short outage, however many they had before. All times are seconds of a monotonic clock.
     """
 
-    __slots__ = ("_failures", "_outage", "_rng", "_timing", "cap_s")
+    __slots__ = ("_failures", "_outage", "_rng", "_timing")
 
     def __init__(self, timing: Timing, rng: random.Random | None = None) -> None:
         self._timing = timing
         self._rng = rng
         self._outage = Outage(-math.inf, timing.held_after_s)
         self._failures = 0
-        self.cap_s = timing.cap_s
-        """The longest window, unless a server asks for a longer one."""
 
     def begin(self, now: float) -> None:
         """Begin with an outage: the client is about to dial for the first time."""
@@ -111,15 +103,10 @@ class ReconnectBackoff:
         if window_s is not None:
             delay_s = full_jitter(0, window_s, MAX_RETRY_WINDOW_S, self._rng)
         else:
-            cap_s = min(self.cap_s, max(self._timing.base_s, self._outage.seconds(now)))
+            cap_s = min(self._timing.cap_s, max(self._timing.base_s, self._outage.seconds(now)))
             delay_s = full_jitter(self._failures, self._timing.base_s, cap_s, self._rng)
         self._failures += code != codes.Close.RESTART  # a restart is intended, and no failure
         return at_least_s + delay_s
-
-    def expedite_s(self) -> float:
-        """Forget all failures, and return a short random delay: the server is known to be back."""
-        self.reset()
-        return full_jitter(0, self._timing.expedite_s, self._timing.expedite_s, self._rng)
 
     def reset(self) -> None:
         """Forget all failures."""

@@ -21,7 +21,6 @@ from diem.links.client.backoff import (
     Timing,
     TokenBuckets,
     retry_after_s,
-    retry_window_s,
     silence_limit_s,
 )
 from diem.links.client.tokens import AUTH_ID, NoToken, TokenSource
@@ -156,7 +155,7 @@ _MAX_HELD: Final = 16
 """Messages of a server before its reply to the token: a ``welcome`` and a ``status`` are usual."""
 
 ServerSelector = Callable[[], Awaitable[str]]
-"""Returns the URL to dial. :class:`NoServer` counts as a failed attempt."""
+"""Returns the URL to dial."""
 
 
 def new_identity() -> str:
@@ -184,12 +183,6 @@ def refusal_text(response: Response) -> str:
             text = orjson.loads(body).get("detail", text)
     shown = printable(str(text))
     return f"{response.status_code}: {shown}" if shown else str(response.status_code)
-
-
-class NoServer(DiemError):
-    """There is no server to dial now."""
-
-    retriable = True
 
 
 class _OutOfStepError(DiemError):
@@ -300,21 +293,10 @@ class ClientLink:
         self._changed = asyncio.Event()
         self._backoff = ReconnectBackoff(timing)
         self._opened_at: float | None = None
-        self._delay: asyncio.Timeout | None = None
-        """The wait for the next attempt, unless the server asked for it."""
         self.ended: tuple[int, str] | None = None
         """Close code and reason after which the client must not reconnect."""
         self.received_bytes = 0
         """Payload of the messages of all connections."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a connection."""
-        return self._opened_at is not None
-
-    def cap(self, cap_s: float) -> None:
-        """Bound the back-off window; one that a server asks for may be longer."""
-        self._backoff.cap_s = cap_s
 
     def subscribe(self, names: Iterable[str]) -> None:
         """Subscribe; endpoints that are subscribed already are requested again, with the version that is known now."""
@@ -345,7 +327,6 @@ class ClientLink:
                 OSError,
                 InvalidHandshake,
                 TimeoutError,
-                NoServer,
                 _NoReplyError,
                 _OutOfStepError,
                 InvalidURI,
@@ -369,34 +350,12 @@ class ClientLink:
                 return
             if code == codes.Close.RATE:
                 self._buckets.drain(self._server, self._limit, now)
-            may_expedite = code == codes.Close.RESTART or (retry_window_s(close_reason) is None and not at_least_s)
-            await self._wait(
-                self._backoff.delay_s(now, open_s, code, close_reason, at_least_s), may_expedite=may_expedite
-            )
+            await asyncio.sleep(self._backoff.delay_s(now, open_s, code, close_reason, at_least_s))
 
     def _reconnects(self, code: int) -> bool:
         """Return whether to dial again after a close code; forget the token if it says that it is void."""
         may_try_another = self._tokens is not None and self._tokens.closed(self._url, self._presented, code)
         return may_try_another or codes.reconnects(code)
-
-    def expedite(self) -> bool:
-        """Forget the failures and dial soon, if the next attempt is waited for; return whether it is.
-
-        A server that asked for the delay gets it, because it may be overloaded; one that restarts has nothing to spare.
-        """
-        if self._delay is None or self._delay.expired():
-            return False
-        at = asyncio.get_running_loop().time() + self._backoff.expedite_s()
-        self._delay.reschedule(min(at, self._delay.when() or at))
-        return True
-
-    async def _wait(self, delay_s: float, *, may_expedite: bool) -> None:
-        """Wait for the next attempt."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay_s) as delay:
-                self._delay = delay if may_expedite else None
-                await asyncio.Event().wait()
-        self._delay = None
 
     async def _connect(self) -> None:
         """Dial, and handle the connection until it is lost, which is an error in all cases."""

@@ -1,46 +1,92 @@
-"""The client of mode z-client: one connection to each server that owns a subscribed endpoint (docs/protocol.md 4.1)."""
+"""The client of mode z-client: a connection to each server that has a subscribed endpoint (docs/protocol.md 4.2)."""
 
 import asyncio
-import functools
+import math
+import random
 import ssl
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-import httpx
-
+from diem.errors import ConfigurationError
 from diem.links.client.backoff import Timing, TokenBuckets
 from diem.links.client.client import BaseClient, Event
-from diem.links.client.link import ClientLink, NoServer, ServerSelector, new_identity
-from diem.links.client.locator import TIMEOUT_S, Locator, NotLocated
-from diem.links.client.pool import ServerPool
-from diem.links.client.routes import Located, Routes, RoutingAction
-from diem.links.client.tokens import NoToken, TokenFunction, TokenSource
-from diem.process.backoff import Backoff, wait
+from diem.links.client.link import ClientLink, new_identity
+from diem.links.client.routes import Route, trusted_url
+from diem.links.client.tokens import TokenFunction, TokenSource
+from diem.process.backoff import wait
 
 SILENCE_S: Final = 32.0
 """Servers send their status every 25 s."""
+CAP_S: Final = 5.0
+"""The longest back-off window: of a server that is gone, another one may have the endpoints."""
 
 
-@functools.cache
-def _tls_context() -> ssl.SSLContext:
-    """The trusted certificates, shared by all clients of the process: loading them takes 17 ms and 850 KiB."""
-    return httpx.create_ssl_context(trust_env=False)
+class _Server(ClientLink):
+    """The connection to a server, with its liveness. ``now`` is the time of the running loop."""
+
+    url: str
+    task: asyncio.Task[None]
+    live: bool | None = None
+    """Whether its updates are current; None: it has not answered yet."""
+    stale: frozenset[str] = frozenset()
+    """Endpoints that it reports as not live itself."""
+    suspect_at = math.inf
+    """When to ask others for its endpoints, because it is not live."""
+    close_at = math.inf
+    """When to close it, because nothing uses it."""
+
+    def dial(self, url: str, now: float) -> None:
+        """Begin to dial; :meth:`suspect_later` holds from now on."""
+        self.url = url
+        self.suspect_later(now)
+        self.task = asyncio.create_task(self.run())
+
+    def set_status(self, *, live: bool, endpoints: Sequence[str] | None, now: float) -> None:
+        """Apply a ``status``: without ``endpoints`` it applies to all, also to those that an earlier one named."""
+        if endpoints is not None:
+            self.stale = self.stale - set(endpoints) if live else self.stale | set(endpoints)
+            return
+        if live:
+            self.suspect_at = math.inf
+        elif self.live:
+            self.suspect_later(now)
+        self.live, self.stale = live, frozenset()
+
+    def suspect_later(self, now: float) -> None:
+        """Suspect it after a while, unless it is live by then."""
+        after = self._timing.suspect_after_s
+        self.suspect_at = now + after + random.uniform(0, after)  # noqa: S311 - spreads clients, is no secret
+
+
+_RANKS: Final = {True: 0, None: 1, False: 3}
+"""Liveness of a server -> how soon it is asked."""
+_UNKNOWN: Final = 2
+"""Of a server without a connection."""
 
 
 class PartitionedClient(BaseClient):
-    """Locates the owners of endpoints at the metadata services ``bases``, and follows ``moved`` and ``not_owner``.
+    """Connects to any of ``urls``, and to the servers that it names: follows ``not_owner`` and ``moved``.
 
-    It fails static: while no metadata service answers, everything stays where it is and is dialled where it was. Owners
-    are dialled only on the hosts of ``bases``, and on ``hosts``. ``status`` events are about endpoints. ``token`` is as
-    with :class:`~diem.links.client.client.UpdatesClient`; the metadata services are sent it, too.
-    ``tls`` is the context for ``https`` and ``wss`` URLs; None: the usual authorities decide. ``data``: ask for data of
-    updates.
+    While no other server answers, everything is dialled where it was. Servers are dialled only on the hosts of
+    ``urls``, and on ``hosts``. ``status`` events are about endpoints.
+
+    Args:
+        urls: of servers of the groups.
+        hosts: hosts that servers may be on, besides those of ``urls``.
+        origin: ``Origin`` header; None: none is sent.
+        timing: delays.
+        token: as with :class:`~diem.links.client.client.UpdatesClient`.
+        tls: context for ``wss`` URLs; None: the system's authorities decide.
+        data: ask for the data of updates.
+
+    Raises:
+        ConfigurationError: one of ``urls`` is not of a WebSocket server.
     """
 
     def __init__(
         self,
-        bases: Sequence[str],
+        urls: Sequence[str],
         *,
         hosts: Iterable[str] = (),
         origin: str | None = None,
@@ -50,42 +96,47 @@ class PartitionedClient(BaseClient):
         data: bool = False,
     ) -> None:
         super().__init__(data=data)
+        if not urls or not all(url.startswith(("ws:", "wss:")) for url in urls):
+            raise ConfigurationError("the client needs URLs of servers (ws:, wss:), not of metadata services")
+        self._urls = urls
+        self._hosts = frozenset({*hosts, *(urlsplit(url).hostname or "" for url in urls)})
         self._tls = tls
         # Another server has the endpoints of one that hangs, so it is not waited for longer than a status takes.
-        self._timing = timing or Timing(silence_s=SILENCE_S)
+        self._timing = timing or Timing(silence_s=SILENCE_S, cap_s=CAP_S)
         self._origin = origin
         self._identity = new_identity()
         self._buckets = TokenBuckets()
         """Of all links: a link to a server that was dropped before does not get a new bucket."""
         self._tokens = None if token is None else TokenSource(token, self._timing)
-        self._locator = Locator(bases, frozenset(hosts), origin)
-        self._routes = Routes(self._timing)
-        self._pool = ServerPool(self._connect, self._timing)
+        self._routes: dict[str, Route] = {}
+        self._servers: dict[str, _Server] = {}
+        """Those that are connected, or dialled."""
+        self._dropped_bytes = 0
+        """Received from servers that were dropped."""
         self._published_live: dict[str, bool] = {}
         """Endpoint -> liveness last published; endpoints that no server has registered yet are not in it."""
         self._wake = asyncio.Event()
-        self._located = asyncio.Event()
-        """Set and replaced whenever a round of locating ends."""
-        self._backoff = Backoff(self._timing.base_s, self._timing.cap_s)
-        """Of requests to the metadata services."""
-        self._not_before = 0.0
         self._ended = False
 
     @property
     def received_bytes(self) -> int:
         """Return the payload bytes of all messages that servers have sent."""
-        return self._pool.received_bytes
+        return self._dropped_bytes + sum(server.received_bytes for server in self._servers.values())
 
     def _add(self, names: Sequence[str]) -> None:
         for name in names:
-            if name not in self._routes:
-                self._routes.add(name, _now())
-            elif (url := self._routes.url(name)) is not None:
-                self._pool.link(url).subscribe([name])
+            route = self._routes.get(name)
+            if route is None:
+                self._routes[name] = Route(name, self._timing, self._subscribe_at, self._unsubscribe_at, _now())
+            elif route.url is not None:
+                self._subscribe_at(route.url, name)
         self._wake.set()
 
     def _remove(self, names: Sequence[str]) -> None:
-        self._apply([action for name in names for action in self._routes.remove(name, _now())])
+        for name in names:
+            if (route := self._routes.pop(name, None)) is not None:
+                route.leave()
+        self._wake.set()
 
     def _forget(self, name: str) -> None:
         super()._forget(name)
@@ -93,145 +144,139 @@ class PartitionedClient(BaseClient):
 
     async def _run(self) -> None:
         try:
-            async with httpx.AsyncClient(
-                timeout=TIMEOUT_S, trust_env=False, verify=self._tls or _tls_context()
-            ) as http:
-                while not self._ended:
-                    self._wake.clear()
-                    self._poll_servers()
-                    if _now() >= self._not_before:
-                        await self._locate(http)
-                    self._located.set()
-                    self._located = asyncio.Event()
-                    await wait(self._wake, self._due_at - _now())
+            while not self._ended:
+                self._wake.clear()
+                self._poll_servers(_now())
+                self._ask_due(_now())
+                due = [route.due for route in self._routes.values()]
+                polls = [min(server.suspect_at, server.close_at) for server in self._servers.values()]
+                await wait(self._wake, min([*due, *polls], default=math.inf) - _now())
         finally:
-            await self._pool.close()
+            tasks = [server.task for server in self._servers.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    @property
-    def _due_at(self) -> float:
-        """When the next endpoint is to be located, or the next server to be polled; infinity: never."""
-        polls = [server.poll_at for server in self._pool]
-        return min([max(self._routes.next_due, self._not_before), *polls])
+    def _poll_servers(self, now: float) -> None:
+        """Ask other servers for what is at servers that are not live, and drop those that nothing uses."""
+        for server in list(self._servers.values()):
+            if server.suspect_at <= now:
+                server.suspect_later(now)
+                for name in self._at(server.url):
+                    self._routes[name].due = now
+            if self._uses(server.url):
+                server.close_at = math.inf
+            elif server.close_at == math.inf:
+                server.close_at = now + self._timing.idle_after_s
+            elif server.close_at <= now:
+                self._drop(server)
 
-    def _poll_servers(self) -> None:
-        """Suspect servers that are not live, and drop those that nothing uses."""
-        now = _now()
-        for server in self._pool:
-            if server.is_suspect(now):
-                self._routes.suspect(server.url, now)
-            if server.is_idle(used=self._routes.uses(server.url), now=now):
-                self._pool.drop(server.url)
+    def _ask_due(self, now: float) -> None:
+        """Subscribe to what is due at another server."""
+        for route in self._routes.values():
+            if route.due <= now:
+                route.due = math.inf
+                if (url := self._another(route)) is not None:
+                    route.ask(url)
 
-    async def _locate(self, http: httpx.AsyncClient) -> None:
-        """Locate all endpoints that are due."""
-        while names := self._routes.to_locate(_now()):
-            try:
-                token = None if self._tokens is None else await self._tokens.ready()
-                answer = await self._locator.locate(http, names, token)
-            except (NotLocated, NoToken) as error:
-                retry_after_s = error.retry_after_s if isinstance(error, NotLocated) else 0.0
-                self._not_before = _now() + retry_after_s + self._backoff.next_delay()
-                self._routes.unanswered(names, _now())
-                self._set_listed(names, None)
-                self._publish(Event("error", message=str(error)))
-                return
-            self._backoff.reset()
-            if self._locator.untrusted:
-                self._publish_untrusted(self._locator.untrusted)
-            self._apply(self._routes.located(names, answer, self._pool.live, _now()))
-            if not answer.older:
-                self._set_listed(names, answer)
-            for name in answer.rejected:
-                if self._routes.is_refused(name):
-                    self._reject(name, answer.rejected[name])
+    def _another(self, route: Route) -> str | None:
+        """Return the server to ask for an endpoint, preferably one that answers; None: none is better than its own."""
 
-    def _set_listed(self, names: Sequence[str], answer: Located | None) -> None:
-        """Pass on to the servers of ``names``, once each, whether an answer lists them."""
-        servers: dict[str, bool] = {}
-        for name in names:
-            url = self._routes.url(name)
-            if url is None:
-                continue
-            listed = answer is not None and (
-                url in answer.servers if name in answer.hot else url == answer.owners.get(name)
+        def rank(url: str) -> tuple[bool, int, float]:
+            server = self._servers.get(url)
+            state = _UNKNOWN if server is None else _RANKS[server.live]
+            return url == route.tried, 0 if route.is_lost else state, random.random()  # noqa: S311 - spreads clients
+
+        best = min({*self._urls, *self._servers} - {route.url}, key=rank, default=None)
+        is_down = best in self._servers and self._servers[best].live is False
+        return None if route.is_registered and is_down else best
+
+    def _subscribe_at(self, url: str, name: str) -> None:
+        """Subscribe at a server, which may be a new one."""
+        server = self._servers.get(url)
+        if server is None:
+
+            async def select() -> str:
+                return url
+
+            server = self._servers[url] = _Server(
+                select,
+                self,
+                self._origin,
+                self._timing,
+                identity=self._identity,
+                buckets=self._buckets,
+                tokens=self._tokens,
+                tls=self._tls,
+                data=self._data,
             )
-            servers[url] = listed or servers.get(url, False)
-        self._pool.set_listed(servers)
+            server.dial(url, _now())
+        server.subscribe([name])
 
-    def _apply(self, actions: Sequence[RoutingAction]) -> None:
-        """Carry out actions, those of the same kind at the same server together."""
-        groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for action in actions:
-            groups[action.kind, action.url].append(action.endpoint)
-        for (kind, url), names in groups.items():
-            if kind == "join":
-                self._pool.link(url).subscribe(names)
-            elif (server := self._pool.get(url)) is not None:
-                server.link.unsubscribe(names)
-        self._wake.set()
+    def _unsubscribe_at(self, url: str, name: str) -> None:
+        if url in self._servers:
+            self._servers[url].unsubscribe([name])
 
-    def _connect(self, url: str) -> ClientLink:
-        return ClientLink(
-            self._selector(url),
-            self,
-            self._origin,
-            self._timing,
-            identity=self._identity,
-            buckets=self._buckets,
-            tokens=self._tokens,
-            tls=self._tls,
-            data=self._data,
-        )
+    def _drop(self, server: _Server) -> None:
+        """Close the connection to a server."""
+        del self._servers[server.url]
+        self._dropped_bytes += server.received_bytes
+        server.task.cancel()
 
-    def _selector(self, url: str) -> ServerSelector:
-        async def select() -> str:
-            """Return ``url``, after locating its endpoints unless the server was just listed."""
-            server = self._pool.get(url)
-            if server is None or not server.pop_listed():
-                self._routes.suspect(url, _now())
-                self._wake.set()
-                await wait(self._located, self._timing.answer_timeout_s)
-                if not self._routes.uses(url):
-                    raise NoServer(url)
-            return url
+    def _at(self, url: str) -> list[str]:
+        """Return the endpoints that are subscribed at a server, or about to be."""
+        return [name for name, route in self._routes.items() if route.url == url]
 
-        return select
+    def _uses(self, url: str) -> bool:
+        """Return whether any endpoint is subscribed at a server, or has not left it yet."""
+        return any(url in (route.url, route.old) for route in self._routes.values())
 
     # Events of the links
 
-    def opened(self, _link: ClientLink, url: str) -> None:
+    def opened(self, link: ClientLink, url: str) -> None:
         """Publish ``open``; the server is live until it reports otherwise."""
         self._publish(Event("open", message=url), url)
-        self._set_status(url, live=True)
+        self._set_status(link, live=True)
 
     def closed(self, link: ClientLink, code: int | None, reason: str) -> None:
-        """Mark the server's endpoints stale; they are located before the next attempt."""
-        url = self._pool.url(link)
-        if url is None:
+        """Mark the server's endpoints stale; another one is asked, unless a close code says that it will be back."""
+        server = self._server(link)
+        if server is None:
             return
-        self._apply(self._routes.lost(url))
-        self._set_status(url, live=False)
-        if self._routes.uses(url):
+        now = _now()
+        # Some of the URLs may be of servers that do not run now.
+        was_absent = server.live is None and code is None and not reason and server.url in self._urls
+        for route in self._routes.values():
+            route.lost(server.url, now)
+            # Below 1000: the HTTP status of a refusal.
+            if route.url == server.url and (code is None or code < 1000):
+                route.retry(now, was_absent=was_absent)
+        self._set_status(server, live=False)
+        if was_absent and not self._servers.keys() >= set(self._urls):
+            return
+        if self._uses(server.url):
             # Another connection may be lost before the main task runs, which must not undo this.
-            self._ended = self._ended or link.ended is not None
-            self._publish(Event("closed", code=code, message=reason), url)
-        elif link.ended is not None:
+            self._ended = self._ended or server.ended is not None
+            self._publish(Event("closed", code=code, message=reason), server.url)
+        elif server.ended is not None:
             # The link dials no more: if the server is needed again, it gets a new one.
-            self._pool.drop(url)
+            self._drop(server)
 
     def protocol_error(self, link: ClientLink) -> None:
         """Publish ``error``."""
-        url = self._pool.url(link)
-        self._publish(Event("error", message=f"{url} violated the protocol"), url)
+        if (server := self._server(link)) is not None:
+            self._publish(Event("error", message=f"{server.url} violated the protocol"), server.url)
 
     def on_message(self, link: ClientLink, message: dict[str, Any]) -> None:
         """Route endpoints by what the server sends about owners, and publish the events of the message."""
-        url = self._pool.url(link)
-        if url is None:
+        server = self._server(link)
+        if server is None:
             return
+        url, now = server.url, _now()
         match message.get("type"):
             case "subscribed":
-                self._apply(self._routes.registered(url, message["endpoints"], _now()))
+                for name in message["endpoints"]:
+                    self._routes[name].registered(url, now)
                 for name, rejection in message["rejected"].items():
                     self._on_rejected(url, name, rejection)
                 self._publish_liveness(message["endpoints"])
@@ -239,48 +284,49 @@ class PartitionedClient(BaseClient):
                 # Endpoints that moved to another server are still subscribed.
                 message = {**message, "endpoints": [name for name in message["endpoints"] if name not in self._routes]}
             case "moved":
-                owner = self._trusted_url(message.get("owner"))
-                self._apply(self._routes.moved(url, message["endpoints"], owner, _now()))
+                owner = self._trusted_url(message.get("owner"), url)
+                for name in message["endpoints"]:
+                    if name in self._routes:
+                        self._routes[name].moved(url, owner, now)
                 self._publish_liveness(message["endpoints"])
             case "status":
-                self._set_status(url, live=message["live"], endpoints=message.get("endpoints"))
-        self._publish_message(message, link.fetch_window_s)
+                self._set_status(server, live=message["live"], endpoints=message.get("endpoints"))
+        self._wake.set()
+        self._publish_message(message, server.fetch_window_s)
+
+    def _server(self, link: ClientLink) -> _Server | None:
+        """Return the server of a link; None once it was dropped."""
+        return link if isinstance(link, _Server) and self._servers.get(link.url) is link else None
 
     def _on_rejected(self, url: str, name: str, rejection: dict[str, Any]) -> None:
+        route = self._routes[name]
         if rejection["code"] == "not_owner":
-            owner = self._trusted_url(rejection.get("owner"))
-            self._apply(self._routes.not_owner(url, name, owner, _now()))
-        elif rejection["code"] == "limit" and name in self._published_live:
+            route.not_owner(url, self._trusted_url(rejection.get("owner"), url), _now())
+        elif rejection["code"] != "limit" or (route.over_limit(url, _now()) and name not in self._published_live):
             # Endpoints move without the client's doing: one that was registered before is requested again.
-            self._apply(self._routes.over_limit(url, name, _now()))
-            self._publish_liveness([name])
-        elif name in self._known:
             self._reject(name, rejection)
+        self._publish_liveness([name])
 
-    def _trusted_url(self, url: object) -> str | None:
-        if url is None:
-            return None
-        trusted = self._locator.trusted_url(url)
-        if trusted is None:
-            self._publish_untrusted(str(url))
+    def _trusted_url(self, url: object, base: str) -> str | None:
+        trusted = trusted_url(url, base, self._hosts)
+        if trusted is None and url is not None:
+            self._publish(Event("error", message=f"refused a server that is on another host: {url}"), str(url))
         return trusted
 
-    def _publish_untrusted(self, url: str) -> None:
-        self._publish(Event("error", message=f"refused a server that is on another host: {url}"), url)
-
-    def _set_status(self, url: str, *, live: bool, endpoints: Sequence[str] | None = None) -> None:
-        if (server := self._pool.get(url)) is not None:
+    def _set_status(self, link: ClientLink, *, live: bool, endpoints: Sequence[str] | None = None) -> None:
+        if (server := self._server(link)) is not None:
             server.set_status(live=live, endpoints=endpoints, now=_now())
-        self._publish_liveness(self._routes.at(url))
+            self._publish_liveness(self._at(server.url))
         self._wake.set()
 
     def _publish_liveness(self, names: Iterable[str]) -> None:
         """Publish the liveness of endpoints where it has changed; one that was never registered was never live."""
         for name in names:
-            if name not in self._routes or not (self._routes.is_registered(name) or name in self._published_live):
+            route = self._routes.get(name)
+            if route is None or not (route.is_registered or name in self._published_live):
                 continue
-            server = self._pool.get(self._routes.url(name))
-            live = server is not None and server.live and self._routes.is_registered(name) and name not in server.stale
+            server = self._servers.get(route.url or "")
+            live = route.is_registered and server is not None and bool(server.live) and name not in server.stale
             if live != self._published_live.get(name):
                 self._published_live[name] = live
                 self._publish(Event("status", name, live=live))

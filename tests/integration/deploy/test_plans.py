@@ -163,7 +163,7 @@ async def subscribed(running: Running) -> AsyncIterator[Client]:
     made = Client()
 
     async def follow() -> None:
-        async with PartitionedClient(urls["metadata"], hosts={"127.0.0.1"}, origin=origin) as client:
+        async with PartitionedClient(urls["websocket"], hosts={"127.0.0.1"}, origin=origin) as client:
             await client.subscribe({NAME: None})
             async for event in client:
                 made.seen.append(event)

@@ -17,7 +17,7 @@ from tests.unit.deploy.clients.test_data_service import Server
 
 
 @pytest.mark.parametrize("metadata", [["http://h:8400/v1"], []])
-def test_clients_locate_servers_where_there_are_metadata_services(metadata: Sequence[str]) -> None:
+def test_clients_follow_owners_where_there_are_metadata_services(metadata: Sequence[str]) -> None:
     client = client_of(Edges(["ws://h:1/ws"], list(metadata)), "http://h:2")
     assert type(client) is (PartitionedClient if metadata else UpdatesClient)
     assert client.received_bytes == 0

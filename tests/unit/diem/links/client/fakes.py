@@ -1,9 +1,9 @@
-"""A partitioned deployment in this process: scripted WebSocket servers, and a metadata service."""
+"""A partitioned deployment in this process: scripted WebSocket servers."""
 
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Self
 
 import orjson
@@ -22,9 +22,8 @@ QUICK = Timing(
     suspect_after_s=1000.0,
     idle_after_s=0.05,
     stayed_after_s=5.0,
-    answer_timeout_s=1000.0,
 )
-"""Short delays, but no doubts: a process that stood still while it dials would locate again, or dial where it was."""
+"""Short delays, but no suspicion of servers that are not live."""
 PROTOCOL = Subprotocol("diem.v1.json")
 LIMIT = "limit"
 FORBIDDEN = {"code": "forbidden", "message": "m"}
@@ -38,9 +37,13 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 class FakeServer:
-    """Registers what is requested, but for ``refuse``: endpoint -> the owner that ``not_owner`` names, or ``LIMIT``."""
+    """Registers what is requested, but for ``refuse``: endpoint -> the owner that ``not_owner`` names, or ``LIMIT``.
 
-    def __init__(self) -> None:
+    ``owners`` is that of the group: endpoint -> URL of its server, which the others name.
+    """
+
+    def __init__(self, owners: Mapping[str, str | None] | None = None) -> None:
+        self.owners = {} if owners is None else owners
         self.refuse: dict[str, str | None] = {}
         self.requests: list[tuple[str, Any]] = []
         """Every request: type and endpoints."""
@@ -156,7 +159,8 @@ class FakeServer:
         if kind == "unsubscribe":
             self.held -= set(names)
             return {"type": "unsubscribed", "id": number, "endpoints": names}
-        refused = {name: self.refuse.get(name) for name in names if name in self.refuse or name in self.forbidden}
+        elsewhere = {name: owner for name, owner in self.owners.items() if owner != self.url} | self.refuse
+        refused = {name: elsewhere.get(name) for name in names if name in elsewhere or name in self.forbidden}
         self.held |= names.keys() - refused.keys()
         answer: dict[str, Any] = {"type": "subscribed", "id": number, "endpoints": {}}
         answer["endpoints"] = {name: None for name in names if name not in refused}
@@ -172,69 +176,21 @@ class FakeServer:
         return answer
 
 
-class FakeMetadata:
-    """``POST /v1/locate``, answered from ``owners``: a URL, ``hot``, or None for nobody."""
+class Deployment:
+    """Three servers; endpoints without an owner are at all of them."""
 
-    def __init__(self) -> None:
-        self.owners: dict[str, str | None] = {}
-        self.servers: list[str] = []
-        self.requests: list[dict[str, Any]] = []
-        self.headers: list[str] = []
-        self.up = True
-        self.answering = asyncio.Event()
-        """Set while requests are answered; otherwise they wait."""
-        self.answering.set()
-        self.epoch = 0
-        self.port = 0
-        self._server: asyncio.Server | None = None
+    def __init__(self, servers: list[FakeServer], owners: dict[str, str | None]) -> None:
+        self.a, self.b, self.c = self.servers = servers
+        self._owners = owners
 
     @property
-    def base(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    async def start(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        length = next(int(line[15:]) for line in head.split("\r\n") if line.lower().startswith("content-length:"))
-        request = orjson.loads(await reader.readexactly(length))
-        status, body = (200, self._answer(request)) if self.up else (503, {})
-        self.headers.append(head)
-        await self.answering.wait()
-        data = orjson.dumps(body)
-        top = f"HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
-        writer.write(top.encode() + b"Connection: close\r\n\r\n" + data)
-        await writer.drain()
-        writer.close()
-
-    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.requests.append(request)
-        places = {name: self._place(self.owners.get(name)) for name in request["endpoints"]}
-        return {"clone": 2, "epoch": self.epoch, "endpoints": places, "rejected": {}, "servers": self.servers}
-
-    def _place(self, owner: str | None) -> dict[str, Any]:
-        return {"owner": None, "hot": True} if owner == "hot" else {"owner": owner}
-
-
-class Deployment:
-    """Three servers and a metadata service."""
-
-    def __init__(self, servers: list[FakeServer], metadata: FakeMetadata) -> None:
-        self.a, self.b, self.c = self.servers = servers
-        self.metadata = metadata
+    def urls(self) -> list[str]:
+        return [server.url for server in self.servers]
 
     def own(self, **owners: FakeServer | str | None) -> None:
-        """Set the owner of each ``/name``."""
+        """Set the owner of each ``/name``; None: it has none."""
         for name, owner in owners.items():
-            self.metadata.owners[f"/{name}"] = owner.url if isinstance(owner, FakeServer) else owner
+            self._owners[f"/{name}"] = owner.url if isinstance(owner, FakeServer) else owner
 
 
 class Seen:
@@ -283,12 +239,10 @@ async def seeing(client: BaseClient) -> AsyncIterator[Seen]:
 @contextlib.asynccontextmanager
 async def deployed() -> AsyncIterator[Deployment]:
     """Start a deployment for the length of a test."""
-    servers = [await FakeServer().start() for _ in range(3)]
-    metadata = await FakeMetadata().start()
-    metadata.servers = [server.url for server in servers]
+    owners: dict[str, str | None] = {}
+    servers = [await FakeServer(owners).start() for _ in range(3)]
     try:
-        yield Deployment(servers, metadata)
+        yield Deployment(servers, owners)
     finally:
-        await metadata.stop()
         for server in servers:
             await server.stop()

@@ -184,11 +184,11 @@ async def test_a_server_that_sends_without_end_instead_of_a_reply_is_given_up(se
         assert seen.of("open") == []
 
 
-async def test_one_token_serves_all_servers_and_the_metadata_service_and_is_requested_once_at_a_time() -> None:
+async def test_one_token_serves_all_servers_and_is_requested_once_at_a_time() -> None:
     async with deployed() as system:
         page = Page(LIFE_S)
         page.slow.clear()
-        client = PartitionedClient([system.metadata.base], timing=QUICK, token=page)
+        client = PartitionedClient(system.urls, timing=QUICK, token=page)
         async with seeing(client):
             system.own(a=system.a, b=system.b, c=system.c)
             await client.subscribe({"/a": None, "/b": None, "/c": None})
@@ -199,7 +199,6 @@ async def test_one_token_serves_all_servers_and_the_metadata_service_and_is_requ
             for server in system.servers:
                 presented = server.tokens
                 assert presented == page.made[page.made.index(presented[0]) :][: len(presented)]
-            assert f"Bearer {page.made[0]}" in system.metadata.headers[0]
 
 
 def test_2000_clients_that_got_their_tokens_together_replace_them_over_minutes() -> None:

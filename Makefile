@@ -112,58 +112,58 @@ bench-convergence: install-test
 	@$(PY) -m tests.load.convergence
 
 bench-rebuild: install-test
-	@$(PY) -m tests.bench.rebuild
+	@$(PY) -m experiments.rebuild
 
 bench-bridge: install-test
 	@$(PY) -m tests.bench.bridge
 
 bench-codecs: install-test
-	@$(PY) -m tests.bench.codecs
+	@$(PY) -m experiments.codecs
 
 bench-shares: install-test
-	@$(PY) -m tests.bench.shares
+	@$(PY) -m experiments.shares
 
 bench-proxy: install-test
 	@$(PY) -m tests.bench.proxy
 
 bench-traffic: install-test
-	@$(PY) -m tests.bench.traffic
+	@$(PY) -m experiments.traffic
 
 bench-cost: install-test install-spark nginx
-	@$(PY) -m tests.bench.cost
+	@$(PY) -m experiments.cost
 
 bench-modes: install-test install-spark nginx
-	@OMP_NUM_THREADS=1 $(PY) -m tests.bench.modes
+	@OMP_NUM_THREADS=1 $(PY) -m experiments.modes
 
 bench-sizing: install-test install-spark kafka
-	@OMP_NUM_THREADS=1 $(PY) -m tests.bench.sizing
+	@OMP_NUM_THREADS=1 $(PY) -m experiments.sizing
 
 bench-wakes: install-test
-	@$(PY) -m tests.bench.wakes
+	@$(PY) -m experiments.wakes
 
 bench-placement: install-test install-spark install-quality
-	@OMP_NUM_THREADS=1 $(PY) -m tests.bench.placement
+	@OMP_NUM_THREADS=1 $(PY) -m experiments.placement
 
 bench-learning: install-test install-spark
-	@OMP_NUM_THREADS=1 $(PY) -m tests.bench.learning
+	@OMP_NUM_THREADS=1 $(PY) -m experiments.learning
 
 bench-pipeline: install-test install-spark
-	@$(PY) -m tests.bench.pipeline
+	@$(PY) -m experiments.pipeline
 
 bench-ingest: install-test postgres
 	@$(PY) -m tests.bench.ingest
 
 bench-tokens: install-test nginx
-	@$(PY) -m tests.bench.tokens
+	@$(PY) -m experiments.tokens
 
 bench-attack: install-test nginx
 	@$(PY) -m tests.load.attack
 
 bench-reads: install-test
-	@$(PY) -m tests.bench.reads
+	@$(PY) -m experiments.reads
 
 bench-display: install-test nginx
-	@$(PY) -m tests.bench.display
+	@$(PY) -m experiments.display
 
 bench: bench-fanout bench-convergence
 
@@ -210,7 +210,8 @@ install-test: $(VENV)/.test
 install-spark: $(VENV)/.spark
 install-quality: $(VENV)/.quality
 install-docs: $(VENV)/.docs
-figures: $(VENV)/.figures
+figures: install-test $(VENV)/.figures
+	@$(PY) -m experiments.paper
 page: $(PAGE)
 
 $(VENV)/.run: requirements/run.txt pyproject.toml
@@ -244,7 +245,7 @@ $(VENV)/.docs: $(VENV)/.run requirements/docs.txt
 	@$(PACKAGES) $(LOCKED) requirements/docs.txt
 	@touch $@
 
-# What `diem size figures` draws with.
+# What `make figures` draws with.
 $(VENV)/.figures: $(VENV)/.run requirements/figures.txt
 	@echo "Installing matplotlib (once) ..."
 	@$(PACKAGES) $(LOCKED) requirements/figures.txt

@@ -5,6 +5,5 @@ partitioning a topic in Apache Kafka" (Raptis and Passarella, 2022), here "the p
 and figure of both, printed beside computed.
 
 Reading order: ``kafka`` has equations 1 to 11, ``even`` how evenly a number of partitions is shared, ``solver`` which
-bound of a workload binds. ``paper`` has the paper's program with its two algorithms, ``rules`` the benchmark that it
-compares with. ``printed`` has the figures that thesis and paper print.
+bound of a workload binds.
 """

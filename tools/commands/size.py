@@ -1,10 +1,9 @@
-"""The command ``diem size``: the Kafka cluster and the topic that a workload needs, and the figures of its sources."""
+"""The command ``diem size``: the Kafka cluster and the topic that a workload needs."""
 
 import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -21,7 +20,7 @@ from deploy.cli.options import (
     with_kafka_options,
 )
 from deploy.system.state_dir import StateDir
-from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount, plain_console
+from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from deploy.topology.kafka_users import KafkaUser
 from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle
@@ -36,24 +35,12 @@ _PANEL: Final = "Workload (default: what runs now)"
 _LIMITS: Final = "Requirements"
 
 
-class ImageFormat(StrEnum):
-    """What ``diem size figures`` writes beside the numbers."""
-
-    SVG = "svg"
-    PNG = "png"
-    CSV = "csv"
-
-
 def register(cli: typer.Typer) -> None:
     """Add the command."""
-    group = typer.Typer(invoke_without_command=True)
-    group.callback()(with_kafka_options(size))
-    group.command("figures")(figures)
-    cli.add_typer(group, name="size")
+    cli.command()(with_kafka_options(size))
 
 
 def size(
-    context: typer.Context,
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     updates: Annotated[
@@ -131,8 +118,6 @@ def size(
 
     The exit code is 1 if nothing satisfies the requirements.
     """
-    if context.invoked_subcommand is not None:
-        return lifecycle.EXIT_OK
     require_kafka_client()
     from learning.costs import DEFAULT, read_costs  # noqa: PLC0415
     from tools.size.measure import measure  # noqa: PLC0415
@@ -191,24 +176,6 @@ def size(
         if picture is not None:
             Terminal().info(f"\nthe bounds are drawn in {picture}")
     return lifecycle.EXIT_OK if sizing.solution.feasible else lifecycle.EXIT_FAILED
-
-
-def figures(
-    *,
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("figures"),
-    image: Annotated[
-        ImageFormat, typer.Option("--format", help="Format of the figures; csv writes the numbers alone.")
-    ] = ImageFormat.SVG,
-) -> int:
-    """Draw the tables and figures of docs/sizing.md from the model, with their numbers as CSV."""
-    from tools.size.figures import write_all  # noqa: PLC0415
-
-    try:
-        files = list(write_all(out, image))
-    except OSError as error:
-        raise UnusableFile(out, error.strerror or str(error)) from error
-    Terminal().info(f"{amount(len(files), 'file')} in {out}")
-    return lifecycle.EXIT_OK
 
 
 def _planned_sizes(planned: str | None, figures: "Figures") -> tuple[int, ...]:

@@ -2,5 +2,5 @@
 
 Reading order: ``workload`` (figures of a workload with their origin, and the model's inputs), ``sizing`` (everything
 that follows from them, pure), ``report`` (table and JSON), ``picture`` (SVG). ``measure`` reads the figures of a
-running system. ``figures`` draws those of thesis and paper from ``tables``. The command is in ``tools.commands.size``.
+running system. The command is in ``tools.commands.size``.
 """

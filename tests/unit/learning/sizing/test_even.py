@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from learning.sizing import even, printed
+from learning.sizing import even
+from tests.unit.learning.sizing import printed
 
 TWELVE = range(1, 13)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from learning.sizing import kafka, printed
+from learning.sizing import kafka
 from learning.sizing.kafka import METADATA_S, Side, exact
+from tests.unit.learning.sizing import printed
 
 
 def test_every_printed_entry_of_the_thesis_is_reproduced() -> None:

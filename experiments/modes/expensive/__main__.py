@@ -1,0 +1,42 @@
+"""``diem`` with servers to which every update costs more CPU: ``UPDATE_WORK_US`` microseconds each.
+
+It starts the processes of ``diem up`` with itself, so the product needs no such setting. Not for composites, which
+start their servers themselves.
+"""
+
+import os
+import sys
+from time import thread_time_ns
+
+from deploy.cli import app
+from deploy.system import launch
+from diem.fanout.feed_hub import FeedHub
+from diem.protocol.feed import Batch
+
+NAME = "experiments.modes.expensive"
+WORK_NS = int(os.environ["UPDATE_WORK_US"]) * 1000
+
+
+def command() -> tuple[str, ...]:
+    """Return the command line of this program, for the children."""
+    return (sys.executable, "-m", NAME)
+
+
+class ExpensiveHub(FeedHub):
+    """A hub that works on every update of a batch when it has delivered them."""
+
+    def batch(self, batch: Batch) -> None:
+        """Apply a batch."""
+        consumed = self.state.counts.consumed
+        super().batch(batch)
+        end = thread_time_ns() + WORK_NS * (self.state.counts.consumed - consumed)
+        while thread_time_ns() < end:
+            pass
+
+
+launch.command = command
+if sys.argv[1:3] == ["run", "websocket"]:
+    from services.websocket import main
+
+    vars(main)["FeedHub"] = ExpensiveHub
+app()

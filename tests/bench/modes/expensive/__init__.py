@@ -1,1 +1,0 @@
-"""Not in the product: ``python -m tests.bench.modes.expensive`` is ``diem`` with expensive updates."""

@@ -20,16 +20,16 @@ RUN = Path("/run")
 
 
 class Unit:
-    """The directives of a unit by name; a directive may occur several times."""
+    """The directives of an instance of ``diem@.service`` by name; a directive may occur several times."""
 
-    def __init__(self, file: Path) -> None:
-        self.name = file.name
-        self.file = file
+    def __init__(self, template: Path, changes: Path) -> None:
+        self.name = changes.parent.name.removesuffix(".d")
         self._all: dict[str, list[str]] = defaultdict(list)
-        for line in file.read_text().splitlines():
+        instance = self.name.partition("@")[2].removesuffix(".service")
+        for line in (template.read_text() + changes.read_text()).splitlines():
             if "=" in line and not line.startswith(("#", ";")):
-                name, _, value = line.partition("=")
-                self._all[name].append(value)
+                name, _, value = line.replace("%i", instance).partition("=")
+                self._all[name] = [*self._all[name], value] if value else []
 
     def words(self, name: str) -> list[str]:
         return [word for value in self._all[name] for word in value.split()]
@@ -62,9 +62,11 @@ class Host:
     """The services of a host."""
 
     def __init__(self, units: Path) -> None:
-        self.wanted = Unit(units / "diem.target").words("Wants")
+        (wants,) = [line for line in (units / "diem.target").read_text().splitlines() if line.startswith("Wants=")]
+        self.wanted = wants.removeprefix("Wants=").split()
         """Names of the units that the target starts; others are spare."""
-        waiting = {file.name: Unit(file) for file in sorted(units.glob("*.service"))}
+        found = [Unit(units / "diem@.service", file) for file in sorted(units.glob("*.service.d/diem.conf"))]
+        waiting = {unit.name: unit for unit in found}
         self._units: list[Unit] = []
         while waiting:
             # Those first that start after no other one.

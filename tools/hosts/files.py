@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from deploy.system.launch import PreparationFailed
 from deploy.topology import Planned
-from tools.hosts import env_file, readme, units
+from tools.hosts import env_file, units
 from tools.hosts.assignment import NGINX_DIR, System
 from tools.hosts.inventory import Host
 
@@ -35,10 +35,10 @@ def host_files(system: System, host: Host, database_url: str | None, sources: st
         BadTopology: a value cannot be written.
         PreparationFailed: what renders nginx's configuration is not installed.
     """
-    own, drain_s = system.processes(host), system.options.drain_seconds
-    found = []
+    own, where = system.processes(host), system.installation
+    found = [_unit(units.UNIT, units.render_unit(where, system.options.drain_seconds))]
     for each in own:
-        found.append(_unit(units.unit_name(each.name), units.render_unit(each, own, system.installation, drain_s)))
+        found.append(_unit(f"{each.name}.conf", units.render_drop_in(each, own, where)))
         if each.process != "nginx":
             found.append(HostFile(f"etc/{each.name}.env", _variables(each, database_url), PRIVATE))
     found.append(_unit(units.TARGET, units.render_target(host.label, system.active(host))))
@@ -46,7 +46,7 @@ def host_files(system: System, host: Host, database_url: str | None, sources: st
         found.append(HostFile("etc/nginx.conf", f"{units.WRITTEN}\n{nginx_conf(system)}"))
     if sources is not None and system.has(host, "data"):
         found.append(HostFile(f"etc/{SOURCES}", sources, PRIVATE))
-    found.append(HostFile("install.sh", readme.install_script(system, host), 0o755))
+    found.append(HostFile("install.sh", units.fill("install.sh", where, host=host.label), 0o755))
     return found
 
 
@@ -95,6 +95,6 @@ def _variables(planned: Planned, database_url: str | None) -> str:
     secret = {"DIEM_DATA_DATABASE_URL": database_url} if database_url and planned.process == "data" else {}
     comments = (
         units.WRITTEN.removeprefix("# "),
-        f"Variables of your own: {units.LOCAL} (`diem config {planned.process}`).",
+        f"Variables of your own: local.env (`diem config {planned.process}`).",
     )
     return env_file.render({**planned.env, **secret}, *comments)

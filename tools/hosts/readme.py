@@ -1,126 +1,70 @@
-"""How the files are installed: a script for each host, and the order of start for all; pure."""
+"""How the files are installed, for a person: what to provide, and the order of start and of upgrades."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from deploy.terminal import amount
 from deploy.topology import Planned
 from tools.hosts.assignment import NGINX, System
 from tools.hosts.inventory import Host
-from tools.hosts.keys import SALT, TOKENS, needed_keys
-from tools.hosts.units import LOCAL, SYSTEM_STATE, TARGET, unit_name
+from tools.hosts.units import SYSTEM_STATE, fill, unit_name
 
 NAME: Final = "README.txt"
 
 
-def install_script(system: System, host: Host) -> str:
-    """Return the script that puts the files of a host in place, as root; run again, it replaces what has changed."""
-    where, keys = system.installation, needed_keys(system, host)
-    user = f"-o {where.user} -g {where.user}"
-    add_user = f"useradd --system --home-dir {where.state_dir} --shell /usr/sbin/nologin {where.user}"
-    lines = [
-        "#!/bin/sh",
-        f"# Puts the files beside it in place on host {host.label}; as root. It starts and restarts nothing.",
-        "set -eu",
-        'cd "$(dirname "$0")"',
-        f"id -u {where.user} >/dev/null 2>&1 || {add_user}",
-        f"install -d -m 755 {where.config_dir}",
-    ]
-    if system.has(host, "nginx"):
-        lines.append(f"install -m 644 etc/nginx.conf {where.config_dir}/")
-    if keys:
-        lines += [
-            f"install -d -m 700 {user} {where.state_dir}",
-            "# systemd reads the variables as root, processes the keys and the sources as their user.",
-            f"install -m 600 etc/*.env {where.config_dir}/",
-            f"[ ! -e etc/diem.toml ] || install -m 600 {user} etc/diem.toml {where.config_dir}/",
-            f"install -m 600 {user} keys/*.key {where.state_dir}/",
-        ]
-    if SALT in keys:
-        lines += [
-            "# It changes by itself every day.",
-            f"[ -e {where.state_dir}/{SALT} ] || install -m 600 {user} keys/{SALT} {where.state_dir}/",
-        ]
-    if TOKENS in keys:
-        directory = where.state_dir / TOKENS
-        lines += [
-            f"install -d -m 700 {user} {directory}",
-            f"for key in keys/{TOKENS}/*.key; do",
-            f'  [ -e "{directory}/${{key##*/}}" ] || install -m 600 {user} "$key" {directory}/',
-            "done",
-        ]
-    lines += ["install -m 644 systemd/* /etc/systemd/system/", "systemctl daemon-reload"]
-    return "\n".join(lines) + "\n"
-
-
 def render_readme(system: System) -> str:
     """Return what to provide, to copy and to start, in order."""
-    topology, where = system.topology, system.installation
-    lines = [
-        f"DIEM, mode {topology.mode}, on {amount(len(system.hosts), 'host')}. Written by `diem config`.",
-        "The directories keys and hosts/*/keys are secret. Keep a copy of this directory in a safe place.",
-        "",
-        "1. Provide, on each host",
-        "",
-        *_provided(system),
-        "",
-        "2. Copy hosts/NAME to host NAME, and run its install.sh there, as root",
-        "",
-    ]
-    lines += [
-        f"   {host.label}  {host.address}  {', '.join(_names(system, host)) or 'nothing runs here'}"
+    places = (
+        f"{host.label}  {host.address}  {', '.join(_names(system, host)) or 'nothing runs here'}"
         for host in system.hosts
-    ]
-    lines += [
-        "",
-        "3. Start, the Data Service's host first: `systemctl enable --now diem.target`",
-        "",
-        *(f"   {number}. {host.label}" for number, host in enumerate(_in_order(system), 1)),
-        "",
-        "   A process whose peers are missing tries again until they are there.",
-        f"   Page: {page_of(system)}",
-        "   What runs: diem status --hosts DIR, with this directory as DIR",
-        "",
-        "4. Upgrades: install the release everywhere, then restart one process after the other, in this order",
-        "",
-        f"   {', '.join(_upgrade_order(system))}",
-        "",
-        "5. After a change: run `diem config` again, which prints the files that it changed; copy, install, and",
-        f"   restart the services of changed files (nginx: systemctl reload {unit_name('nginx')}). Keys are kept: to",
-        "   replace one, see docs/operations.md section 6. What it removed is still on the hosts: `systemctl disable",
-        "   --now UNIT` there, and remove the file.",
-        "",
-        f"Variables of your own, for all processes of a host: {where.config_dir / LOCAL}. Single lines of a unit:",
-        f"`systemctl edit UNIT`. {TARGET} starts and stops everything on a host.",
-    ]
-    if spare := _spare(system):
-        lines += [
-            "",
-            "Spare services, by host. `systemctl enable --now` on that host adds a server, with its bridge; `systemctl",
-            "disable --now` of both, the server named first, takes it out again: its clients and endpoints are at",
-            "others before it ends.",
-            "",
-            *(f"   {line}" for line in spare),
-        ]
-    return "\n".join(lines) + "\n"
+    )
+    spare = _spare(system)
+    return (
+        fill(
+            NAME,
+            system.installation,
+            mode=system.topology.mode,
+            hosts=amount(len(system.hosts), "host"),
+            provided=_indented(_provided(system)),
+            places=_indented(places),
+            starts=_indented(f"{number}. {host.label}" for number, host in enumerate(_in_order(system), 1)),
+            page=page_of(system),
+            upgrades=", ".join(_upgrade_order(system)),
+            spare=f"{_SPARE}{_indented(spare)}" if spare else "",
+        ).rstrip()
+        + "\n"
+    )
+
+
+_SPARE: Final = """
+Spare services, by host. `systemctl enable --now` on that host adds a server, with its bridge; `systemctl
+disable --now` of both, the server named first, takes it out again: its clients and endpoints are at
+others before it ends.
+
+"""
+
+
+def _indented(lines: Iterable[str]) -> str:
+    return "\n".join(f"   {line}" for line in lines)
 
 
 def _provided(system: System) -> list[str]:
     where, options = system.installation, system.options
-    lines = [f"   DIEM, so that {where.program} runs; clocks that agree (NTP)"]
+    lines = [f"DIEM, so that {where.program} runs; clocks that agree (NTP)"]
     if options.mode.behind_nginx:
-        lines.append(f"   where nginx runs: the package nginx ({NGINX}), its own service disabled")
+        lines.append(f"where nginx runs: the package nginx ({NGINX}), its own service disabled")
     if options.public.certificate is not None:
         files = " and ".join(str(file) for file in (options.public.certificate, options.public.key) if file)
-        lines.append(f"   where clients connect: {files}, readable by user {where.user}")
+        lines.append(f"where clients connect: {files}, readable by user {where.user}")
     if not where.state_dir.is_relative_to(SYSTEM_STATE):
-        lines.append(f"   {where.state_dir}, mode 0700, of user {where.user}")
+        lines.append(f"{where.state_dir}, mode 0700, of user {where.user}")
     kafka = options.kafka
     secrets = (kafka.sasl_password_file, kafka.ca_file, kafka.certificate_file, kafka.key_file)
     if named := ", ".join(str(file) for file in secrets if file is not None):
-        lines.append(f"   for Kafka: {named}, the secret ones with mode 0600, of user {where.user}")
+        lines.append(f"for Kafka: {named}, the secret ones with mode 0600, of user {where.user}")
     closed = sorted({own.internal for own in system.ports.values() if own.internal is not None})
-    lines.append("   a firewall: internal ports are for these hosts alone, over a private network or a tunnel")
-    lines.append(f"   (internal: {_ranges(closed)}; clients: {_ranges(sorted(_public_ports(system)))})")
+    lines.append("a firewall: internal ports are for these hosts alone, over a private network or a tunnel")
+    lines.append(f"(internal: {_ranges(closed)}; clients: {_ranges(sorted(_public_ports(system)))})")
     return lines
 
 

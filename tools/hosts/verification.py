@@ -16,6 +16,7 @@ from diem.process.program import settings_of
 from tools.hosts import env_file, files
 from tools.hosts.assignment import System
 from tools.hosts.inventory import Host
+from tools.hosts.units import TARGET, UNIT, unit_name
 
 TIMEOUT_S: Final = 30.0
 VERIFY: Final = ("systemd-analyze", "verify", "--man=no", "--recursive-errors=no")
@@ -113,15 +114,21 @@ def _units(system: System, out: Path) -> list[str]:
     """Have systemd read the units, with a program of this machine in place of those that may not be here."""
     faults = []
     for host in system.hosts:
+        written = out / "hosts" / host.label / "systemd"
         with tempfile.TemporaryDirectory(prefix="diem-") as name:
-            copies = []
-            for unit in sorted((out / "hosts" / host.label / "systemd").iterdir()):
-                text = _PROGRAM.sub("ExecStart=/bin/true", unit.read_text(encoding="utf-8"))
-                copies.append(Path(name) / unit.name)
-                copies[-1].write_text(text, encoding="utf-8")
+            copies = [_copy(written / TARGET, Path(name) / TARGET)]
+            for own in sorted(written.glob("*.conf")):
+                copies.append(_copy(written / UNIT, Path(name) / unit_name(own.stem)))
+                _copy(own, Path(f"{copies[-1]}.d") / "diem.conf")
             _, output = _run(*VERIFY, *map(str, copies))
         faults += [line for line in output.splitlines() if any(copy.name in line for copy in copies)]
     return faults
+
+
+def _copy(file: Path, to: Path) -> Path:
+    to.parent.mkdir(exist_ok=True)
+    to.write_text(_PROGRAM.sub("ExecStart=/bin/true", file.read_text(encoding="utf-8")), encoding="utf-8")
+    return to
 
 
 def _run(*command: str) -> tuple[int, str]:

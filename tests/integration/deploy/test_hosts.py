@@ -67,7 +67,7 @@ async def test_stand_by_of_another_host_takes_over_without_a_lost_update(tmp_pat
         serving = [log for log in (tmp_path / "a.log", tmp_path / "b.log") if SERVING in log.read_text()]
         (active,) = [number for number, label in enumerate(LABELS[:2]) if serving == [tmp_path / f"{label}.log"]]
         other = tmp_path / f"{LABELS[1 - active]}.log"
-        unit, host = ("diem-data.service", "diem-data-2.service")[active], system.hosts[active]
+        unit, host = ("diem@data.service", "diem@data-2.service")[active], system.hosts[active]
         assert host.starts(unit) == 1
         start, before = monotonic(), len(system.writer.accepted)
         await host.kill(unit, signal.SIGKILL)

@@ -176,7 +176,7 @@ class Story:
             slowest = 0.0
             for name in order:
                 start = monotonic()
-                await self.machine(name).order("restart", f"diem-{name}.service")
+                await self.machine(name).order("restart", f"diem@{name}.service")
                 await self.ready(name, MIXED_S)
                 await self.healed(MIXED_S)
                 slowest = max(slowest, monotonic() - start)
@@ -188,7 +188,7 @@ class Story:
     async def scale(self) -> None:
         """Start two more pairs, on two hosts, and stop them again. No client may notice."""
         # The server first: systemd stops those of one command in its order, not in that of dependencies.
-        pairs = [(f"diem-websocket-{number}.service", f"diem-bridge-{number}.service") for number in (3, 4)]
+        pairs = [(f"diem@websocket-{number}.service", f"diem@bridge-{number}.service") for number in (3, 4)]
         for verb, servers in (("start", 4), ("stop", 2)):
             async with self.step("scale", f"to {servers} pairs", excuses=False) as details:
                 started = monotonic()
@@ -236,7 +236,7 @@ class Story:
         """Stop a server or proxy of host c with SIGSTOP: its clients go elsewhere, and systemd replaces it."""
         away = await self.spread()
         (name,) = SETTINGS[self.mode].ends.servers
-        unit, host = f"diem-{name}.service", self.machine(name)
+        unit, host = f"diem@{name}.service", self.machine(name)
         before = host.starts(unit)
         async with self.step("hang", f"of {name}", excuses=True) as details:
             start = monotonic()
@@ -251,7 +251,7 @@ class Story:
     async def fail_over(self) -> None:
         """Kill the Data Service that has the store."""
         name, other = await self.data()
-        unit, host = f"diem-{name}.service", self.machine(name)
+        unit, host = f"diem@{name}.service", self.machine(name)
         async with self.step("kill", f"of {name}", excuses=True) as details:
             before, changes = host.starts(unit), len(self.system.writer.accepted)
             await host.kill(unit, signal.SIGKILL)
@@ -452,5 +452,5 @@ async def test_no_update_is_lost_in_the_life_of_a_system_on_three_hosts(
     # The Data Services: the one that was killed, and the one that had lost the store. The watchdog aborted what hung,
     # and host c was killed at the end.
     failures = [line for machine in system.hosts for line in machine.failures if not line.endswith((" -6", " -9"))]
-    assert {line.split()[1] for line in failures} <= {"diem-data.service", "diem-data-2.service"}, failures
+    assert {line.split()[1] for line in failures} <= {"diem@data.service", "diem@data-2.service"}, failures
     postgres.empty(database)

@@ -19,7 +19,7 @@ from tests.support.sandbox import run
 from tests.unit.tools.hosts.systems import PUBLIC, THREE, system
 from tools.hosts.assignment import USUAL, assign
 from tools.hosts.inventory import with_roles
-from tools.hosts.units import render_unit, unit_name
+from tools.hosts.units import render_drop_in, render_unit, unit_name
 
 ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "deploy" / "systemd" / "diem.service"
@@ -55,7 +55,8 @@ def test_systemd_rates_the_exposure_of_units_of_several_hosts_below_two(tmp_path
     of = system(Mode.X)
     (planned,) = [each for each in of.topology.processes if each.name == process]
     unit = tmp_path / unit_name(process)
-    unit.write_text(render_unit(planned, [], USUAL, 10.0))
+    changes = render_drop_in(planned, [], USUAL).partition("[Service]\n")[2]
+    unit.write_text(render_unit(USUAL, 10.0).replace("[Install]", f"{changes}\n[Install]"))
     assert (found := rated(unit)).returncode == 0, found.stdout + found.stderr
 
 
@@ -74,7 +75,7 @@ def test_a_port_below_1024_takes_one_capability_and_no_right_of_other_users(tmp_
     placed = with_roles(THREE, Mode.X, None)
     options = Options(Mode.X, USUAL.state_dir, public=PUBLIC, kafka=KafkaTopology(bootstrap_servers="k:9092"))
     of = assign(options, placed, USUAL, 443)
-    units = {each.name: render_unit(each, [], USUAL, 10.0) for each in of.topology.processes}
+    units = {each.name: render_drop_in(each, [], USUAL) for each in of.topology.processes}
     assert [name for name, text in units.items() if "CAP_NET_BIND_SERVICE" in text] == ["nginx"]
     assert dropped.strip() in units["nginx"]
 

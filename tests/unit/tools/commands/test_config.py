@@ -99,7 +99,7 @@ def test_what_is_given_reaches_the_processes(diem: Diem, capsys: pytest.CaptureF
     assert server["DIEM_KAFKA_SASL_PASSWORD_FILE"] == "/etc/diem/kafka.password"
     assert (server["DIEM_LOG_LEVEL"], server["DIEM_WEBSOCKET_ANONYMOUS"]) == ("debug", "on")
     assert json.loads(server["DIEM_WEBSOCKET_ORIGINS"])[0] == "https://app.example"
-    assert "TimeoutStopSec=35" in Path("out/hosts/b/systemd/diem-websocket-1.service").read_text()
+    assert "TimeoutStopSec=35" in Path("out/hosts/b/systemd/diem@.service").read_text()
 
 
 @pytest.mark.usefixtures("no_programs")
@@ -113,7 +113,7 @@ def test_setting_that_a_process_would_not_accept_is_named_with_its_host(
     assert "a, data: DIEM_DATA_HISTORY: no such setting" in lines
 
 
-@pytest.mark.parametrize("directive", ["Restart=on-failure", "listen 0.0.0.0:8000"])
+@pytest.mark.parametrize("directive", ["Restart=on-failure", "MemoryMax=1024M", "listen 0.0.0.0:8000"])
 def test_systemd_and_nginx_read_what_was_written(
     diem: Diem, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, directive: str
 ) -> None:

@@ -66,8 +66,8 @@ def test_files_and_keys_that_are_needed_no_more_are_removed_and_those_of_others_
     assert [name for name in changes.removed if "etc" in name or "systemd" in name] == [
         "hosts/b/etc/bridge-3.env",
         "hosts/b/etc/websocket-3.env",
-        "hosts/b/systemd/diem-bridge-3.service",
-        "hosts/b/systemd/diem-websocket-3.service",
+        "hosts/b/systemd/bridge-3.conf",
+        "hosts/b/systemd/websocket-3.conf",
     ]
     assert "traffic.salt" not in keys_of(tmp_path, "b")
     assert note.exists()
@@ -100,7 +100,6 @@ def test_host_with_nginx_alone_has_no_keys_and_no_state(tmp_path: Path) -> None:
     write_system(of, tmp_path, None, None)
     assert needed_keys(of, of.hosts[1]) == []
     assert not keys_of(tmp_path, "b")
-    assert "keys" not in (tmp_path / "hosts" / "b" / "install.sh").read_text()
 
 
 def test_nginx_knows_every_slot_by_the_address_of_its_host(tmp_path: Path) -> None:
@@ -137,8 +136,8 @@ def test_upgrades_replace_readers_of_kafka_before_writers_and_a_stand_by_first(m
 
 def test_spare_services_are_named_with_their_hosts_and_servers_before_their_bridges() -> None:
     text = render_readme(system(Mode.Z_PROXY, servers=2, max_servers=4))
-    assert "   b  diem-websocket-3.service diem-bridge-3.service\n" in text
-    assert "   c  diem-websocket-4.service diem-bridge-4.service\n" in text
+    assert "   b  diem@websocket-3.service diem@bridge-3.service\n" in text
+    assert "   c  diem@websocket-4.service diem@bridge-4.service\n" in text
 
 
 def test_description_has_the_address_of_every_process_and_says_which_are_spare(tmp_path: Path) -> None:

@@ -6,47 +6,52 @@ import pytest
 from deploy.topology import Mode
 from tests.unit.tools.hosts.systems import system
 from tools.hosts.assignment import USUAL
-from tools.hosts.units import SINGLE_MACHINE_UNIT, render_target, render_unit, restrictions
+from tools.hosts.units import SINGLE_MACHINE_UNIT, render_drop_in, render_target, render_unit, restrictions
 
 
-def unit(of_mode: Mode, host: int, name: str, state_dir: Path = USUAL.state_dir) -> list[str]:
+def changes(of_mode: Mode, host: int, name: str) -> list[str]:
     of = system(of_mode)
     own = of.processes(of.hosts[host])
     (planned,) = [each for each in own if each.name == name]
-    return render_unit(planned, own, replace(USUAL, state_dir=state_dir), 10.0).splitlines()
+    return render_drop_in(planned, own, USUAL).splitlines()
 
 
-def test_server_starts_after_its_bridge_and_has_its_own_variables() -> None:
-    lines = unit(Mode.X, 1, "websocket-1")
-    assert "After=network-online.target diem-bridge-1.service" in lines
-    assert "ExecStart=/opt/diem/.venv/bin/diem run websocket" in lines
-    assert "EnvironmentFile=/etc/diem/websocket-1.env" in lines
-    assert "EnvironmentFile=-/etc/diem/local.env" in lines
-    assert "StateDirectory=diem" in lines
+def unit(state_dir: Path = USUAL.state_dir) -> list[str]:
+    return render_unit(replace(USUAL, state_dir=state_dir), 10.0).splitlines()
 
 
-def test_configuration_errors_are_not_repeated_and_clients_have_time_to_leave() -> None:
-    lines = unit(Mode.X, 0, "data")
+def test_every_process_has_its_own_variables_and_time_for_its_clients_to_leave() -> None:
+    lines = unit()
+    assert "EnvironmentFile=/etc/diem/%i.env" in lines
+    assert lines.index("EnvironmentFile=-/etc/diem/local.env") > lines.index("EnvironmentFile=/etc/diem/%i.env")
     assert {"Type=notify", "WatchdogSec=15", "TimeoutAbortSec=2"} <= set(lines)
+    # Configuration errors are not repeated.
     assert {"Restart=on-failure", "RestartPreventExitStatus=2", "TimeoutStopSec=20"} <= set(lines)
-    assert "MemoryMax=2048M" in lines
+
+
+def test_server_starts_after_its_bridge() -> None:
+    lines = changes(Mode.X, 1, "websocket-1")
+    assert "After=diem@bridge-1.service" in lines
+    assert "ExecStart=/opt/diem/.venv/bin/diem run websocket" in lines
+    assert "MemoryMax=1024M" in lines
+    assert "MemoryMax=2048M" in changes(Mode.X, 0, "data")
 
 
 def test_restrictions_are_those_of_the_unit_of_one_machine_and_refuse_written_code() -> None:
     text = SINGLE_MACHINE_UNIT.read_text()
-    options = [line for line in restrictions() if not line.startswith("#") and line]
+    options = [line for line in restrictions().splitlines() if not line.startswith("#") and line]
     assert "NoNewPrivileges=yes" in options
     assert options[-1] == "MemoryDenyWriteExecute=yes"
     assert all(f"\n{line}\n" in text for line in options[:-1])
     assert len(options) > 20
+    assert set(options) <= set(unit())
 
 
 def test_nginx_has_a_directory_that_systemd_removes_and_no_variables() -> None:
-    lines = unit(Mode.X, 0, "nginx")
+    lines = changes(Mode.X, 0, "nginx")
     assert "RuntimeDirectory=diem-nginx" in lines
     assert "ExecStart=/usr/sbin/nginx -p /run/diem-nginx -c /etc/diem/nginx.conf -e stderr" in lines
-    assert "Type=exec" in lines
-    assert not [line for line in lines if line.startswith(("EnvironmentFile", "StateDirectory", "Watchdog"))]
+    assert {"Type=exec", "WatchdogSec=0", "EnvironmentFile=", "StateDirectory="} <= set(lines)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +59,10 @@ def test_nginx_has_a_directory_that_systemd_removes_and_no_variables() -> None:
     [("/var/lib/energy/diem", "StateDirectory=energy/diem"), ("/srv/diem", "ReadWritePaths=/srv/diem")],
 )
 def test_state_directory_is_writable_wherever_it_is(state: str, expected: str) -> None:
-    assert expected in unit(Mode.X, 1, "bridge-1", state_dir=Path(state))
+    assert expected in unit(Path(state))
 
 
 def test_target_starts_what_is_not_spare() -> None:
     of = system(Mode.X, servers=2, max_servers=4)
     lines = render_target("b", of.active(of.hosts[1])).splitlines()
-    assert "Wants=diem-bridge-1.service diem-websocket-1.service" in lines
+    assert "Wants=diem@bridge-1.service diem@websocket-1.service" in lines

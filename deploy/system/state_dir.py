@@ -61,7 +61,6 @@ class StateDir:
         self.metrics_key_file = self.path / f"{KeyRole.METRICS}.key"
         self.write_key_file = self.path / "write.key"
         self.operator_key_file = self.path / "operator.key"
-        self.backup_key_file = self.path / "backup.key"
         self.traffic_salt_file = self.path / "traffic.salt"
         self.logs = self.path / "logs"
         self.targets_file = self.path / "targets.json"

@@ -1,13 +1,12 @@
 """Errors of backups.
 
 DataError
-├── BadBackup          a file that cannot be restored
+├── BadBackup          a stream that cannot be restored
 ├── NotEmpty           a restore would replace data or API keys
 └── UnconfirmedKeys    a restore would make API keys valid
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from services.data.access.keys import Key
 from services.data.errors import DataError
@@ -15,12 +14,12 @@ from services.data.errors import DataError
 
 @dataclass(eq=False)
 class BadBackup(DataError):
-    """A file that is no complete and authentic backup, or has content that a store would not accept."""
+    """A stream that is no complete backup."""
 
-    template = "{path} cannot be restored: {reason}"
+    template = "{name} cannot be restored: {reason}; nothing was changed"
     code = "bad_backup"
 
-    path: Path
+    name: str
     reason: str
 
 

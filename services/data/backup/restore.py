@@ -1,19 +1,16 @@
 """Restore a backup as a new store. API keys revoked in the replaced store stay revoked."""
 
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, insert, inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.access.keys import Key
+from services.data.access.records import key_of
 from services.data.backup.backup import TIMEOUT_S, tables_of
-from services.data.backup.backup_file import ROWS_PER_BATCH, BackupReader, Contents
 from services.data.backup.errors import NotEmpty, UnconfirmedKeys
-from services.data.backup.row_checks import Row
-from services.data.backup.seal import RestoreKeys
+from services.data.backup.stream import ROWS_PER_BATCH, BackupReader
 from services.data.errors import DataError
 from services.data.store.database import ERRORS, database_at, reason
 from services.data.store.tables import (
@@ -30,16 +27,8 @@ from services.data.store.tables import (
 from services.data.store.write_plan import LAST_VERSION, check_time
 
 _KEY_LIMITS: Final = (
-    "name",
-    "plan",
-    "revoked_ms",
-    "expires_ms",
-    "writes",
-    "prefixes",
-    "per_minute",
-    "origins",
-    "max_endpoints",
-)
+    "name", "plan", "revoked_ms", "expires_ms", "writes", "prefixes", "per_minute", "origins", "max_endpoints"
+)  # fmt: skip
 """Columns of a key that may have changed since the backup."""
 _LIMIT_KEY: Final = (
     update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values({n: bindparam(n) for n in _KEY_LIMITS})
@@ -67,130 +56,113 @@ class Restored(NamedTuple):
     """Time of the backup."""
 
 
-class _ReplacedStore(NamedTuple):
-    """The part of the replaced store that the new one depends on."""
-
-    version: int = 0
-    """The greatest version that an endpoint has had."""
-    keys: tuple[dict[str, Any], ...] = ()
-    """Rows of API keys."""
-
-
 async def restore(
     url: str,
-    path: Path,
+    file: BinaryIO,
     now_ms: int,
     *,
-    keys: RestoreKeys,
     replace: bool = False,
     accept_keys: bool = False,
     least_version: int = 0,
 ) -> Restored:
     """Restore a backup in one transaction, as a new store: with another id, and a new version of every endpoint.
 
-    The whole backup is verified and checked before the database is opened. An API key that is revoked in the replaced
-    store stays revoked, and a key that is there keeps its name, plan and terms.
+    The backup is read once, and the transaction is committed only if it was complete. An API key that is revoked in the
+    replaced store stays revoked, and a key that is there keeps its name, plan and terms.
 
     Args:
         url: the store's database; no process may have it open.
-        path: the backup.
+        file: the backup; standard input will do. Errors have its name.
         now_ms: the current time.
-        keys: files of the keys that the backup may need.
         replace: whether existing data may be replaced.
         accept_keys: whether API keys may become valid that the replaced store did not have.
         least_version: restored versions are greater than this, and than the replaced ones.
 
     Raises:
-        BadBackup: the file is no complete and authentic backup; nothing was changed.
+        BadBackup: the file is no complete backup; nothing was changed.
         NotEmpty: there are endpoints or API keys, and ``replace`` is false.
         UnconfirmedKeys: API keys would become valid, and ``accept_keys`` is false.
         StoreInUse: a Data Service has the store open.
         WrongClock: versions of this time could not be used.
         DataError: the database cannot be used.
-        ConfigurationError: a key that the backup needs cannot be used.
     """
     check_time(now_ms)
-    with BackupReader(path, keys) as file:
-        contents = file.check()
-        check_revision(contents.header.revision)
-        database = database_at(url, TIMEOUT_S)
-        try:
-            await database.lock()
-            async with database.writing(long_running=True) as connection:
-                before = await connection.run_sync(_replaced, database.display_name, replace)
-                valid = _new_keys(contents, before)
-                if valid and not accept_keys:
-                    raise UnconfirmedKeys(valid)
-                await connection.run_sync(_load, file.rows(), contents.header.revision)
-                await connection.run_sync(_revoke, before.keys)
-                # Versions beyond the last one are of a wrong clock, and no reader has parsed any.
-                held = max(before.version, least_version if least_version < LAST_VERSION else 0)
-                restored = await _renew(connection, held, now_ms)
-                await connection.commit()
-        except ERRORS as error:
-            text = f"{database.display_name} cannot be restored: {reason(error)}; nothing was changed"
-            raise DataError(text) from error
-        finally:
-            await database.close()
-    return restored._replace(keys=valid, created=contents.header.created)
+    reader = BackupReader(file)
+    check_revision(reader.revision)
+    database = database_at(url, TIMEOUT_S)
+    try:
+        await database.lock()
+        async with database.writing(long_running=True) as connection:
+            version, keys = await connection.run_sync(_replaced, database.display_name, replace)
+            await connection.run_sync(_load, reader)
+            valid = await connection.run_sync(_restore_keys, keys)
+            if valid and not accept_keys:
+                raise UnconfirmedKeys(valid)
+            # Versions beyond the last one are of a wrong clock, and no reader has parsed any.
+            held = max(version, least_version if least_version < LAST_VERSION else 0)
+            restored = await _renew(connection, held, now_ms)
+            await connection.commit()
+    except ERRORS as error:
+        text = f"{database.display_name} cannot be restored: {reason(error)}; nothing was changed"
+        raise DataError(text) from error
+    except (TypeError, ValueError):
+        raise reader.error("its rows are none of a store") from None
+    finally:
+        await database.close()
+    return restored._replace(keys=valid, created=reader.created)
 
 
-def _replaced(connection: Connection, name: str, replace: bool) -> _ReplacedStore:
-    """Return the part of the existing store that the new one depends on, with this release's tables."""
-    if inspect(connection).has_table("endpoints") and not replace:
-        count = connection.execute(select(func.count()).select_from(ENDPOINTS)).scalar_one()
-        if count:
-            raise NotEmpty(f"{name} has {count} endpoints: add --replace to overwrite them with the backup")
-    if inspect(connection).has_table("api_keys") and not replace:
-        keys = connection.execute(select(func.count()).select_from(API_KEYS)).scalar_one()
-        if keys:
-            raise NotEmpty(f"{name} has {keys} API keys: add --replace to overwrite them with the backup")
+def _replaced(connection: Connection, name: str, replace: bool) -> tuple[int, list[dict[str, Any]]]:
+    """Return what the new store takes from the existing one: its greatest version, and the rows of its API keys.
+
+    Raises:
+        NotEmpty: it has endpoints or API keys, and ``replace`` is false.
+    """
+    for table, what in ((ENDPOINTS, "endpoints"), (API_KEYS, "API keys")):
+        if not replace and inspect(connection).has_table(table.name):
+            count = connection.execute(select(func.count()).select_from(table)).scalar_one()
+            if count:
+                raise NotEmpty(f"{name} has {count} {what}: add --replace to overwrite them with the backup")
     if revision_of(connection) is None:
-        return _ReplacedStore()
+        return 0, []
     upgrade(connection)
     usable = ENDPOINTS.c.version < LAST_VERSION
     greatest = connection.execute(select(func.max(ENDPOINTS.c.version)).where(usable)).scalar_one()
-    floor = connection.execute(select(STORE.c.version_floor)).scalar_one_or_none() or 0
-    found = connection.execute(select(API_KEYS)).mappings()
-    return _ReplacedStore(max(greatest or 0, floor), tuple(dict(row) for row in found))
+    floor = connection.execute(select(STORE.c.version_floor)).scalar_one_or_none()
+    return max(greatest or 0, floor or 0), [dict(row) for row in connection.execute(select(API_KEYS)).mappings()]
 
 
-def _new_keys(contents: Contents, before: _ReplacedStore) -> tuple[Key, ...]:
-    """Return the keys that become valid: those that the replaced store did not have, or with another secret."""
-    known = {key["id"]: key for key in before.keys}
-    return tuple(
-        key
-        for key in contents.keys
-        if key.id not in known or (known[key.id]["revoked_ms"] is None and known[key.id]["digest"] != key.digest)
-    )
-
-
-def _load(connection: Connection, rows: Iterator[tuple[str, list[Row]]], revision: str) -> None:
+def _load(connection: Connection, reader: BackupReader) -> None:
     """Replace all tables by those of the backup's revision, fill them, and migrate them to this release."""
     if revision_of(connection) is not None:
         drop(connection)
-    upgrade(connection, revision)
+    upgrade(connection, reader.revision)
     tables = tables_of(connection)
-    for name, some in rows:
-        connection.execute(insert(tables[name]), some)
+    for name, rows in reader.rows():
+        if name not in tables or not rows[0].keys() <= set(tables[name].c.keys()):
+            raise reader.error(f"the table {name!r:.40} is unknown, or has unknown columns")
+        connection.execute(insert(tables[name]), rows)
     upgrade(connection)
 
 
-def _revoke(connection: Connection, before: tuple[dict[str, Any], ...]) -> None:
-    """Apply plans and revocations of the replaced store.
+def _restore_keys(connection: Connection, before: list[dict[str, Any]]) -> tuple[Key, ...]:
+    """Apply plans and revocations of the replaced store; return the keys that it did not have, or not with that secret.
 
     Revoked keys are kept even if this backup does not have them: a later restore of another one may.
     """
-    restored = {key.id: key for key in connection.execute(select(API_KEYS))}
+    restored = {row["id"]: row for row in connection.execute(select(API_KEYS)).mappings()}
+    known = {key["id"]: key["digest"] for key in before}
     for key in before:
         found = restored.get(key["id"])
         if found is not None:
-            revoked_ms = found.revoked_ms if key["revoked_ms"] is None else key["revoked_ms"]
+            revoked_ms = found["revoked_ms"] if key["revoked_ms"] is None else key["revoked_ms"]
             connection.execute(
                 _LIMIT_KEY, {"of_key": key["id"], **{n: key[n] for n in _KEY_LIMITS}, "revoked_ms": revoked_ms}
             )
         elif key["revoked_ms"] is not None:
             connection.execute(insert(API_KEYS), key)
+    valid = connection.execute(select(API_KEYS).where(API_KEYS.c.revoked_ms.is_(None))).mappings()
+    return tuple(key_of(dict(row)) for row in valid if known.get(row["id"]) != row["digest"])
 
 
 async def _renew(connection: AsyncConnection, held: int, now_ms: int) -> Restored:

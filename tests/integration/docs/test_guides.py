@@ -151,7 +151,7 @@ async def test_going_public_starts_with_its_options_and_makes_keys_and_a_backup(
         options = options.replace(written, here)
     instead = {
         "journalctl -u diem --follow": f"diem up {options}",
-        "d backup /var/lib/diem/store.diem --encrypt": "d backup store.diem --encrypt",
+        "d backup /var/lib/diem/store.diem": "d backup store.diem",
     }
     async with walking({"8080": str(free_port())}, instead=instead, has_sources=False) as walk:
         await walk.follow(guide)

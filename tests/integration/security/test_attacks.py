@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import sqlite3
 import stat
 import sys
 from collections.abc import AsyncIterator
@@ -344,17 +345,18 @@ async def test_a_prepared_state_directory_that_others_may_write_is_not_used(tmp_
 async def test_a_backup_of_another_system_with_its_keys_is_not_restored(system: Running, tmp_path: Path) -> None:
     """Whoever may replace a backup makes one with a DIEM of his own: it is whole, and his API key is in it."""
     backup, victim = tmp_path / "made.diem", tmp_path / "victim"
+    key = await command("keys", "create", "mine", "--write", "--state-dir", str(system.state_dir))
+    assert await key.wait() == 0
     made = await command("backup", str(backup), "--state-dir", str(system.state_dir))
     assert await made.wait() == 0
     victim.mkdir(mode=0o700)
-    (victim / "backup.key").write_text("the-key-of-the-backups-that-the-victim-has-made\n")
-    (victim / "backup.key").chmod(0o600)
     # An operator who has read what is restored, and agrees.
     restored = await command("restore", str(backup), "--state-dir", str(victim))
     assert restored.stdin is not None
     restored.stdin.write(b"y\n")
     assert await restored.wait() != 0
-    assert not (victim / "data.db").exists()
+    with contextlib.closing(sqlite3.connect(victim / "data.db")) as database:
+        assert database.execute("SELECT name FROM sqlite_master").fetchall() == []
 
 
 async def test_wrong_keys_and_refusals_leave_lines_in_the_log(system: Running) -> None:

@@ -31,7 +31,7 @@ def options(command: Any) -> set[str]:
 def test_options_of_diem_exist() -> None:
     lines = [line for line in PAGE.splitlines() if re.search(r"UP_OPTIONS|(^|`)d [a-z]|`--", line)]
     named = {option for line in lines for option in re.findall(r"--[a-z][a-z-]+", line)}
-    assert {"--mode", "--listen", "--tls-key", "--anonymous", "--front-proxy", "--expires", "--encrypt"} <= named
+    assert {"--mode", "--listen", "--tls-key", "--anonymous", "--front-proxy", "--expires"} <= named
     assert named <= options(typer.main.get_command(command_line()))
 
 

@@ -53,7 +53,7 @@ def test_names_values_and_variables_are_whole(
         words = set(re.split(r"[\s,;\[\]]+", " ".join(lines).replace(". ", " ")))
         assert not any("…" in line for line in lines), context.command_path
         for parameter in command.get_params(context):
-            if isinstance(parameter, TyperOption):
+            if isinstance(parameter, TyperOption) and not parameter.hidden:
                 variables = parameter.envvar or []
                 expected = {*parameter.opts, *parameter.secondary_opts}
                 expected |= {variables} if isinstance(variables, str) else {*variables}

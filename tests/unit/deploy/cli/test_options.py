@@ -134,7 +134,8 @@ def test_interrupted_change_has_an_exit_code_of_its_own(
 ) -> None:
     monkeypatch.setattr(options, "run_interactive", lambda _work: lifecycle.EXIT_OK)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data.csv").touch()
+    for file in ("data.csv", "f"):
+        (tmp_path / file).touch()
     monkeypatch.setattr(sys, "argv", ["diem", *command.split(), "--state-dir", str(tmp_path)])
     assert commands.main() == EXIT_INTERRUPTED
     assert capsys.readouterr().out == ""

@@ -1,11 +1,11 @@
 """Restore of a backup as a new store, on both databases and between them."""
 
-import gzip
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import orjson
 import pytest
 from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,57 +15,81 @@ from diem.protocol.update import GREATEST_VERSION
 from services.data.access import records
 from services.data.access.keys import ApiKeys, Key, WriteTerms, new_key
 from services.data.backup.errors import BadBackup, NotEmpty, UnconfirmedKeys
-from services.data.backup.restore import restore as restore_with
-from services.data.backup.seal import RestoreKeys
 from services.data.errors import DataError, StoreInUse, VersionsUsedUp, WrongClock
 from services.data.store import IdempotencyKey, Store, postgres
 from services.data.store.database import database_at
 from services.data.store.tables import API_KEYS, ENDPOINTS, downgrade
-from tests.support.backups import backup, check, end_of, lines_of, restore, write_lines
+from tests.support.backups import backup, lines_of, restore, write_lines
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
 from tests.unit.services.data.stores import LATER, NOW, dataset, filled
 
+FORMATS = Path(__file__).parent
+
+
+def with_value(lines: list[bytes], table: str, column: str, value: object) -> list[bytes]:
+    """Return the lines of a backup with another value in the first row of a table."""
+    rows = [orjson.loads(line) for line in lines]
+    at = next(number for number, row in enumerate(rows) if isinstance(row, dict) and row.get("table") == table)
+    rows[at + 1][rows[at]["columns"].index(column)] = value
+    return [orjson.dumps(row) + b"\n" for row in rows]
+
 
 async def test_a_backup_that_is_refused_changes_nothing(databases: Databases, tmp_path: Path) -> None:
     store = await filled(databases.url())
+    key = (await keep(databases.url(), partial(records.add_key, key=new_key("a", "free", NOW)[0])))[0]
     await backup(databases.url(), tmp_path / "good", LATER)
     lines = lines_of(tmp_path / "good")[:-1]
     (tmp_path / "cut").write_bytes((tmp_path / "good").read_bytes()[:-1])
-    (tmp_path / "old").write_bytes(gzip.compress(b"".join([*lines, end_of(lines)])))
-    write_lines(tmp_path / "name", [line.replace(b'"/b"', b'"/b\\"<"') for line in lines])
-    bad = {"cut": "changed or cut", "old": "add --unauthenticated", "name": "is not an endpoint name", "no": "no such"}
-    for name, why in bad.items():
-        with pytest.raises(BadBackup, match=why):
-            await restore(databases.url(), tmp_path / name, LATER, replace=True)
+    write_lines(tmp_path / "end", lines, end=False)
+    write_lines(tmp_path / "column", [line.replace(b'"resolution"', b'"resolutions"') for line in lines])
+    write_lines(tmp_path / "empty", with_value(lines, "endpoints", "endpoint", None))
+    write_lines(tmp_path / "text", with_value(lines, "endpoints", "version", "x"))
+    write_lines(tmp_path / "key", with_value(lines, "api_keys", "prefixes", "x"))
+    why = {
+        "cut": "the rest is missing",
+        "end": "its end is missing",
+        "column": "the table 'endpoints' is unknown, or has unknown columns",
+        "empty": "endpoint",
+        "text": "its rows are none of a store|invalid input",
+        "key": "its rows are none of a store",
+    }
+    for name, reason in why.items():
+        with pytest.raises(DataError, match=f"({reason}).*; nothing was changed"):
+            await restore(databases.url("new"), tmp_path / name, LATER)
+        if name != "key":  # which keeps what it has in the replaced store
+            with pytest.raises(DataError, match=f"({reason}).*; nothing was changed"):
+                await restore(databases.url(), tmp_path / name, LATER, replace=True)
+    async with (await Store.open(databases.url("new"))).serving() as new:
+        assert (new.index.names, await new.transact(records.read_keys)) == ([], [])
     after = await Store.open(databases.url())
     async with after.serving():
         assert (after.id, after.index.heads) == (store.id, store.index.heads)
+    assert await keep(databases.url()) == [key]
 
 
-async def test_a_backup_of_a_release_without_authentication_is_restored_on_request(
-    databases: Databases, tmp_path: Path
-) -> None:
-    await filled(databases.url())
-    await backup(databases.url(), tmp_path / "new", LATER)
-    (tmp_path / "old").write_bytes(gzip.compress(b"".join(lines_of(tmp_path / "new"))))
-    keys = RestoreKeys(tmp_path / "no key", unauthenticated=True)
-    for name in ("old", "new"):
-        restored = await restore_with(databases.url("copy"), tmp_path / name, LATER, keys=keys, replace=True)
-        assert restored.endpoints == 3
-    await backup(databases.url(), tmp_path / "encrypted", LATER, encrypt=True)
-    with pytest.raises(BadBackup, match="without its key it cannot be read"):
-        await restore_with(databases.url("copy"), tmp_path / "encrypted", LATER, keys=keys, replace=True)
+@pytest.mark.parametrize("name", ["format-1.diem", "format-2.diem"])
+async def test_backups_of_earlier_releases_are_restored(databases: Databases, name: str) -> None:
+    restored = await restore(databases.url(), FORMATS / name, LATER)
+    assert (restored.endpoints, [key.name for key in restored.keys]) == (3, ["page"])
+    store = await Store.open(databases.url())
+    async with store.serving():
+        assert [each.content for each in await store.reader.versions("/a")][1:] == [
+            dataset("/a", 2).content, dataset("/a", 1).content
+        ]  # fmt: skip
 
 
-async def test_an_encrypted_backup_is_restored_and_shows_nothing(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    await backup(databases.url(), tmp_path / "file", LATER, encrypt=True)
-    assert b"\x1f\x8b\x08" not in (tmp_path / "file").read_bytes()
-    assert (await restore(databases.url("copy"), tmp_path / "file", LATER)).endpoints == 3
-    (tmp_path / "backup.key").unlink()
-    with pytest.raises(BadBackup, match="not made with this key"):
-        await restore(databases.url("copy"), tmp_path / "file", LATER, replace=True)
+async def test_a_damaged_or_encrypted_backup_of_an_earlier_release_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'data.db'}"
+    whole = (FORMATS / "format-2.diem").read_bytes()
+    for length in (14, 60, 200, len(whole) - 33, len(whole) - 40):
+        (tmp_path / "cut").write_bytes(whole[:length])
+        with pytest.raises(BadBackup):
+            await restore(url, tmp_path / "cut", LATER)
+    with pytest.raises(
+        BadBackup, match=r"it is encrypted: restore it with the release of DIEM that made it \(0\.1\.0\)"
+    ):
+        await restore(url, FORMATS / "format-2-encrypted.diem", LATER)
 
 
 async def test_a_restored_store_has_the_same_data_as_a_new_store(databases: Databases, tmp_path: Path) -> None:
@@ -134,13 +158,13 @@ async def test_a_restore_under_a_running_service_is_refused(
     databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(databases.url())
-    await backup(databases.url(), tmp_path / "file", LATER)
+    header, _ = await backup(databases.url(), tmp_path / "file", LATER)
     store = await Store.open(databases.url())
     async with store.serving():
         with monkeypatch.context() as patch, pytest.raises(StoreInUse):
             patch.setattr(postgres, "LOCK_TIMEOUT_S", 0.1)
             await restore(databases.url(), tmp_path / "file", LATER, replace=True)
-        assert store.id == check(tmp_path / "file").header.store
+        assert store.id == header.store
 
 
 async def test_restored_versions_are_greater_than_the_replaced_ones(databases: Databases, tmp_path: Path) -> None:
@@ -241,35 +265,6 @@ async def test_a_restore_by_a_clock_that_is_wrong_changes_nothing(tmp_path: Path
         assert store.index.version < LATER
 
 
-async def test_a_backup_of_an_earlier_release_is_migrated(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    database = database_at(databases.url(), PATIENCE_S)
-    await database.lock()
-    async with database.writing() as connection:
-        await connection.run_sync(downgrade, "0002")
-        await connection.commit()
-    await database.close()
-    header, _ = await backup(databases.url(), tmp_path / "file", LATER)
-    assert header.revision == "0002"
-    await restore(databases.url(), tmp_path / "file", LATER, replace=True)
-    store = await Store.open(databases.url())
-    async with store.serving():
-        assert (await store.reader.current("/a")).content == dataset("/a", 2).content
-
-
-async def test_a_backup_of_a_later_release_changes_nothing(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    await backup(databases.url(), tmp_path / "file", LATER)
-    lines = lines_of(tmp_path / "file")[:-1]
-    lines[0] = lines[0].replace(b'"revision":"', b'"revision":"9')
-    write_lines(tmp_path / "file", lines)
-    with pytest.raises(DataError, match="of a later release"):
-        await restore(databases.url(), tmp_path / "file", LATER, replace=True)
-    store = await Store.open(databases.url())
-    async with store.serving():
-        assert len(sorted(store.index.heads.values())) == 3
-
-
 Change = Callable[[AsyncConnection], Awaitable[object]]
 
 
@@ -342,18 +337,6 @@ async def test_keys_become_valid_only_when_they_are_accepted(databases: Database
     assert again.keys == ()
 
 
-async def test_a_store_from_before_api_keys_is_replaced(databases: Databases, tmp_path: Path) -> None:
-    await filled(databases.url())
-    await backup(databases.url(), tmp_path / "file", LATER)
-    database = database_at(databases.url(), PATIENCE_S)
-    await database.lock()
-    async with database.writing() as connection:
-        await connection.run_sync(downgrade, "0003")
-        await connection.commit()
-    await database.close()
-    assert (await restore(databases.url(), tmp_path / "file", LATER, replace=True)).endpoints == 3
-
-
 async def test_write_keys_and_the_expiry_of_keys_are_in_a_backup(databases: Databases, tmp_path: Path) -> None:
     writer = new_key("writer", "", NOW, expires_ms=LATER, writes=WriteTerms(("/dam",), 600))[0]
     reader = replace(new_key("reader", "free", NOW, expires_ms=LATER)[0], last_used_ms=NOW)
@@ -364,16 +347,34 @@ async def test_write_keys_and_the_expiry_of_keys_are_in_a_backup(databases: Data
     assert sorted(await keep(databases.url("other")), key=lambda key: key.name) == [reader, writer]
 
 
-async def test_a_backup_of_an_earlier_release_restores_its_keys(databases: Databases, tmp_path: Path) -> None:
+@pytest.mark.parametrize("revision", ["0002", "0004"])
+async def test_tables_of_an_earlier_release_are_migrated(databases: Databases, tmp_path: Path, revision: str) -> None:
+    """0002 is from before there were API keys; it is restored, and then replaced."""
     key = new_key("page", "free", NOW)[0]
     await filled(databases.url())
     await keep(databases.url(), partial(records.add_key, key=key))
     database = database_at(databases.url(), PATIENCE_S)
     await database.lock()
     async with database.writing() as connection:
-        await connection.run_sync(downgrade, "0004")
+        await connection.run_sync(downgrade, revision)
         await connection.commit()
     await database.close()
-    await backup(databases.url(), tmp_path / "file", LATER)
-    await restore(databases.url("other"), tmp_path / "file", LATER)
-    assert await keep(databases.url("other")) == [key]
+    header, _ = await backup(databases.url(), tmp_path / "file", LATER)
+    assert header.revision == revision
+    for _ in range(2):
+        assert (await restore(databases.url(), tmp_path / "file", LATER, replace=True)).endpoints == 3
+    assert await keep(databases.url()) == ([key] if revision == "0004" else [])
+    async with (await Store.open(databases.url())).serving() as store:
+        assert (await store.reader.current("/a")).content == dataset("/a", 2).content
+
+
+async def test_a_backup_of_a_later_release_changes_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'data.db'}"
+    await filled(url)
+    await backup(url, tmp_path / "file", LATER)
+    lines = lines_of(tmp_path / "file")[:-1]
+    write_lines(tmp_path / "file", [lines[0].replace(b'"revision":"', b'"revision":"9'), *lines[1:]])
+    with pytest.raises(DataError, match="of a later release"):
+        await restore(url, tmp_path / "file", LATER, replace=True)
+    async with (await Store.open(url)).serving() as store:
+        assert len(store.index.heads) == 3

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.data.store import Store
-from tests.support.backups import backup
-from tests.unit.services.data.stores import LATER, dataset
+from tests.unit.services.data.stores import dataset
 
 
 @pytest.fixture(autouse=True)
@@ -23,15 +22,14 @@ def rights(directory: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
 
 
-async def test_files_of_a_new_store_and_its_backup_are_readable_by_their_owner_only(tmp_path: Path) -> None:
+async def test_files_of_a_new_store_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     directory = tmp_path / "made"
     url = f"sqlite:///{directory / 'data.db'}"
     store = await Store.open(url)
     async with store.serving():
         await store.writer.put([dataset("/a")])
-        await backup(url, directory / "backup", LATER)
         found = rights(directory)
-    assert {"data.db", "data.db-wal", "data.db-shm", "data.db.lock", "backup"} <= set(found)
+    assert {"data.db", "data.db-wal", "data.db-shm", "data.db.lock"} <= set(found)
     assert set(found.values()) == {0o600}
     assert directory.stat().st_mode & 0o777 == 0o700
 

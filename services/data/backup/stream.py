@@ -1,0 +1,184 @@
+"""The content of backups: all tables of a store, independent of its database.
+
+Gzipped lines of JSON: the :class:`Header`; each table's name and columns, followed by its rows; finally the row counts,
+with a digest of all lines before. Bytes are ``{"text": "..."}`` if they are UTF-8, otherwise ``{"b64": "..."}``. The
+digest detects damage, not intent: who writes a backup decides about its data (docs/adr/0029).
+
+Also read: ``diem.backup/1``, whose bytes are all in base64, and ``diem.backup/2``, which is the same in authenticated
+chunks, where it is not encrypted.
+"""
+
+import base64
+import zlib
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import orjson
+
+from diem import __version__
+from services.data.backup.errors import BadBackup
+
+FORMAT: Final = "diem.backup/3"
+ROWS_PER_BATCH: Final = 200
+"""Rows in memory at a time: 13 MB with the largest datasets."""
+MAX_LINE_BYTES: Final = 256 * 1024
+"""Longest line; the largest dataset has 86 KiB in base64."""
+
+_READABLE: Final = frozenset({FORMAT, "diem.backup/1"})
+_CHUNK_BYTES: Final = 64 * 1024
+_GZIP: Final = 31
+"""``wbits`` of zlib."""
+_SEALED: Final = b"diem.backup/2\n"
+_TAG_BYTES: Final = 32
+
+Row = dict[str, Any]
+
+
+class Header(NamedTuple):
+    """The store that a backup was made of, and when."""
+
+    store: str
+    sequence: int
+    revision: str
+    """Revision of the tables."""
+    created: str
+
+
+class BackupWriter:
+    """Writes a backup to a binary file, which stays open; complete only after :meth:`finish`.
+
+    Raises:
+        OSError: from every method, for example when the disk is full.
+    """
+
+    def __init__(self, file: BinaryIO, header: Header) -> None:
+        self._file = file
+        self._gzip = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+        self._digest = blake2b(digest_size=16)
+        self.write({"format": FORMAT, "diem": __version__, **header._asdict()})
+
+    def write(self, value: object) -> None:
+        """Write one line: a table's name and columns, or the values of a row: numbers, texts, bytes, None."""
+        line = orjson.dumps(value, default=_encoded) + b"\n"
+        self._digest.update(line)
+        self._file.write(self._gzip.compress(line))
+
+    def finish(self, counts: dict[str, int]) -> None:
+        """Write the number of rows by table, and the digest."""
+        self.write({"rows": counts, "digest": self._digest.hexdigest()})
+        self._file.write(self._gzip.flush())
+        self._file.flush()
+
+
+class BackupReader:
+    """Reads a backup from a binary file: first its header, then once all rows, in constant memory.
+
+    Raises:
+        BadBackup: from every method, when the file is no complete backup, which may be seen only after its last row.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._name = file.name
+        self._number = 0
+        """Of the last line that was read."""
+        self._digest = blake2b(digest_size=16)
+        self._lines = self._read(file)
+        first = next(self._lines, None)
+        if not isinstance(first, dict) or first.get("format") not in _READABLE:
+            raise self.error(f"it does not begin with {FORMAT}, or is of a later release")
+        # Both are printed: nothing in a file is to control the terminal.
+        self.revision, self.created = (str(first.get(name)) for name in ("revision", "created"))
+        if not (self.revision + self.created).isprintable():
+            raise self.error("it does not name its store")
+
+    def rows(self) -> Iterator[tuple[str, list[Row]]]:
+        """Yield table name, and up to :data:`ROWS_PER_BATCH` rows; the backup is complete when this ends by itself."""
+        counts: dict[str, int] = {}
+        table, columns, batch = "", list[str](), list[Row]()
+        is_complete = False
+        try:
+            for value in self._lines:
+                if is_complete:
+                    raise self.error("the backup has ended before")
+                if batch and (len(batch) == ROWS_PER_BATCH or not isinstance(value, list)):
+                    yield table, batch
+                    batch = []
+                if isinstance(value, list):
+                    batch.append(dict(zip(columns, map(_decoded, value), strict=True)))
+                    counts[table] += 1
+                elif "table" in value:
+                    table, columns = value["table"], value["columns"]
+                    counts[table] = 0
+                elif value != {"rows": counts, "digest": self._digest.hexdigest()} or counts.get("store") != 1:
+                    raise self.error("its row counts or its digest are wrong")
+                else:
+                    is_complete = True
+        except (KeyError, TypeError, ValueError):
+            raise self.error("it is no line of a backup") from None
+        if not is_complete:
+            raise self.error("its end is missing")
+
+    def error(self, reason: str) -> BadBackup:
+        """Return an error about the last line that was read."""
+        return BadBackup(self._name, f"line {self._number}: {reason}")
+
+    def _read(self, file: BinaryIO) -> Iterator[Any]:
+        """Yield the value of each line; the digest is that of the lines before."""
+        rest = b""
+        try:
+            for data in self._unzipped(file):
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    self._number += 1
+                    yield orjson.loads(line)
+                    self._digest.update(line + b"\n")
+                if len(rest) > MAX_LINE_BYTES:
+                    raise self.error(f"the next one is longer than {MAX_LINE_BYTES} bytes")
+        except orjson.JSONDecodeError:
+            raise self.error("it is no JSON") from None
+        except (OSError, zlib.error) as error:
+            raise self.error(f"after it: {error}") from None
+        if rest:
+            raise self.error("the next one is cut")
+
+    def _unzipped(self, file: BinaryIO) -> Iterator[bytes]:
+        gzip = zlib.decompressobj(_GZIP)
+        for chunk in self._chunks(file):
+            left = chunk
+            while left:
+                yield gzip.decompress(left, MAX_LINE_BYTES)
+                left = gzip.unconsumed_tail
+            if gzip.unused_data:
+                raise self.error("something follows the backup")
+        if not gzip.eof:
+            raise self.error("the rest is missing")
+
+    def _chunks(self, file: BinaryIO) -> Iterator[bytes]:
+        """Yield the gzipped content, without what authenticates it in format 2."""
+        start, tag = file.read(len(_SEALED)), 0
+        if start == _SEALED:
+            if b'"encrypted":false' not in file.readline(256):
+                raise self.error("it is encrypted: restore it with the release of DIEM that made it (0.1.0)")
+            file.read(_TAG_BYTES)
+            start, tag = file.read(_CHUNK_BYTES + _TAG_BYTES)[:-_TAG_BYTES], _TAG_BYTES
+        if not start.startswith(b"\x1f\x8b"):
+            raise self.error("it is no backup of DIEM, or still encrypted")
+        yield start
+        while chunk := file.read(_CHUNK_BYTES + tag):
+            yield chunk[: len(chunk) - tag]
+
+
+def _encoded(value: object) -> dict[str, str]:
+    if not isinstance(value, bytes):
+        raise TypeError
+    try:
+        return {"text": value.decode()}
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}
+
+
+def _decoded(value: Any) -> object:  # noqa: ANN401  # a value of JSON
+    if not isinstance(value, dict):
+        return value
+    return value["text"].encode() if "text" in value else base64.b64decode(value["b64"], validate=True)

@@ -6,7 +6,7 @@ Positions are stages and rows; the page turns them into pixels, and stacks the s
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from deploy.admin.health import STALE, Health, Level, health, worst
+from deploy.admin.health import STALE, HealthLevel, SystemHealth, health, worst
 from deploy.system.description import with_children
 from deploy.terminal import amount
 from deploy.topology import Mode
@@ -41,7 +41,7 @@ GROUP_GAP: Final = 0.7
 """Rows between two composites."""
 
 
-class Node(NamedTuple):
+class DiagramNode(NamedTuple):
     """A process, or several of a kind, in a row of a stage."""
 
     id: str
@@ -49,7 +49,7 @@ class Node(NamedTuple):
     row: float
     label: str
     detail: str
-    level: Level
+    level: HealthLevel
     word: str
     group: str = ""
     """Name of its composite."""
@@ -69,7 +69,7 @@ class Diagram(NamedTuple):
 
     stages: list[str]
     rows: float
-    nodes: list[Node]
+    nodes: list[DiagramNode]
     links: list[Link]
 
 
@@ -80,7 +80,7 @@ class _Process(NamedTuple):
     group: str
     process: str
     number: int
-    health: Health
+    health: SystemHealth
     report: Mapping[str, Any]
 
     @property
@@ -113,7 +113,7 @@ def diagram(status: Mapping[str, Any], clients: int, updates_per_s: float | None
         for offset, each in enumerate(by_process.get(process, ())):
             detail = amount(each.report["clients"], "client") if "clients" in each.report else ""
             placed.add(_STAGE_OF[process], middle + offset, each.name, detail, each.health)
-    placed.add("clients", middle, "clients", f"{clients:,}", Health(Level.OK, ""))
+    placed.add("clients", middle, "clients", f"{clients:,}", SystemHealth(HealthLevel.OK, ""))
     links = list(_links(placed.nodes))
     present = {node.stage for node in placed.nodes}
     return Diagram([stage for stage in STAGES if stage in present], max(1.0, placed.rows), placed.nodes, links)
@@ -137,14 +137,14 @@ class _Placed:
     """Nodes with their places."""
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[DiagramNode] = []
         self.rows = 0.0
         """Rows that are in use."""
 
-    def add(self, stage: str, row: float, name: str, detail: str, state: Health, *, group: str = "") -> None:
-        shown = detail if state.level is Level.OK else state.word
+    def add(self, stage: str, row: float, name: str, detail: str, state: SystemHealth, *, group: str = "") -> None:
+        shown = detail if state.level is HealthLevel.OK else state.word
         label = name.rpartition("/")[2]
-        self.nodes.append(Node(name, stage, row, label, shown, state.level, state.word, group))
+        self.nodes.append(DiagramNode(name, stage, row, label, shown, state.level, state.word, group))
         self.rows = max(self.rows, row + 1)
 
     def next_row(self) -> float:
@@ -159,7 +159,9 @@ def _groups(processes: list[_Process]) -> dict[str, list[_Process]]:
             found.setdefault(each.group, []).append(each)
     if len(found) <= MAX_GROUPS:
         return found
-    bad = [name for name, members in found.items() if worst(each.health.level for each in members) is not Level.OK]
+    bad = [
+        name for name, members in found.items() if worst(each.health.level for each in members) is not HealthLevel.OK
+    ]
     shown = sorted([*bad, *(name for name in found if name not in bad)][:MAX_GROUPS], key=list(found).index)
     return {name: found[name] for name in shown}
 
@@ -176,7 +178,7 @@ def _place_group(placed: _Placed, group: str, members: list[_Process], most: int
 
     def is_bad(number: int) -> bool:
         pair = [of[process, number] for process in ("bridge", "websocket") if (process, number) in of]
-        return worst(each.health.level for each in pair) is not Level.OK
+        return worst(each.health.level for each in pair) is not HealthLevel.OK
 
     shown = numbers
     if len(numbers) > most:
@@ -194,7 +196,7 @@ def _place_group(placed: _Placed, group: str, members: list[_Process], most: int
         levels = [of["websocket", number].health for number in hidden if ("websocket", number) in of]
         level = worst(each.level for each in levels)
         name = f"{group}/more" if group else "more"
-        state = Health(level, "ready" if level is Level.OK else "not all well")
+        state = SystemHealth(level, "ready" if level is HealthLevel.OK else "not all well")
         placed.add("servers", row, name, f"{len(hidden)} more, all ready", state, group=group)
         row += 1
     for each in members:
@@ -224,7 +226,7 @@ def _place_sources(placed: _Placed, row: float, report: Mapping[str, Any]) -> No
     if not sources:
         return
     failing = sum(not each.get("ok") and bool(each.get("error")) for each in sources)
-    state = Health(Level.WARNING if failing else Level.OK, f"{failing} of {len(sources)} fail")
+    state = SystemHealth(HealthLevel.WARNING if failing else HealthLevel.OK, f"{failing} of {len(sources)} fail")
     placed.add("sources", row, "sources", f"{len(sources)} working", state)
 
 
@@ -240,19 +242,23 @@ def _place_log(
     data = by_process.get("data", [])
     unreachable = any((each.report.get("publisher") or {}).get("failure") for each in data)
     if not brokers:
-        state = Health(Level.CRITICAL, "unreachable") if unreachable else Health(Level.OK, "ready")
+        state = (
+            SystemHealth(HealthLevel.CRITICAL, "unreachable") if unreachable else SystemHealth(HealthLevel.OK, "ready")
+        )
         placed.add("log", row, "kafka", "of another system", state)
         return
-    bad = [each.health for each in brokers if each.health.level is not Level.OK]
-    state = max(bad, key=lambda each: list(Level).index(each.level), default=Health(Level.OK, "ready"))
+    bad = [each.health for each in brokers if each.health.level is not HealthLevel.OK]
+    state = max(
+        bad, key=lambda each: list(HealthLevel).index(each.level), default=SystemHealth(HealthLevel.OK, "ready")
+    )
     if bad and len(brokers) > 1:
         state = state._replace(word=f"{len(bad)} of {len(brokers)} {state.word}")
     placed.add("log", row, "kafka", amount(len(brokers), "broker"), state)
 
 
-def _links(nodes: list[Node]) -> Iterator[Link]:
+def _links(nodes: list[DiagramNode]) -> Iterator[Link]:
     """Yield the ways of updates, then those of owners."""
-    stages: dict[str, list[Node]] = {}
+    stages: dict[str, list[DiagramNode]] = {}
     for node in nodes:
         stages.setdefault(node.stage, []).append(node)
     servers = stages.get("servers", [])
@@ -283,10 +289,10 @@ def _number(label: str) -> str:
     return label.rpartition("-")[2]
 
 
-def _all(sources: Iterable[Node], targets: list[Node], *, control: bool = False) -> Iterator[Link]:
+def _all(sources: Iterable[DiagramNode], targets: list[DiagramNode], *, control: bool = False) -> Iterator[Link]:
     for source in sources:
         for target in targets:
-            flows = all(node.level is not Level.CRITICAL and node.word != STALE.word for node in (source, target))
+            flows = all(node.level is not HealthLevel.CRITICAL and node.word != STALE.word for node in (source, target))
             yield Link(source.id, target.id, flows, control)
 
 

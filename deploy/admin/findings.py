@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from deploy.admin import health as of
-from deploy.admin.health import Level, health
+from deploy.admin.health import HealthLevel, health
 from deploy.clients.metadata import PlanStatus
 from deploy.system.description import with_children
 from deploy.terminal import amount
@@ -40,7 +40,7 @@ _UPSTREAM_FIRST: Final = (
 class Finding(NamedTuple):
     """Something that is wrong."""
 
-    level: Level
+    level: HealthLevel
     kind: str
     """Names the cause for programs and tests."""
     processes: tuple[str, ...]
@@ -89,7 +89,7 @@ def findings(now: Situation) -> list[Finding]:
     found += _of_sources(rows)
     found += _of_plans(now)
     rank = {name: _rank(process["process"]) for name, process in rows}
-    order = {level: number for number, level in enumerate(reversed(Level))}
+    order = {level: number for number, level in enumerate(reversed(HealthLevel))}
     found.sort(key=lambda each: (order[each.level], rank.get(each.processes[0] if each.processes else "", 99)))
     return list(_merged(found, now.logs))
 
@@ -102,7 +102,7 @@ def _server_of(bridge: str) -> str:
 
 def _no_reader(now: Situation, name: str) -> Finding:
     return Finding(
-        Level.WARNING,
+        HealthLevel.WARNING,
         "no_reader",
         (name,),
         f"{name} has no reader",
@@ -177,7 +177,7 @@ def _restarts(process: Mapping[str, Any]) -> str:
 def _not_ready(now: Situation, name: str, process: Mapping[str, Any], report: Mapping[str, Any]) -> Finding:
     if process["process"] == "data" and report.get("failure"):
         return Finding(
-            Level.CRITICAL,
+            HealthLevel.CRITICAL,
             "store",
             (name,),
             f"{name} cannot store changes",
@@ -185,7 +185,7 @@ def _not_ready(now: Situation, name: str, process: Mapping[str, Any], report: Ma
             "Free disk space, or restore access to the database. It recovers by itself.",
         )
     return Finding(
-        Level.CRITICAL,
+        HealthLevel.CRITICAL,
         "not_ready",
         (name,),
         f"{name} is not ready",
@@ -200,7 +200,7 @@ def _stale(now: Situation, name: str, process: Mapping[str, Any], report: Mappin
             silence = report.get("lag_seconds")
             silent = f"No heartbeat of its feed {'yet' if silence is None else f'for {silence:.0f} s'}"
             return Finding(
-                Level.CRITICAL,
+                HealthLevel.CRITICAL,
                 "stale",
                 (name,),
                 f"{name} is stale",
@@ -210,7 +210,7 @@ def _stale(now: Situation, name: str, process: Mapping[str, Any], report: Mappin
             )
         case "bridge":
             return Finding(
-                Level.CRITICAL,
+                HealthLevel.CRITICAL,
                 "stale_bridge",
                 (name,),
                 f"{name} does not follow Kafka",
@@ -220,7 +220,7 @@ def _stale(now: Situation, name: str, process: Mapping[str, Any], report: Mappin
         case "metadata":
             silence = report.get("kafka_silence_seconds")
             return Finding(
-                Level.WARNING,
+                HealthLevel.WARNING,
                 "stale_metadata",
                 (name,),
                 f"{name} has no answer from Kafka",
@@ -228,7 +228,7 @@ def _stale(now: Situation, name: str, process: Mapping[str, Any], report: Mappin
                 "Look at Kafka. Clients and proxies use the last known owners meanwhile.",
             )
     return Finding(
-        Level.CRITICAL,
+        HealthLevel.CRITICAL,
         "stale",
         (name,),
         f"{name} is stale",
@@ -245,7 +245,7 @@ def _of_report(now: Situation, name: str, process: dict[str, Any]) -> Iterator[F
             yield from _of_publisher(name, report.get("publisher") or {})
         case "bridge" if (report.get("lag") or 0) > BRIDGE_LAG:
             yield Finding(
-                Level.WARNING,
+                HealthLevel.WARNING,
                 "bridge_lag",
                 (name,),
                 f"{name} is {report['lag']:,} records behind Kafka",
@@ -258,7 +258,7 @@ def _of_report(now: Situation, name: str, process: dict[str, Any]) -> Iterator[F
             yield from _of_proxy(name, report)
     if process["restarts"] >= RESTARTS and (process.get("last_exit_seconds") or RECENT_S) < RECENT_S:
         yield Finding(
-            Level.WARNING,
+            HealthLevel.WARNING,
             "restarts",
             (name,),
             f"{name} dies again and again",
@@ -269,7 +269,7 @@ def _of_report(now: Situation, name: str, process: dict[str, Any]) -> Iterator[F
     if refused := now.refusals.get(name):
         causes = ", ".join(f"{count:,} {cause.replace('_', ' ')}" for cause, count in refused.items())
         yield Finding(
-            Level.WARNING,
+            HealthLevel.WARNING,
             "refused",
             (name,),
             f"{name} refuses clients",
@@ -282,7 +282,7 @@ def _of_report(now: Situation, name: str, process: dict[str, Any]) -> Iterator[F
 def _of_publisher(name: str, publisher: Mapping[str, Any]) -> Iterator[Finding]:
     for warning in publisher.get("warnings") or ():
         yield Finding(
-            Level.WARNING,
+            HealthLevel.WARNING,
             "publisher_settings",
             (name,),
             f"Kafka's topics do not admit everything that {name} publishes",
@@ -292,7 +292,7 @@ def _of_publisher(name: str, publisher: Mapping[str, Any]) -> Iterator[Finding]:
     if publisher.get("failure"):
         refused = publisher.get("state") == "publishing"
         yield Finding(
-            Level.CRITICAL,
+            HealthLevel.CRITICAL,
             "publisher",
             (name,),
             f"Kafka refuses records of {name}" if refused else f"{name} does not reach Kafka",
@@ -301,7 +301,7 @@ def _of_publisher(name: str, publisher: Mapping[str, Any]) -> Iterator[Finding]:
         )
     elif (publisher.get("lag") or 0) > PUBLISHER_LAG:
         yield Finding(
-            Level.WARNING,
+            HealthLevel.WARNING,
             "publisher_lag",
             (name,),
             f"{name} is {publisher['lag']:,} changes behind in Kafka",
@@ -313,7 +313,7 @@ def _of_publisher(name: str, publisher: Mapping[str, Any]) -> Iterator[Finding]:
 def _of_metadata(name: str, report: Mapping[str, Any]) -> Iterator[Finding]:
     if report.get("failure"):
         yield Finding(
-            Level.WARNING,
+            HealthLevel.WARNING,
             "metadata",
             (name,),
             f"{name} reports a failure",
@@ -324,7 +324,7 @@ def _of_metadata(name: str, report: Mapping[str, Any]) -> Iterator[Finding]:
         missing = (report.get("partitions") or 0) - (group.get("owned") or 0)
         if group.get("state") == "stable" and missing > 0:
             yield Finding(
-                Level.CRITICAL,
+                HealthLevel.CRITICAL,
                 "partitions",
                 (name,),
                 f"{amount(missing, 'partition')} without a server",
@@ -334,7 +334,7 @@ def _of_metadata(name: str, report: Mapping[str, Any]) -> Iterator[Finding]:
             )
         elif group.get("state") not in {"stable", None}:
             yield Finding(
-                Level.WARNING,
+                HealthLevel.WARNING,
                 "rebalance",
                 (name,),
                 f"Group {number} is rebalancing",
@@ -346,7 +346,7 @@ def _of_metadata(name: str, report: Mapping[str, Any]) -> Iterator[Finding]:
 def _of_proxy(name: str, report: Mapping[str, Any]) -> Iterator[Finding]:
     if report.get("servers_refused"):
         yield Finding(
-            Level.WARNING,
+            HealthLevel.WARNING,
             "servers_refused",
             (name,),
             f"{name} ignores servers",
@@ -355,7 +355,7 @@ def _of_proxy(name: str, report: Mapping[str, Any]) -> Iterator[Finding]:
         )
     if report.get("metadata") is False:
         yield Finding(
-            Level.WARNING,
+            HealthLevel.WARNING,
             "no_metadata",
             (name,),
             f"{name} has lost the metadata service",
@@ -364,7 +364,7 @@ def _of_proxy(name: str, report: Mapping[str, Any]) -> Iterator[Finding]:
         )
     if report.get("stale"):
         yield Finding(
-            Level.WARNING,
+            HealthLevel.WARNING,
             "stale_endpoints",
             (name,),
             f"{name} has {amount(report['stale'], 'stale endpoint')}",
@@ -381,7 +381,7 @@ def _of_sources(rows: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[Finding]
         for source in (process.get("report") or {}).get("sources") or ():
             if not source.get("ok") and source.get("error"):
                 yield Finding(
-                    Level.WARNING,
+                    HealthLevel.WARNING,
                     "source",
                     (name,),
                     f"Source {source.get('name')} fails",
@@ -396,7 +396,7 @@ def _of_plans(now: Situation) -> Iterator[Finding]:
     for plan in now.plans:
         if plan.is_in_progress and plan.waiting_for and plan.since is not None and plan.since < limit:
             yield Finding(
-                Level.WARNING,
+                HealthLevel.WARNING,
                 "plan_waits",
                 (),
                 f"Plan {plan.id} waits",
@@ -465,7 +465,7 @@ NAMED: Final = 4
 
 def _merged(found: Iterable[Finding], logs: Path) -> Iterator[Finding]:
     """Merge findings of one kind, so that one cause with many effects is few lines."""
-    groups: dict[tuple[Level, str], list[Finding]] = {}
+    groups: dict[tuple[HealthLevel, str], list[Finding]] = {}
     for each in found:
         groups.setdefault((each.level, each.kind), []).append(each)
     for (level, kind), same in groups.items():

@@ -8,7 +8,7 @@ STARTING_S: Final = 15.0
 """Uptime until which a process that is not ready yet counts as starting."""
 
 
-class Level(StrEnum):
+class HealthLevel(StrEnum):
     """How bad something is."""
 
     OK = "ok"
@@ -18,35 +18,35 @@ class Level(StrEnum):
     """Clients may miss updates now."""
 
 
-_ORDER: Final = list(Level)
+_ORDER: Final = list(HealthLevel)
 
 
-def worst(levels: Iterable[Level]) -> Level:
+def worst(levels: Iterable[HealthLevel]) -> HealthLevel:
     """Return the worst of some levels; ``OK`` without any."""
-    return max(levels, key=_ORDER.index, default=Level.OK)
+    return max(levels, key=_ORDER.index, default=HealthLevel.OK)
 
 
-class Health(NamedTuple):
+class SystemHealth(NamedTuple):
     """Health of a process; ``word`` is what people read."""
 
-    level: Level
+    level: HealthLevel
     word: str
 
 
-READY: Final = Health(Level.OK, "ready")
-STARTING: Final = Health(Level.WARNING, "starting")
-STOPPING: Final = Health(Level.WARNING, "stopping")
-DOWN: Final = Health(Level.CRITICAL, "down")
-FAILED: Final = Health(Level.CRITICAL, "not restarted")
-NO_ANSWER: Final = Health(Level.CRITICAL, "no answer")
-NOT_READY: Final = Health(Level.CRITICAL, "not ready")
-NO_READER: Final = Health(Level.WARNING, "no reader")
+READY: Final = SystemHealth(HealthLevel.OK, "ready")
+STARTING: Final = SystemHealth(HealthLevel.WARNING, "starting")
+STOPPING: Final = SystemHealth(HealthLevel.WARNING, "stopping")
+DOWN: Final = SystemHealth(HealthLevel.CRITICAL, "down")
+FAILED: Final = SystemHealth(HealthLevel.CRITICAL, "not restarted")
+NO_ANSWER: Final = SystemHealth(HealthLevel.CRITICAL, "no answer")
+NOT_READY: Final = SystemHealth(HealthLevel.CRITICAL, "not ready")
+NO_READER: Final = SystemHealth(HealthLevel.WARNING, "no reader")
 """A bridge whose server is not connected."""
-STALE: Final = Health(Level.CRITICAL, "stale")
+STALE: Final = SystemHealth(HealthLevel.CRITICAL, "stale")
 """It runs, and may be out of date: what it reads is silent."""
 
 
-def health(process: dict[str, Any]) -> Health:
+def health(process: dict[str, Any]) -> SystemHealth:
     """Return the health of an entry of ``processes``, or of a child of a composite."""
     if process["state"] != "running":
         waiting = STARTING if process.get("last_exit") is None else DOWN

@@ -1,6 +1,6 @@
 """Plan the brokers of the local Kafka: configuration, directories and command lines.
 
-With ``Credentials``, brokers accept clients with a password and a right (``deploy.kafka.users``). Controllers use
+With ``BrokerCredentials``, brokers accept clients with a password and a right (``deploy.kafka.users``). Controllers use
 certificates among each other: they read users from a log, and cannot agree on its end before they are connected.
 Without, anybody on this machine may do everything, as in most tests.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from deploy.kafka.credentials import CERTIFICATE_NAME, Credentials, certificate_file, jaas
+from deploy.kafka.credentials import CERTIFICATE_NAME, BrokerCredentials, certificate_file, jaas
 from deploy.topology.kafka_users import MECHANISM, PROTOCOL, KafkaUser
 from diem.errors import ConfigurationError
 
@@ -60,7 +60,7 @@ _OPEN_SETTINGS: Final = {
 _USERS: Final = "USERS"
 
 
-def _closed_settings(credentials: Credentials) -> dict[str, str]:
+def _closed_settings(credentials: BrokerCredentials) -> dict[str, str]:
     of_users, of_controllers = f"listener.name.{_USERS.lower()}", "listener.name.controller"
     files = {
         f"{of_controllers}.ssl.{store}.{setting}": value
@@ -136,7 +136,7 @@ def bootstrap_servers(all_plans: Sequence[BrokerPlan]) -> str:
     return ",".join(f"{HOST}:{plan.port}" for plan in all_plans)
 
 
-def properties(plan: BrokerPlan, all_plans: Sequence[BrokerPlan], credentials: Credentials | None = None) -> str:
+def properties(plan: BrokerPlan, all_plans: Sequence[BrokerPlan], credentials: BrokerCredentials | None = None) -> str:
     """Return the broker's ``server.properties``; of three brokers, each has every record and two suffice for writes."""
     security = _OPEN_SETTINGS if credentials is None else _closed_settings(credentials)
     listener = f"{_OPEN if credentials is None else _USERS}://{HOST}:{plan.port}"
@@ -217,7 +217,7 @@ def _write(all_plans: Sequence[BrokerPlan], *, with_users: bool) -> str:
         raise UnusableData(parent, f"is of {_count(len(there))}, not of {_count(len(all_plans))}")
     if len(set(there.values())) > 1:
         raise UnusableData(parent, "is of more than one cluster")
-    credentials = Credentials.prepare(parent) if with_users else None
+    credentials = BrokerCredentials.prepare(parent) if with_users else None
     cluster_id = next(iter(there.values()), None) or new_id()
     for plan in all_plans:
         (plan.directory / "data").mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ _MAX_PEM_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class BrokerCredentials:
     """What brokers need to accept clients with a password, and each other."""
 
     certificate: Path
@@ -32,7 +32,7 @@ class Credentials:
     broker_password: str = field(repr=False)
 
     @classmethod
-    def prepare(cls, directory: Path) -> "Credentials":
+    def prepare(cls, directory: Path) -> "BrokerCredentials":
         """Create what is missing in ``directory``, for every user; blocks.
 
         Raises:

@@ -20,7 +20,7 @@ from learning.planning.context import (
     KeyOption,
     MetadataOption,
     PlanRequest,
-    System,
+    RunningSystem,
     connect,
     require_stable,
     run_step,
@@ -111,7 +111,7 @@ def plan_command(
     require_planner()
     from learning.planning.planner import run_plan  # noqa: PLC0415  # it needs numpy
 
-    async def fetch() -> tuple[System, Snapshot]:
+    async def fetch() -> tuple[RunningSystem, Snapshot]:
         system, service = await connect(state, metadata, key_file)
         snapshot = await service.snapshot()
         require_stable(snapshot)

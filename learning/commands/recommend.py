@@ -18,7 +18,7 @@ from learning.modes.recommend import UTILISATION, Requirements
 from learning.recommend import mode_map, render
 from learning.recommend.advice import Advice
 from learning.recommend.by_plan import latest_plan
-from learning.recommend.source import NUMBERS, Source, from_numbers, from_system, from_traffic, overridden
+from learning.recommend.source import NUMBERS, LoadSource, from_numbers, from_system, from_traffic, overridden
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR: Final = re.compile(r"(\d+(?:\.\d+)?)\s*x?")
@@ -169,13 +169,13 @@ def recommend_command(
     return lifecycle.EXIT_OK
 
 
-def _source(state: StateDir, traffic: Path | None, given: dict[str, Any], terminal: Terminal) -> Source:
+def _source(state: StateDir, traffic: Path | None, given: dict[str, Any], terminal: Terminal) -> LoadSource:
     """Return the load: of traffic that is named, else of numbers where there are enough, else of what runs."""
     if traffic is not None:
         return overridden(from_traffic(traffic, terminal), given)
     if all(given[name] is not None for name in NUMBERS) or not state.socket().exists():
         return from_numbers(given)
-    found: list[Source] = []
+    found: list[LoadSource] = []
 
     async def sample() -> None:
         found.append(await from_system(state))

@@ -32,7 +32,7 @@ NGINX_MERGES_US: Final = 2000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class RoleUse:
     """The processes of one kind."""
 
     name: str
@@ -55,7 +55,7 @@ class Prediction:
 
     configuration: Configuration
     size: Size
-    roles: tuple[Role, ...]
+    roles: tuple[RoleUse, ...]
     connections: float
     """Of clients, and between proxies and servers."""
     egress_bytes: float
@@ -75,7 +75,7 @@ class Prediction:
         """Return the CPU time of each kind of process, in microseconds a second."""
         return {role.name: costs.value(role.work) for role in self.roles}
 
-    def utilisation(self, role: Role, costs: RoleCosts) -> float:
+    def utilisation(self, role: RoleUse, costs: RoleCosts) -> float:
         """Return the share of its cores that the busiest process of a role uses."""
         return costs.value(role.busiest) / 1e6 / role.cores
 
@@ -208,7 +208,7 @@ class _Model:
             burst=self._burst(roles),
         )
 
-    def _data(self) -> Role:
+    def _data(self) -> RoleUse:
         load = self.load
         # nginx answers all GETs of a version but one from its cache.
         cached = self.configuration.behind_nginx
@@ -220,7 +220,7 @@ class _Model:
             forms.append(terms.feed_readers(self.size.servers - 1, load.updates, load.writes))
         return _role("data", 1, terms.added(forms))
 
-    def _middle(self) -> list[Role]:
+    def _middle(self) -> list[RoleUse]:
         """Return what is between the Data Service and the servers."""
         load, size, configuration = self.load, self.size, self.configuration
         if configuration is Configuration.X_BROADCAST:
@@ -231,7 +231,7 @@ class _Model:
             return []
         readers = size.servers if configuration is Configuration.X else size.clones
         broker = terms.brokers(load.updates, self.parts, readers, size.all_servers)
-        roles = [Role("kafka", self.brokers, broker, _times(broker, self.brokers), math.inf)]
+        roles = [RoleUse("kafka", self.brokers, broker, _times(broker, self.brokers), math.inf)]
         form = terms.member if configuration.partitioned else terms.bridge
         roles.append(self._servers("bridge", self._busiest(form), self._mean(form)))
         if configuration.partitioned:
@@ -256,18 +256,18 @@ class _Model:
 
     def _servers(
         self, name: str, busiest: Amounts, mean: Amounts, memory: float = 0.0, connections: float = 0.0
-    ) -> Role:
+    ) -> RoleUse:
         """Return a role with a process for each server; ``memory`` is that of all for clients."""
         count = self.size.all_servers
         retained = self._retained() / (self.size.servers if self.configuration.partitioned else 1)
-        return Role(name, count, busiest, _times(mean, count), 1.0, memory + retained * count, connections)
+        return RoleUse(name, count, busiest, _times(mean, count), 1.0, memory + retained * count, connections)
 
     def _retained(self) -> float:
         """Return the data that a process with every endpoint retains, in bytes."""
         load = self.load
         return min(RETAINED_BYTES, load.endpoints * load.data_bytes) if load.data is Data.INLINE else 0.0
 
-    def _edges(self) -> list[Role]:
+    def _edges(self) -> list[RoleUse]:
         """Return the servers, and the proxies in front of them."""
         load, size = self.load, self.size
         updates = self._share()
@@ -320,7 +320,7 @@ class _Model:
         """Return the share of the updates that any client of one of so many equal groups is subscribed to."""
         return -math.expm1(-self.load.frames_per_update / groups)
 
-    def _proxies(self) -> Role:
+    def _proxies(self) -> RoleUse:
         load, clones = self.load, self.size.clones
         wakes, updates = load.writes * self.reached, load.updates * load.watched
         if self.configuration is Configuration.Z_PASSTHROUGH:
@@ -333,14 +333,14 @@ class _Model:
         memory = self._client_memory(load.clients) + self._retained() * clones
         return _role("proxy", clones, work, memory, load.clients / clones)
 
-    def _nginx(self) -> Role:
+    def _nginx(self) -> RoleUse:
         load = self.load
         if self.configuration is Configuration.XZ:
             sends, wakes = self.proxied, self.parts
         else:
             sends, wakes = self._through_nginx(), load.writes
         work = terms.nginx(sends, wakes, self.inline, self.gets)
-        return Role("nginx", 1, work, work, float(self.workers), connections=load.clients)
+        return RoleUse("nginx", 1, work, work, float(self.workers), connections=load.clients)
 
     def _through_nginx(self) -> float:
         """Return the sends of nginx in front of servers: of frames that come soon after one another it makes one.
@@ -370,7 +370,7 @@ class _Model:
         sending_us = ROLES.value({"proxy_frame_us_shared": self.sends / self.parts})
         return -math.expm1(-piece_us / sending_us) if sending_us else 1.0
 
-    def _burst(self, roles: list[Role]) -> Amounts:
+    def _burst(self, roles: list[RoleUse]) -> Amounts:
         """Return the work for one write of the process that serves most clients, and of the nginx before it."""
         if not self.load.writes:
             return {}
@@ -384,8 +384,8 @@ class _Model:
         return burst
 
 
-def _role(name: str, count: int, each: Amounts, memory: float = 0.0, connections: float = 0.0) -> Role:
-    return Role(name, count, each, _times(each, count), 1.0, memory, connections)
+def _role(name: str, count: int, each: Amounts, memory: float = 0.0, connections: float = 0.0) -> RoleUse:
+    return RoleUse(name, count, each, _times(each, count), 1.0, memory, connections)
 
 
 def _times(form: Amounts, count: float) -> Mapping[str, float]:

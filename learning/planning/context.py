@@ -26,7 +26,7 @@ SHARED: Final = ProxyMode.SHARED
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class RunningSystem:
     """A running system; if it was not started here, only the URLs are known."""
 
     metadata: tuple[str, ...]
@@ -41,7 +41,7 @@ class System:
     """Clients that each server accepts; None if that is not known."""
 
 
-async def find_system(state: StateDir, url: str | None) -> System:
+async def find_system(state: StateDir, url: str | None) -> RunningSystem:
     """Return the system of the ``diem up`` in the state directory, or the one at ``url``.
 
     Raises:
@@ -51,11 +51,11 @@ async def find_system(state: StateDir, url: str | None) -> System:
         DiemError: its mode has no metadata service, or that does not run now.
     """
     if url is not None:
-        return System((base_url(url, "--metadata"),))
+        return RunningSystem((base_url(url, "--metadata"),))
     return system_from_status(await control.request(state, "status"))
 
 
-def system_from_status(status: dict[str, Any]) -> System:
+def system_from_status(status: dict[str, Any]) -> RunningSystem:
     """Return the system that a reply of ``status`` describes.
 
     Raises:
@@ -74,7 +74,7 @@ def system_from_status(status: dict[str, Any]) -> System:
     proxy = ProxyMode(modes.pop()) if len(modes) == 1 else None
     reports = [process.get("report") or {} for process in running if process["process"] == "websocket"]
     capacity = min((report["capacity"] for report in reports if "capacity" in report), default=None)
-    return System(tuple(urls), mode, proxy, len(proxies), updates_per_commit(running), capacity)
+    return RunningSystem(tuple(urls), mode, proxy, len(proxies), updates_per_commit(running), capacity)
 
 
 def require_stable(now: Snapshot) -> None:
@@ -101,7 +101,7 @@ KeyOption = Annotated[
 ]
 
 
-async def connect(state: StateDir, url: str | None, key_file: Path | None) -> tuple[System, MetadataService]:
+async def connect(state: StateDir, url: str | None, key_file: Path | None) -> tuple[RunningSystem, MetadataService]:
     """Return the system and its metadata service. Raises ``BadKeyFile``, and what ``find_system`` does."""
     system = await find_system(state, url)
     return system, metadata_service(system.metadata, KeyRing.load(key_file or state.internal_key_file))

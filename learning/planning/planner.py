@@ -32,7 +32,7 @@ from learning.placement.planner import PlanResult, plan
 from learning.placement.publish import Obstacle
 from learning.placement.worth import Worth, mode_x_worth, placement_worth
 from learning.planning import render
-from learning.planning.context import SHARED, PlanRequest, System
+from learning.planning.context import SHARED, PlanRequest, RunningSystem
 from learning.planning.traffic_input import PlanningInput, read_input
 from learning.recommend.advice import cheaper_mode
 from learning.statistics.model import duplicate_recorders_warning
@@ -51,7 +51,7 @@ class EvaluatedPlan:
     why: str
 
 
-def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now: Snapshot) -> EvaluatedPlan:
+def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSystem, now: Snapshot) -> EvaluatedPlan:
     """Compute and evaluate the requested plan; takes from a second to minutes.
 
     Raises:
@@ -133,7 +133,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: System, now:
     return EvaluatedPlan(made, outcome.pays, outcome.why)
 
 
-def _capacity(request: PlanRequest, system: System) -> int | None:
+def _capacity(request: PlanRequest, system: RunningSystem) -> int | None:
     """Return how many clients a server accepts; None where they connect to proxies, whose links do not count.
 
     A mode that is not known counts as one without proxies, as for its costs.
@@ -151,7 +151,7 @@ def _clients(report: Mapping[str, Any], capacity: int, clones: int) -> dict[str,
     return {"capacity": capacity, "servers": planned}
 
 
-def _cheaper_mode(instance: Instance, system: System, servers: int, roles: RoleCosts) -> str | None:
+def _cheaper_mode(instance: Instance, system: RunningSystem, servers: int, roles: RoleCosts) -> str | None:
     """Return a sentence about a mode that would cost much less than the one that runs; None if none would."""
     load = instance.load
     if system.mode in {None, Mode.XZ} or not (load.clients > 0 and load.updates > 0):
@@ -163,7 +163,7 @@ def _cheaper_mode(instance: Instance, system: System, servers: int, roles: RoleC
     return cheaper_mode(present, Size(servers), load, roles, needs)
 
 
-def _configuration(system: System) -> Configuration:
+def _configuration(system: RunningSystem) -> Configuration:
     """Return the configuration that runs; of an unknown one, that with the same connections."""
     if system.mode is None:
         kinds = {ProxyMode.SHARED: Configuration.Z_SHARED, ProxyMode.PASSTHROUGH: Configuration.Z_PASSTHROUGH}
@@ -172,7 +172,7 @@ def _configuration(system: System) -> Configuration:
     return Configuration(kind)
 
 
-def _costs_of_servers(costs: Costs, system: System) -> Costs:
+def _costs_of_servers(costs: Costs, system: RunningSystem) -> Costs:
     """Return the costs of servers; the clients of those behind proxies are proxies."""
     return costs if system.proxy is None else costs.over_links
 
@@ -210,7 +210,13 @@ def _obstacle(
 
 
 def _extend_report(
-    traffic: PlanningInput, outcome: PlanResult, current: Parts, system: System, *, costs: Costs, roles: RoleCosts
+    traffic: PlanningInput,
+    outcome: PlanResult,
+    current: Parts,
+    system: RunningSystem,
+    *,
+    costs: Costs,
+    roles: RoleCosts,
 ) -> dict[str, Any]:
     """Return the planner's report with numbers and names of endpoints and CPU time."""
     report, hot, instance = dict(outcome.report), outcome.placement == HOT, traffic.instance
@@ -242,7 +248,7 @@ def _extend_report(
 
 
 def _mode_costs(
-    instance: Instance, costs: Costs, roles: RoleCosts, system: System, hot: Mapping[str, Mask]
+    instance: Instance, costs: Costs, roles: RoleCosts, system: RunningSystem, hot: Mapping[str, Mask]
 ) -> Callable[[int, Mapping[str, Any]], dict[str, Any]]:
     """Return a function that adds the mode's connections, and what they take, to the figures of each placement.
 
@@ -350,7 +356,9 @@ class PlanRun:
         }
 
 
-def run_plan(request: PlanRequest, system: System, now: Snapshot, terminal: Terminal, console: Console) -> PlanRun:
+def run_plan(
+    request: PlanRequest, system: RunningSystem, now: Snapshot, terminal: Terminal, console: Console
+) -> PlanRun:
     """Read the traffic and make the plan, with a line on the terminal for each. Raises what these two steps do."""
     traffic = read_input(request, terminal)
     summary = f"{traffic.events:,} events of {amount(traffic.clients, 'client')}, {traffic.start} to {traffic.end}"

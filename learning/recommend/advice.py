@@ -15,7 +15,7 @@ from learning.modes.measured import RUNS
 from learning.modes.recommend import Candidate, Requirements, Threshold
 from learning.recommend import by_plan
 from learning.recommend.by_plan import PlannedFanOut
-from learning.recommend.source import Source, mean_source_of
+from learning.recommend.source import LoadSource, mean_source_of
 
 COLUMNS: Final = 22
 """Cells of the map."""
@@ -32,7 +32,7 @@ MOST_UPDATES: Final = 1e5
 class Advice:
     """Everything about a recommendation; computed when it is read."""
 
-    source: Source
+    source: LoadSource
     costs: RoleCosts
     needs: Requirements
     growth: float = 1.0

@@ -21,7 +21,7 @@ MODES: Final = (Configuration.Z_CLIENT, Configuration.Z_PASSTHROUGH)
 """Modes in which the placement changes the number of connections."""
 
 
-class FanOut(NamedTuple):
+class ModeFanOut(NamedTuple):
     """Mean number of servers that a client needs."""
 
     hashed: float
@@ -36,7 +36,7 @@ class PlannedFanOut(NamedTuple):
     """Its id."""
     start: str
     end: str
-    fan_out: Mapping[int, FanOut]
+    fan_out: Mapping[int, ModeFanOut]
     """By number of servers."""
 
 
@@ -45,7 +45,7 @@ class Comparison(NamedTuple):
 
     configuration: Configuration
     servers: int
-    fan_out: FanOut
+    fan_out: ModeFanOut
     hashed: Prediction
     planned: Prediction
 
@@ -66,7 +66,7 @@ def _parse(plan: Mapping[str, Any]) -> PlannedFanOut | None:
     for servers, figures in plan["report"]["servers"].items():
         hashed, planned = figures["murmur2"], figures["plan"]
         key = "held_out_fan_out" if "held_out_fan_out" in planned and "held_out_fan_out" in hashed else "fan_out"
-        found[int(servers)] = FanOut(float(hashed[key]), float(planned[key]))
+        found[int(servers)] = ModeFanOut(float(hashed[key]), float(planned[key]))
     if not found:
         return None
     window = plan["window"]

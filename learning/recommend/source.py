@@ -32,7 +32,7 @@ class NoLoad(ConfigurationError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LoadSource:
     """A load, and where it is from."""
 
     load: Load
@@ -44,15 +44,15 @@ class Source:
     """The numbers of its servers and clones."""
 
 
-def from_numbers(given: Mapping[str, Any]) -> Source:
+def from_numbers(given: Mapping[str, Any]) -> LoadSource:
     """Return the load of given fields of ``Load``. Raises ``NoLoad``: one is missing."""
     missing = [f"--{name}" for name in NUMBERS if given.get(name) is None]
     if missing:
         raise NoLoad(f"{' and '.join(missing)}: required, because no `diem up` runs here and --traffic is not given")
-    return Source(Load(**{name: value for name, value in given.items() if value is not None}), "the numbers given")
+    return LoadSource(Load(**{name: value for name, value in given.items() if value is not None}), "the numbers given")
 
 
-def from_traffic(folder: Path, terminal: Terminal) -> Source:
+def from_traffic(folder: Path, terminal: Terminal) -> LoadSource:
     """Return the load of recorded traffic, or of its statistics; without Spark.
 
     Raises:
@@ -64,10 +64,10 @@ def from_traffic(folder: Path, terminal: Terminal) -> Source:
 
     require_planner()
     found = read_input(PlanRequest(folder, spark=False), terminal)
-    return Source(found.instance.load, f"{found.source}, {found.start} to {found.end}")
+    return LoadSource(found.instance.load, f"{found.source}, {found.start} to {found.end}")
 
 
-async def from_system(state: StateDir) -> Source:
+async def from_system(state: StateDir) -> LoadSource:
     """Return the load of the running system, whose updates are counted for ``SAMPLE_S``.
 
     Raises:
@@ -80,13 +80,13 @@ async def from_system(state: StateDir) -> Source:
     return source_of(before, after, monotonic() - began)
 
 
-def source_of(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> Source:
+def source_of(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> LoadSource:
     """Return the load that two replies of ``status`` describe."""
     updates = max(0.0, (_sequence(after) - _sequence(before)) / seconds)
     return _running(after, updates, f"updates of {seconds:.0f} s")
 
 
-def mean_source_of(status: Mapping[str, Any]) -> Source | None:
+def mean_source_of(status: Mapping[str, Any]) -> LoadSource | None:
     """Return the load that one reply of ``status`` describes, with the mean rate of updates since the start.
 
     None: the Data Service does not answer, or has not run for ``LEAST_UPTIME_S``.
@@ -99,7 +99,7 @@ def mean_source_of(status: Mapping[str, Any]) -> Source | None:
     return _running(status, changes / seconds, f"updates of {seconds:.0f} s")
 
 
-def _running(after: Mapping[str, Any], updates: float, text: str) -> Source:
+def _running(after: Mapping[str, Any], updates: float, text: str) -> LoadSource:
     """Return the load of a running system with this many updates a second."""
     reports = [(process["process"], process.get("report") or {}) for _, process in with_children(after["processes"])]
     edge = "proxy" if any(kind == "proxy" for kind, _ in reports) else "websocket"
@@ -115,7 +115,7 @@ def _running(after: Mapping[str, Any], updates: float, text: str) -> Source:
         subscriptions=subscriptions / connected if connected else 0.0,
         batch=updates_per_commit(after["processes"]) or USUAL_BATCH,
     )
-    return Source(load, f"the running {present}, {text}", present, size)
+    return LoadSource(load, f"the running {present}, {text}", present, size)
 
 
 def _size(status: Mapping[str, Any]) -> tuple[int, int]:
@@ -151,7 +151,7 @@ def present_configuration(mode: str, reports: Iterable[tuple[str, Mapping[str, A
     return Configuration.Z_PASSTHROUGH if kinds == {str(ProxyMode.PASSTHROUGH)} else Configuration.Z_SHARED
 
 
-def overridden(source: Source, given: Mapping[str, Any]) -> Source:
+def overridden(source: LoadSource, given: Mapping[str, Any]) -> LoadSource:
     """Return a source with the given fields of ``Load`` in place of its own.
 
     Raises:

@@ -124,7 +124,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleResult:
     """A judgement with its rule; ``group`` is the heading in the report."""
 
     group: str

@@ -17,7 +17,7 @@ from rich.text import Text
 from deploy.invocation import pasteable
 from deploy.terminal import amount
 from tools.check import rules_clients, rules_cluster, rules_topics
-from tools.check.facts import Facts, Finding, Judgement, NotVisible, Rule, Severity, TopicMissing, warning
+from tools.check.facts import Facts, Judgement, NotVisible, Rule, RuleResult, Severity, TopicMissing, warning
 from tools.check.tools import wrap_command
 
 TABLE: Final = (
@@ -36,14 +36,14 @@ _NAME: Final = 21
 """Columns of the longest rule's name and a gap."""
 
 
-def audit(facts: Facts) -> list[Finding]:
+def audit(facts: Facts) -> list[RuleResult]:
     """Evaluate every rule, in the order of ``TABLE``."""
     findings = []
     for group, rules in TABLE:
         for rule in rules:
             judgement = _evaluate(rule, facts)
             if judgement is not None:
-                findings.append(Finding(group, rule, judgement))
+                findings.append(RuleResult(group, rule, judgement))
     return findings
 
 
@@ -59,12 +59,12 @@ def _evaluate(rule: Rule, facts: Facts) -> Judgement | None:
         )
 
 
-def worst(findings: Sequence[Finding]) -> Severity:
+def worst(findings: Sequence[RuleResult]) -> Severity:
     """Return the worst verdict."""
     return next((each for each in Severity if any(f.judgement.verdict is each for f in findings)), Severity.OK)
 
 
-def as_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
+def as_json(facts: Facts, findings: Sequence[RuleResult]) -> dict[str, Any]:
     """Return everything as one JSON object."""
     return {
         "cluster": facts.cluster.id,
@@ -89,7 +89,7 @@ def as_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def render(facts: Facts, findings: Sequence[Finding], width: int) -> Iterator[RenderableType]:
+def render(facts: Facts, findings: Sequence[RuleResult], width: int) -> Iterator[RenderableType]:
     """Yield what a console of ``width`` columns prints: faults and warnings in full, the rest in a line each."""
     lost = "no loss of brokers" if facts.tolerate == 0 else f"the loss of {amount(facts.tolerate, 'broker')}"
     yield Text(f"Kafka at {facts.bootstrap_servers}, topic {facts.updates}, checked for {lost}")
@@ -109,11 +109,11 @@ def _heading(each: Severity, number: int) -> str:
     return f"{number} OK" if each is Severity.OK else amount(number, str(each))
 
 
-def _render_row(finding: Finding) -> Iterator[RenderableType]:
+def _render_row(finding: RuleResult) -> Iterator[RenderableType]:
     yield _two_columns(Text(finding.rule.name), Text(finding.judgement.found))
 
 
-def _render_in_full(finding: Finding, width: int) -> Iterator[RenderableType]:
+def _render_in_full(finding: RuleResult, width: int) -> Iterator[RenderableType]:
     judgement = finding.judgement
     yield _two_columns(Text(finding.rule.name, style=_STYLES[judgement.verdict]), Text(judgement.found))
     yield _two_columns(Text("  protects", style="dim"), Text(finding.rule.protects, style="dim"))

@@ -35,7 +35,7 @@ from diem.process.program import settings_of
 from diem.process.settings import PROCESSES, ProcessSettings, Setting, reference
 from diem.process.tls import certificate_names, server_context
 from tools.hosts import env_file, inventory
-from tools.hosts.assignment import USUAL, Installation, System, assign, default_sizes
+from tools.hosts.assignment import USUAL, HostedSystem, Installation, assign, default_sizes
 from tools.hosts.output import write_system
 from tools.hosts.readme import NAME as README
 from tools.hosts.verification import verify
@@ -158,7 +158,7 @@ def config(
     if mode is plan.Mode.ALL_TO_ALL:
         raise plan.BadTopology("all-to-all is a baseline for measurements on one machine")
     machines = inventory.with_roles(_inventory(hosts), mode, standby)
-    if any(inventory.Role.STANDBY in host.roles for host in machines):
+    if any(inventory.HostRole.STANDBY in host.roles for host in machines):
         _require_postgresql(database_url)
     usual_servers, usual_clones = default_sizes(mode, machines)
     servers = servers if servers is not None else usual_servers
@@ -194,7 +194,7 @@ def config(
     return _write(system, out, database_url, read_config(sources) if sources is not None else None)
 
 
-def _write(system: System, out: Path, database_url: str | None, sources: str | None) -> int:
+def _write(system: HostedSystem, out: Path, database_url: str | None, sources: str | None) -> int:
     terminal = Terminal()
     changes = write_system(system, out, database_url, sources)
     missing = verify(system, out)

@@ -18,7 +18,7 @@ from deploy.topology import (
     sizes_of,
     slots,
 )
-from tools.hosts.inventory import Host, Role
+from tools.hosts.inventory import Host, HostRole
 
 NGINX: Final = "/usr/sbin/nginx"
 NGINX_DIR: Final = Path("/run/diem-nginx")
@@ -40,7 +40,7 @@ USUAL: Final = Installation()
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class HostedSystem:
     """A mode on several hosts."""
 
     options: Options
@@ -72,7 +72,7 @@ class System:
         return any(each.process in processes for each in self.processes(host))
 
 
-def assign(options: Options, hosts: Sequence[Host], installation: Installation, page_port: int | None) -> System:
+def assign(options: Options, hosts: Sequence[Host], installation: Installation, page_port: int | None) -> HostedSystem:
     """Distribute the processes of a mode over hosts, by their roles, and compose the settings of each.
 
     Servers and composites are dealt out in turn, each bridge with its server.
@@ -86,14 +86,14 @@ def assign(options: Options, hosts: Sequence[Host], installation: Installation, 
     Raises:
         BadTopology: the options do not fit the mode.
     """
-    having = {role: [host for host in hosts if role in host.roles] for role in Role}
+    having = {role: [host for host in hosts if role in host.roles] for role in HostRole}
     options = replace(
         options,
         is_local=False,
         state_dir=installation.state_dir,
-        standbys=len(having[Role.STANDBY]),
-        proxies=max(1, len(having[Role.PROXY])),
-        balancers=max(1, len(having[Role.NGINX])),
+        standbys=len(having[HostRole.STANDBY]),
+        proxies=max(1, len(having[HostRole.PROXY])),
+        balancers=max(1, len(having[HostRole.NGINX])),
     )
     wanted = slots(options.mode, sizes_of(options))
     host_of = {slot.name: _host_of(slot, having) for slot in wanted}
@@ -111,19 +111,19 @@ def assign(options: Options, hosts: Sequence[Host], installation: Installation, 
     nginx = (NGINX, "-p", str(NGINX_DIR), "-c", str(installation.config_dir / "nginx.conf"), "-e", "stderr")
     programs = Programs((str(installation.program),), {slot.name: nginx for slot in wanted if slot.process == "nginx"})
     topology = compose(options, ports, programs)
-    return System(options, installation, tuple(hosts), topology, ports, ports[page].public or 0, host_of)
+    return HostedSystem(options, installation, tuple(hosts), topology, ports, ports[page].public or 0, host_of)
 
 
-def _host_of(slot: Slot, having: Mapping[Role, Sequence[Host]]) -> Host:
-    data = [*having[Role.DATA], *having[Role.STANDBY]]
+def _host_of(slot: Slot, having: Mapping[HostRole, Sequence[Host]]) -> Host:
+    data = [*having[HostRole.DATA], *having[HostRole.STANDBY]]
     number = int(slot.name.rpartition("-")[2]) if "-" in slot.name else 1
     found = {
         "data": data,
-        "broadcast": having[Role.BROADCAST],
-        "metadata": having[Role.METADATA],
-        "nginx": having[Role.NGINX],
-        "proxy": having[Role.PROXY],
-    }.get(slot.process, having[Role.SERVERS] or data)
+        "broadcast": having[HostRole.BROADCAST],
+        "metadata": having[HostRole.METADATA],
+        "nginx": having[HostRole.NGINX],
+        "proxy": having[HostRole.PROXY],
+    }.get(slot.process, having[HostRole.SERVERS] or data)
     return found[(number - 1) % len(found)]
 
 
@@ -137,7 +137,7 @@ def _check_ports(ports: Mapping[str, Ports]) -> None:
 
 def default_sizes(mode: Mode, hosts: Sequence[Host]) -> tuple[int, int | None]:
     """Return the default numbers of servers and of clones: one server, or one composite of two pairs, for each host."""
-    places = max(1, sum(Role.SERVERS in host.roles for host in hosts))
+    places = max(1, sum(HostRole.SERVERS in host.roles for host in hosts))
     if mode is Mode.SINGLE:
         return 1, None
     if mode.edge == "composite":

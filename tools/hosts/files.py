@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from deploy.system.launch import PreparationFailed
 from deploy.topology import Planned
 from tools.hosts import env_file, units
-from tools.hosts.assignment import NGINX_DIR, System
+from tools.hosts.assignment import NGINX_DIR, HostedSystem
 from tools.hosts.inventory import Host
 
 PRIVATE: Final = 0o600
@@ -22,7 +22,7 @@ class HostFile(NamedTuple):
     mode: int = PUBLIC
 
 
-def host_files(system: System, host: Host, database_url: str | None, sources: str | None) -> list[HostFile]:
+def host_files(system: HostedSystem, host: Host, database_url: str | None, sources: str | None) -> list[HostFile]:
     """Return the files of a host: variables, units, what nginx and the Data Service read, and how to install them.
 
     Args:
@@ -51,7 +51,7 @@ def host_files(system: System, host: Host, database_url: str | None, sources: st
 
 
 def nginx_conf(
-    system: System, directory: Path = NGINX_DIR, certificate: Path | None = None, key: Path | None = None
+    system: HostedSystem, directory: Path = NGINX_DIR, certificate: Path | None = None, key: Path | None = None
 ) -> str:
     """Return nginx's configuration; a directory and a certificate of this machine replace those of the hosts.
 

@@ -16,7 +16,7 @@ _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 
 
-class Role(StrEnum):
+class HostRole(StrEnum):
     """What may run on a host."""
 
     DATA = "data"
@@ -30,9 +30,9 @@ class Role(StrEnum):
     """WebSocket servers with their bridges, or composites."""
 
 
-_CENTRAL: Final = (Role.DATA, Role.BROADCAST, Role.METADATA, Role.NGINX, Role.PROXY)
+_CENTRAL: Final = (HostRole.DATA, HostRole.BROADCAST, HostRole.METADATA, HostRole.NGINX, HostRole.PROXY)
 """Roles of the first host, if none are given."""
-_SEVERAL: Final = frozenset({Role.NGINX, Role.PROXY, Role.SERVERS, Role.STANDBY})
+_SEVERAL: Final = frozenset({HostRole.NGINX, HostRole.PROXY, HostRole.SERVERS, HostRole.STANDBY})
 """Roles that more than one host may have."""
 
 
@@ -43,20 +43,20 @@ class Host:
     label: str
     address: str
     public: str
-    roles: frozenset[Role] = field(default_factory=frozenset)
+    roles: frozenset[HostRole] = field(default_factory=frozenset)
 
 
-def needed_roles(mode: Mode) -> frozenset[Role]:
+def needed_roles(mode: Mode) -> frozenset[HostRole]:
     """Return the roles that a mode needs."""
     central = {
-        Role.BROADCAST: mode is Mode.X_BROADCAST,
-        Role.METADATA: mode in {Mode.Z_CLIENT, Mode.Z_PROXY},
-        Role.NGINX: mode.behind_nginx,
-        Role.PROXY: mode.edge == "proxy",
+        HostRole.BROADCAST: mode is Mode.X_BROADCAST,
+        HostRole.METADATA: mode in {Mode.Z_CLIENT, Mode.Z_PROXY},
+        HostRole.NGINX: mode.behind_nginx,
+        HostRole.PROXY: mode.edge == "proxy",
         # In mode single, servers are beside the Data Services.
-        Role.SERVERS: mode is not Mode.SINGLE,
+        HostRole.SERVERS: mode is not Mode.SINGLE,
     }
-    return frozenset({Role.DATA, *(role for role, wanted in central.items() if wanted)})
+    return frozenset({HostRole.DATA, *(role for role, wanted in central.items() if wanted)})
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
@@ -100,25 +100,25 @@ def with_roles(hosts: Sequence[Host], mode: Mode, standby: str | None = None) ->
     Raises:
         BadTopology: no host has a role that the mode needs, or several have one that only one may have.
     """
-    needed = needed_roles(mode) | {Role.STANDBY}
+    needed = needed_roles(mode) | {HostRole.STANDBY}
     if any(host.roles for host in hosts):
         given = [host.roles for host in hosts]
     else:
-        others = [frozenset({Role.SERVERS}) for _ in hosts[1:]]
-        given = [frozenset(_CENTRAL if others else (*_CENTRAL, Role.SERVERS)), *others]
+        others = [frozenset({HostRole.SERVERS}) for _ in hosts[1:]]
+        given = [frozenset(_CENTRAL if others else (*_CENTRAL, HostRole.SERVERS)), *others]
     if standby is not None:
         if standby not in {host.label for host in hosts}:
             raise BadTopology(f"--standby {standby}: no host has this name")
-        extra = [frozenset({Role.STANDBY} if host.label == standby else ()) for host in hosts]
+        extra = [frozenset({HostRole.STANDBY} if host.label == standby else ()) for host in hosts]
         given = [own | more for own, more in zip(given, extra, strict=True)]
     found = tuple(replace(host, roles=own & needed) for host, own in zip(hosts, given, strict=True))
-    for role in sorted(needed - {Role.STANDBY}):
+    for role in sorted(needed - {HostRole.STANDBY}):
         labels = [host.label for host in found if role in host.roles]
         if not labels:
             raise BadTopology(f"no host has the role {role}, which mode {mode} needs")
         if len(labels) > 1 and role not in _SEVERAL:
             raise BadTopology(f"{' and '.join(labels)} have the role {role}: only one host may have it")
-    if both := [host.label for host in found if {Role.DATA, Role.STANDBY} <= host.roles]:
+    if both := [host.label for host in found if {HostRole.DATA, HostRole.STANDBY} <= host.roles]:
         raise BadTopology(f"{both[0]} has the Data Service already: its stand-by is on another host")
     return found
 
@@ -139,9 +139,9 @@ def _host(table: dict[str, Any]) -> Host:
     public = table.get("public", f"[{address}]" if address.version == 6 else str(address))
     if not isinstance(public, str) or ("public" in table and not _NAME.fullmatch(public)):
         raise BadTopology(f"--hosts: public of {label} is the name by which clients reach it, not {public!r}")
-    if not isinstance(roles, list) or not {*map(str, roles)} <= set(Role):
-        raise BadTopology(f"--hosts: roles of {label} are {', '.join(Role)}, not {roles!r}")
-    return Host(label, str(address), public, frozenset(map(Role, roles)))
+    if not isinstance(roles, list) or not {*map(str, roles)} <= set(HostRole):
+        raise BadTopology(f"--hosts: roles of {label} are {', '.join(HostRole)}, not {roles!r}")
+    return Host(label, str(address), public, frozenset(map(HostRole, roles)))
 
 
 def _checked(hosts: Sequence[Host]) -> tuple[Host, ...]:

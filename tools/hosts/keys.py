@@ -15,7 +15,7 @@ from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.private_files import replace_private
 from services.data.access.signing import SigningKeys
-from tools.hosts.assignment import System
+from tools.hosts.assignment import HostedSystem
 from tools.hosts.inventory import Host
 
 INTERNAL: Final = "internal.key"
@@ -26,7 +26,7 @@ TOKENS: Final = "token-keys"
 MAX_KEY_FILE_BYTES: Final = 16 * 1024
 
 
-def needed_keys(system: System, host: Host) -> list[str]:
+def needed_keys(system: HostedSystem, host: Host) -> list[str]:
     """Return the names of the common keys that a host's processes need."""
     if not system.has(host, "data", "broadcast", "bridge", "websocket", "metadata", "proxy", "composite"):
         return []
@@ -49,7 +49,7 @@ def role_file(role: KeyRole) -> str:
     return f"{role}.key"
 
 
-def make_keys(system: System, out: Path) -> list[Path]:
+def make_keys(system: HostedSystem, out: Path) -> list[Path]:
     """Make the keys that are missing, and copy those of each host into its directory; return what was written.
 
     Existing keys are kept: to replace one, change its file in the directory of common keys, and copy again.

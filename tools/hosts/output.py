@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from diem.errors import ConfigurationError
 from diem.process.private_files import replace_private
 from tools.hosts import readme
-from tools.hosts.assignment import System
+from tools.hosts.assignment import HostedSystem
 from tools.hosts.files import PRIVATE, HostFile, host_files
 from tools.hosts.keys import make_keys
 from tools.hosts.units import WRITTEN
@@ -23,7 +23,7 @@ class Changes(NamedTuple):
     removed: list[str]
 
 
-def write_system(system: System, out: Path, database_url: str | None, sources: str | None) -> Changes:
+def write_system(system: HostedSystem, out: Path, database_url: str | None, sources: str | None) -> Changes:
     """Write what has changed; files that an earlier run wrote, and that are needed no more, are removed.
 
     Raises:
@@ -55,7 +55,7 @@ def write_system(system: System, out: Path, database_url: str | None, sources: s
     return Changes(written, removed)
 
 
-def describe(system: System) -> dict[str, Any]:
+def describe(system: HostedSystem) -> dict[str, Any]:
     """Return what runs where, in the form of the status of ``diem up``, without what only processes know."""
     wanted = system.wanted
     return {

@@ -5,14 +5,14 @@ from typing import Final
 
 from deploy.terminal import amount
 from deploy.topology import Planned
-from tools.hosts.assignment import NGINX, System
+from tools.hosts.assignment import NGINX, HostedSystem
 from tools.hosts.inventory import Host
 from tools.hosts.units import SYSTEM_STATE, fill, unit_name
 
 NAME: Final = "README.txt"
 
 
-def render_readme(system: System) -> str:
+def render_readme(system: HostedSystem) -> str:
     """Return what to provide, to copy and to start, in order."""
     places = (
         f"{host.label}  {host.address}  {', '.join(_names(system, host)) or 'nothing runs here'}"
@@ -48,7 +48,7 @@ def _indented(lines: Iterable[str]) -> str:
     return "\n".join(f"   {line}" for line in lines)
 
 
-def _provided(system: System) -> list[str]:
+def _provided(system: HostedSystem) -> list[str]:
     where, options = system.installation, system.options
     lines = [f"DIEM, so that {where.program} runs; clocks that agree (NTP)"]
     if options.mode.behind_nginx:
@@ -68,7 +68,7 @@ def _provided(system: System) -> list[str]:
     return lines
 
 
-def _public_ports(system: System) -> set[int]:
+def _public_ports(system: HostedSystem) -> set[int]:
     urls = [system.topology.page_url, *system.topology.websocket_urls, *system.topology.metadata_urls]
     return {int(url.rpartition(":")[2].partition("/")[0]) for url in urls}
 
@@ -77,18 +77,18 @@ def _ranges(ports: list[int]) -> str:
     return ", ".join(map(str, ports))
 
 
-def page_of(system: System) -> str:
+def page_of(system: HostedSystem) -> str:
     """Return the origin of the page."""
     public = system.options.public
     origins = public.own_origins or public.page_origins(system.page_port)
     return origins[0] if origins else system.topology.page_url
 
 
-def _names(system: System, host: Host) -> list[str]:
+def _names(system: HostedSystem, host: Host) -> list[str]:
     return [each.name for each in system.active(host)]
 
 
-def _in_order(system: System) -> list[Host]:
+def _in_order(system: HostedSystem) -> list[Host]:
     first = {host.label: min((each.stage for each in system.active(host)), default=99) for host in system.hosts}
     return sorted((host for host in system.hosts if _names(system, host)), key=lambda host: first[host.label])
 
@@ -98,7 +98,7 @@ _UPGRADES_WITH_KAFKA: Final = ("bridge", "websocket", "composite", "data", "meta
 """Kinds of processes in the order of upgrades: who is dialled before who dials, readers of Kafka before writers."""
 
 
-def _upgrade_order(system: System) -> list[str]:
+def _upgrade_order(system: HostedSystem) -> list[str]:
     """Return the names of all processes in the order of docs/operations.md section 4.1."""
     has_kafka = system.topology.mode.uses_kafka
     order = _UPGRADES_WITH_KAFKA if has_kafka else _UPGRADES
@@ -114,7 +114,7 @@ def _upgrade_order(system: System) -> list[str]:
     return [each.name for each in sorted(system.topology.active(system.topology.servers), key=place)]
 
 
-def _spare(system: System) -> list[str]:
+def _spare(system: HostedSystem) -> list[str]:
     """Return the spare services of each host, as text, in the order in which one command must stop them."""
     wanted = system.wanted
     spare = {

@@ -14,7 +14,7 @@ from typing import Final
 from diem.errors import ConfigurationError
 from diem.process.program import settings_of
 from tools.hosts import env_file, files
-from tools.hosts.assignment import System
+from tools.hosts.assignment import HostedSystem
 from tools.hosts.inventory import Host
 from tools.hosts.units import TARGET, UNIT, unit_name
 
@@ -27,7 +27,7 @@ class NotUsable(ConfigurationError):
     """Something that was written would not be accepted where it is used; one line for each fault."""
 
 
-def verify(system: System, out: Path) -> list[str]:
+def verify(system: HostedSystem, out: Path) -> list[str]:
     """Check all files of all hosts; return the names of programs that are not here to check theirs.
 
     Raises:
@@ -51,7 +51,7 @@ def verify(system: System, out: Path) -> list[str]:
     return missing
 
 
-def _settings(system: System, host: Host, out: Path) -> Iterator[str]:
+def _settings(system: HostedSystem, host: Host, out: Path) -> Iterator[str]:
     """Read the variables of each process with its own settings."""
     for each in system.processes(host):
         if each.process == "nginx":
@@ -77,7 +77,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _nginx(system: System, program: str) -> list[str]:
+def _nginx(system: HostedSystem, program: str) -> list[str]:
     """Have nginx read its configuration, with a directory and a certificate of this machine."""
     with tempfile.TemporaryDirectory(prefix="diem-") as name:
         directory = Path(name)
@@ -110,7 +110,7 @@ def _certificate(path: Path) -> Path:
     return path
 
 
-def _units(system: System, out: Path) -> list[str]:
+def _units(system: HostedSystem, out: Path) -> list[str]:
     """Have systemd read the units, with a program of this machine in place of those that may not be here."""
     faults = []
     for host in system.hosts:

@@ -12,7 +12,7 @@ from learning.sizing import kafka
 from learning.sizing.even import EVEN_ENOUGH, NEVER_WORSE
 from learning.sizing.kafka import Bound, Side
 from learning.sizing.solver import DETECTION
-from tools.size.sizing import Count, Sizing
+from tools.size.sizing import PartitionCount, Sizing
 
 _SIDES: Final = {Side.AT_LEAST: "at least", Side.AT_MOST: "at most"}
 _STRICTEST: Final = "<- binds"
@@ -238,7 +238,7 @@ def _bound(bound: Bound) -> dict[str, Any]:
     return {"name": bound.name, "side": str(bound.side), "limit": bound.whole, "source": bound.source}
 
 
-def _count(count: Count) -> dict[str, Any]:
+def _count(count: PartitionCount) -> dict[str, Any]:
     return {
         "partitions": count.partitions,
         "fits": count.fits,

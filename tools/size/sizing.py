@@ -17,7 +17,7 @@ _DIRTY_S: Final = (int(UPDATES_CONFIG["segment.ms"]) + int(UPDATES_CONFIG["max.c
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class PartitionCount:
     """One number of partitions, compared with others."""
 
     partitions: int
@@ -46,7 +46,7 @@ class Sizing:
     workload: Workload
     solution: Solution
     partitions: int
-    counts: tuple[Count, ...]
+    counts: tuple[PartitionCount, ...]
     sensitivity: dict[Side, dict[str, float]]
     """Elasticities of the strictest bound of each side."""
     utilisation: float
@@ -58,7 +58,7 @@ class Sizing:
         return self.solution.servers
 
     @property
-    def count(self) -> Count:
+    def count(self) -> PartitionCount:
         """The chosen number of partitions."""
         return next(count for count in self.counts if count.partitions == self.partitions)
 
@@ -117,7 +117,7 @@ def size(figures: Figures, limits: Limits, costs: Costs) -> Sizing:
     )
 
 
-def _choose(counts: list[Count], present: tuple[int, ...], planned: tuple[int, ...]) -> Count:
+def _choose(counts: list[PartitionCount], present: tuple[int, ...], planned: tuple[int, ...]) -> PartitionCount:
     """Return the present count if it fits and is even enough, else the smallest such one, else the most even."""
     fitting = [count for count in counts if count.fits]
     good = [count for count in fitting if even.is_even_enough(count.partitions, planned)]
@@ -127,12 +127,12 @@ def _choose(counts: list[Count], present: tuple[int, ...], planned: tuple[int, .
     return min(fitting or counts, key=lambda count: (count.mean, count.partitions))
 
 
-def _count(partitions: int, figures: Figures, limits: Limits, solution: Solution) -> Count:
+def _count(partitions: int, figures: Figures, limits: Limits, solution: Solution) -> PartitionCount:
     brokers, replicas = solution.servers, limits.replicas
     everything = partitions + figures.other_partitions.value
     worst, worst_at = even.worst_imbalance(partitions, limits.planned)
     away = kafka.unavailability_s(everything, brokers, replicas, kafka.ELECTION_S, QUORUM_METADATA_S)
-    return Count(
+    return PartitionCount(
         partitions,
         all(bound.holds(partitions) for bound in (*solution.lower, *solution.upper)),
         tuple(even.uniform_sizes(partitions, limits.planned)),

@@ -34,7 +34,7 @@ class ClaimedTwice(ConfigurationError):
     second: str
 
 
-class Claims:
+class ClaimIndex:
     """The claims of all sources.
 
     Raises:
@@ -92,7 +92,7 @@ class SourceRunner:
         self._sources = sources
         self._types = types or {}
         self._endpoints_of = {source.name: _SortedNames() for source in sources}
-        self.claims = Claims(sources)
+        self.claims = ClaimIndex(sources)
 
     @classmethod
     def configured(cls, config: Config, clock: Clock) -> "SourceRunner":

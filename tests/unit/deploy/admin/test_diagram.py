@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from deploy.admin.diagram import MAX_GROUPS, MAX_PAIRS, Diagram, diagram
-from deploy.admin.health import Level
+from deploy.admin.health import HealthLevel
 from tests.unit.deploy.admin.statuses import composites, data, dead, process, replace, server, status, z_client
 
 
@@ -77,7 +77,7 @@ def test_dead_server_interrupts_its_own_way_only() -> None:
     found = drawn(replace(z_client(), dead("websocket-1")))
     assert broken(found) == {"bridge-1>websocket-1", "websocket-1>clients"}
     (node,) = (node for node in found.nodes if node.id == "websocket-1")
-    assert (node.level, node.detail) == (Level.CRITICAL, "down")
+    assert (node.level, node.detail) == (HealthLevel.CRITICAL, "down")
 
 
 def test_brokers_are_one_node_with_the_number_that_is_down() -> None:
@@ -86,7 +86,7 @@ def test_brokers_are_one_node_with_the_number_that_is_down() -> None:
         status("x", data(), *brokers, dead("kafka-3"), process("bridge-1", {"live": True}), server("websocket-1"))
     )
     (node,) = (node for node in found.nodes if node.stage == "log")
-    assert (node.detail, node.level) == ("1 of 3 down", Level.CRITICAL)
+    assert (node.detail, node.level) == ("1 of 3 down", HealthLevel.CRITICAL)
 
 
 def test_kafka_of_another_system_is_as_reachable_as_the_publisher_finds_it() -> None:
@@ -125,4 +125,4 @@ def test_composites_are_frames_and_those_beyond_the_bound_are_nodes() -> None:
 def test_failing_sources_are_counted() -> None:
     sources = [{"name": "a", "ok": True}, {"name": "b", "ok": False, "error": "no such file"}]
     (node,) = (node for node in drawn(status("single", data(sources=sources))).nodes if node.id == "sources")
-    assert (node.detail, node.level) == ("1 of 2 fail", Level.WARNING)
+    assert (node.detail, node.level) == ("1 of 2 fail", HealthLevel.WARNING)

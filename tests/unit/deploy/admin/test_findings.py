@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from deploy.admin.findings import Finding, findings, verdict
-from deploy.admin.health import Level
+from deploy.admin.health import HealthLevel
 from deploy.clients.metadata import PlanStatus
 from tests.unit.deploy.admin.statuses import (
     change,
@@ -44,7 +44,7 @@ def test_start_is_no_fault() -> None:
 
 def test_killed_process_has_cause_time_and_log() -> None:
     (only,) = found(replace(z_client(), dead("websocket-1")))
-    assert only[:4] == (Level.CRITICAL, "down", ("websocket-1",), "websocket-1 is down")
+    assert only[:4] == (HealthLevel.CRITICAL, "down", ("websocket-1",), "websocket-1 is down")
     assert only.detail == "It died (killed by SIGKILL) and is restarted by itself; 1 restart so far."
     assert only.action.endswith("read /state/logs/websocket-1.log.")
     assert only.since == "2026-01-02T03:04:00.000Z"
@@ -53,7 +53,7 @@ def test_killed_process_has_cause_time_and_log() -> None:
 def test_process_that_comes_back_is_starting_and_says_why() -> None:
     of = change(z_client(), "websocket-1", uptime_seconds=2.0, last_exit=-9, restarts=1, report=None)
     (only,) = found(of)
-    assert (only.level, only.kind) == (Level.WARNING, "starting")
+    assert (only.level, only.kind) == (HealthLevel.WARNING, "starting")
     assert "after it died (killed by SIGKILL)" in only.detail
 
 
@@ -194,6 +194,6 @@ def test_plan_is_a_finding_only_when_it_waits_for_long() -> None:
 def test_worst_findings_come_first_and_upstream_before_downstream() -> None:
     of = change(replace(z_client(), dead("websocket-1"), dead("kafka-1")), "bridge-2", report={"lag": 50_000})
     assert [(each.level, each.processes) for each in found(of)] == [
-        (Level.CRITICAL, ("kafka-1", "websocket-1")),
-        (Level.WARNING, ("bridge-2",)),
+        (HealthLevel.CRITICAL, ("kafka-1", "websocket-1")),
+        (HealthLevel.WARNING, ("bridge-2",)),
     ]

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka.credentials import Credentials, certificate_file, controller_context, jaas, password_of
+from deploy.kafka.credentials import BrokerCredentials, certificate_file, controller_context, jaas, password_of
 from deploy.topology.kafka_users import KafkaUser
 from diem.process.auth import BadKeyFile
 
@@ -13,38 +13,38 @@ def contents(directory: Path) -> dict[Path, bytes]:
 
 
 def test_secrets_are_private_distinct_and_kept(tmp_path: Path) -> None:
-    first = Credentials.prepare(tmp_path)
+    first = BrokerCredentials.prepare(tmp_path)
     before = contents(tmp_path)
     assert all(path.stat().st_mode & 0o077 == 0 for path in before)
     passwords = {password_of(user, tmp_path) for user in KafkaUser}
     assert len(passwords) == len(KafkaUser)
-    assert Credentials.prepare(tmp_path) == first
+    assert BrokerCredentials.prepare(tmp_path) == first
     assert contents(tmp_path) == before
     assert first.broker_password not in repr(first)
 
 
 def test_password_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    Credentials.prepare(tmp_path)
+    BrokerCredentials.prepare(tmp_path)
     KafkaUser.BRIDGE.password_file(tmp_path).chmod(0o644)
     with pytest.raises(BadKeyFile, match="others may read it"):
-        Credentials.prepare(tmp_path)
+        BrokerCredentials.prepare(tmp_path)
 
 
 def test_certificate_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    Credentials.prepare(tmp_path)
+    BrokerCredentials.prepare(tmp_path)
     certificate_file(tmp_path).chmod(0o604)
     with pytest.raises(BadKeyFile, match="others may read it"):
-        Credentials.prepare(tmp_path)
+        BrokerCredentials.prepare(tmp_path)
 
 
 def test_certificate_proves_both_ends_of_a_connection_to_this_machine(tmp_path: Path) -> None:
-    Credentials.prepare(tmp_path)
+    BrokerCredentials.prepare(tmp_path)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate_file(tmp_path))
     server.load_verify_locations(certificate_file(tmp_path))
     server.verify_mode = ssl.CERT_REQUIRED
     connect(controller_context(tmp_path), server)
-    Credentials.prepare(tmp_path / "other")
+    BrokerCredentials.prepare(tmp_path / "other")
     with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
         connect(controller_context(tmp_path / "other"), server)
 

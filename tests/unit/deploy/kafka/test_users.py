@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deploy.kafka import users as module
-from deploy.kafka.credentials import Credentials
+from deploy.kafka.credentials import BrokerCredentials
 from deploy.kafka.users import UsersNotCreated, create_users
 from diem.kafka.config import Names
 from tests.support.patience import PATIENCE_S
@@ -26,6 +26,6 @@ async def test_error_has_the_reason_why_no_controller_creates_the_users(
             monkeypatch.setattr(loop, "time", lambda: time() + 2 * PATIENCE_S)
 
     monkeypatch.setattr(module, "_send_all", last_attempt)
-    Credentials.prepare(tmp_path)
+    BrokerCredentials.prepare(tmp_path)
     with pytest.raises(UsersNotCreated, match=r"cannot be created: .*Connect call failed"):
         await create_users(tmp_path, [free_port()], Names("try."), within=PATIENCE_S)

@@ -11,7 +11,7 @@ from diem.process import lifecycle
 from learning.commands import plan
 from learning.commands.autoplan import CommandResult, Policy, run_round
 from learning.planning import context
-from learning.planning.context import System
+from learning.planning.context import RunningSystem
 from tests.support.brief_search import brief_search
 from tests.unit.deploy.scripted_service import running
 from tests.unit.learning.planning.recorded_traffic import recorded
@@ -29,7 +29,7 @@ def test_interrupted_command_does_not_succeed(
 def test_plan_without_traffic_has_an_exit_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(plan, "run_step", lambda _work: (System(("http://one:1",)), running()))
+    monkeypatch.setattr(plan, "run_step", lambda _work: (RunningSystem(("http://one:1",)), running()))
     monkeypatch.setattr(sys, "argv", ["diem", "plan", "--json", "--state-dir", str(tmp_path)])
     assert commands.main() == EXIT_NOTHING
     written = capsys.readouterr()
@@ -41,7 +41,7 @@ def test_plan_without_traffic_has_an_exit_code_of_its_own(
 async def test_autoplan_fails_a_round_with_more_clients_than_a_server_accepts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], capacity: str, code: int
 ) -> None:
-    monkeypatch.setattr(plan, "run_step", lambda _work: (System(("http://one:1",)), running()))
+    monkeypatch.setattr(plan, "run_step", lambda _work: (RunningSystem(("http://one:1",)), running()))
     codes, applied = [], []
 
     async def run(*arguments: str) -> CommandResult:

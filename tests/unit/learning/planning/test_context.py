@@ -9,7 +9,7 @@ from diem.errors import DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Head, PartitionMap, Phase
 from learning.planning.context import (
-    System,
+    RunningSystem,
     find_system,
     require_stable,
     system_from_status,
@@ -25,7 +25,7 @@ def test_metadata_service_and_proxies_of_the_running_system_are_found() -> None:
         "mode": "z-proxy",
         "processes": [process("metadata", "http://m"), process("proxy-1", report={"mode": "passthrough"})],
     }
-    assert system_from_status(status) == System(("http://m",), Mode.Z_PROXY, ProxyMode.PASSTHROUGH, 1)
+    assert system_from_status(status) == RunningSystem(("http://m",), Mode.Z_PROXY, ProxyMode.PASSTHROUGH, 1)
 
 
 def test_updates_that_are_written_together_are_those_of_the_running_data_service() -> None:
@@ -49,7 +49,7 @@ def test_children_of_composites_are_found() -> None:
         for n in (1, 2)
     ]
     found = system_from_status({"mode": "xz", "processes": composites})
-    assert found == System(("http://1", "http://2"), Mode.XZ, None, 2)
+    assert found == RunningSystem(("http://1", "http://2"), Mode.XZ, None, 2)
 
 
 def test_mode_without_partitions_is_an_error() -> None:
@@ -63,7 +63,7 @@ def test_missing_metadata_service_is_an_error() -> None:
 
 
 async def test_system_elsewhere_has_only_its_url(tmp_path: Any) -> None:
-    assert await find_system(StateDir(tmp_path), "http://other:9400/") == System(("http://other:9400",))
+    assert await find_system(StateDir(tmp_path), "http://other:9400/") == RunningSystem(("http://other:9400",))
     for url in ("other:9400", "ftp://other", "http://other/v1", "http://other:x", "http://[::1"):
         with pytest.raises(BadUrl, match="--metadata is http"):
             await find_system(StateDir(tmp_path), url)

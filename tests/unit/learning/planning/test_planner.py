@@ -19,7 +19,7 @@ from learning.placement.blocks import Block
 from learning.placement.instance import Instance
 from learning.placement.options import PlanOptions
 from learning.placement.planner import PlanResult, plan
-from learning.planning.context import PlanRequest, System
+from learning.planning.context import PlanRequest, RunningSystem
 from learning.planning.planner import (
     EvaluatedPlan,
     PlanRun,
@@ -35,7 +35,7 @@ from tests.support.traffic import MINUTE, Life, write
 from tests.unit.deploy.scripted_service import running
 from tests.unit.learning.planning.recorded_traffic import recorded
 
-SYSTEM = System(("http://m",), Mode.Z_CLIENT)
+SYSTEM = RunningSystem(("http://m",), Mode.Z_CLIENT)
 
 
 @pytest.fixture(autouse=True)
@@ -103,8 +103,8 @@ def test_duplicate_process_names_are_a_warning(tmp_path: Path, capsys: pytest.Ca
     assert made.as_json(None, submitted=False)["twins"] == 1
 
 
-Z_CLIENT = System(("http://m",), Mode.Z_CLIENT)
-SHARED = System(("http://m",), Mode.Z_PROXY, ProxyMode.SHARED, 3)
+Z_CLIENT = RunningSystem(("http://m",), Mode.Z_CLIENT)
+SHARED = RunningSystem(("http://m",), Mode.Z_PROXY, ProxyMode.SHARED, 3)
 PASSTHROUGH = replace(SHARED, proxy=ProxyMode.PASSTHROUGH)
 
 
@@ -113,7 +113,7 @@ def traffic(tmp_path: Path) -> Path:
     return recorded(tmp_path)
 
 
-def made(traffic: Path, now: Snapshot, system: System = Z_CLIENT, **options: Any) -> EvaluatedPlan:
+def made(traffic: Path, now: Snapshot, system: RunningSystem = Z_CLIENT, **options: Any) -> EvaluatedPlan:
     wanted = PlanRequest(traffic, window=600_000, **options)
     return make_plan(planning_input(wanted), wanted, system, now)
 
@@ -261,7 +261,7 @@ def test_measured_costs_are_in_the_plan(traffic: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("system", "frame"), [(Z_CLIENT, 9), (SHARED, 3.5), (PASSTHROUGH, 3.5)])
 def test_frames_have_the_cost_of_proxy_links_behind_proxies(
-    traffic: Path, tmp_path: Path, system: System, frame: float
+    traffic: Path, tmp_path: Path, system: RunningSystem, frame: float
 ) -> None:
     file = tmp_path / "cost.json"
     measured = {"update_us": 4.5, "delivery_us": 9, "connection_us_per_s": 2, "link_delivery_us": 3.5}
@@ -296,7 +296,7 @@ def common_interest() -> PlanningInput:
     return PlanningInput(made, "2026-01-02T03:00Z", "2026-01-02T04:00Z", 12_300, 12_300, pairs + 1, "the test")
 
 
-def made_for_all(system: System = Z_CLIENT, clones: int = 1, **options: Any) -> EvaluatedPlan:
+def made_for_all(system: RunningSystem = Z_CLIENT, clones: int = 1, **options: Any) -> EvaluatedPlan:
     now = running(4)
     now = now._replace(clones=dict.fromkeys(range(1, clones + 1), now.clones[1]))
     return make_plan(common_interest(), PlanRequest(Path(), **options), system, now)
@@ -309,7 +309,7 @@ def test_a_plan_with_more_clients_than_a_server_accepts_is_refused(options: dict
     with pytest.raises(DiemError, match="clients of 11,999: "):
         made_for_all(replace(Z_CLIENT, capacity=11_999), **options)
     with pytest.raises(DiemError, match="clients of 11,998: "):
-        made_for_all(System(("http://m",), capacity=20_000), capacity=11_998, **options)
+        made_for_all(RunningSystem(("http://m",), capacity=20_000), capacity=11_998, **options)
 
 
 @pytest.mark.parametrize(
@@ -321,8 +321,8 @@ def test_a_plan_within_the_capacity_of_servers_passes(options: dict[str, Any], f
     assert max(clients["servers"]["4"]) == pytest.approx(fullest, rel=0.02)
 
 
-@pytest.mark.parametrize("system", [SHARED, PASSTHROUGH, System(("http://m",), Mode.XZ)], ids=["s", "p", "xz"])
-def test_where_clients_connect_to_proxies_the_capacity_of_servers_does_not_count(system: System) -> None:
+@pytest.mark.parametrize("system", [SHARED, PASSTHROUGH, RunningSystem(("http://m",), Mode.XZ)], ids=["s", "p", "xz"])
+def test_where_clients_connect_to_proxies_the_capacity_of_servers_does_not_count(system: RunningSystem) -> None:
     assert made_for_all(system, movement=0.01).plan.report["clients"] is None
 
 
@@ -334,8 +334,12 @@ def test_an_endpoint_with_more_clients_than_a_server_accepts_becomes_hot() -> No
     assert clients == pytest.approx([12_300 / 4] * 4, rel=0.001)
 
 
-@pytest.mark.parametrize("system", [System(("http://m",)), System(("http://m",), Mode.XZ)], ids=["unknown", "xz"])
-def test_a_plan_compares_modes_only_where_the_size_of_the_present_one_is_known(tmp_path: Path, system: System) -> None:
+@pytest.mark.parametrize(
+    "system", [RunningSystem(("http://m",)), RunningSystem(("http://m",), Mode.XZ)], ids=["unknown", "xz"]
+)
+def test_a_plan_compares_modes_only_where_the_size_of_the_present_one_is_known(
+    tmp_path: Path, system: RunningSystem
+) -> None:
     options = PlanRequest(recorded(tmp_path), window=600_000)
     made = run_plan(options, system, running(), Terminal(quiet=True), plain_console()).made
     assert made.plan.report["cheaper_mode"] is None

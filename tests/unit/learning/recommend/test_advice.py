@@ -14,15 +14,15 @@ from learning.modes.configuration import MAX_SERVERS, Configuration, Size
 from learning.modes.load import Load
 from learning.modes.recommend import Requirements, choose
 from learning.recommend.advice import Advice, command, remark
-from learning.recommend.by_plan import FanOut, PlannedFanOut
-from learning.recommend.source import Source
+from learning.recommend.by_plan import ModeFanOut, PlannedFanOut
+from learning.recommend.source import LoadSource
 
 LOAD = Load(5000, 200, 50)
 WORD = re.compile(r"--([a-z]+) (\S+)")
 
 
 def advice(load: Load = LOAD, needs: Requirements = Requirements(), **source: object) -> Advice:  # noqa: B008
-    return Advice(Source(load, "a test", **source), ROLES, needs)  # type: ignore[arg-type]
+    return Advice(LoadSource(load, "a test", **source), ROLES, needs)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("survive", [0, 1])
@@ -63,7 +63,7 @@ def test_the_next_mode_is_the_choice_for_the_load_that_has_grown_so_much() -> No
 
 
 def test_growth_is_part_of_the_load_that_must_hold() -> None:
-    assert Advice(Source(LOAD, "a test"), ROLES, Requirements(), 3.0).load == LOAD.grown(3)
+    assert Advice(LoadSource(LOAD, "a test"), ROLES, Requirements(), 3.0).load == LOAD.grown(3)
 
 
 def test_what_runs_is_compared_with_the_choice() -> None:
@@ -112,7 +112,7 @@ def test_there_is_no_remark_without_a_load_that_was_measured(status: dict[str, A
 
 
 def test_a_plan_is_compared_with_hashed_endpoints_where_it_changes_connections() -> None:
-    plan = PlannedFanOut("p-1", "00:00", "01:00", {4: FanOut(3.0, 1.5)})
+    plan = PlannedFanOut("p-1", "00:00", "01:00", {4: ModeFanOut(3.0, 1.5)})
     found = replace(advice(), plan=plan)
     assert [(str(each.configuration), each.servers) for each in found.planned] == [
         ("z-client", 4),
@@ -144,7 +144,7 @@ def test_json_has_every_mode_and_is_json() -> None:
 
 def test_constants_that_were_not_measured_are_named() -> None:
     lacking = replace(ROLES, constants={**ROLES.constants, "composite_idle_us_per_s": None})
-    found = Advice(Source(LOAD, "a test"), lacking, Requirements())
+    found = Advice(LoadSource(LOAD, "a test"), lacking, Requirements())
     assert found.unmeasured == ["composite: being there, without its children"]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from learning.recommend.by_plan import FanOut, PlannedFanOut, latest_plan
+from learning.recommend.by_plan import ModeFanOut, PlannedFanOut, latest_plan
 
 
 def write(file: Path, fan_out: dict[str, Any], time_s: int = 0) -> None:
@@ -23,7 +23,7 @@ def figures(hashed: float, planned: float) -> dict[str, Any]:
 def test_the_latest_plan_counts(tmp_path: Path) -> None:
     write(tmp_path / "p-2.json", {"2": figures(1.9, 1.8)}, time_s=1)
     write(tmp_path / "autoplan.json", {"2": figures(1.9, 1.2), "4": figures(3.0, 1.5)}, time_s=2)
-    fan_out = {2: FanOut(1.9, 1.2), 4: FanOut(3.0, 1.5)}
+    fan_out = {2: ModeFanOut(1.9, 1.2), 4: ModeFanOut(3.0, 1.5)}
     assert latest_plan(tmp_path) == PlannedFanOut("autoplan", "A", "B", fan_out)
 
 
@@ -33,7 +33,7 @@ def test_the_fan_out_of_other_clients_is_preferred(tmp_path: Path) -> None:
     write(tmp_path / "p-1.json", {"2": own})
     found = latest_plan(tmp_path)
     assert found is not None
-    assert found.fan_out == {2: FanOut(1.95, 1.4)}
+    assert found.fan_out == {2: ModeFanOut(1.95, 1.4)}
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"report":{"servers":{}}}', '{"report":{"servers":{"2":{}}}}'])

@@ -10,9 +10,9 @@ from learning.modes.configuration import Configuration, Size
 from learning.modes.load import Load
 from learning.modes.recommend import Requirements
 from learning.recommend.advice import Advice
-from learning.recommend.by_plan import FanOut, PlannedFanOut
+from learning.recommend.by_plan import ModeFanOut, PlannedFanOut
 from learning.recommend.render import lines, modes_table, resources_table, roles_table
-from learning.recommend.source import Source
+from learning.recommend.source import LoadSource
 from tests.unit.learning.recommend.test_advice import LOAD, advice
 
 
@@ -33,7 +33,7 @@ def test_tables_fit_into_a_hundred_columns() -> None:
 
 def test_a_plan_is_shown_beside_hashed_endpoints(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(width=100, highlight=False, markup=False, no_color=True)
-    for each in lines(replace(advice(), plan=PlannedFanOut("p-1", "A", "B", {4: FanOut(3.0, 1.5)})), 100):
+    for each in lines(replace(advice(), plan=PlannedFanOut("p-1", "A", "B", {4: ModeFanOut(3.0, 1.5)})), 100):
         console.print(each)
     out = capsys.readouterr().out
     assert "With plan p-1, of the traffic from A to B" in out
@@ -51,7 +51,7 @@ def test_each_mode_has_its_size_and_costs(capsys: pytest.CaptureFixture[str]) ->
 def test_what_was_not_measured_is_not_shown_as_nothing() -> None:
     lacking = {**ROLES.constants, "composite_idle_us_per_s": None}
     memory = {name: size for name, size in ROLES.memory.items() if name != "proxy"}
-    found = Advice(Source(LOAD, "a test"), RoleCosts(lacking, "lacking", memory=memory), Requirements())
+    found = Advice(LoadSource(LOAD, "a test"), RoleCosts(lacking, "lacking", memory=memory), Requirements())
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
         for each in lines(found, 200):

@@ -9,8 +9,8 @@ from learning.modes.configuration import Configuration, Size
 from learning.modes.load import Data, Load, touched
 from learning.recommend.source import (
     LEAST_UPTIME_S,
+    LoadSource,
     NoLoad,
-    Source,
     from_numbers,
     mean_source_of,
     overridden,
@@ -108,11 +108,11 @@ def test_every_mode_is_one_of_the_model(mode: Mode) -> None:
 
 
 def test_given_numbers_replace_those_of_the_source() -> None:
-    source = Source(Load(60, 200, 20, 10, subscribers=4), "the running x")
+    source = LoadSource(Load(60, 200, 20, 10, subscribers=4), "the running x")
     found = overridden(source, {"updates": 300, "batch": None})
     assert found.load == Load(60, 200, 300, 10, subscribers=4)
     assert found.text == "the running x, with updates as given"
     # The subscribers of an update were those of other clients.
     assert overridden(source, {"clients": 600}).load.subscribers is None
     with pytest.raises(NoLoad, match="it has no --updates; give the numbers"):
-        overridden(Source(Load(60, 200, 0), "the running x"), {})
+        overridden(LoadSource(Load(60, 200, 0), "the running x"), {})

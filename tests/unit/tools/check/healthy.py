@@ -10,7 +10,7 @@ from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.kafka.topic_config import INTERNAL
 from diem.kafka.topics import updates_spec
 from services.data.publisher.log import PRODUCER
-from tools.check.facts import Facts, Finding, Judgement
+from tools.check.facts import Facts, Judgement, RuleResult
 from tools.check.report import audit
 
 UPDATES = "diem.updates"
@@ -72,7 +72,7 @@ def _side_topics() -> tuple[Topic, ...]:
     return tuple(topic(name, 1) for name in SIDE_TOPICS)
 
 
-def finding(rule: str, given: Facts) -> Finding | None:
+def finding(rule: str, given: Facts) -> RuleResult | None:
     found = [each for each in audit(given) if each.rule.name == rule]
     return found[0] if found else None
 

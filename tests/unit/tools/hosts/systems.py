@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from deploy.topology import KafkaTopology, Mode, Options, PublicAddress
-from tools.hosts.assignment import USUAL, System, assign, default_sizes
+from tools.hosts.assignment import USUAL, HostedSystem, assign, default_sizes
 from tools.hosts.inventory import Host, parse_hosts, with_roles
 
 PUBLIC: Final = PublicAddress("0.0.0.0", Path("/tls/c.pem"), Path("/tls/k.pem"), ("https://app.example",))
 THREE: Final = parse_hosts("a=10.0.0.1,b=10.0.0.2,c=10.0.0.3")
 
 
-def system(mode: Mode, hosts: tuple[Host, ...] = THREE, standby: str | None = None, **others: Any) -> System:
+def system(mode: Mode, hosts: tuple[Host, ...] = THREE, standby: str | None = None, **others: Any) -> HostedSystem:
     """Return a system on hosts with their usual roles, or with those that they have."""
     placed = with_roles(hosts, mode, standby)
     servers, clones = default_sizes(mode, placed)
@@ -22,6 +22,6 @@ def system(mode: Mode, hosts: tuple[Host, ...] = THREE, standby: str | None = No
     return assign(Options(mode, USUAL.state_dir, **given), placed, USUAL, None)
 
 
-def names(of: System) -> dict[str, list[str]]:
+def names(of: HostedSystem) -> dict[str, list[str]]:
     """Return the names of the processes that run on each host at first."""
     return {host.label: [each.name for each in of.active(host)] for host in of.hosts}

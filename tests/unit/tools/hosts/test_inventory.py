@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from deploy.topology import BadTopology, Mode
-from tools.hosts.inventory import Host, Role, load_hosts, needed_roles, parse_hosts, with_roles
+from tools.hosts.inventory import Host, HostRole, load_hosts, needed_roles, parse_hosts, with_roles
 
 
 def test_hosts_are_names_with_addresses_or_addresses_alone() -> None:
@@ -33,10 +33,10 @@ def test_a_host_that_could_not_be_reached_or_named_is_refused(text: str, fault: 
 
 def test_first_host_has_everything_but_servers_unless_roles_are_given() -> None:
     first, *others = with_roles(parse_hosts("10.0.0.1,10.0.0.2,10.0.0.3"), Mode.X)
-    assert first.roles == {Role.DATA, Role.NGINX}
-    assert [host.roles for host in others] == [{Role.SERVERS}] * 2
+    assert first.roles == {HostRole.DATA, HostRole.NGINX}
+    assert [host.roles for host in others] == [{HostRole.SERVERS}] * 2
     (alone,) = with_roles(parse_hosts("10.0.0.1"), Mode.X)
-    assert alone.roles == {Role.DATA, Role.NGINX, Role.SERVERS}
+    assert alone.roles == {HostRole.DATA, HostRole.NGINX, HostRole.SERVERS}
 
 
 def test_file_gives_roles_and_public_names(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_file_gives_roles_and_public_names(tmp_path: Path) -> None:
     )
     a, b = with_roles(load_hosts(file), Mode.Z_PROXY)
     assert (a.public, b.public) == ("a.example", "10.0.0.2")
-    assert a.roles == {Role.DATA, Role.METADATA, Role.PROXY}
-    assert b.roles == {Role.STANDBY, Role.SERVERS, Role.PROXY}, "nginx is not of this mode"
+    assert a.roles == {HostRole.DATA, HostRole.METADATA, HostRole.PROXY}
+    assert b.roles == {HostRole.STANDBY, HostRole.SERVERS, HostRole.PROXY}, "nginx is not of this mode"
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,19 @@ def test_fault_of_a_file_is_named(tmp_path: Path, content: str, fault: str) -> N
 @pytest.mark.parametrize("mode", Mode)
 def test_role_that_a_mode_needs_and_no_host_has_is_named(mode: Mode) -> None:
     for role in needed_roles(mode):
-        hosts = [Host("a", "10.0.0.1", "a", needed_roles(mode) - {role} | {Role.STANDBY})]
+        hosts = [Host("a", "10.0.0.1", "a", needed_roles(mode) - {role} | {HostRole.STANDBY})]
         with pytest.raises(BadTopology, match=f"no host has the role {role}, which mode {mode} needs"):
             with_roles(hosts, mode)
 
 
 def test_one_host_has_the_store_and_its_stand_by_is_elsewhere() -> None:
     hosts = parse_hosts("a=10.0.0.1,b=10.0.0.2")
-    assert Role.STANDBY in with_roles(hosts, Mode.X, "b")[1].roles
+    assert HostRole.STANDBY in with_roles(hosts, Mode.X, "b")[1].roles
     with pytest.raises(BadTopology, match="a has the Data Service already"):
         with_roles(hosts, Mode.X, "a")
     with pytest.raises(BadTopology, match="--standby d: no host has this name"):
         with_roles(hosts, Mode.X, "d")
-    everything = frozenset({Role.DATA, Role.NGINX, Role.SERVERS})
+    everything = frozenset({HostRole.DATA, HostRole.NGINX, HostRole.SERVERS})
     twice = [Host("a", "10.0.0.1", "a", everything), Host("b", "10.0.0.2", "b", everything)]
     with pytest.raises(BadTopology, match="a and b have the role data: only one host may have it"):
         with_roles(twice, Mode.X)

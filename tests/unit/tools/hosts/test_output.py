@@ -7,7 +7,7 @@ import pytest
 from deploy.topology import Mode, Traffic
 from diem.process.auth import BadKeyFile
 from tests.unit.tools.hosts.systems import system
-from tools.hosts.inventory import Host, Role
+from tools.hosts.inventory import Host, HostRole
 from tools.hosts.keys import needed_keys
 from tools.hosts.output import write_system
 from tools.hosts.readme import render_readme
@@ -94,8 +94,8 @@ def test_stand_by_signs_tokens_with_the_same_keys(tmp_path: Path) -> None:
 
 
 def test_host_with_nginx_alone_has_no_keys_and_no_state(tmp_path: Path) -> None:
-    a = Host("a", "10.0.0.1", "a", frozenset({Role.DATA, Role.SERVERS}))
-    b = Host("b", "10.0.0.2", "b", frozenset({Role.NGINX}))
+    a = Host("a", "10.0.0.1", "a", frozenset({HostRole.DATA, HostRole.SERVERS}))
+    b = Host("b", "10.0.0.2", "b", frozenset({HostRole.NGINX}))
     of = system(Mode.X, (a, b))
     write_system(of, tmp_path, None, None)
     assert needed_keys(of, of.hosts[1]) == []

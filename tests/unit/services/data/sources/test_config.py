@@ -8,7 +8,7 @@ import pytest
 from diem.process.clock import ManualClock
 from services.data.limits import InlineLimits
 from services.data.sources.config import DEFAULT_CONFIG, BadConfig, DirectoryConfig, HttpConfig, load
-from services.data.sources.runner import ClaimedTwice, Claims, SourceRunner
+from services.data.sources.runner import ClaimedTwice, ClaimIndex, SourceRunner
 from services.data.sources.source import Claim, Health, Sink
 from services.data.sources.tables import SourceTable
 
@@ -320,7 +320,7 @@ class Fake(NamedTuple):
 )
 def test_an_endpoint_claimed_by_two_sources_is_one_clear_error(first: Claim, second: Claim, endpoint: str) -> None:
     with pytest.raises(ClaimedTwice) as caught:
-        Claims([Fake("one", [first]), Fake("two", [second])])
+        ClaimIndex([Fake("one", [first]), Fake("two", [second])])
     text = str(caught.value)
     assert text.startswith(f"the endpoint {endpoint} is claimed by two sources: ")
     assert "'one'" in text
@@ -334,7 +334,7 @@ def test_the_configured_sources_are_checked_against_each_other(tmp_path: Path) -
 
 
 def test_owners_are_found_by_endpoint_and_by_prefix() -> None:
-    claims = Claims([Fake("one", [Claim("/a"), Claim("/a/b", below=True)]), Fake("two", [Claim("/a/c")])])
+    claims = ClaimIndex([Fake("one", [Claim("/a"), Claim("/a/b", below=True)]), Fake("two", [Claim("/a/c")])])
     owners = {name: claims.owner_of(name) for name in ("/a", "/a/b", "/a/b/x/y", "/a/bc", "/a/c", "/a/c/d", "/z")}
     assert owners == {
         "/a": "one",

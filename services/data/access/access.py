@@ -489,26 +489,17 @@ class Access:
         await self._store.transact(partial(records.keep_revocation, key=key))
         return key
 
-    def verify(self, text: str) -> Key | None:
-        """Return the API key with this text; None when there is none, it is not valid, or it is a write key."""
-        key = self._verified(text)
-        return None if key is None or key.writes else key
-
-    def verify_writer(self, text: str) -> Key | None:
-        """Return the write key with this text; None when there is none, it is not valid, or it is an API key."""
-        key = self._verified(text)
-        return key if key is not None and key.writes else None
-
-    def refusal(self, key: Key) -> QuotaReason | None:
-        """Return why a key is no longer valid, or None: for requests that have waited since it was verified."""
-        return state_reason(self._api_keys.get(key.id), self._clock.wall_ms())
-
-    def _verified(self, text: str) -> Key | None:
+    def verify(self, text: str, *, writes: bool = False) -> Key | None:
+        """Return the API key, or with ``writes`` the write key, with this text; None without a valid one."""
         now_ms = self._clock.wall_ms()
         key = self._api_keys.verify(text, now_ms)
         if key is not None:
             self.last_use.touch(key.id, now_ms)
-        return key
+        return key if key is not None and key.writes == writes else None
+
+    def refusal(self, key: Key) -> QuotaReason | None:
+        """Return why a key is no longer valid, or None: for requests that have waited since it was verified."""
+        return state_reason(self._api_keys.get(key.id), self._clock.wall_ms())
 
     async def usage_of(self, key: Key) -> tuple[int, tuple[Limit, ...]]:
         """Return today's requests of a key, answered or lost with a killed process, and the key's limits.

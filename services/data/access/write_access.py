@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
+from diem.errors import DiemError
 from diem.process.auth import SharedKey
 from diem.process.clock import Clock
 from diem.protocol.endpoints import coverage
@@ -15,29 +16,6 @@ from services.data.store.write_plan import EndpointBound
 
 KEY_FILE: Final = "write.key"
 """Name of the file's key in the log, whatever its file is called."""
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Who writes: the holder of a write key of the store, or of the key file (``key`` is None), who may write all."""
-
-    key: Key | None = None
-
-    @property
-    def id(self) -> str:
-        """Id of the write key of the store; empty for the key file."""
-        return "" if self.key is None else self.key.id
-
-    @property
-    def bound(self) -> EndpointBound | None:
-        """Bound of the key for new endpoints; None: that of the store alone."""
-        key = self.key
-        return None if key is None or key.max_endpoints is None else EndpointBound(key.prefixes, key.max_endpoints)
-
-    @property
-    def name(self) -> str:
-        """Name for the log."""
-        return KEY_FILE if self.key is None else self.key.name
 
 
 class WriteReason(StrEnum):
@@ -53,74 +31,91 @@ class WriteReason(StrEnum):
     """One request has more changes than the key may make in a minute."""
 
 
-class WriteRefusal(NamedTuple):
-    """A refusal, and what it is about."""
+@dataclass(eq=False)
+class WriteRefused(DiemError):
+    """A write that its key does not allow."""
+
+    template = "the write key {key_name} does not allow it: {reason}"
 
     reason: WriteReason
+    key_name: str
     endpoint: str = ""
     """The endpoint that is not covered."""
     wait_s: int = 0
     """Seconds after which to try again; 0 when waiting does not help."""
 
 
-class WriteAccess:
-    """Decides on writes; used on the event loop only. Its counts are bounded by the number of keys.
+class Writer:
+    """Who writes: the holder of the key file, who may write all (``key`` is None), or of a write key of the store.
 
-    A request is checked twice: before its body is read, when it costs one change, and once its endpoints are known,
-    when it costs the other changes. A key that became invalid in between is refused, too.
+    A request is checked twice: before its body is read (:meth:`begin`), when it costs one change, and once its
+    endpoints are known (:meth:`confirm`), when it costs the other changes, and a key that became invalid is refused.
     """
+
+    def __init__(self, access: Access, clock: Clock, key: Key | None = None) -> None:
+        self.id, self.name = ("", KEY_FILE) if key is None else (key.id, key.name)
+        """Id of the write key of the store, empty for the key file; name for the log."""
+        self.bound = EndpointBound(key.prefixes, key.max_endpoints) if key and key.max_endpoints is not None else None
+        """Bound of the key for new endpoints; None: that of the store alone."""
+        self.window = RateWindow()
+        """Changes within a minute."""
+        self._covers = coverage(key.prefixes) if key and key.prefixes else None
+        self._per_minute = None if key is None else key.per_minute
+        self._key = key
+        self._access = access
+        self._clock = clock
+
+    def begin(self, endpoint: str = "") -> None:
+        """Count a request as one change; ``endpoint`` is that in its path, if any. Raises ``WriteRefused``."""
+        if self._covers is not None and endpoint and not self._covers(endpoint):
+            raise WriteRefused(WriteReason.PREFIX, self.name, endpoint)
+        if self._per_minute is not None:
+            self._count(1, self._per_minute)
+
+    def confirm(self, endpoints: Sequence[str] = ()) -> None:
+        """Count the changes beyond the first of the endpoints in a body, all or none. Raises ``WriteRefused``."""
+        if self._per_minute is not None and len(endpoints) > self._per_minute:
+            raise WriteRefused(WriteReason.OVER_RATE, self.name)
+        if self._key is not None and self._access.refusal(self._key) is not None:
+            raise WriteRefused(WriteReason.INVALID, self.name)
+        outside = [] if self._covers is None else [each for each in endpoints if not self._covers(each)]
+        if outside:
+            raise WriteRefused(WriteReason.PREFIX, self.name, outside[0])
+        if self._per_minute is not None and len(endpoints) > 1:
+            self._count(len(endpoints) - 1, self._per_minute)
+
+    def _count(self, changes: int, most: int) -> None:
+        now = self._clock.monotonic()
+        if self.window.count(now) + changes > most:
+            wait_s = max(1, -int(-self.window.wait_s(now) // 1))
+            raise WriteRefused(WriteReason.RATE, self.name, wait_s=wait_s)
+        self.window.add(now, changes)
+
+
+class WriteAccess:
+    """Identifies writers; used on the event loop only. What it remembers is bounded by the number of keys."""
 
     def __init__(self, write_key: SharedKey, access: Access, clock: Clock) -> None:
         self._write_key = write_key
         self._access = access
         self._clock = clock
-        self._windows: dict[str, RateWindow] = {}
+        self._owner = Writer(access, clock)
+        self._writers: dict[str, Writer] = {}
 
-    def identify(self, header: str | None) -> Writer | None:
-        """Return who writes with an ``Authorization`` header; None without a valid write key."""
+    def identify(self, header: str, *, writes: bool) -> Writer | None:
+        """Return who writes with an ``Authorization`` header; None without a valid write key.
+
+        ``writes``: the request changes something; keys of the store are for nothing else.
+        """
         if self._write_key.matches(header):
-            return Writer()
-        text = bearer_key(header)
-        key = None if text is None else self._access.verify_writer(text)
-        return None if key is None else Writer(key)
+            return self._owner
+        text = bearer_key(header) if writes else None
+        key = None if text is None else self._access.verify(text, writes=True)
+        return None if key is None else self._writers.get(key.id) or self._remember(key)
 
-    def begin(self, writer: Writer, endpoints: Sequence[str] = ()) -> WriteRefusal | None:
-        """Return why a request is refused, or count it as one change; ``endpoints`` are those in its path."""
-        return self._refusal(writer, endpoints, 1)
-
-    def confirm(self, writer: Writer, endpoints: Sequence[str]) -> WriteRefusal | None:
-        """Return why a request is refused, or count the changes of its endpoints beyond the first; all or none."""
-        key = writer.key
-        if key is not None and key.per_minute is not None and len(endpoints) > key.per_minute:
-            return WriteRefusal(WriteReason.OVER_RATE)
-        return self._refusal(writer, endpoints, len(endpoints) - 1)
-
-    def _refusal(self, writer: Writer, endpoints: Sequence[str], changes: int) -> WriteRefusal | None:
-        key = writer.key
-        if key is None:
-            return None
-        if self._access.refusal(key) is not None:
-            self._windows.pop(key.id, None)
-            return WriteRefusal(WriteReason.INVALID)
-        if key.prefixes:
-            may_write = coverage(key.prefixes)
-            for endpoint in endpoints:
-                if not may_write(endpoint):
-                    return WriteRefusal(WriteReason.PREFIX, endpoint)
-        if key.per_minute is None:
-            return None
+    def _remember(self, key: Key) -> Writer:
+        # Only a key that was not used lately costs this: keys come and go, and their counts must not stay.
         now = self._clock.monotonic()
-        window = self._windows.get(key.id)
-        if window is None:
-            self._forget_unused(now)
-            window = self._windows[key.id] = RateWindow()
-        if window.count(now) + changes > key.per_minute:
-            return WriteRefusal(WriteReason.RATE, wait_s=max(1, -int(-window.wait_s(now) // 1)))
-        if changes:
-            window.add(now, changes)
-        return None
-
-    def _forget_unused(self, now: float) -> None:
-        # Only a key that was never used before costs this: keys come and go, and their counts must not stay.
-        for key_id in [key_id for key_id, window in self._windows.items() if not window.count(now)]:
-            del self._windows[key_id]
+        self._writers = {id_: writer for id_, writer in self._writers.items() if writer.window.count(now)}
+        writer = self._writers[key.id] = Writer(self._access, self._clock, key)
+        return writer

@@ -21,7 +21,7 @@ from diem.process.limits import AddressRateLimiter, RateLimit
 from services.data.access.access import Access
 from services.data.access.keys import ApiKeys
 from services.data.access.plans import AccessPlans
-from services.data.access.write_access import WriteAccess
+from services.data.access.write_access import WriteAccess, WriteRefused
 from services.data.api import problems
 from services.data.api.catalogue import Catalogue
 from services.data.api.cors import AdmittedPages, Cors
@@ -95,7 +95,7 @@ def make_api(
     clock = clock or SystemClock()
     access = access or Access(AccessPlans(), ApiKeys(), store, clock)
     write_access = WriteAccess(write_key, access, clock)
-    data = DataApi(store, Catalogue(store, clock), write_access, owner_of)
+    data = DataApi(store, Catalogue(store, clock), owner_of)
     cors = Cors(options.cors_origins)
     reads = DataReads(store, clock, cors, public=options.public)
     tokens = TokensApi(access)
@@ -127,6 +127,7 @@ def make_api(
         ],
         exception_handlers={
             DiemError: problems.on_data_error,
+            WriteRefused: problems.on_write_refused,
             404: _on_unknown_path,
             405: _on_wrong_method,
             HTTPException: on_http_error,

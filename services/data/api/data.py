@@ -12,11 +12,10 @@ from diem.process import security_log
 from diem.process.security_log import SecurityEvent
 from diem.protocol import endpoints
 from services.data import datasets
-from services.data.access.write_access import WriteAccess, Writer, WriteRefusal
+from services.data.access.write_access import Writer
 from services.data.api import cost
 from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
 from services.data.api.guard import rights_of, unauthorised_write, writer_of
-from services.data.api.problems import write_problem
 from services.data.api.rendered import CSV, JSON
 from services.data.api.requests import (
     accepts_gzip,
@@ -38,9 +37,8 @@ OwnerOf = Callable[[str], str | None]
 class DataApi:
     """Handlers of the resources. Endpoints of a source are read-only: two writers would overwrite each other."""
 
-    def __init__(self, store: Store, catalogue: Catalogue, write_access: WriteAccess, owner_of: OwnerOf) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, owner_of: OwnerOf) -> None:
         self._store = store
-        self._write_access = write_access
         self._owner_of = owner_of
         self._catalogue = catalogue
 
@@ -72,9 +70,7 @@ class DataApi:
         if writer is None:
             return unauthorised_write(request.scope)
         endpoint = endpoint_of(request)
-        refusal = self._write_access.begin(writer, [endpoint])
-        if refusal is not None:
-            return _refuse(request, writer, refusal)
+        writer.begin(endpoint)
         self._refuse_owned(endpoint)
         kind = media_type(request.headers.get("content-type"))
         if kind not in {JSON, CSV}:
@@ -86,10 +82,9 @@ class DataApi:
         except BodyTooLarge as error:
             raise DatasetTooLarge(f"{error}: {datasets.SMALLER}") from None
         dataset = datasets.parse_single(endpoint, body) if kind == JSON else self._from_csv(endpoint, body, request)
-        dataset = described(dataset, request.query_params)
-        refusal = self._write_access.confirm(writer, [endpoint])
-        if refusal is not None:
-            return _refuse(request, writer, refusal)
+        if request.query_params:
+            dataset = described(dataset, request.query_params)
+        writer.confirm()
         (accepted,) = await self._store.writer.submit(
             Write([dataset], key=idempotency_key(request, body, writer.id), bound=writer.bound)
         )
@@ -101,18 +96,14 @@ class DataApi:
         writer = writer_of(request.scope)
         if writer is None:
             return unauthorised_write(request.scope)
-        refusal = self._write_access.begin(writer)
-        if refusal is not None:
-            return _refuse(request, writer, refusal)
+        writer.begin()
         if media_type(request.headers.get("content-type")) != JSON:
             return _unsupported(JSON)
         if is_coded(request.headers.get("content-encoding")):
             return _unsupported_coding()
         body = await read_body(request, datasets.MAX_BULK_BYTES)
         parsed = datasets.parse_bulk(body)
-        refusal = self._write_access.confirm(writer, [dataset.endpoint for dataset in parsed])
-        if refusal is not None:
-            return _refuse(request, writer, refusal)
+        writer.confirm([dataset.endpoint for dataset in parsed])
         for dataset in parsed:
             self._refuse_owned(dataset.endpoint)
         accepted = await self._store.writer.submit(
@@ -127,9 +118,7 @@ class DataApi:
         if writer is None:
             return unauthorised_write(request.scope)
         endpoint = endpoint_of(request)
-        refusal = self._write_access.begin(writer, [endpoint])
-        if refusal is not None:
-            return _refuse(request, writer, refusal)
+        writer.begin(endpoint)
         self._refuse_owned(endpoint)
         accepted = await self._store.writer.delete(endpoint, key=idempotency_key(request, b"", writer.id))
         _record_write(request, writer, 1)
@@ -151,19 +140,6 @@ class DataApi:
             zone=request.query_params.get("zone", ""),
         )
         return dataset
-
-
-def _refuse(request: Request, writer: Writer, refusal: WriteRefusal) -> Response:
-    answer = write_problem(refusal)
-    kinds = {401: SecurityEvent.REVOKED_KEY, 403: SecurityEvent.FORBIDDEN}
-    security_log.record(
-        kinds.get(answer.status_code, SecurityEvent.RATE_EXCEEDED),
-        address=client_address(request.scope),
-        key_name=writer.name,
-        code=refusal.reason,
-        detail=refusal.endpoint,
-    )
-    return answer
 
 
 def _record_write(request: Request, writer: Writer, changes: int) -> None:

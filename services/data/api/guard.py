@@ -1,7 +1,7 @@
 """Middleware in front of the routes: Host check, plans of keys and addresses, read slots, header fields."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from starlette.datastructures import Headers
@@ -85,7 +85,8 @@ _WRITER: Final = "diem.writer"
 _READER: Final = "diem.reader"
 """Entry of the scope: the decision on a request by an API key, a token or the anonymous plan."""
 _READS: Final = frozenset({"GET", "HEAD"})
-_WRITES: Final = frozenset({"PUT", "DELETE", "POST", "PATCH"})
+_CHANGES: Final = frozenset({"PUT", "DELETE", "PATCH"})
+_WRITES: Final = _CHANGES | {"POST"}
 _OF_ENDPOINTS: Final = ("/v1/data", "/v1/history")
 """Resources whose paths continue with the name of an endpoint."""
 # Pages of other origins must not even embed these answers.
@@ -134,6 +135,7 @@ class Guard(RestMiddleware):
         self._access = access
         self._anonymous = anonymous
         self._clock = clock
+        self._written = RequestDecision(app)
         # Of any read of data: it does not depend on the endpoint.
         scope: Scope = {"type": "http", "method": "GET", "path": f"{_OF_ENDPOINTS[0]}/", "headers": []}
         self._plain = self._decision(scope, Headers(scope=scope), _Admission(self._slots, pays=True))
@@ -142,16 +144,20 @@ class Guard(RestMiddleware):
         """Return whether a request has the write key of the file, or writes with one of the store."""
         if _WRITER not in scope:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), None)
-            scope[_WRITER] = None if given is None else self._write_access.identify(given.decode("latin-1"))
-        writer = writer_of(scope)
-        return writer is not None and (writer.key is None or scope["method"] in _WRITES)
+            writes = scope["method"] in _WRITES
+            identify = self._write_access.identify
+            scope[_WRITER] = None if given is None else identify(given.decode("latin-1"), writes=writes)
+        return scope[_WRITER] is not None
 
     async def decide(self, scope: Scope) -> RequestDecision:
         """Choose who answers: a refusal, the application at once, or the application behind the read slots."""
         headers = Headers(scope=scope)
-        if not self._is_ours(headers.getlist("host")):
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self.is_own_host(hosts[0]):
             admitted = _Admission(problem(400, "host", "this service does not have the name in the Host header"))
         elif self.is_privileged(scope):
+            if scope["method"] in _CHANGES:
+                return self._written
             admitted = _Admission(self._app)
         else:
             admitted = await self._admit_reader(scope, headers)
@@ -195,9 +201,6 @@ class Guard(RestMiddleware):
         """Charge an address for so many requests more."""
         if requests:
             self._rate_limiter.charge(address, self._clock.monotonic(), requests)
-
-    def _is_ours(self, hosts: Sequence[str]) -> bool:
-        return len(hosts) == 1 and self.is_own_host(hosts[0])
 
     async def _admit_reader(self, scope: Scope, headers: Headers) -> "_Admission":
         """Admit a request that is not privileged by the plan of its API key, or else of its address."""

@@ -7,8 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from diem.errors import DiemError
-from diem.links.rest import BodyTooLarge, problem
+from diem.links.rest import BodyTooLarge, client_address, problem
+from diem.process import security_log
 from diem.process.auth import BadKeyFile
+from diem.process.security_log import SecurityEvent
 from diem.protocol.endpoints import BadName
 from services.data import errors
 from services.data.access.access import UnknownPlan
@@ -16,7 +18,7 @@ from services.data.access.keys import TooManyKeys
 from services.data.access.quota import QuotaDecision, QuotaReason
 from services.data.access.signing import TooManySigningKeys
 from services.data.access.tokens import PrefixNotInPlan, TokenTooLarge
-from services.data.access.write_access import WriteReason, WriteRefusal
+from services.data.access.write_access import WriteReason, WriteRefused
 
 _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BadName, 400, "bad_name"),
@@ -60,10 +62,14 @@ REFUSALS: Final = {
 
 
 _WRITE_REFUSALS: Final = {
-    WriteReason.INVALID: (401, "this write key was revoked or has expired"),
-    WriteReason.PREFIX: (403, "this write key does not cover {endpoint}"),
-    WriteReason.RATE: (429, "more changes than this write key may make in a minute"),
-    WriteReason.OVER_RATE: (403, "this request alone has more changes than the write key may make in a minute"),
+    WriteReason.INVALID: (401, SecurityEvent.REVOKED_KEY, "this write key was revoked or has expired"),
+    WriteReason.PREFIX: (403, SecurityEvent.FORBIDDEN, "this write key does not cover {endpoint}"),
+    WriteReason.RATE: (429, SecurityEvent.RATE_EXCEEDED, "more changes than this write key may make in a minute"),
+    WriteReason.OVER_RATE: (
+        403,
+        SecurityEvent.FORBIDDEN,
+        "this request alone has more changes than the write key may make in a minute",
+    ),
 }
 
 
@@ -104,13 +110,22 @@ def quota_problem(decision: QuotaDecision) -> Response | None:
     return problem(status, code, detail, headers=headers)
 
 
-def write_problem(refusal: WriteRefusal) -> Response:
-    """Return the answer to a write that its key does not allow."""
-    status, detail = _WRITE_REFUSALS[refusal.reason]
-    headers = {"Retry-After": str(refusal.wait_s)} if refusal.wait_s else {}
+async def on_write_refused(request: Request, error: Exception) -> Response:
+    """Answer a write that its key does not allow, and record it; a handler for Starlette."""
+    if not isinstance(error, WriteRefused):
+        raise error
+    status, kind, detail = _WRITE_REFUSALS[error.reason]
+    security_log.record(
+        kind,
+        address=client_address(request.scope),
+        key_name=error.key_name,
+        code=error.reason,
+        detail=error.endpoint,
+    )
+    headers = {"Retry-After": str(error.wait_s)} if error.wait_s else {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="DIEM", error="invalid_token"'
-    return problem(status, refusal.reason, detail.format(endpoint=refusal.endpoint), headers=headers)
+    return problem(status, error.reason, detail.format(endpoint=error.endpoint), headers=headers)
 
 
 def too_many_requests(retry_after_s: float, policy: str) -> Response:

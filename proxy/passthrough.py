@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from diem.fanout.session import DeliveryStats, Session
-from diem.links.edge import Service
-from diem.links.edge_connection import EdgeConnection
+from diem.links.edge import EdgeClient, Service
 from diem.links.keepalive import TimerWheel
 from diem.process.clock import Clock
 from diem.protocol import endpoints, messages
@@ -58,7 +57,7 @@ class PassthroughProxy(Service):
         self.router = router
         self.clock = clock
         self.later = later
-        self.clients: dict[EdgeConnection, PassthroughClient] = {}
+        self.clients: dict[EdgeClient, PassthroughClient] = {}
         self.load: Counter[str] = Counter()
         """Server -> links of clients."""
         self.wheel: TimerWheel[UpstreamLink] = TimerWheel()
@@ -70,7 +69,7 @@ class PassthroughProxy(Service):
 
     # Service
 
-    def subscribe(self, client: EdgeConnection, request: messages.Subscribe) -> None:
+    def subscribe(self, client: EdgeClient, request: messages.Subscribe) -> None:
         """Forward the request to the servers concerned."""
         of_client = self.clients.get(client)
         if of_client is None:
@@ -97,7 +96,7 @@ class PassthroughProxy(Service):
             return
         of_client.subscribe(pending)
 
-    def unsubscribe(self, client: EdgeConnection, request: messages.Unsubscribe) -> None:
+    def unsubscribe(self, client: EdgeClient, request: messages.Unsubscribe) -> None:
         """Forward the request to the servers concerned."""
         of_client = self.clients.get(client)
         if of_client is None:
@@ -107,31 +106,31 @@ class PassthroughProxy(Service):
         else:
             of_client.unsubscribe(request)
 
-    def restrict(self, client: EdgeConnection, allows: Callable[[str], bool]) -> list[str]:
+    def restrict(self, client: EdgeClient, allows: Callable[[str], bool]) -> list[str]:
         """Unsubscribe the client from endpoints that it may no longer see."""
         of_client = self.clients.get(client)
         return [] if of_client is None else of_client.restrict(allows)
 
-    def blocked(self, client: EdgeConnection) -> None:
+    def blocked(self, client: EdgeClient) -> None:
         """Stop reading from the client's servers."""
         of_client = self.clients.get(client)
         if of_client is not None:
             of_client.block(blocked=True)
 
-    def unblocked(self, client: EdgeConnection) -> None:
+    def unblocked(self, client: EdgeClient) -> None:
         """Resume reading, and resend the stale endpoints: the client was just sent the global status."""
         of_client = self.clients.get(client)
         if of_client is not None:
             of_client.block(blocked=False)
             of_client.resend_stale_status()
 
-    def left(self, client: EdgeConnection) -> None:
+    def left(self, client: EdgeClient) -> None:
         """Close the links of a client that is gone."""
         of_client = self.clients.pop(client, None)
         if of_client is not None:
             of_client.leave()
 
-    def resend_stale_status(self, client: EdgeConnection) -> None:
+    def resend_stale_status(self, client: EdgeClient) -> None:
         """Send the stale endpoints of a client again, after a global status, which reports all as live."""
         of_client = self.clients.get(client)
         if of_client is not None:
@@ -191,7 +190,7 @@ class PassthroughProxy(Service):
 class PassthroughClient:
     """One client: listens to its links, and holds its subscriptions and unanswered requests."""
 
-    def __init__(self, client: EdgeConnection, proxy: PassthroughProxy) -> None:
+    def __init__(self, client: EdgeClient, proxy: PassthroughProxy) -> None:
         self.links: dict[str, UpstreamLink] = {}
         """Server -> link, open or being dialled."""
         self.wanted: dict[str, int] = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from diem.links.edge_connection import EdgeConnection
+from diem.links.edge import EdgeClient
 from diem.process.clock import Clock
 from diem.protocol import messages
 from diem.protocol.codes import ErrorCode
@@ -39,7 +39,7 @@ CallLater = Callable[[float, Callable[[], None]], TimerHandle]
 class PendingSubscribe:
     """The unanswered part of one ``subscribe`` of a client."""
 
-    client: EdgeConnection
+    client: EdgeClient
     id: int
     known: Mapping[str, int]
     """Endpoint -> version that the client holds (0 = none)."""
@@ -79,7 +79,7 @@ class PendingSubscribes:
         later: CallLater,
         coalesce_s: float = COALESCE_S,
     ) -> None:
-        self.by_client: dict[EdgeConnection, dict[PendingSubscribe, None]] = {}
+        self.by_client: dict[EdgeClient, dict[PendingSubscribe, None]] = {}
         self._by_name: dict[str, dict[PendingSubscribe, None]] = {}
         """Endpoint -> requests in which it is waiting or ready."""
         self._answer = answer
@@ -91,7 +91,7 @@ class PendingSubscribes:
         """Return whether an endpoint is in an unanswered request."""
         return name in self._by_name
 
-    def names(self, client: EdgeConnection) -> set[str]:
+    def names(self, client: EdgeClient) -> set[str]:
         """Return the endpoints of the unanswered requests of a client."""
         return {name for request in self.by_client.get(client, ()) for name in (*request.waiting, *request.ready)}
 
@@ -138,14 +138,14 @@ class PendingSubscribes:
                 self._unindex(request, request.ready)
                 self._answer(request)
 
-    def cancel(self, client: EdgeConnection, names: Iterable[str]) -> None:
+    def cancel(self, client: EdgeClient, names: Iterable[str]) -> None:
         """Stop waiting for endpoints that a client unsubscribes from: they are answered before that is confirmed."""
         unwanted = set(names)
         for request in list(self.by_client.get(client, ())):
             if unwanted & (request.waiting | request.ready.keys()):
                 self.resolve(dict.fromkeys(unwanted & request.waiting), only=request, at_once=True)
 
-    def reject(self, client: EdgeConnection, names: Iterable[str], reason: Refusal) -> None:
+    def reject(self, client: EdgeClient, names: Iterable[str], reason: Refusal) -> None:
         """Answer a client at once that these endpoints are refused, whether or not a server has answered."""
         unwanted = set(names)
         for request in list(self.by_client.get(client, ())):
@@ -157,7 +157,7 @@ class PendingSubscribes:
                 self._unindex(request, refused)
                 self.resolve({}, only=request, at_once=True)
 
-    def drop(self, client: EdgeConnection) -> set[str]:
+    def drop(self, client: EdgeClient) -> set[str]:
         """Remove the requests of a client that is gone; return the endpoints that it was not answered for."""
         names = self.names(client)
         for request in self.by_client.pop(client, ()):
@@ -310,24 +310,24 @@ class PendingReplays:
             del self._due[url]
 
 
-def send_status(client: EdgeConnection, names: Sequence[str], clock: Clock, *, live: bool) -> None:
+def send_status(client: EdgeClient, names: Sequence[str], clock: Clock, *, live: bool) -> None:
     """Send a partial ``status``. Skipped while the client is blocked; resent when it unblocks."""
     if not client.session.blocked:
         _respond_status(client, names, clock, live=live)
 
 
-def respond_stale(client: EdgeConnection, names: Sequence[str], clock: Clock) -> None:
+def respond_stale(client: EdgeClient, names: Sequence[str], clock: Clock) -> None:
     """Send a partial ``status`` before the reply with these endpoints, also to a client that is blocked."""
     _respond_status(client, names, clock, live=False)
 
 
-def _respond_status(client: EdgeConnection, names: Sequence[str], clock: Clock, *, live: bool) -> None:
+def _respond_status(client: EdgeClient, names: Sequence[str], clock: Clock, *, live: bool) -> None:
     since = iso(clock.wall_ms())
     for start in range(0, len(names), MAX_NAMES):
         client.respond(messages.status(live=live, since=since, endpoints=names[start : start + MAX_NAMES]))
 
 
-def refuse_pending(client: EdgeConnection, request_id: int) -> None:
+def refuse_pending(client: EdgeClient, request_id: int) -> None:
     """Refuse a request of a client that has :data:`MAX_PENDING` unanswered ones."""
     text = f"more than {MAX_PENDING} requests that wait for servers"
     client.respond(messages.error(ErrorCode.LIMIT, text, request_id))

@@ -10,8 +10,7 @@ from diem.fanout.data_budget import DataBudget, bound_data, drop_data
 from diem.fanout.fanout import Fanout, resyncs, variant_for
 from diem.fanout.feed_state import FeedCounts, Retained
 from diem.fanout.session import Session
-from diem.links.edge import Service
-from diem.links.edge_connection import EdgeConnection
+from diem.links.edge import EdgeClient, Service
 from diem.process.clock import Clock
 from diem.protocol import endpoints, messages
 from diem.protocol.frames import frame_without_data, frames_of, read_update
@@ -144,7 +143,7 @@ class SharedProxy(Service):
         self._clock = clock
         self._later = later
         self._limit = limit
-        self._clients: dict[Session, EdgeConnection] = {}
+        self._clients: dict[Session, EdgeClient] = {}
         self._links: dict[str, Upstream] = {}
         """Server -> its open link."""
         self.relocator = Relocator(router, self._links, clock.monotonic)
@@ -155,11 +154,11 @@ class SharedProxy(Service):
 
     # Service
 
-    def joined(self, client: EdgeConnection) -> None:
+    def joined(self, client: EdgeClient) -> None:
         """Register the connection of a client, to send it status messages."""
         self._clients[client.session] = client
 
-    def subscribe(self, client: EdgeConnection, request: messages.Subscribe) -> None:
+    def subscribe(self, client: EdgeClient, request: messages.Subscribe) -> None:
         """Answer at once for endpoints that are registered; for the rest when servers have answered."""
         if len(self._pending.by_client.get(client, ())) >= MAX_PENDING:
             refuse_pending(client, request.id)
@@ -189,14 +188,14 @@ class SharedProxy(Service):
         if new:
             self._apply(self.relocator.subscribe(new))
 
-    def unsubscribe(self, client: EdgeConnection, request: messages.Unsubscribe) -> None:
+    def unsubscribe(self, client: EdgeClient, request: messages.Unsubscribe) -> None:
         """Confirm at once: after its removal from the fan-out the client is sent nothing for these endpoints."""
         self._pending.cancel(client, request.endpoints)
         self._fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
         self._release(request.endpoints)
 
-    def restrict(self, client: EdgeConnection, allows: Callable[[str], bool]) -> list[str]:
+    def restrict(self, client: EdgeClient, allows: Callable[[str], bool]) -> list[str]:
         """Unsubscribe the client from endpoints that it may no longer see, and refuse those that it waits for."""
         ended = self._fanout.unsubscribe_refused(client.session, allows)
         waiting = [name for name in self._pending.names(client) if not allows(name)]
@@ -205,18 +204,18 @@ class SharedProxy(Service):
         self._release(ended)
         return ended
 
-    def unblocked(self, client: EdgeConnection) -> None:
+    def unblocked(self, client: EdgeClient) -> None:
         """Resend the stale endpoints: the client was just sent the global status."""
         self.resend_stale_status(client)
 
-    def left(self, client: EdgeConnection) -> None:
+    def left(self, client: EdgeClient) -> None:
         """Release the endpoints of a client that is gone."""
         del self._clients[client.session]
         names = [endpoint.decode() for endpoint in client.session.endpoints]
         self._fanout.unsubscribe(client.session, names)
         self._release({*names, *self._pending.drop(client)})
 
-    def resend_stale_status(self, client: EdgeConnection) -> None:
+    def resend_stale_status(self, client: EdgeClient) -> None:
         """Send the stale endpoints of a client again, after a global status, which reports all as live."""
         names = [endpoint.decode() for endpoint in client.session.endpoints]
         stale = [name for name in names if self.relocator.is_stale(name)]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from websockets.datastructures import Headers, MultipleValuesError
 
@@ -14,9 +14,9 @@ from diem.fanout.fanout import Fanout
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.read_meter import UNMETERED, ReadMeter, ReadMeters
 from diem.fanout.session import ClientTrace, Session
-from diem.links.client_auth import ClientAuth, may_be_anonymous
+from diem.links.client_auth import ClientAuth, Member, may_be_anonymous
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
-from diem.links.keepalive import HEARTBEAT_CHECK_S, TimerWheel
+from diem.links.keepalive import HEARTBEAT_CHECK_S, TimerWheel, WheelMember
 from diem.links.listener import ServerConnection
 from diem.links.refusals import NO_TOKENS, TWO_ORIGINS, Refusal, by_limit, by_origin, by_rate_of_requests
 from diem.process import metrics
@@ -50,9 +50,6 @@ from diem.protocol.frames import text_frame
 from diem.protocol.messages import MAX_FETCH_WINDOW_MS
 from diem.tokens.claims import Claims
 from diem.tokens.verifier import ISSUER
-
-if TYPE_CHECKING:
-    from diem.links.edge_connection import EdgeConnection
 
 MAX_VIOLATIONS: Final = 3
 """Rate violations of one address within a minute before a connection is closed with 1008 instead of 4003."""
@@ -320,21 +317,35 @@ class EdgeRules:
     """Data is compressed for clients that offer it."""
 
 
+class EdgeClient(WheelMember, Member, Protocol):
+    """The connection of a client, as its edge and its service know it."""
+
+    session: Session
+
+    def respond(self, reply: bytes, replay: Sequence[bytes] = ()) -> None:
+        """Send a reply, and then frames."""
+        ...
+
+    def on_heartbeat_check(self) -> None:
+        """Send a heartbeat, unless something else was sent lately."""
+        ...
+
+
 class Service:
     """Answers the requests of clients: a server from its hub at once, a proxy later, through servers.
 
     Implementations inherit it, and override the events that they need.
     """
 
-    def subscribe(self, client: "EdgeConnection", request: messages.Subscribe) -> None:
+    def subscribe(self, client: EdgeClient, request: messages.Subscribe) -> None:
         """Answer with ``subscribed``, or with several of them that together cover all names."""
         raise NotImplementedError
 
-    def unsubscribe(self, client: "EdgeConnection", request: messages.Unsubscribe) -> None:
+    def unsubscribe(self, client: EdgeClient, request: messages.Unsubscribe) -> None:
         """Answer with ``unsubscribed``."""
         raise NotImplementedError
 
-    def restrict(self, client: "EdgeConnection", allows: Callable[[str], bool]) -> list[str]:
+    def restrict(self, client: EdgeClient, allows: Callable[[str], bool]) -> list[str]:
         """End the subscriptions of a client whose rights have become fewer; return the endpoints concerned.
 
         Nothing follows for endpoints that ``allows`` refuses. Requests that wait for them are answered with
@@ -342,16 +353,16 @@ class Service:
         """
         raise NotImplementedError
 
-    def joined(self, client: "EdgeConnection") -> None:
+    def joined(self, client: EdgeClient) -> None:
         """Called once a client was sent its ``welcome``."""
 
-    def blocked(self, client: "EdgeConnection") -> None:
+    def blocked(self, client: EdgeClient) -> None:
         """Called when a client is slow: its session conflates, and no requests of it are read."""
 
-    def unblocked(self, client: "EdgeConnection") -> None:
+    def unblocked(self, client: EdgeClient) -> None:
         """Called when a blocked client accepts data again."""
 
-    def left(self, client: "EdgeConnection") -> None:
+    def left(self, client: EdgeClient) -> None:
         """Called once when a client goes, before it leaves the fan-out."""
 
 
@@ -369,18 +380,18 @@ class HubService(Service):
     def __init__(self, hub: FeedHub) -> None:
         self._hub = hub
 
-    def subscribe(self, client: "EdgeConnection", request: messages.Subscribe) -> None:
+    def subscribe(self, client: EdgeClient, request: messages.Subscribe) -> None:
         """Subscribe the client, and send retained versions newer than its own."""
         answer = self._hub.subscribe(client.session, request.endpoints, with_data=request.data)
         answer.rejected.update(request.rejected)
         client.respond(messages.subscribed(request.id, answer.endpoints, answer.rejected), answer.replay)
 
-    def unsubscribe(self, client: "EdgeConnection", request: messages.Unsubscribe) -> None:
+    def unsubscribe(self, client: EdgeClient, request: messages.Unsubscribe) -> None:
         """Unsubscribe the client."""
         self._hub.fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
 
-    def restrict(self, client: "EdgeConnection", allows: Callable[[str], bool]) -> list[str]:
+    def restrict(self, client: EdgeClient, allows: Callable[[str], bool]) -> list[str]:
         """Unsubscribe the client from endpoints that it may no longer see."""
         return self._hub.fanout.unsubscribe_refused(client.session, allows)
 
@@ -396,8 +407,8 @@ class Edge:
         self.auth = ClientAuth(SystemClock()) if auth is None else auth
         self.rules = rules
         self.service = service
-        self.wheel: TimerWheel[EdgeConnection] = TimerWheel()
-        self.connections: set[EdgeConnection] = set()
+        self.wheel: TimerWheel[EdgeClient] = TimerWheel()
+        self.connections: set[EdgeClient] = set()
         self.status_frame = b""
         """The current ``status``, as one frame for all clients."""
         self.heartbeat_frame = b""

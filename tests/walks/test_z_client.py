@@ -264,6 +264,7 @@ class World:
         """End the connections of a server; 0 = without a word."""
         node = self.nodes.get(number)
         for connection in list(node.edge.connections) if node else []:
+            assert isinstance(connection, EdgeConnection)
             connection.close(code, "retry=2000") if code else connection.abort()
 
     # At rest

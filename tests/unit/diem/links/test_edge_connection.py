@@ -162,6 +162,7 @@ async def test_empty_fragments_take_no_room(edge: tuple[Edge, int]) -> None:
     await writer.drain()
     await asyncio.sleep(0.2)
     (connection,) = served.connections
+    assert isinstance(connection, EdgeConnection)
     assert connection._fragments == bytearray()
     assert connection._fragments.__sizeof__() < 200
     writer.close()
@@ -239,15 +240,17 @@ async def test_codes_that_clients_invent_are_counted_together(edge: tuple[Edge, 
 async def test_a_client_that_answers_stays(edge: tuple[Edge, int]) -> None:
     served, port = edge
     reader, writer = await _connect(port)
+    (connection,) = served.connections
+    assert isinstance(connection, EdgeConnection)
     for _ in range(3):
         for _ in range(CLIENT_PING_EVERY_S):
-            before = next(iter(served.connections)).alive
+            before = connection.alive
             served.wheel.tick()
-            if before and not next(iter(served.connections)).alive:
+            if before and not connection.alive:
                 await _frames(reader, PING)
                 writer.write(bytes((PONG, 0x80, 0, 0, 0, 0)))
                 await writer.drain()
-                while not next(iter(served.connections)).alive:
+                while not connection.alive:
                     await asyncio.sleep(0.001)
     assert len(served.connections) == 1
     writer.close()

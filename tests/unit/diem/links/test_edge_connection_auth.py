@@ -113,6 +113,7 @@ async def serving(**options: Any) -> AsyncIterator[Server]:
     finally:
         server.listener.stop()
         for connection in list(server.edge.connections):
+            assert isinstance(connection, EdgeConnection)
             connection.abort()
         await asyncio.sleep(0.02)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DatabaseOption = Annotated[
     str | None,
     typer.Option(
-        envvar="DIEM_DATA_DATABASE_URL",
+        envvar=["DIEM_DATA_DATABASE_URL", "DIEM_DATABASE_URL"],
         show_envvar=True,
         help="URL of the store. Default: that in the file DIEM_DATA_DATABASE_URL_FILE, or the state directory's. Put "
         "passwords in this file, or in the environment variable.",
@@ -141,6 +141,6 @@ def _show(keys: "Sequence[Key]") -> None:
 def _url(state_dir: Path, given: str | None) -> str:
     if given:
         return given
-    if file := os.environ.get("DIEM_DATA_DATABASE_URL_FILE"):
+    if file := os.environ.get("DIEM_DATA_DATABASE_URL_FILE") or os.environ.get("DIEM_DATABASE_URL_FILE"):
         return read_secret(Path(file))
     return f"sqlite:///{state_dir.absolute() / 'data.db'}"

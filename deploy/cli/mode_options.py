@@ -109,7 +109,7 @@ AnonymousOption = Annotated[
 ClientsPerAddressOption = Annotated[
     int | None,
     typer.Option(
-        envvar="DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS",
+        envvar=["DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS", "DIEM_CONNECTIONS_PER_ADDRESS"],
         min=1,
         max=100_000,
         help="Clients of one address that a server or proxy takes. Default: 50; from the same machine any number, "
@@ -148,7 +148,7 @@ def config_file(given: Path | None) -> Path | None:
     """Return the diem.toml that the Data Service of ``diem up`` reads; None: the built-in one."""
     if given is not None:
         return given
-    local, named = Path("diem.toml"), os.environ.get("DIEM_DATA_CONFIG")
+    local, named = Path("diem.toml"), os.environ.get("DIEM_DATA_CONFIG") or os.environ.get("DIEM_CONFIG")
     return Path(named) if named else local if local.is_file() else None
 
 

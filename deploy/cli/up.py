@@ -54,7 +54,7 @@ from diem.process.addresses import HOST
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import PortInUse
 from diem.process.ports import PortReservations
-from diem.process.settings import variable
+from diem.process.settings import by_process, variable
 from diem.process.tls import certificate_names, server_context
 from services.data.pages import check_pages
 
@@ -158,12 +158,13 @@ def up(
     public, port = _public(listen, port, tls_certificate, tls_key, origin or [])
     public = replace(public, behind_proxy=bool(front_proxy))
     public.check()
+    environ = by_process(os.environ)
     options = plan.Options(
         mode=mode,
         state_dir=state_dir.absolute(),
         servers=servers if servers is not None else DEFAULT_SERVERS.get(mode, 1),
         # The Data Service has the variable itself.
-        config=_absolute(file if config is not None or not os.environ.get("DIEM_DATA_CONFIG") else None),
+        config=_absolute(file if config is not None or not environ.get("DIEM_DATA_CONFIG") else None),
         pages=_absolute(pages),
         log_level=log_level,
         drain_seconds=drain_seconds,
@@ -174,10 +175,10 @@ def up(
         hot=hot_endpoints(hot or []),
         clients_per_address=clients_per_address,
         public=public,
-        client_origins=plan.origins_in(os.environ, plan.CLIENT_ORIGINS),
-        cors_origins=plan.origins_in(os.environ, ["DIEM_DATA_CORS_ORIGINS"]),
+        client_origins=plan.origins_in(environ, plan.CLIENT_ORIGINS),
+        cors_origins=plan.origins_in(environ, ["DIEM_DATA_CORS_ORIGINS"]),
         front_proxies=plan.parse_networks(front_proxy or [], "--front-proxy"),
-        access=plan.client_access(os.environ, anonymous, anonymous_plan=plan.has_anonymous_plan(file)),
+        access=plan.client_access(environ, anonymous, anonymous_plan=plan.has_anonymous_plan(file)),
         traffic=traffic,
         kafka=cluster,
         settings=plan.parse_settings(settings or []),

@@ -65,6 +65,10 @@ def overridden(topology: Topology, environ: Mapping[str, str]) -> list[str]:
     Those of Kafka are options of ``diem up`` in the modes that use it, and have no effect in the others.
     """
     planned = {name: value for process in topology.processes for name, value in process.env.items()}
+    for process in topology.processes:
+        prefix = f"DIEM_{process.process.upper()}_"
+        short = {f"DIEM_{name.removeprefix(prefix)}": value for name, value in process.env.items() if prefix in name}
+        planned = short | planned
     own = {"DIEM_STATE_DIR", "DIEM_LOG_LEVEL", "DIEM_DRAIN_SECONDS", "DIEM_TIME_FACTOR"}
     # Keys are added to those of the Data Service, origins to those of the page.
     own |= {name for name in planned if name.endswith(("_TOKEN_KEYS", "_ORIGINS"))}

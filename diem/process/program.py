@@ -1,4 +1,4 @@
-"""Start one process by its name: the only module that locates the settings and ``main`` of all processes.
+"""Start one process by its name: the only module that locates the ``main`` of all processes.
 
 ``diem run NAME`` and ``python -m diem.process.program NAME`` are equivalent; a composite starts its children the second
 way.
@@ -7,31 +7,17 @@ way.
 import gc
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from diem.errors import ConfigurationError, DiemError
+from diem.errors import DiemError
 from diem.process.imports import prepare_imports
-from diem.process.settings import PROCESSES, ProcessSettings
+from diem.process.settings import ProcessSettings, package_of, settings_of
 
 if TYPE_CHECKING:
     from diem.process.lifecycle import Lifecycle
 
-_TOP_LEVEL: Final = frozenset({"bridge", "metadata", "proxy"})
-
 Main = Callable[[ProcessSettings, "Lifecycle"], Awaitable[None]]
-
-
-@dataclass(eq=False)
-class UnknownProcess(ConfigurationError):
-    """There is no process of this name."""
-
-    name: str
-
-    def __str__(self) -> str:
-        """Return one line with the known names."""
-        return f"no process is called {self.name!r}: there are {', '.join(PROCESSES)}"
 
 
 class ProcessProgram(NamedTuple):
@@ -41,17 +27,9 @@ class ProcessProgram(NamedTuple):
     main: Main
 
 
-def settings_of(name: str) -> type[ProcessSettings]:
-    """Return the settings model of a process, without importing the process itself. Raises :class:`UnknownProcess`."""
-    if name not in PROCESSES:
-        raise UnknownProcess(name)
-    return cast("type[ProcessSettings]", import_module(f"{_package(name)}.settings").Settings)
-
-
 def program(name: str) -> ProcessProgram:
-    """Import a process. Raises :class:`UnknownProcess`."""
-    settings = settings_of(name)
-    return ProcessProgram(settings, cast("Main", import_module(f"{_package(name)}.main").main))
+    """Import a process. Raises :class:`~diem.process.settings.UnknownProcess`."""
+    return ProcessProgram(settings_of(name), cast("Main", import_module(f"{package_of(name)}.main").main))
 
 
 def start(name: str) -> int:
@@ -67,11 +45,6 @@ def start(name: str) -> int:
         return lifecycle.EXIT_CONFIGURATION
     gc.enable()  # see prepare_imports
     return lifecycle.run(settings, chosen.main)
-
-
-def _package(name: str) -> str:
-    # The parts of the scaling axes have folders of their own; the services that they scale share one.
-    return name if name in _TOP_LEVEL else f"services.{name}"
 
 
 if __name__ == "__main__":

@@ -4,8 +4,23 @@ import json
 import os
 import types
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
@@ -20,6 +35,7 @@ PROCESSES = ("data", "broadcast", "bridge", "websocket", "metadata", "proxy", "c
 """All processes, in the order in which they start."""
 GROUPS = ("kafka", "traffic")
 """Groups of settings shared by several processes, each with a prefix of its own (``DIEM_KAFKA_``)."""
+_TOP_LEVEL: Final = frozenset({"bridge", "metadata", "proxy"})
 
 _S = TypeVar("_S", bound="ProcessSettings")
 
@@ -35,12 +51,24 @@ class BadSettings(ConfigurationError):
         return "\n".join(self.lines)
 
 
+@dataclass(eq=False)
+class UnknownProcess(ConfigurationError):
+    """There is no process of this name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        """Return one line with the known names."""
+        return f"no process is called {self.name!r}: there are {', '.join(PROCESSES)}"
+
+
 class ProcessSettings(BaseModel):
     """Base of every process's settings; read them with :meth:`load`.
 
-    Subclasses set ``process = "<process>"``. Their own fields are read from ``DIEM_<PROCESS>_<FIELD>``, the fields
-    below from ``DIEM_<FIELD>``; mappings are JSON, lists JSON or plain texts with commas between them. A secret may be
-    in a file, which the variable with ``_FILE`` at its end names.
+    A field is read from ``DIEM_<FIELD>``. Subclasses set ``process = "<process>"``: where processes share an
+    environment, ``DIEM_<PROCESS>_<FIELD>`` is for those of one kind and has priority, unless the field is one of these.
+    Mappings are JSON, lists JSON or plain texts with commas between them. A secret may be in a file, which the variable
+    with ``_FILE`` at its end names.
     """
 
     model_config = ConfigDict(
@@ -175,7 +203,7 @@ def load(model: type[_S]) -> _S:
             annotation = model.model_fields[name].annotation
             values[name] = parse_collection(text, annotation) if is_collection(annotation) else text
         except ValueError:
-            lines.append(f"{variable(model, name)}: input should be JSON{_given(model, name)}")
+            lines.append(f"{_used(model, name)}: input should be JSON{_given(model, name)}")
     try:
         settings = model.model_validate(values)
     except ValidationError as error:
@@ -188,7 +216,18 @@ def load(model: type[_S]) -> _S:
 def from_environment(model: type[ProcessSettings]) -> dict[str, str]:
     """Return the texts of the variables that are set, by field; empty ones and service links count as absent."""
     given = _variables()
-    return {name: given[where] for name in model.model_fields if (where := variable(model, name)) in given}
+    used = ((name, _first(variables(model, name), given)) for name in model.model_fields)
+    return {name: given[where] for name, where in used if where is not None}
+
+
+def _first(names: Iterable[str], given: Mapping[str, str]) -> str | None:
+    return next((name for name in names if name in given), None)
+
+
+def _used(model: type[ProcessSettings], name: str) -> str:
+    """Return the variable that sets the field ``name``, or would set it."""
+    names = (*variables(model, name), *_secret_file_variables(model, name))
+    return _first(names, _variables()) or variable(model, name)
 
 
 def _variables() -> dict[str, str]:
@@ -197,25 +236,26 @@ def _variables() -> dict[str, str]:
     return {name: value for name, value in given.items() if not is_service_link(name, value)}
 
 
-def secret_file_variable(model: type[ProcessSettings], name: str) -> str | None:
-    """Return the environment variable of the file that may hold the field ``name``; None if it is not a secret."""
-    return f"{variable(model, name)}_FILE" if _holds_secret(model.model_fields[name].annotation) else None
+def _secret_file_variables(model: type[ProcessSettings], name: str) -> tuple[str, ...]:
+    """Return the variables of the file that may hold the field ``name``; none if it is not a secret."""
+    is_secret = _holds_secret(model.model_fields[name].annotation)
+    return tuple(f"{each}_FILE" for each in variables(model, name)) if is_secret else ()
 
 
 def secret_files(model: type[ProcessSettings]) -> dict[str, Path]:
     """Return the files of secrets that the environment names, by field."""
     given = _variables()
-    named = ((name, secret_file_variable(model, name)) for name in model.model_fields)
-    return {name: Path(given[where]) for name, where in named if where is not None and where in given}
+    named = ((name, _first(_secret_file_variables(model, name), given)) for name in model.model_fields)
+    return {name: Path(given[where]) for name, where in named if where is not None}
 
 
 def _secrets(model: type[ProcessSettings], texts: Mapping[str, str], lines: list[str]) -> dict[str, str]:
     """Return the secrets that files hold, by field; add a line for each fault to ``lines``."""
     found: dict[str, str] = {}
     for name, path in secret_files(model).items():
-        where = secret_file_variable(model, name)
+        where = _first(_secret_file_variables(model, name), _variables())
         if name in texts:
-            lines.append(f"{where}: {variable(model, name)} is set, too: only one of them may be")
+            lines.append(f"{where}: {_used(model, name)} is set, too: only one of them may be")
             continue
         try:
             found[name] = read_secret(path)
@@ -227,7 +267,44 @@ def _secrets(model: type[ProcessSettings], texts: Mapping[str, str], lines: list
 def variable(model: type[ProcessSettings], name: str) -> str:
     """Return the environment variable of the field ``name``."""
     alias = model.model_fields[name].validation_alias
-    return alias if isinstance(alias, str) else f"{_prefix(model)}{name.upper()}"
+    return alias if isinstance(alias, str) else f"{SHARED_PREFIX}{name.upper()}"
+
+
+def variables(model: type[ProcessSettings], name: str) -> tuple[str, ...]:
+    """Return all environment variables of the field ``name``; the first that is set counts."""
+    if isinstance(model.model_fields[name].validation_alias, str):
+        return (variable(model, name),)
+    return f"{_prefix(model)}{name.upper()}", variable(model, name)
+
+
+def known_variables(model: type[ProcessSettings]) -> set[str]:
+    """Return the environment variables that ``model`` is read from, those of files of secrets among them."""
+    fields = model.model_fields
+    return {each for name in fields for each in (*variables(model, name), *_secret_file_variables(model, name))}
+
+
+def settings_of(process: str) -> type[ProcessSettings]:
+    """Return the settings model of a process, without importing the process itself. Raises :class:`UnknownProcess`."""
+    if process not in PROCESSES:
+        raise UnknownProcess(process)
+    return cast("type[ProcessSettings]", import_module(f"{package_of(process)}.settings").Settings)
+
+
+def package_of(process: str) -> str:
+    """Return the package of one of ``PROCESSES``."""
+    # The parts of the scaling axes have folders of their own; the services that they scale share one.
+    return process if process in _TOP_LEVEL else f"services.{process}"
+
+
+def by_process(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment with ``DIEM_<PROCESS>_<FIELD>`` for each process that would read ``DIEM_<FIELD>``."""
+    given = {name.upper(): value for name, value in environ.items() if value}
+    for model in map(settings_of, PROCESSES):
+        for name in model.model_fields:
+            own, *others = variables(model, name)
+            if others and own not in given and (text := given.get(others[0])):
+                given[own] = text
+    return given
 
 
 def _prefix(model: type[ProcessSettings]) -> str:
@@ -235,8 +312,7 @@ def _prefix(model: type[ProcessSettings]) -> str:
 
 
 def _unknown(model: type[ProcessSettings], environ: Mapping[str, str]) -> list[str]:
-    known = {variable(model, name) for name in model.model_fields}
-    known |= {where for name in model.model_fields if (where := secret_file_variable(model, name))}
+    known = known_variables(model)
     prefixes = (f"{SHARED_PREFIX}{name.upper()}_" for name in (*PROCESSES, *GROUPS))
     # A group belongs to the model if any setting of it does.
     foreign = tuple(p for p in prefixes if p != _prefix(model) and not any(name.startswith(p) for name in known))
@@ -245,21 +321,26 @@ def _unknown(model: type[ProcessSettings], environ: Mapping[str, str]) -> list[s
         upper = name.upper()
         if not upper.startswith(SHARED_PREFIX) or upper in known or upper.startswith(foreign):
             continue
-        if is_service_link(upper, environ[name]):
+        if is_service_link(upper, environ[name]) or any(upper in known_variables(each) for each in _others(model)):
             continue
         lines.append(f"{name}: no such setting{did_you_mean(upper, known)}")
     return lines
 
 
+def _others(model: type[ProcessSettings]) -> list[type[ProcessSettings]]:
+    """Return the models of other processes, which are imported only where one of them may be meant."""
+    return [settings_of(process) for process in PROCESSES if process != model.process]
+
+
 def _lines(model: type[ProcessSettings], error: ValidationError) -> list[str]:
-    names = {name: variable(model, name) for name in model.model_fields}
+    names = {name: _used(model, name) for name in model.model_fields}
     lines = []
     # Values are quoted from the environment, because the model hides them in its errors.
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         if fault["type"] == "default_factory_not_called":
             continue  # the consequence of another fault that has its own line
         head, *path = fault["loc"] or ("",)
-        name = next((name for name, where in names.items() if head in {name, where}), str(head))
+        name = next((name for name in names if head in {name, variable(model, name)}), str(head))
         where = names.get(name, name) + "".join(f"[{part!r}]" for part in path)
         text = fault["msg"].removeprefix("Value error, ")
         # Faults of several settings name them in their text.
@@ -270,8 +351,7 @@ def _lines(model: type[ProcessSettings], error: ValidationError) -> list[str]:
 def _given(model: type[ProcessSettings], name: str) -> str:
     if name not in model.model_fields or _holds_secret(model.model_fields[name].annotation):
         return ""
-    where = variable(model, name)
-    value = next((value for given, value in os.environ.items() if given.upper() == where), None)
+    value = _variables().get(_used(model, name))
     return "" if value is None else f" (is {value[:80]!r})"
 
 
@@ -353,7 +433,8 @@ def reference(model: type[ProcessSettings], *, shared: bool = True) -> list[Sett
     for name, field in model.model_fields.items():
         if shared or name not in ProcessSettings.model_fields:
             rows.append(Setting(variable(model, name), _type_name(field), _default(field), field.description or ""))
-            if where := secret_file_variable(model, name):
+            if _secret_file_variables(model, name):
+                where = f"{variable(model, name)}_FILE"
                 what = f"File of {variable(model, name)}, in its place (mode 0600, or 0440 and a group of the process)."
                 rows.append(Setting(where, "path", "unset", what))
     return rows

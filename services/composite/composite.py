@@ -18,6 +18,7 @@ from diem.process.key_ring import KeyRing
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from diem.process.watchdog import HUNG_AFTER_S
 from services.composite.plan import Child
+from services.composite.settings import OWN
 
 POLL_UNREADY_S: Final = 0.2
 """Seconds between two polls while a child is not ready."""
@@ -215,7 +216,8 @@ class Composite:
             await self._changed.wait()
 
     def _spec(self, child: Child) -> Spec:
-        env = {**os.environ, **child.env}
+        # A variable without the name of a process is the composite's own here, such as its port.
+        env = {name: value for name, value in os.environ.items() if name.upper() not in OWN} | dict(child.env)
         return Spec(child.name, self._launch(child), env, stage=child.stage, inherit=True)
 
     def _on_event(self, event: ChildEvent) -> None:

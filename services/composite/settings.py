@@ -1,12 +1,13 @@
 """Settings of a composite."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import Field, field_validator
 
 from diem.kafka.config import KafkaSettings
 from diem.process.edge_settings import EdgeSettings
 from diem.process.numbers import FORMS, parse_number
+from diem.process.settings import variables
 from services.composite.plan import MAX_PAIRS
 
 
@@ -14,7 +15,7 @@ class Settings(EdgeSettings, KafkaSettings):
     """Settings of a composite, from ``DIEM_COMPOSITE_*`` and ``DIEM_KAFKA_*``; those of its children follow from them.
 
     Variables of the children (``DIEM_PROXY_*``, ``DIEM_WEBSOCKET_*``, ...) that the composite does not set itself are
-    inherited by all children of that kind.
+    inherited by all children of that kind; those that it reads itself without the name of a process, by none.
     """
 
     process: ClassVar[str] = "composite"
@@ -53,3 +54,7 @@ class Settings(EdgeSettings, KafkaSettings):
     def process_name(self) -> str:
         """Name of this composite in logs, with its number: each has its own log and consumer group."""
         return f"composite-{self.number}"
+
+
+OWN: Final = frozenset(names[-1] for name in Settings.model_fields if len(names := variables(Settings, name)) > 1)
+"""The variables that a composite reads and its children must not."""

@@ -11,8 +11,7 @@ import yaml
 from typer.main import get_command
 
 from deploy.cli.commands import command_line
-from diem.process.program import settings_of
-from diem.process.settings import ProcessSettings
+from diem.process.settings import ProcessSettings, settings_of
 from tests.chart.cases import (
     BUILT,
     CASES,

@@ -24,6 +24,7 @@ PROCESSES: Final[dict[str, tuple[type[ProcessSettings], ...]]] = {
     "*": ENTRIES,
     "DATA": (DataSettings,),
     "METADATA": (MetadataSettings,),
+    "": (*ENTRIES, DataSettings, MetadataSettings),
 }
 
 
@@ -51,7 +52,7 @@ DEFINED: Final = frozenset(
     for file in (ROOT / "tests").rglob("test_*.py")
     for name in re.findall(r"^\s*(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)
 )
-_VARIABLE: Final = re.compile(r"`(DIEM_(?:\*|DATA|METADATA|WEBSOCKET|PROXY|COMPOSITE)_[A-Z_]+|_[A-Z_]+)`")
+_VARIABLE: Final = re.compile(r"`(DIEM_(?:\*_)?[A-Z_]+|_[A-Z_]+)`")
 
 
 def fields(settings: type[ProcessSettings]) -> set[str]:
@@ -75,6 +76,8 @@ def test_row_is_complete_and_names_what_exists(row: Limit) -> None:
         # `_BURST` after `DIEM_DATA_READ_RATE` is another variable of the same process.
         if variable.startswith("DIEM_"):
             prefix, _, name = variable.removeprefix("DIEM_").partition("_")
+            if prefix not in PROCESSES:
+                prefix, name = "", variable.removeprefix("DIEM_")
         else:
             name = variable.removeprefix("_")
         named = PROCESSES[prefix]

@@ -31,8 +31,7 @@ from deploy.cli.mode_options import (
 from deploy.cli.options import KAFKA_PANEL, hot_endpoints, kafka_settings, with_kafka_options
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
 from deploy.topology.ports import start_at_default
-from diem.process.program import settings_of
-from diem.process.settings import PROCESSES, ProcessSettings, Setting, reference
+from diem.process.settings import PROCESSES, ProcessSettings, Setting, by_process, reference, settings_of
 from diem.process.tls import certificate_names, server_context
 from tools.hosts import env_file, inventory
 from tools.hosts.assignment import USUAL, HostedSystem, Installation, assign, default_sizes
@@ -105,7 +104,7 @@ def config(
     database_url: Annotated[
         str | None,
         typer.Option(
-            envvar="DIEM_DATA_DATABASE_URL",
+            envvar=["DIEM_DATA_DATABASE_URL", "DIEM_DATABASE_URL"],
             metavar="URL",
             help="Store: postgresql://user:password@host:port/database, which a stand-by needs. Default: SQLite.",
             rich_help_panel=_DATA,
@@ -166,6 +165,7 @@ def config(
     if kafka_brokers is not None:
         kafka = {**kafka, "kafka_bootstrap_servers": kafka_brokers}
     networks = plan.parse_networks(front_proxy or [], "--front-proxy")
+    environ = by_process(os.environ)
     options = plan.Options(
         mode=mode,
         state_dir=state_dir,
@@ -179,10 +179,10 @@ def config(
         hot=hot_endpoints(hot or []),
         clients_per_address=clients_per_address,
         public=_public(listen, tls_certificate, tls_key, origin or [], behind_proxy=bool(networks)),
-        client_origins=plan.origins_in(os.environ, plan.CLIENT_ORIGINS),
-        cors_origins=plan.origins_in(os.environ, ["DIEM_DATA_CORS_ORIGINS"]),
+        client_origins=plan.origins_in(environ, plan.CLIENT_ORIGINS),
+        cors_origins=plan.origins_in(environ, ["DIEM_DATA_CORS_ORIGINS"]),
         front_proxies=networks,
-        access=plan.client_access(os.environ, anonymous, anonymous_plan=plan.has_anonymous_plan(sources)),
+        access=plan.client_access(environ, anonymous, anonymous_plan=plan.has_anonymous_plan(sources)),
         traffic=traffic if traffic is not None or mode.uses_kafka else plan.Traffic.OFF,
         kafka=_kafka(mode, kafka),
         settings=plan.parse_settings(settings or []),

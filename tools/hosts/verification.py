@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from diem.errors import ConfigurationError
-from diem.process.program import settings_of
+from diem.process.settings import settings_of
 from tools.hosts import env_file, files
 from tools.hosts.assignment import HostedSystem
 from tools.hosts.inventory import Host

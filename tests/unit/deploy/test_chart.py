@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from deploy.topology import chart
-from diem.process.program import settings_of
-from diem.process.settings import PROCESSES, variable
+from diem.process.settings import PROCESSES, known_variables, settings_of
 from tests.chart.cases import CASES, MODES
 
 CHART: Final = Path(__file__).parents[3] / "deploy" / "chart"
@@ -24,9 +23,7 @@ HELPERS: Final = (CHART / "templates" / "_helpers.tpl").read_text()
 
 
 def settings(process: str) -> set[str]:
-    model = settings_of(process)
-    secret = {"DIEM_DATA_DATABASE_URL_FILE"} if process == "data" else set[str]()
-    return {variable(model, name) for name in model.model_fields} | secret
+    return known_variables(settings_of(process))
 
 
 def definition(name: str) -> str:

@@ -31,8 +31,8 @@ def test_default_ports_are_those_of_the_documentation() -> None:
 
 def test_every_setting_is_in_the_reference() -> None:
     shown = {row.variable: row for row in reference(Settings, shared=False)}
-    assert shown["DIEM_METADATA_ALLOWED"].default == '["127.0.0.0/8"]'
-    assert shown["DIEM_METADATA_CLONES"].type == "integer | list a,b"
+    assert shown["DIEM_ALLOWED"].default == '["127.0.0.0/8"]'
+    assert shown["DIEM_CLONES"].type == "integer | list a,b"
     assert all(row.description for row in shown.values())
 
 

@@ -10,8 +10,7 @@ import typer.main
 from deploy.cli.commands import ENTRY_POINTS, GROUPS, command_line
 from deploy.system.state_dir import StateDir
 from diem.process import program
-from diem.process.program import UnknownProcess
-from diem.process.settings import PROCESSES
+from diem.process.settings import PROCESSES, UnknownProcess, settings_of
 from tools.commands.config import config_lines
 
 BY_MODULE = {
@@ -192,19 +191,19 @@ def test_reference_describes_every_setting_of_every_process(diem: Diem, capsys: 
     named = [index for index, line in enumerate(lines) if line.startswith("DIEM_")]
     assert len(named) > 25
     assert all(len(lines[index + 1].strip()) > 10 for index in named)
-    assert 'DIEM_WEBSOCKET_FEED_URL  (list a,b; default: ["ws://127.0.0.1:9080/feed"])' in lines
+    assert 'DIEM_FEED_URL  (list a,b; default: ["ws://127.0.0.1:9080/feed"])' in lines
 
 
 def test_reference_of_one_process_excludes_the_others() -> None:
     text = "\n".join(config_lines(["broadcast"]))
-    assert "DIEM_BROADCAST_FEED_URL" in text
+    assert "DIEM_FEED_URL" in text
     assert "DIEM_STATE_DIR" in text
-    assert "DIEM_DATA_" not in text
+    assert "DIEM_HISTORY_DAYS" not in text
 
 
 @pytest.mark.parametrize("name", PROCESSES)
 def test_every_process_has_settings_of_its_own(name: str) -> None:
-    assert program.settings_of(name).process == name
+    assert settings_of(name).process == name
 
 
 def test_unknown_process_is_refused_before_anything_is_imported() -> None:

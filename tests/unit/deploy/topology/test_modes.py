@@ -10,8 +10,7 @@ from deploy.topology import Mode, chart
 from diem.process import modes
 from diem.process.addresses import Ports
 from diem.process.modes import KINDS, PROCESSES_OF, SETTINGS, Kind, Place, StopStage, environment
-from diem.process.program import settings_of
-from diem.process.settings import PROCESSES, variable
+from diem.process.settings import PROCESSES, known_variables, settings_of
 from services.composite.plan import CompositePlan, children
 from tests.unit.deploy.topology.topologies import CLUSTER, env, topology
 from tools.hosts import env_file
@@ -57,7 +56,7 @@ def test_a_process_of_the_table_is_started_after_those_that_it_needs(monkeypatch
 @pytest.mark.parametrize("process", PROCESSES)
 def test_settings_of_the_table_are_those_of_the_processes(process: str) -> None:
     model = settings_of(process)
-    known = {variable(model, name) for name in model.model_fields} | {"DIEM_DATA_DATABASE_URL_FILE"}
+    known = known_variables(model) | {"DIEM_DATA_DATABASE_URL_FILE"}
     place = Place("x", process, process, "1", {process: Ports(1, 2)}, {})
     named = {f"DIEM_{process.upper()}_{name}" for name in SETTINGS[process]}
     assert named | environment(place).keys() <= known

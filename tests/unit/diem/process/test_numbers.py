@@ -1,8 +1,7 @@
 import pytest
 
 from diem.process.numbers import parse_number
-from diem.process.program import settings_of
-from diem.process.settings import BadSettings
+from diem.process.settings import BadSettings, settings_of
 
 
 @pytest.mark.parametrize(

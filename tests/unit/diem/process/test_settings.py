@@ -5,7 +5,7 @@ from typing import ClassVar
 import pytest
 from pydantic import Field, SecretStr, ValidationError
 
-from diem.process.settings import BadSettings, ProcessSettings, load, reference
+from diem.process.settings import BadSettings, ProcessSettings, by_process, load, reference
 
 
 class Settings(ProcessSettings):
@@ -190,7 +190,7 @@ def test_faults_of_a_secret_file_are_one_line_each(monkeypatch: pytest.MonkeyPat
     assert line.startswith(f"DIEM_DATA_PASSWORD_FILE: {tmp_path / 'p'}: others may read it: run chmod 600")
     secret_file(tmp_path / "p", "abc")
     (line,) = failure()
-    assert line.startswith("DIEM_DATA_PASSWORD: ")
+    assert line.startswith("DIEM_DATA_PASSWORD_FILE: ")
     assert "abc" not in line
 
 
@@ -202,11 +202,11 @@ def test_only_secrets_have_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_reference_lists_variable_type_default_and_description() -> None:
     rows = {row.variable: row for row in reference(Settings)}
-    assert rows["DIEM_DATA_PORT"] == ("DIEM_DATA_PORT", "integer", "8080", "Public port.")
-    assert rows["DIEM_DATA_ORIGINS"].type == "list a,b"
-    assert rows["DIEM_DATA_ORIGINS"].default == "[]"
-    assert rows["DIEM_DATA_PASSWORD"].type == "secret | unset"
-    assert rows["DIEM_DATA_LIMIT"].default == "unset"
+    assert rows["DIEM_PORT"] == ("DIEM_PORT", "integer", "8080", "Public port.")
+    assert rows["DIEM_ORIGINS"].type == "list a,b"
+    assert rows["DIEM_ORIGINS"].default == "[]"
+    assert rows["DIEM_PASSWORD"].type == "secret | unset"
+    assert rows["DIEM_LIMIT"].default == "unset"
     assert rows["DIEM_INTERNAL_KEY_FILE"].default == "<state dir>/internal.key"
     assert rows["DIEM_LOG_LEVEL"].type == "debug | info | warning | error"
     assert rows["DIEM_SUPERVISED"].default == "false"
@@ -215,9 +215,32 @@ def test_reference_lists_variable_type_default_and_description() -> None:
 
 def test_reference_can_leave_the_shared_settings_out() -> None:
     assert [row.variable for row in reference(Settings, shared=False)] == [
-        "DIEM_DATA_PORT",
-        "DIEM_DATA_ORIGINS",
-        "DIEM_DATA_PASSWORD",
-        "DIEM_DATA_PASSWORD_FILE",
-        "DIEM_DATA_LIMIT",
+        "DIEM_PORT",
+        "DIEM_ORIGINS",
+        "DIEM_PASSWORD",
+        "DIEM_PASSWORD_FILE",
+        "DIEM_LIMIT",
     ]
+
+
+def test_variable_of_the_process_has_priority_over_the_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_PORT", "8081")
+    assert Settings.load().port == 8081
+    monkeypatch.setenv("DIEM_DATA_PORT", "8082")
+    assert Settings.load().port == 8082
+
+
+def test_short_variable_of_another_process_is_known_and_a_misspelt_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIEM_FEED_URL", "ws://127.0.0.1:9080/feed")
+    assert Settings.load().port == 8080
+    monkeypatch.setenv("DIEM_FEED_URLS", "ws://127.0.0.1:9080/feed")
+    (line,) = failure()
+    assert line.startswith("DIEM_FEED_URLS: no such setting")
+
+
+def test_short_variables_are_those_of_every_process_that_has_them() -> None:
+    found = by_process({"diem_port": "1", "DIEM_WEBSOCKET_PORT": "2", "DIEM_LOG_LEVEL": "debug", "DIEM_PROXY_HOST": ""})
+    assert found["DIEM_WEBSOCKET_PORT"] == "2"
+    assert found["DIEM_PROXY_PORT"] == found["DIEM_DATA_PORT"] == found["DIEM_PORT"] == "1"
+    assert "DIEM_BRIDGE_PORT" not in found
+    assert "DIEM_DATA_LOG_LEVEL" not in found

@@ -84,6 +84,19 @@ async def test_composite_is_ready_with_its_proxy_and_one_pair(tmp_path: Path, mo
         await eventually(lambda: composite.ready_pairs == 2)
 
 
+async def test_short_variable_of_the_composite_is_none_of_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"DIEM_PORT": "1", "DIEM_PROXY_COMPRESSION": "off", "DIEM_LOG_LEVEL": "error", "DIEM_UPSTREAMS": "9"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    async with running(tmp_path, monkeypatch, 1) as composite:
+        found = [composite._spec(child).env for child in composite._children(1)]
+    assert found
+    for env in found:
+        assert {name: env.get(name) for name in given} == given | {"DIEM_PORT": None}
+
+
 async def test_status_describes_every_child_and_has_the_clients_of_the_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,7 @@ def test_only_brokers_are_listed() -> None:
 def test_interrupted_change_has_an_exit_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
+    commands.command_line()  # a module that is first imported below would keep the replacement
     monkeypatch.setattr(options, "run_interactive", lambda _work: lifecycle.EXIT_OK)
     monkeypatch.chdir(tmp_path)
     for file in ("data.csv", "f"):

@@ -25,9 +25,9 @@ from tests.load import bench
 from tests.load.bench import Goal
 from tests.load.brokers import Brokers
 from tests.load.client import LoadClient
-from tests.load.link import Server
 from tests.load.run import end_in_order
 from tests.load.system import System
+from tests.load.wire import ANY_UPDATE
 from tests.support.commandline import parser
 from tests.support.size import sized
 
@@ -109,15 +109,15 @@ class HoldingClient(LoadClient):
 
     stale = 0
 
-    def updates(self, data: bytes, start: int, end: int, time: float) -> None:
-        for endpoint, digits in self.pattern.findall(data, start, end):
+    def record_frames(self, data: bytes, start: int, end: int, time: float, link: int) -> None:
+        for endpoint, digits in ANY_UPDATE.findall(data, start, end):
             self.stale += int(digits) < self.announced.get(endpoint, 0)
-        super().updates(data, start, end, time)
+        super().record_frames(data, start, end, time, link)
 
 
 def crowd(servers: list[tuple[str, int, str]], names: list[str], random: Random) -> list[HoldingClient]:
     """Return the clients, not connected yet."""
-    where = [Server(*server) for server in servers]
+    where = [f"ws://{host}:{port}{path}" for host, port, path in servers]
     return [
         HoldingClient(
             f"{number:02}",
@@ -125,7 +125,6 @@ def crowd(servers: list[tuple[str, int, str]], names: list[str], random: Random)
             where,
             random.sample(names, SUBSCRIPTIONS),
             Random(number),
-            filtered=False,
         )
         for number in range(CLIENTS)
     ]

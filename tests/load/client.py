@@ -1,146 +1,136 @@
-"""A load client with one connection: subscribes, applies the drop rule, reconnects as the SDK does."""
+"""Load clients: the Python clients of a server and of a group, with the history of what they did."""
 
 import asyncio
-from dataclasses import replace
+from contextlib import suppress
+from math import inf
 from random import Random
-from time import monotonic
-from typing import Any
 
-from diem.links.client.backoff import ReconnectBackoff, Timing
-from diem.protocol.codes import reconnects
-from tests.load import wire
-from tests.load.link import Link, Server
-from tests.load.subscriber import (
-    CONNECT_SECONDS,
-    SILENCE_SECONDS,
-    HistoryFull,
-    Subscriber,
-)
-from tests.oracle.history import LEFT, Kind
+from diem.links.client import PartitionedClient, Timing, TokenFunction, UpdatesClient
+from diem.links.client.partitioned import GroupLink
+from diem.links.client.routes import Route
+from diem.links.client.tokens import NoToken
+from diem.process.tasks import on_failure
+from tests.load.link import Link, RecordedLink
+from tests.load.locator import Locator
+from tests.load.recorder import HistoryFull, Recorder
 
-__all__ = ["HistoryFull", "LoadClient"]
+__all__ = ["HistoryFull", "LoadClient", "PartitionedLoadClient"]
 
 
-class LoadClient(Subscriber):
-    """One client over all its connections, one at a time.
-
-    With ``filtered`` (all-to-all) it records updates of endpoints only that are subscribed. Without it an update for a
-    foreign endpoint is recorded as well, for the oracle to name.
-    """
+class LoadClient(Recorder, UpdatesClient):
+    """One client over all its connections, one at a time."""
 
     def __init__(
-        self, name: str, address: str, servers: list[Server], wants: list[str], random: Random, *, filtered: bool
+        self,
+        name: str,
+        address: str,
+        urls: list[str],
+        wants: list[str],
+        random: Random,
+        *,
+        origin: str | None = None,
+        timing: Timing | None = None,
+        filtered: bool = False,
+        data: bool = False,
+        compression: bool = False,
+        token: TokenFunction | None = None,
     ) -> None:
-        super().__init__(name, address, wants, random)
-        self.link: Link | None = None
-        self.pattern = wire.ANY_UPDATE
-        self._dialed: Link | None = None
-        self._servers = servers
-        self._server = random.choice(servers)
-        self._filtered = filtered
-        self._backoff = ReconnectBackoff(Timing(), random)
-        self._backoff.begin(monotonic())
-        self._later: asyncio.TimerHandle | None = None
-        self._dialing: asyncio.Task[None] | None = None
-        self._refilter()
+        UpdatesClient.__init__(self, urls, origin=origin, timing=timing, data=data, token=token)
+        Recorder.__init__(self, name, address, wants, random, data=data, compression=compression, filtered=filtered)
 
-    # What the run asks of it
-
-    def start(self, delay: float) -> None:
-        self._later = asyncio.get_running_loop().call_later(delay, self._dial)
-
-    def close(self) -> None:
-        if self._later:
-            self._later.cancel()
-        if self._dialing:
-            self._dialing.cancel()
-        if self.link:
-            self.link.close()
-
-    def add(self, endpoint: str) -> None:
-        self.wants.add(endpoint.encode())
-        self._subscribe({endpoint.encode()})
-
-    def remove(self, endpoint: str) -> None:
-        self.wants.discard(endpoint.encode())
-        if self.link:
-            self.record(Kind.UNSUBSCRIBE, endpoint.encode(), time=monotonic())
-            self.link.request("unsubscribe", [endpoint])
-
-    def drop(self) -> None:
-        if self.link:
-            self.link.abort()
-
-    def check(self, now: float) -> None:
-        link = self._dialed
-        if link and now - link.last_received > (SILENCE_SECONDS if link.welcomed else CONNECT_SECONDS):
-            link.abort()
-
-    @property
-    def links(self) -> list[Link]:
-        return [self.link] if self.link else []
+    def number(self) -> int:
+        return 0
 
     @property
     def connected(self) -> bool:
-        return self.link is not None and self.link.welcomed
+        return any(link.welcomed for link in self.links)
 
     @property
     def live(self) -> bool:
-        return self.link is not None and self.link.live and not self.link.stale & self.wants
+        return any(link.live and not link.stale & self.wants for link in self.links)
 
-    # What the link reports (it is a ``LinkOwner``)
 
-    def opened(self, link: Link) -> None:
-        """The handshake was accepted."""
-        self.link = link
-        self.opened_link(link)
+class RecordedGroupLink(RecordedLink, GroupLink):
+    """A recorded link to a server of a group."""
 
-    def welcomed(self) -> None:
-        """Subscribe to all wanted endpoints after the server's first frame."""
-        self._subscribe(self.wants)
 
-    def updates(self, data: bytes, start: int, end: int, time: float) -> None:
-        """Record the update frames between two positions of a chunk."""
-        self.record_frames(data, start, end, time, pattern=self.pattern)
+class PartitionedLoadClient(Recorder, PartitionedClient):
+    """One client over all its connections: one for each server that has one of its endpoints.
 
-    def message(self, message: dict[str, Any], time: float) -> None:
-        """Record any other message."""
-        if self.link is None:
-            return
-        self.record_message(message, time, self.link)
-        if message["type"] == "unsubscribed":
-            self._refilter()
+    As the SDK does, it asks the metadata service for owners; without an answer, it asks servers.
+    """
 
-    def lost(self, link: Link, code: int, reason: str) -> None:
-        """Reconnect after a lost or failed connection, unless the code forbids it."""
-        now = monotonic()
-        if link.opened:
-            self.ended(link, LEFT if self.leaving else code, now)
-        else:
-            self.refused += 1
-            # Another one after a failed connect, where there is another one.
-            others = [server for server in self._servers if server != self._server]
-            self._server = self.random.choice(others or self._servers)
-        self.link = self._dialed = None
-        if not self.leaving and reconnects(code):
-            open_s = now - link.opened if link.opened else None
-            self.start(self._backoff.delay_s(now, open_s, code, reason))
+    link_type = RecordedGroupLink
 
-    # Its own ways
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        urls: list[str],
+        wants: list[str],
+        random: Random,
+        *,
+        locator: Locator,
+        timing: Timing | None = None,
+        data: bool = False,
+        compression: bool = False,
+        token: TokenFunction | None = None,
+    ) -> None:
+        PartitionedClient.__init__(self, urls, timing=timing, data=data, token=token)
+        Recorder.__init__(self, name, address, wants, random, data=data, compression=compression)
+        self.clone: int | None = None
+        self._locator = locator
+        self._locating: asyncio.Task[None] | None = None
+        self._due: dict[str, Route] = {}
+        """To be located with the next request."""
+        self._numbers = 0
 
-    def _dial(self) -> None:
-        self._dialing = asyncio.get_running_loop().create_task(self._connect())
+    def number(self) -> int:
+        self._numbers += 1
+        return self._numbers
 
-    async def _connect(self) -> None:
-        server = replace(self._server, path=self.named(self._server.path))
-        link = self._dialed = Link(self, server, tokens=self.tokens, compression=self.offers_compression)
-        await link.dial(self.address, CONNECT_SECONDS)
+    @property
+    def connected(self) -> bool:
+        return bool(self.wants) and self.wants <= self.registered.keys()
 
-    def _subscribe(self, endpoints: set[bytes]) -> None:
-        if self.link is not None:
-            self.ask(self.link, endpoints)
-            self._refilter()
+    @property
+    def live(self) -> bool:
+        def is_live(link: Link | None, endpoint: bytes) -> bool:
+            return link is not None and link.live and endpoint not in link.stale
 
-    def _refilter(self) -> None:
-        if self._filtered:
-            self.pattern = wire.updates_of(self.wants)
+        return all(is_live(self.registered.get(endpoint), endpoint) for endpoint in self.wants)
+
+    def leave(self) -> None:
+        super().leave()
+        if self._locating is not None:
+            self._locating.cancel()
+
+    def _ask_due(self, now: float) -> None:
+        """Locate what is due, with one request at a time, so that the first one chooses the clone."""
+        for name, route in self._routes.items():
+            if route.due <= now:
+                route.due = inf
+                self._due[name] = route
+        if self._due and self._locating is None:
+            self._locating = asyncio.get_running_loop().create_task(self._locate())
+            self._locating.add_done_callback(self._located)
+
+    async def _locate(self) -> None:
+        due, self._due = self._due, {}
+        answer = None
+        with suppress(NoToken):
+            token = "" if self._tokens is None else await self._tokens.ready()
+            answer = await self._locator.locate(list(due), self.clone, token)
+        for name, route in due.items():
+            if self._routes.get(name) is not route:
+                continue
+            owner = None if answer is None else answer.owners[name]
+            server = owner or self._another(route)
+            if server is not None and server != route.url:
+                route.ask(server)
+        self.clone = self.clone if answer is None else answer.clone
+
+    def _located(self, task: asyncio.Task[None]) -> None:
+        self._locating = None
+        self._wake.set()
+        on_failure(self.crashed)(task)

@@ -24,14 +24,12 @@ import uvloop
 from pydantic import BaseModel
 
 from diem.process.http_transport import HttpTransport
-from tests.load.client import LoadClient
+from tests.load.client import LoadClient, PartitionedLoadClient
 from tests.load.credentials import Credentials
 from tests.load.interests import Interests
-from tests.load.link import Server
 from tests.load.locator import Locator
-from tests.load.partitioned import PartitionedLoadClient
 from tests.load.probe import Fetching, PartitionedProbeClient, ProbeClient
-from tests.load.subscriber import Subscriber
+from tests.load.recorder import Recorder
 from tests.load.trace import Visit, read_visits
 from tests.oracle.history import write_client
 from tests.support.commandline import parser
@@ -92,39 +90,32 @@ class ClientPool:
         self.locator = locator
         self.credentials = Credentials(http, plan.api_key, plan.token_seconds) if plan.api_key else None
         self.interests = Interests(plan.endpoints, plan.communities, plan.seed)
-        servers = [Server(*server) for server in plan.servers]
+        self.numbers: Counter[bool] = Counter()
+        """Clients so far that ask for the data of updates, and that do not."""
         self.visits = [] if plan.trace is None else read_visits(plan.trace)
         wants: list[list[str] | None] = [list(visit.endpoints) for visit in self.visits] or [None] * plan.clients
-        self.clients = [self._client(number, servers, http, mine) for number, mine in enumerate(wants)]
+        self.clients = [self._client(number, http, mine) for number, mine in enumerate(wants)]
         self.present = [
             client for number, client in enumerate(self.clients) if not self.visits or not self.visits[number].start
         ]
         """Clients that should be connected."""
-        numbers: Counter[bool] = Counter()
-        for number, client in enumerate(self.clients):
-            client.asks_data = _chosen(number, plan.data)
-            client.offers_compression = _chosen(numbers[client.asks_data], plan.compression)
-            numbers[client.asks_data] += 1
-        if self.credentials is not None:
-            locator.tokens = self.credentials.source("locator")
-            for client in self.clients:
-                client.tokens = self.credentials.source(client.name)
 
-    def _client(
-        self, number: int, servers: list[Server], http: httpx.AsyncClient, wants: list[str] | None
-    ) -> Subscriber:
+    def _client(self, number: int, http: httpx.AsyncClient, wants: list[str] | None) -> Recorder:
         name, address = f"{number:05}", f"127.0.0.{1 + number % self.plan.addresses}"
         if wants is None:
             wants = self.interests.first(number, self.plan.subscriptions, self.random)
         random = Random(self.random.random())
-        probes = number < self.plan.probes
-        if self.plan.metadata and probes:
-            return PartitionedProbeClient(name, address, self.locator, wants, random, http=http)
+        data = _chosen(number, self.plan.data)
+        offers = {"data": data, "compression": _chosen(self.numbers[data], self.plan.compression)}
+        self.numbers[data] += 1
+        token = None if self.credentials is None else self.credentials.function(name)
+        own: dict[str, Any] = {"token": token, **offers, **({"http": http} if number < self.plan.probes else {})}
+        urls = [f"ws://{host}:{port}{path}" for host, port, path in self.plan.servers]
         if self.plan.metadata:
-            return PartitionedLoadClient(name, address, self.locator, wants, random)
-        if probes:
-            return ProbeClient(name, address, servers, wants, random, filtered=self.plan.filtered, http=http)
-        return LoadClient(name, address, servers, wants, random, filtered=self.plan.filtered)
+            kind = PartitionedProbeClient if "http" in own else PartitionedLoadClient
+            return kind(name, address, urls, wants, random, locator=self.locator, **own)
+        simple = ProbeClient if "http" in own else LoadClient
+        return simple(name, address, urls, wants, random, filtered=self.plan.filtered, **own)
 
     def start(self) -> None:
         """Connect everybody who is there from the start."""
@@ -139,7 +130,7 @@ class ClientPool:
                 if visit.start or visit.changes or visit.end is not None:
                     tasks.create_task(self._follow(client, visit, start))
 
-    async def _follow(self, client: Subscriber, visit: Visit, start: float) -> None:
+    async def _follow(self, client: Recorder, visit: Visit, start: float) -> None:
         if visit.start:
             await asyncio.sleep(start + visit.start - monotonic())
             self.present.append(client)
@@ -149,15 +140,15 @@ class ClientPool:
             while not client.connected:
                 await asyncio.sleep(CHANGE_SECONDS)
             for endpoint in subscribed:
-                client.add(endpoint)
+                await client.add(endpoint)
             for endpoint in unsubscribed:
-                client.remove(endpoint)
+                await client.remove(endpoint)
         if visit.end is not None:
             await asyncio.sleep(max(0.0, start + visit.end - monotonic()))
             self.present.remove(client)
             client.leave()
 
-    def churn(self, seconds: float) -> None:
+    async def churn(self, seconds: float) -> None:
         """Make the swaps that fall into ``seconds``."""
         if self.visits or not self.churn_seconds or self.plan.subscriptions >= len(self.plan.endpoints):
             return
@@ -165,7 +156,7 @@ class ClientPool:
             if self.random.random() < seconds / self.churn_seconds:
                 wants = {endpoint.decode() for endpoint in client.wants}
                 another = self.interests.another(int(client.name), wants, self.random)
-                client.swap(self.random.choice(sorted(wants)), another)
+                await client.swap(self.random.choice(sorted(wants)), another)
 
     def issue(self, seconds: int | None) -> None:
         """Set the life of the tokens that clients request from now on; None: that of the key's plan."""
@@ -204,7 +195,7 @@ class ClientPool:
             "fetches": sum(client.fetches for client in self.clients if isinstance(client, Fetching)),
             "locates": self.locator.asked,
             "locates_failed": self.locator.failed,
-            "moves": sum(client.moves for client in self.clients if isinstance(client, PartitionedLoadClient)),
+            "moves": sum(client.moves for client in self.clients),
             "with_data": sum(client.with_data for client in self.clients),
             "compressed": sum(client.compressed for client in self.clients)
             + sum(link.deflate.frames for link in links if link.deflate is not None),
@@ -277,12 +268,11 @@ async def _obey(pool: ClientPool, orders: asyncio.StreamReader, tasks: asyncio.T
 async def _tick(pool: ClientPool) -> None:
     while True:
         await asyncio.sleep(REPORT_SECONDS)
-        now = monotonic()
         for client in pool.clients:
-            client.watch(now)
+            client.watch()
         _say(pool.figures())
         # After the report: a client that has just subscribed would always count as behind.
-        pool.churn(REPORT_SECONDS)
+        await pool.churn(REPORT_SECONDS)
 
 
 async def _finish(pool: ClientPool, folder: Path) -> None:

@@ -1,11 +1,11 @@
 """Tokens of load clients, requested from the Data Service with one API key, each for a user of its own."""
 
 import asyncio
+from functools import partial
 
 import httpx
 
-from diem.links.client.backoff import Timing
-from diem.links.client.tokens import NoToken, TokenSource
+from diem.links.client.tokens import NoToken, TokenFunction
 
 AT_ONCE = 8
 """Most pending requests of all clients."""
@@ -27,13 +27,9 @@ class Credentials:
         self._headers = {"Authorization": f"Bearer {key}"}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    def source(self, user: str) -> TokenSource:
-        """Return the tokens of a user, for all of its connections."""
-
-        async def request() -> str:
-            return await self.token(subject=user)
-
-        return TokenSource(request, Timing())
+    def function(self, user: str) -> TokenFunction:
+        """Return the function that requests the tokens of a user."""
+        return partial(self.token, subject=user)
 
     async def token(self, **wanted: str | list[str]) -> str:
         """Return a new token. Raises ``NoToken`` if the Data Service refuses or does not answer."""

@@ -1,176 +1,197 @@
-"""One connection of a load client: a WebSocket over an asyncio transport, without a queue.
+"""The connections of load clients: those of the Python client, over a WebSocket of their own without a queue.
 
-Only a client with tokens has a task for each connection: it presents every new token.
+A client of half a million frames in a run is not what the library is made for: update frames are recorded where they
+arrive, and everything else is handed to the client after that.
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
 
 import orjson
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosedError, InvalidHandshake
+from websockets.frames import Close
 
-from diem.links.client.tokens import AUTH_ID, NoToken, TokenSource
+from diem.links.client.link import ClientLink
 from tests.load import wire
 from tests.load.deflate import OFFER, Deflate
 
-
-@dataclass(frozen=True)
-class Server:
-    """Where a client may connect."""
-
-    host: str
-    port: int
-    path: str
-    origin: str = ""
-    """Origin of the page that a client claims to be; empty: it is none."""
+CONNECT_SECONDS = 10.0
 
 
-class LinkOwner(Protocol):
-    """Receiver of a link's events."""
+class History(Protocol):
+    """What a client records of its connections."""
 
-    def opened(self, link: "Link") -> None:
+    address: str
+    offers_compression: bool
+    refused: int
+
+    def number(self) -> int:
+        """Return the number of the next connection."""
+
+    def opened_link(self, link: "Link") -> None:
         """The handshake was accepted."""
 
-    def welcomed(self) -> None:
-        """The server sent its first frame."""
+    def sent(self, message: dict[str, Any], link: "Link") -> None:
+        """A request is sent."""
 
-    def updates(self, data: bytes, start: int, end: int, time: float) -> None:
+    def record_frames(self, data: bytes, start: int, end: int, time: float, link: int) -> None:
         """Whole update frames lie between two positions of a chunk."""
 
-    def message(self, message: dict[str, Any], time: float) -> None:
+    def record_message(self, message: dict[str, Any], time: float, link: "Link") -> None:
         """Any other message."""
 
     def violated(self, reason: str) -> None:
         """The server sent what no server may send; the connection is aborted."""
 
-    def lost(self, link: "Link", code: int, reason: str) -> None:
-        """The connection is gone."""
+    def ended(self, link: "Link", code: int) -> None:
+        """A connection that was open is gone."""
+
+
+class RecordedLink(ClientLink):
+    """The link of a client that records its history."""
+
+    @asynccontextmanager
+    async def _dial(self, url: str) -> AsyncIterator[ClientConnection]:
+        history = cast("History", self._listener)
+        link = Link(history, url, self._origin or "")
+        try:
+            await link.open()
+        except (OSError, InvalidHandshake):
+            history.refused += 1
+            raise
+        try:
+            yield cast("ClientConnection", link)
+        finally:
+            link.close()
+
+    async def _next(self, connection: ClientConnection) -> bytes:
+        """Return the next message that is no update. Raises ``TimeoutError`` if no frame comes, not even an update."""
+        link = cast("Link", connection)
+        while (left_s := link.last_received + self._silence_s - monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    return await link.recv()
+        async with asyncio.timeout(self._timing.late_s):
+            return await link.recv()
 
 
 class Link(asyncio.Protocol):
-    """One connection of a client: forwards frames in the order of the wire, and answers pings and closes.
+    """One connection, with the part of the library's interface that a :class:`ClientLink` uses.
 
-    ``tokens`` are presented in the handshake, and whenever there is a new one. With ``compression`` it is offered, and
-    requests are compressed, too, where the server accepts it.
+    Forwards frames in the order of the wire, and answers pings and closes. Where compression was agreed, requests are
+    compressed, too.
     """
 
-    def __init__(
-        self,
-        owner: LinkOwner,
-        server: Server,
-        number: int = 0,
-        *,
-        tokens: TokenSource | None = None,
-        compression: bool = False,
-    ) -> None:
-        self.number = number
+    def __init__(self, history: History, url: str, origin: str = "") -> None:
+        parts = urlsplit(url)
+        self.host, self.port, path = parts.hostname or "", parts.port or 80, parts.path or "/"
+        self.number = history.number()
         """Number of the connection of its client; always 0 for clients with one at a time."""
-        self.opened = 0.0
-        self.last_received = monotonic()
+        self.opened = self.last_received = 0.0
         self.live = True
         self.stale: set[bytes] = set()
         """Endpoints that the server has named in a status live:false."""
-        self.welcomed = False
-        self.offers_data = False
-        """Whether the server takes requests for the data of updates."""
+        self.welcomed = self.authenticated = False
         self.updates = 0
         self.deflate: Deflate | None = None
         """The compression that was agreed."""
-        self._offer = OFFER if compression else ""
-        self._owner = owner
-        self._server = server
-        self._requests = 0
-        self._handshake: wire.Handshake | None = None
-        self._tokens = tokens
-        self._presented = ""
-        self._refreshing: asyncio.Task[None] | None = None
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport
+        offer = OFFER if history.offers_compression else ""
+        self._handshake = wire.Handshake(self.host, self.port, path, offer=offer, origin=origin)
+        self._opening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._history = history
         self._tail = b""
-        self._code, self._reason = 1006, ""
+        self._close: Close | None = None
+        """The close frame of the server."""
+        self._messages: deque[bytes] = deque()
+        self._arrived = asyncio.Event()
+        self._lost = False
 
-    async def dial(self, address: str, within: float) -> None:
-        """Connect from a local address; a failure is reported as lost."""
-        try:
-            async with asyncio.timeout(within):
-                if self._tokens is not None:
-                    self._presented = await self._tokens.ready()
-                host, port, path = self._server.host, self._server.port, self._server.path
-                self._handshake = wire.Handshake(
-                    host, port, path, self._presented, self._offer, origin=self._server.origin
-                )
-                await asyncio.get_running_loop().create_connection(
-                    lambda: self, self._server.host, self._server.port, local_addr=(address, 0)
-                )
-        except (OSError, TimeoutError, NoToken) as error:
-            self._owner.lost(self, 1006, str(error))
-
-    def request(self, kind: str, endpoints: list[str] | dict[str, int | None], **more: Any) -> None:
-        """Send a request; ``more`` are further members of the message."""
-        self._requests += 1
-        self._send({"type": kind, "id": self._requests, "endpoints": endpoints, **more})
+    async def open(self) -> None:
+        """Connect from the client's address. Raises ``OSError``, ``InvalidHandshake``."""
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await asyncio.get_running_loop().create_connection(
+                lambda: self, self.host, self.port, local_addr=(self._history.address, 0)
+            )
+            try:
+                await self._opening
+            except BaseException:
+                self.transport.abort()
+                raise
 
     def close(self) -> None:
         """Close with a close frame."""
         self._write(wire.frame((1000).to_bytes(2, "big"), wire.CLOSE))
-        if self._transport:
-            self._transport.close()
+        self.transport.close()
 
-    def abort(self) -> None:
-        """Abort the connection."""
-        if self._transport:
-            self._transport.abort()
+    # As the library has it
+
+    async def recv(self) -> bytes:
+        """Return the next message that is no update. Raises ``ConnectionClosedError``."""
+        while not self._messages:
+            if self._lost:
+                raise ConnectionClosedError(self._close, None)
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._messages.popleft()
+
+    async def send(self, payload: bytes, *, text: bool) -> None:
+        """Send a request."""
+        assert text
+        if self.deflate is None:
+            self._write(wire.frame(payload))
+        else:
+            self._write(wire.frame(self.deflate.compress(payload), wire.COMPRESSED_TEXT))
+        self._history.sent(orjson.loads(payload), self)
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert self._handshake is not None
         # uvloop's transports are asyncio.Transport in all but name.
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.write(self._handshake.request)
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.write(self._handshake.request)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-        if self._tokens is not None:
-            self._tokens.closed("", self._presented, self._code)
-        self._owner.lost(self, self._code, self._reason)
+        self._lost = True
+        self._arrived.set()
+        if not self._opening.done():
+            self._opening.set_exception(ConnectionResetError("connection lost"))
+        if self.opened:
+            self._history.ended(self, 1006 if self._close is None else self._close.code)
 
     def data_received(self, data: bytes) -> None:
-        if self._handshake is not None:
-            self._shaking_hands(self._handshake, data)
-            return
         try:
-            self._frames(data)
+            if self.opened:
+                self._frames(data)
+            else:
+                self._shake_hands(data)
         except wire.WireError as error:
-            self._violated(error)
+            self._history.violated(str(error))
+            self.transport.abort()
 
-    def _violated(self, error: wire.WireError) -> None:
-        self._owner.violated(str(error))
-        self.abort()
-
-    def _shaking_hands(self, handshake: wire.Handshake, data: bytes) -> None:
+    def _shake_hands(self, data: bytes) -> None:
         self._tail += data
         try:
-            rest = handshake.answer(self._tail)
-        except wire.WireError as error:
-            self._reason = str(error)
-            self.abort()
+            rest = self._handshake.answer(self._tail)
+        except InvalidHandshake as error:
+            self._opening.set_exception(error)
             return
         if rest is None:
             return
-        if handshake.extension:
-            try:
-                self.deflate = Deflate(handshake.extension)
-            except wire.WireError as error:
-                self._violated(error)
-                return
-        self._handshake, self._tail = None, b""
+        if self._handshake.extension:
+            self.deflate = Deflate(self._handshake.extension)
+        self._tail = b""
         self.opened = self.last_received = monotonic()
-        self._owner.opened(self)
+        self._history.opened_link(self)
+        self._opening.set_result(None)
         if rest:
-            self.data_received(rest)
+            self._frames(rest)
 
     def _frames(self, data: bytes) -> None:
         time = self.last_received = monotonic()
@@ -182,49 +203,27 @@ class Link(asyncio.Protocol):
         end, updates, specials = wire.walk(data)
         self.updates += updates
         self._tail = incomplete or data[end:]
-        if not specials:
-            self._owner.updates(data, 0, end, time)
-            return
         # In their order on the wire: an update before `unsubscribed` is legal, one after it is not.
         start = 0
         for special in specials:
-            self._owner.updates(data, start, special.start, time)
+            self._history.record_frames(data, start, special.start, time, self.number)
             self._special(special, time)
             start = special.end
-        self._owner.updates(data, start, end, time)
+        self._history.record_frames(data, start, end, time, self.number)
 
     def _special(self, special: wire.Special, time: float) -> None:
         if special.opcode == wire.TEXT:
-            message = orjson.loads(special.payload)
-            self._owner.message(message, time)
-            if message["type"] == "welcome":
-                self.welcomed = True
-                self.offers_data = message.get("data") is True
-                if self._tokens is not None:
-                    self._refreshing = asyncio.get_running_loop().create_task(self._refresh(self._tokens))
-                self._owner.welcomed()
+            self._history.record_message(orjson.loads(special.payload), time, self)
+            self._messages.append(special.payload)
+            self._arrived.set()
         elif special.opcode == wire.PING:
             self._write(wire.frame(special.payload, wire.PONG))
         elif special.opcode == wire.CLOSE:
-            self._code = int.from_bytes(special.payload[:2], "big") if special.payload else 1005
-            self._reason = special.payload[2:].decode()
+            code = int.from_bytes(special.payload[:2], "big") if special.payload else 1005
+            self._close = Close(code, special.payload[2:].decode())
             self._write(wire.frame(special.payload[:2], wire.CLOSE))
-            if self._transport:
-                self._transport.close()
-
-    async def _refresh(self, tokens: TokenSource) -> None:
-        """Present every new token."""
-        while True:
-            self._presented = await tokens.replaced(self._presented)
-            self._send({"type": "auth", "id": AUTH_ID, "token": self._presented})
-
-    def _send(self, message: dict[str, Any]) -> None:
-        payload = orjson.dumps(message)
-        if self.deflate is None:
-            self._write(wire.frame(payload))
-        else:
-            self._write(wire.frame(self.deflate.compress(payload), wire.COMPRESSED_TEXT))
+            self.transport.close()
 
     def _write(self, data: bytes) -> None:
-        if self._transport and not self._transport.is_closing():
-            self._transport.write(data)
+        if not self.transport.is_closing():
+            self.transport.write(data)

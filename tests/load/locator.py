@@ -2,15 +2,9 @@
 
 import asyncio
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import httpx
 
-from diem.links.client.tokens import NoToken, TokenSource
-from tests.load.link import Server
-
-NAMES = 1000
-"""Most names in a request."""
 AT_ONCE = 8
 """Most pending requests of all clients."""
 
@@ -19,11 +13,8 @@ class Located(NamedTuple):
     """An answer of ``POST /v1/locate``."""
 
     clone: int
-    owners: dict[bytes, str | None]
-    """URL by endpoint; None = it has no owner now."""
-    hot: set[bytes]
-    """Hot endpoints, which every server has."""
-    servers: list[str]
+    owners: dict[str, str | None]
+    """URL by endpoint; None = it has no owner now, or is hot."""
 
 
 class Locator:
@@ -32,39 +23,23 @@ class Locator:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.asked = 0
         self.failed = 0
-        self.tokens: TokenSource | None = None
-        """Where its tokens come from; None: it is anonymous."""
         self._http = http
         # Not the pool's own queue: it looks at everybody who waits, for each who waits.
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def locate(self, endpoints: list[bytes], clone: int | None) -> Located | None:
-        """Return the owners of endpoints; None if the service does not answer."""
+    async def locate(self, endpoints: list[str], clone: int | None, token: str = "") -> Located | None:
+        """Return the owners of at most 1000 endpoints; None if the service does not answer."""
         self.asked += 1
-        question = {"endpoints": [endpoint.decode() for endpoint in endpoints]}
+        question = {"endpoints": endpoints} | ({} if clone is None else {"clone": clone})
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             async with self._slots:
-                bearer = {} if self.tokens is None else {"Authorization": f"Bearer {await self.tokens.ready()}"}
-                answer = await self._http.post(
-                    "locate", json=question if clone is None else {**question, "clone": clone}, headers=bearer
-                )
-        except (httpx.HTTPError, NoToken):
+                answer = await self._http.post("locate", json=question, headers=headers)
+        except httpx.HTTPError:
             self.failed += 1
             return None
-        if answer.status_code != 200:
+        if answer.status_code != httpx.codes.OK:
             self.failed += 1
             return None
         body = answer.json()
-        places = {name.encode(): place for name, place in body["endpoints"].items()}
-        return Located(
-            clone=body["clone"],
-            owners={endpoint: place["owner"] for endpoint, place in places.items()},
-            hot={endpoint for endpoint, place in places.items() if place.get("hot")},
-            servers=body["servers"],
-        )
-
-
-def server_at(url: str) -> Server:
-    """Return the server of an owner's URL."""
-    parts = urlsplit(url)
-    return Server(parts.hostname or "", parts.port or 80, f"{parts.path}?{parts.query}" if parts.query else parts.path)
+        return Located(body["clone"], {name: place["owner"] for name, place in body["endpoints"].items()})

@@ -6,35 +6,31 @@ from typing import Any
 
 import httpx
 
-from tests.load.client import LoadClient
+from tests.load.client import LoadClient, PartitionedLoadClient
 from tests.load.datasets import stamp_of
-from tests.load.partitioned import PartitionedLoadClient
-from tests.load.subscriber import Subscriber
+from tests.load.recorder import Recorder
 from tests.oracle.history import Kind
 
 RETRY_SECONDS, RETRY_CAP_SECONDS = 0.5, 8.0
 
 
-class Fetching(Subscriber):
+class Fetching(Recorder):
     """Fetches an endpoint after an update without data, one fetch per endpoint at a time, until held >= announced."""
 
     def __init__(self, *arguments: Any, http: httpx.AsyncClient, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.fetches = 0
-        self._http = http
+        self._reads = http
         self._fetching: dict[bytes, asyncio.Task[None]] = {}
-        self._stale: set[bytes] = set()
+        self._outdated: set[bytes] = set()
 
     def level(self, endpoint: bytes) -> int:
-        return self.held.get(endpoint, 0)
-
-    def known(self, endpoint: bytes) -> int:
         return self.held.get(endpoint, 0)
 
     def changed(self, endpoint: bytes) -> None:
         if endpoint in self._fetching:
             # The answer under way may be from before this: look again when it is there.
-            self._stale.add(endpoint)
+            self._outdated.add(endpoint)
             return
         task = asyncio.get_running_loop().create_task(self._fetch(endpoint))
         self._fetching[endpoint] = task
@@ -48,7 +44,7 @@ class Fetching(Subscriber):
     async def _fetch(self, endpoint: bytes) -> None:
         failures = 0
         while True:
-            self._stale.discard(endpoint)
+            self._outdated.discard(endpoint)
             version, stamp = await self._fetched(endpoint)
             if version is not None and version > self.held.get(endpoint, 0):
                 self.held[endpoint] = version
@@ -56,7 +52,7 @@ class Fetching(Subscriber):
                 self.announced[endpoint] = max(version, self.announced.get(endpoint, 0))
                 self.record(Kind.HELD, endpoint, version, stamp, time=monotonic())
             if version is not None and self.held.get(endpoint, 0) >= self.announced.get(endpoint, 0):
-                if endpoint not in self._stale:
+                if endpoint not in self._outdated:
                     return
                 continue
             await asyncio.sleep(self.random.random() * min(RETRY_CAP_SECONDS, RETRY_SECONDS * 2**failures))
@@ -66,7 +62,7 @@ class Fetching(Subscriber):
         """Return REST's version with the stamp of its data, 0 for a deletion; None without an answer or a version."""
         self.fetches += 1
         try:
-            answer = await self._http.get(f"/v1/data{endpoint.decode()}")
+            answer = await self._reads.get(f"/v1/data{endpoint.decode()}")
         except httpx.HTTPError:
             return None, 0
         if answer.status_code not in (200, 410):

@@ -3,24 +3,25 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from time import monotonic
+from typing import Any
 
 import orjson
 import pytest
 
+from diem.links.client import Timing
 from diem.protocol.update import UPDATE, Change, encode
 from tests.load.client import LoadClient
 from tests.load.datasets import UNKNOWN, dataset
-from tests.load.link import Server
 from tests.oracle import Event, History, Kind, judge
 from tests.oracle.history import Accepted
 from tests.oracle.violations import WrongData
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.small import System, small_system
+from tests.unit.diem.links.client.fakes import FakeServer
 
 
-def client_of(system: System, *wants: str, filtered: bool = False) -> LoadClient:
-    server = Server("127.0.0.1", system.settings.port, "/ws")
-    return LoadClient("1", "127.0.0.9", [server], list(wants), Random(1), filtered=filtered)
+def client_of(system: System, *wants: str, **options: Any) -> LoadClient:
+    return LoadClient("1", "127.0.0.9", [system.url], list(wants), Random(1), **options)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -60,8 +61,7 @@ async def test_client_comes_back_with_the_versions_that_it_holds(tmp_path: Path)
         version = system.feed.put("/a")
         client.start(0)
         await until(lambda: client.announced)
-        assert client.link
-        client.link.abort()
+        client.drop()
         await until(lambda: kinds(client).count("subscribed") == 2)
         assert [event.version for event in events(client, Kind.SUBSCRIBE)] == [0, version]
         assert len(events(client, Kind.UPDATE)) == 1
@@ -84,9 +84,7 @@ async def test_client_that_asks_for_data_holds_it_and_the_oracle_finds_that_of_a
     tmp_path: Path, *, compression: bool
 ) -> None:
     async with small_system(tmp_path) as system:
-        client = client_of(system, "/a")
-        client.asks_data = True
-        client.offers_compression = compression
+        client = client_of(system, "/a", data=True, compression=compression)
         plain = client_of(system, "/a")
         for one in (client, plain):
             one.start(0)
@@ -116,8 +114,7 @@ async def test_client_that_asks_for_data_holds_it_and_the_oracle_finds_that_of_a
 
 async def test_data_that_was_not_asked_for_is_unexpected(tmp_path: Path) -> None:
     async with small_system(tmp_path) as system:
-        client = client_of(system, "/a")
-        client.asks_data = True
+        client = client_of(system, "/a", data=True)
         client.start(0)
         await until(lambda: "subscribed" in kinds(client))
         client.asks_data = False
@@ -129,32 +126,30 @@ async def test_data_that_was_not_asked_for_is_unexpected(tmp_path: Path) -> None
 
 async def test_compressed_data_that_was_not_asked_for_and_damaged_frames_are_unexpected(tmp_path: Path) -> None:
     async with small_system(tmp_path) as system:
-        client = client_of(system, "/a")
-        client.asks_data = client.offers_compression = True
+        client = client_of(system, "/a", data=True, compression=True)
         client.start(0)
         await until(lambda: "subscribed" in kinds(client))
         client.asks_data = False
         put_with_data(system, "/a", 7)
         await until(lambda: client.announced)
         assert client.unexpected[0].startswith("data that was not asked for")
-        assert client.link
-        client.link.data_received(b"\xc1\x02\xff\xff")
+        client.links[0].data_received(b"\xc1\x02\xff\xff")
         assert client.unexpected[1].startswith("compressed frame: ")
         await until(lambda: "close" in kinds(client))
         client.leave()
 
 
-async def test_swapped_endpoint_is_asked_for_before_the_old_one_is_left(tmp_path: Path) -> None:
+async def test_requests_and_replies_of_a_swap_are_recorded(tmp_path: Path) -> None:
     async with small_system(tmp_path) as system:
         client = client_of(system, "/a")
         client.start(0)
         await until(lambda: "subscribed" in kinds(client))
-        client.swap("/a", "/b")
-        await until(lambda: "unsubscribed" in kinds(client))
+        await client.swap("/a", "/b")
+        await until(lambda: kinds(client).count("subscribed") == 2)
         version = system.feed.put("/a", "/b")
         await until(lambda: client.announced)
         assert client.announced == {b"/b": version}
-        assert kinds(client)[3:] == ["subscribe", "unsubscribe", "subscribed", "unsubscribed", "update"]
+        assert kinds(client)[3:] == ["unsubscribe", "subscribe", "unsubscribed", "subscribed", "update"]
         client.leave()
 
 
@@ -168,30 +163,27 @@ async def test_foreign_updates_are_counted_and_recorded_only_without_the_filter(
         await until(lambda: "subscribed" in kinds(client))
         system.feed.put("/b", "/a")
         await until(lambda: client.level(b"/a"))
-        assert client.link
-        assert client.link.updates == 2
+        assert client.links[0].updates == 2
         assert (client.level(b"/b") == 0) is filtered
         client.leave()
 
 
-async def test_server_that_does_not_welcome_is_given_up() -> None:
-    connected = []
-
-    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A link that has sent its request can be aborted.
-        connected.append(await reader.readuntil(b"\r\n\r\n"))
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
-        server = Server("127.0.0.1", silent.sockets[0].getsockname()[1], "/ws")
-        client = LoadClient("1", "127.0.0.9", [server], ["/a"], Random(1), filtered=False)
-        began = monotonic()
-        client.start(0)
-        await until(lambda: connected)
-        client.watch(began + 9)
-        assert client.refused == 0
-        client.watch(monotonic() + 11)
-        await until(lambda: client.refused)
-        client.leave()
-        await asyncio.sleep(0.05)
+async def test_updates_are_no_silence_and_a_server_that_sends_nothing_is_left() -> None:
+    silence_s = 0.5 * FACTOR
+    server = await FakeServer().start()
+    timing = Timing(base_s=0.01, silence_s=silence_s, late_s=0.05)
+    client = LoadClient("1", "127.0.0.9", [server.url], ["/a"], Random(1), timing=timing)
+    client.start(0)
+    await until(lambda: "subscribed" in kinds(client))
+    over, sent = monotonic() + 3 * silence_s, 0
+    while monotonic() < over:
+        sent += 1
+        await server.update("/a", sent)
+        await asyncio.sleep(silence_s / 10)
+    await until(lambda: client.level(b"/a") == sent)
+    assert "close" not in kinds(client)
+    await until(lambda: kinds(client).count("open") == 2)
+    assert [event.code for event in events(client, Kind.CLOSE)] == [1006]
+    client.leave()
+    await until(lambda: not client.links)
+    await server.stop()

@@ -3,6 +3,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.exceptions import InvalidStatus
 from websockets.frames import Opcode
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
@@ -96,9 +97,13 @@ def test_handshake_and_masked_frames_are_what_a_server_library_reads(size: int) 
     assert [event.data for event in server.events_received()] == [payload]  # type: ignore[union-attr]
 
 
-def test_refused_handshake_says_the_status() -> None:
-    with pytest.raises(wire.WireError, match="503"):
-        wire.Handshake("127.0.0.1", 80, "/ws").answer(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+def test_refused_handshake_says_the_status_and_when_to_come_again() -> None:
+    handshake = wire.Handshake("127.0.0.1", 80, "/ws")
+    with pytest.raises(InvalidStatus, match="503") as refused:
+        handshake.answer(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 7\r\n\r\n")
+    assert refused.value.response.headers["Retry-After"] == "7"
+    with pytest.raises(wire.WireError):
+        handshake.answer(b"HTTP/1.1\r\n\r\n")
 
 
 def test_filter_passes_its_endpoints_only_and_whole_names_only() -> None:

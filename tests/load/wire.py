@@ -14,6 +14,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from websockets.datastructures import Headers
+from websockets.exceptions import InvalidStatus
+from websockets.http11 import Response
+
 from diem.protocol.messages import SUBPROTOCOL
 from diem.protocol.update import HEAD, TIME_BYTES
 
@@ -152,15 +156,20 @@ class Handshake:
         """Return the bytes after the server's response; None while it is incomplete.
 
         Raises:
-            WireError: the server refused, with its status line, or answered wrongly.
+            InvalidStatus: the server refused.
+            WireError: it answered wrongly.
         """
         head, blank, rest = data.partition(b"\r\n\r\n")
         if not blank:
             return None
         status, *lines = head.split(b"\r\n")
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
-        if status.split()[1:2] != [b"101"]:
-            raise WireError(status.decode("latin-1"))
+        words = status.decode("latin-1").split(" ", 2)
+        if words[1:2] != ["101"]:
+            if len(words) < 3 or not words[1].isdecimal():
+                raise WireError(f"answer {words}")
+            fields = Headers({name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()})
+            raise InvalidStatus(Response(int(words[1]), words[2], fields))
         if headers.get(b"sec-websocket-accept") != self._accept:
             raise WireError("wrong Sec-WebSocket-Accept")
         if headers.get(b"sec-websocket-protocol") != SUBPROTOCOL.encode():

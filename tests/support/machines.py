@@ -18,12 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from diem.links.client.backoff import Timing, silence_limit_s
 from tests.load.client import LoadClient
-from tests.load.link import Server
-from tests.load.subscriber import SILENCE_SECONDS
 from tests.load.writes import Writer
 from tests.oracle import Bounds, Fault, History, judge
 from tests.support import systemd
@@ -40,31 +37,6 @@ CLIENTS: Final = 10
 DATA_PORT, DATA_INTERNAL_PORT = 8080, 9080
 EVERY_MODE: Final = "DIEM_HOSTS"
 """Variable with which all modes are tested, with systemd on each host (``make hosts``)."""
-
-
-class Client(LoadClient):
-    """A load client that remembers its server, and leaves one that is silent, as the SDK does (protocol.md 1.4)."""
-
-    server = ""
-    silence_s = SILENCE_SECONDS
-
-    def message(self, message: dict[str, Any], time: float) -> None:
-        if message["type"] == "welcome":
-            self.server = message["server"]
-            self.silence_s = silence_limit_s(message.get("heartbeat_ms", 0), SILENCE_SECONDS) + Timing().late_s
-        super().message(message, time)
-
-    def check(self, now: float) -> None:
-        link = self.link
-        if link is not None and link.welcomed and now - link.last_received > self.silence_s:
-            self.go_elsewhere()
-        super().check(now)
-
-    def go_elsewhere(self) -> None:
-        """Drop the connection, and dial another server if there is one."""
-        others = [server for server in self._servers if server != self._server]
-        self._server = others[0] if others else self._server
-        self.drop()
 
 
 @dataclass
@@ -164,7 +136,7 @@ async def until(condition: Callable[[], object], within_s: float = PATIENCE_S) -
             await asyncio.sleep(0.02)
 
 
-def are_current(clients: Sequence[Client], writer: Writer) -> bool:
+def are_current(clients: Sequence[LoadClient], writer: Writer) -> bool:
     """Return whether all clients are live, and have the newest version of what they want."""
     newest = writer.newest()
     return all(
@@ -195,12 +167,12 @@ class Loaded:
     out: Path
     """What ``diem config`` has written."""
     writer: Writer
-    clients: list[Client]
+    clients: list[LoadClient]
     start_up: Fault
     over: asyncio.Event
     writing: asyncio.Task[None]
 
-    async def check(self, bounds: Bounds, *groups: tuple[list[Client], list[Fault]]) -> None:
+    async def check(self, bounds: Bounds, *groups: tuple[list[LoadClient], list[Fault]]) -> None:
         """Stop writing, wait until all clients are current, and have the oracle check them, each with its excuses."""
         self.over.set()
         await self.writing
@@ -274,9 +246,9 @@ async def loaded(
         await writer.put_all()
         logs = [folder / f"{label}.log" for label in LABELS[1:]]
         await until(lambda: all(f'"event":"{ends.ready}"' in log.read_text() for log in logs))
-        servers = [Server("127.0.0.1", edge, "/ws", ORIGIN) for edge in edges]
+        urls = [f"ws://127.0.0.1:{edge}/ws" for edge in edges]
         clients = [
-            Client(str(n), "127.0.0.1", servers, Random(n).sample(endpoints, 8), Random(n), filtered=False)
+            LoadClient(str(n), "127.0.0.1", urls, Random(n).sample(endpoints, 8), Random(n), origin=ORIGIN)
             for n in range(CLIENTS)
         ]
         for client in clients:

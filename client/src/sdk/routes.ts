@@ -1,8 +1,7 @@
 /**
  * Routing of endpoints to servers, for clients that know the servers of a group (docs/protocol.md section 4.1). Pure.
  *
- * The load clients of the tests have the same algorithm (tests/load/routes.py), operation by operation; tests/cases/routes.json
- * has the cases that both pass.
+ * tests/cases/routes.json has the cases that it passes.
  */
 
 import type { Rejection } from "./messages.ts";

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from diem.links.client.backoff import Timing
 from diem.links.client.link import ClientLink
@@ -88,6 +88,9 @@ class BaseClient(ABC):
     With ``data``, servers that offer it are asked for the data of updates. An update with data is an event unless data
     of its version was reported before, even if the same update came without.
     """
+
+    link_type: ClassVar[type[ClientLink]] = ClientLink
+    """Of its connections; the load clients of the tests have one that records their history."""
 
     def __init__(self, *, data: bool = False) -> None:
         self._data = data
@@ -255,7 +258,7 @@ class UpdatesClient(BaseClient):
         self._stale: dict[str, None] = {}
         """Subscribed endpoints that the server last named as not live."""
         tokens = None if token is None else TokenSource(token, timing)
-        self._link = ClientLink(self._select, self, origin, timing, tokens=tokens, tls=tls, data=data)
+        self._link = self.link_type(self._select, self, origin, timing, tokens=tokens, tls=tls, data=data)
 
     @property
     def received_bytes(self) -> int:

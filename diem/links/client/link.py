@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from operator import index
 from secrets import token_hex
 from typing import Any, Final, Protocol
@@ -362,17 +363,7 @@ class ClientLink:
         if self._tokens is not None:
             await self._tokens.ready()
         url = self._url = await self._select()
-        tls = {"ssl": self._tls} if self._tls is not None and url.startswith("wss:") else {}
-        async with connect(
-            url,
-            subprotocols=[Subprotocol(messages.SUBPROTOCOL)],
-            origin=self._origin,  # type: ignore[arg-type] # a plain string is an Origin
-            compression=None,
-            proxy=None,
-            ping_interval=None,
-            close_timeout=CLOSE_TIMEOUT_S,
-            **tls,  # type: ignore[arg-type] # any keyword is an argument of the connection
-        ) as connection:
+        async with self._dial(url) as connection:
             self._subscriptions.reset()
             self._welcomed.clear()
             self._ready.clear()
@@ -400,6 +391,19 @@ class ClientLink:
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
+
+    def _dial(self, url: str) -> AbstractAsyncContextManager[ClientConnection]:
+        tls = {"ssl": self._tls} if self._tls is not None and url.startswith("wss:") else {}
+        return connect(
+            url,
+            subprotocols=[Subprotocol(messages.SUBPROTOCOL)],
+            origin=self._origin,  # type: ignore[arg-type] # a plain string is an Origin
+            compression=None,
+            proxy=None,
+            ping_interval=None,
+            close_timeout=CLOSE_TIMEOUT_S,
+            **tls,  # type: ignore[arg-type] # any keyword is an argument of the connection
+        )
 
     async def _next(self, connection: ClientConnection) -> bytes:
         """Return the next message. Raises ``TimeoutError`` if the server is silent."""

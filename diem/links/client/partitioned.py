@@ -5,7 +5,7 @@ import math
 import random
 import ssl
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from diem.errors import ConfigurationError
@@ -22,7 +22,7 @@ CAP_S: Final = 5.0
 """The longest back-off window: of a server that is gone, another one may have the endpoints."""
 
 
-class _Server(ClientLink):
+class GroupLink(ClientLink):
     """The connection to a server, with its liveness. ``now`` is the time of the running loop."""
 
     url: str
@@ -84,6 +84,8 @@ class PartitionedClient(BaseClient):
         ConfigurationError: one of ``urls`` is not of a WebSocket server.
     """
 
+    link_type: ClassVar[type[GroupLink]] = GroupLink
+
     def __init__(
         self,
         urls: Sequence[str],
@@ -109,7 +111,7 @@ class PartitionedClient(BaseClient):
         """Of all links: a link to a server that was dropped before does not get a new bucket."""
         self._tokens = None if token is None else TokenSource(token, self._timing)
         self._routes: dict[str, Route] = {}
-        self._servers: dict[str, _Server] = {}
+        self._servers: dict[str, GroupLink] = {}
         """Those that are connected, or dialled."""
         self._dropped_bytes = 0
         """Received from servers that were dropped."""
@@ -199,7 +201,7 @@ class PartitionedClient(BaseClient):
             async def select() -> str:
                 return url
 
-            server = self._servers[url] = _Server(
+            server = self._servers[url] = self.link_type(
                 select,
                 self,
                 self._origin,
@@ -217,7 +219,7 @@ class PartitionedClient(BaseClient):
         if url in self._servers:
             self._servers[url].unsubscribe([name])
 
-    def _drop(self, server: _Server) -> None:
+    def _drop(self, server: GroupLink) -> None:
         """Close the connection to a server."""
         del self._servers[server.url]
         self._dropped_bytes += server.received_bytes
@@ -294,9 +296,9 @@ class PartitionedClient(BaseClient):
         self._wake.set()
         self._publish_message(message, server.fetch_window_s)
 
-    def _server(self, link: ClientLink) -> _Server | None:
+    def _server(self, link: ClientLink) -> GroupLink | None:
         """Return the server of a link; None once it was dropped."""
-        return link if isinstance(link, _Server) and self._servers.get(link.url) is link else None
+        return link if isinstance(link, GroupLink) and self._servers.get(link.url) is link else None
 
     def _on_rejected(self, url: str, name: str, rejection: dict[str, Any]) -> None:
         route = self._routes[name]

@@ -25,12 +25,13 @@ from diem.kafka.map_reader import read_map
 from diem.links.client.backoff import Timing
 from diem.protocol.compatibility import OURS
 from metadata.plans.plan import encode
+from tests.load.client import LoadClient
 from tests.load.plans import draw_plan
 from tests.load.trees import Trees, why_not_extracted
 from tests.oracle import Bounds, Fault, Kind
 from tests.support.hosts import PYTHON, ROOT, address
 from tests.support.kafka import SharedBroker, options_on
-from tests.support.machines import EVERY_MODE, LABELS, Client, Ends, Loaded, Machine, are_current, loaded
+from tests.support.machines import EVERY_MODE, LABELS, Ends, Loaded, Machine, are_current, loaded
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.postgres import Cluster
 from tools.hosts.units import ABORT_S, WATCHDOG_S
@@ -106,7 +107,7 @@ class Noticed(NamedTuple):
         )
 
 
-def noticed(clients: list[Client], since: float) -> Noticed:
+def noticed(clients: list[LoadClient], since: float) -> Noticed:
     """Return what clients noticed since a time."""
     closed, told = 0, set()
     without = not_live = 0.0
@@ -129,7 +130,7 @@ def noticed(clients: list[Client], since: float) -> Noticed:
     return Noticed(closed, without, len(told), not_live)
 
 
-def opened(client: Client, since: float) -> float | None:
+def opened(client: LoadClient, since: float) -> float | None:
     """Return the seconds until the first new connection of a client; None without one."""
     times = (event.time - since for event in client.events() if event.kind == Kind.OPEN and event.time > since)
     return min(times, default=None)
@@ -149,15 +150,8 @@ class Story:
     """What clients noticed of each step."""
 
     @property
-    def clients(self) -> list[Client]:
+    def clients(self) -> list[LoadClient]:
         return self.system.clients
-
-    async def watch(self) -> None:
-        """Have clients look for silent servers."""
-        while True:
-            await asyncio.sleep(0.5)
-            for client in self.clients:
-                client.watch(monotonic())
 
     # What happens
 
@@ -349,27 +343,27 @@ class Story:
         first, second = "data", "data-2"
         return (first, second) if await self.status(first) == 200 else (second, first)
 
-    async def spread(self) -> list[Client]:
+    async def spread(self) -> list[LoadClient]:
         """Have some of the clients connected to host c; return those that are there."""
         # Behind nginx they come to the server with the fewest clients, after an upgrade to the one replaced last.
         for client in self.clients[::2]:
             if client not in self._at_c():
-                client.go_elsewhere()
+                client.drop()
         within_s = BOUNDS.t_heal + Timing().held_after_s
         await self._until(self._is_spread, within_s, "a quarter of the clients is at host c")
         await self.healed(BOUNDS.t_heal)
         return self._at_c()
 
-    def _at_c(self) -> list[Client]:
+    def _at_c(self) -> list[LoadClient]:
         return [client for client in self.clients if client.server in SETTINGS[self.mode].ends.servers]
 
     def _is_spread(self) -> bool:
         # A client that drops a connection loses it a little later; one that ends within 10 s is a failure to it.
         held = monotonic() - Timing().held_after_s
-        all_held = all(client.link is not None and client.link.opened < held for client in self.clients)
+        all_held = all(client.links and client.links[0].opened < held for client in self.clients)
         return all_held and len(self._at_c()) >= len(self.clients) // 4
 
-    async def live_elsewhere(self, away: list[Client], start: float) -> str:
+    async def live_elsewhere(self, away: list[LoadClient], start: float) -> str:
         """Wait until all clients whose proxy is gone are connected to another one, and live as all are; return when."""
         await self._until(
             lambda: all(opened(client, start) for client in away),
@@ -437,7 +431,6 @@ async def test_no_update_is_lost_in_the_life_of_a_system_on_three_hosts(
         tmp_path, mode, setting.ends, [broker, postgres.port], *options, hosts=str(hosts), installed=installed
     ) as system:
         story = Story(mode, system, tmp_path, KafkaOptions(kafka.bootstrap_servers, topic_prefix=prefix), show)
-        watching = asyncio.create_task(story.watch())
         await story.upgrade(trees.exchange if trees is not None else lambda: None)
         await story.scale()
         if mode == "z-proxy":
@@ -447,7 +440,6 @@ async def test_no_update_is_lost_in_the_life_of_a_system_on_three_hosts(
         await story.fail_over()
         await story.lose_the_host_of_the_store()
         await story.lose_a_host()
-        watching.cancel()
         await system.check(BOUNDS, (system.clients, story.faults))
     # The Data Services: the one that was killed, and the one that had lost the store. The watchdog aborted what hung,
     # and host c was killed at the end.

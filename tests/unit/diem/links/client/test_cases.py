@@ -69,7 +69,7 @@ class Drawn(random.Random):
 
 def test_every_file_has_a_runner() -> None:
     run = {"owner_urls", "epochs", "reconnect", "close", "retry_after", "message_rate", "subscription_set"}
-    # Those of the routes are run by ``tests/load/test_routes.py``, whose clients locate endpoints as the SDK does.
+    # The routes are the SDK's alone: the Python client knows no metadata service.
     assert {path.stem for path in CASES.glob("*.json")} - {"routes"} == run | {
         "endpoint_names",
         "lost_versions",

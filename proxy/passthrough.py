@@ -369,7 +369,7 @@ class PassthroughClient:
                 registered, actions = self.relocator.subscribed(url, message)
                 self._apply(actions)
                 # Answers to the proxy's own requests have no waiting endpoints.
-                self._subscribes.resolve(registered)
+                self._subscribes.answered(registered)
                 self._replays.answered(url, message)
                 self._inspect([url])
             case messages.UnsubscribedReply():

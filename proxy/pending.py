@@ -108,34 +108,21 @@ class PendingSubscribes:
             request.coalescing = True
             request.timers.append(self._later(self._coalesce_s, lambda: self._stop_coalescing(request)))
 
-    def resolve(
-        self, versions: Mapping[str, int | None], *, only: PendingSubscribe | None = None, at_once: bool = False
-    ) -> None:
-        """Apply the answer of a server, and answer the requests that are complete or do not coalesce.
+    def answered(self, versions: Mapping[str, int | None]) -> None:
+        """Apply the answer of a server (endpoint -> version, None when there is none yet) to all that wait for it.
 
-        Args:
-            versions: endpoint -> version, None when there is none yet.
-            only: the one request concerned; None: all that wait for these endpoints.
-            at_once: answer also the requests that coalesce.
+        Requests that are complete or do not coalesce are answered.
         """
-        touched: dict[PendingSubscribe, None] = {} if only is None else {only: None}
+        found: dict[PendingSubscribe, None] = {}
         for name, version in versions.items():
-            for request in self._by_name.get(name, ()) if only is None else (only,):
+            for request in self._by_name.get(name, ()):
                 if name in request.waiting:
                     request.waiting.discard(name)
                     request.ready[name] = version
-                    touched[request] = None
-        for request in touched:
-            if not request.waiting:
-                request.cancel_timers()
-                requests = self.by_client[request.client]
-                del requests[request]
-                if not requests:
-                    del self.by_client[request.client]
-            elif request.coalescing and not at_once:
-                continue
-            if request.ready or request.rejected:
-                self._unindex(request, request.ready)
+                    found[request] = None
+        for request in found:
+            if not (request.waiting and request.coalescing):
+                self._settle(request)
                 self._answer(request)
 
     def cancel(self, client: EdgeClient, names: Iterable[str]) -> None:
@@ -143,7 +130,7 @@ class PendingSubscribes:
         unwanted = set(names)
         for request in list(self.by_client.get(client, ())):
             if unwanted & (request.waiting | request.ready.keys()):
-                self.resolve(dict.fromkeys(unwanted & request.waiting), only=request, at_once=True)
+                self._give_up(request, unwanted & request.waiting)
 
     def reject(self, client: EdgeClient, names: Iterable[str], reason: Refusal) -> None:
         """Answer a client at once that these endpoints are refused, whether or not a server has answered."""
@@ -155,7 +142,8 @@ class PendingSubscribes:
                 request.ready = {name: version for name, version in request.ready.items() if name not in refused}
                 request.rejected.update(dict.fromkeys(refused, reason))
                 self._unindex(request, refused)
-                self.resolve({}, only=request, at_once=True)
+                self._settle(request)
+                self._answer(request)
 
     def drop(self, client: EdgeClient) -> set[str]:
         """Remove the requests of a client that is gone; return the endpoints that it was not answered for."""
@@ -168,12 +156,31 @@ class PendingSubscribes:
     def _stop_coalescing(self, request: PendingSubscribe) -> None:
         """Answer the ready part, and from now on each part as it comes: a server that hangs delays no other."""
         request.coalescing = False
-        self.resolve({}, only=request)
+        if request.ready or request.rejected:
+            self._settle(request)
+            self._answer(request)
 
     def _expire(self, request: PendingSubscribe) -> None:
         late = sorted(request.waiting)
         self._expired(late)
-        self.resolve(dict.fromkeys(late), only=request)
+        self._give_up(request, late)
+
+    def _give_up(self, request: PendingSubscribe, names: Iterable[str]) -> None:
+        """Answer a request at once, without the servers of these endpoints."""
+        request.waiting.difference_update(names)
+        request.ready.update(dict.fromkeys(names))
+        self._settle(request)
+        self._answer(request)
+
+    def _settle(self, request: PendingSubscribe) -> None:
+        """Forget the ready part of a request, which is about to be answered, and all of it if that is the last part."""
+        self._unindex(request, request.ready)
+        if not request.waiting:
+            request.cancel_timers()
+            requests = self.by_client[request.client]
+            del requests[request]
+            if not requests:
+                del self.by_client[request.client]
 
     def _unindex(self, request: PendingSubscribe, names: Iterable[str]) -> None:
         for name in names:

@@ -150,7 +150,7 @@ class Relocator:
 
     # Events of clients
 
-    def subscribe(self, names: Iterable[str], *, at: str | None = None) -> list[Action]:
+    def subscribe(self, names: Iterable[str], *, at: str | None = None) -> list[SendSubscribe]:
         """Subscribe to endpoints at their homes, or at the server ``at``; one without a route is routed first."""
         now = self._now()
         by_server: dict[str, list[str]] = {}
@@ -165,7 +165,7 @@ class Relocator:
             if route.unserved_since is None and len(route.states) < 2:
                 route.unserved_since = now
             self._unserved[name] = None
-        actions: list[Action] = []
+        actions: list[SendSubscribe] = []
         for url, requested in by_server.items():
             for start in range(0, len(requested), MAX_NAMES):
                 part = requested[start : start + MAX_NAMES]
@@ -205,7 +205,7 @@ class Relocator:
 
     # Events of servers
 
-    def opened(self, url: str) -> list[Action]:
+    def opened(self, url: str) -> list[SendSubscribe]:
         """Request the endpoints that waited for this link to open."""
         self._mark_live(url)
         return self.subscribe([n for n, route in self.routes.items() if route.states.get(url) == UNSENT], at=url)

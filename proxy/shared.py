@@ -186,7 +186,11 @@ class SharedProxy(Service):
         self.relay.wanted.update(name.encode() for name in new)
         self._pending.add(pending)
         if new:
-            self._apply(self.relocator.subscribe(new))
+            with_data = self.relay.budget is not None
+            for url, request_id, names in self.relocator.subscribe(new):
+                # Nothing is retained of what no client wanted before.
+                self._links[url].send_text(messages.subscribe(request_id, dict.fromkeys(names), data=with_data))
+            self._schedule_tick()
 
     def unsubscribe(self, client: EdgeClient, request: messages.Unsubscribe) -> None:
         """Confirm at once: after its removal from the fan-out the client is sent nothing for these endpoints."""
@@ -290,7 +294,7 @@ class SharedProxy(Service):
                 self._apply(actions)
                 # Before the answers, so that nobody takes what is retained for what the server has.
                 self._resync(self.relay.newer_than(registered))
-                self._pending.resolve(registered)
+                self._pending.answered(registered)
             case messages.ResyncMessage():
                 self._resync([name.encode() for name in message.endpoints])
             case _:
@@ -324,6 +328,9 @@ class SharedProxy(Service):
                     self._send_status(names, live=False)
                 case Recovered(names):
                     self._send_status(names, live=True)
+        self._schedule_tick()
+
+    def _schedule_tick(self) -> None:
         if self._timer is None and (delay := self.relocator.tick_after_s) is not None:
             self._timer = self._later(delay, self._tick)
 

@@ -274,19 +274,29 @@ class EdgeConnection(ServerConnection):
             self._handle(request)
 
     def _handle(self, request: messages.Request) -> None:
-        edge, now = self._edge, asyncio.get_running_loop().time()
-        match request:
-            case messages.Auth():
-                edge.received["auth"] += 1
-                self._authenticate(request)
-            case messages.Subscribe():
-                edge.received["subscribe"] += 1
-                if self._admit_request(request, now):
-                    self._subscribe(request)
-            case messages.Unsubscribe():
-                edge.received["unsubscribe"] += 1
-                if self._admit_request(request, now):
-                    edge.service.unsubscribe(self, request)
+        edge = self._edge
+        if isinstance(request, messages.Auth):
+            edge.received["auth"] += 1
+            self._authenticate(request)
+            return
+        is_subscribe = isinstance(request, messages.Subscribe)
+        edge.received["subscribe" if is_subscribe else "unsubscribe"] += 1
+        self._allowance.charge_names(asyncio.get_running_loop().time(), len(request.endpoints))
+        if self.claims is None and self.auth_due:
+            self._send_error(MessageError(ErrorCode.UNAUTHORISED, "a token is needed first", request.id))
+        elif isinstance(request, messages.Unsubscribe):
+            edge.service.unsubscribe(self, request)
+        else:
+            if request.client is not None and self.session.trace is not None:
+                self.session.trace.identified(request.client)
+            if self.claims is None:
+                # Still subscribed, to updates without data, which the client fetches by the rules of the Data Service.
+                request = request._replace(data=request.data and self._anonymous_data)
+            elif not self.claims.everything:
+                request = self._permit(request, self.claims)
+            if request.data and self.session.admit_data is None:
+                self.session.admit_data = self._admit_data
+            edge.service.subscribe(self, request)
 
     def _waits_for_lease(self) -> bool:
         """Pause reading until the API key of the client has a lease, which the first of its clients has requested.
@@ -310,33 +320,11 @@ class EdgeConnection(ServerConnection):
             if self.is_open:
                 self._handle(request)
 
-    def _admit_request(self, request: messages.Subscribe | messages.Unsubscribe, now: float) -> bool:
-        """Charge the names of a request; refuse it, and return False, if the client must present a token first."""
-        self._allowance.charge_names(now, len(request.endpoints))
-        if self.claims is not None or not self.auth_due:
-            return True
-        self._send_error(MessageError(ErrorCode.UNAUTHORISED, "a token is needed first", request.id))
-        return False
-
-    def _subscribe(self, request: messages.Subscribe) -> None:
-        if request.client is not None and self.session.trace is not None:
-            self.session.trace.identified(request.client)
-        if self.claims is not None:
-            request = self._permit(request, self.claims)
-        elif request.data and not self._anonymous_data:
-            # Still subscribed, to updates without data, which the client fetches by the rules of the Data Service.
-            request = request._replace(data=False)
-        if request.data and self.session.admit_data is None:
-            self.session.admit_data = self._admit_data
-        self._edge.service.subscribe(self, request)
-
     def _admit_data(self, size: int) -> bool:
         return self._allowance.take_data(asyncio.get_running_loop().time(), size)
 
     def _permit(self, request: messages.Subscribe, claims: Claims) -> messages.Subscribe:
         """Return the request with the names that the token covers; the others are rejected, existing or not."""
-        if claims.everything:
-            return request
         covered = {name: known for name, known in request.endpoints.items() if claims.allows(name)}
         if len(covered) == len(request.endpoints):
             return request

@@ -50,20 +50,20 @@ def test_request_with_nothing_to_wait_for_is_answered_at_once(subscribes: Subscr
 
 def test_parts_are_coalesced_and_later_parts_are_answered_one_by_one(subscribes: Subscribes) -> None:
     subscribes.add(1, "/a", "/b", "/c", "/d")
-    subscribes.pending.resolve({"/a": 1})
-    subscribes.pending.resolve({"/b": None})
+    subscribes.pending.answered({"/a": 1})
+    subscribes.pending.answered({"/b": None})
     assert subscribes.calls == []
     subscribes.timers.advance(COALESCE_S)
-    subscribes.pending.resolve({"/c": 3})
+    subscribes.pending.answered({"/c": 3})
     assert subscribes.calls == [(1, {"/a": 1, "/b": None}), (1, {"/c": 3})]
     assert "/c" not in subscribes.pending
     assert "/d" in subscribes.pending
 
 
-def test_answer_of_a_server_resolves_all_requests_for_its_endpoints(subscribes: Subscribes) -> None:
+def test_answer_of_a_server_is_for_all_requests_for_its_endpoints(subscribes: Subscribes) -> None:
     subscribes.add(1, "/a")
     subscribes.add(1, "/a", client=OTHER)
-    subscribes.pending.resolve({"/a": 7, "/not/requested": 8})
+    subscribes.pending.answered({"/a": 7, "/not/requested": 8})
     assert subscribes.calls == [(1, {"/a": 7}), (1, {"/a": 7})]
     assert not subscribes.timers.waiting
 
@@ -77,7 +77,7 @@ def test_unanswered_endpoints_expire_before_they_are_answered_with_none(subscrib
 
 def test_cancelled_endpoint_is_answered_at_once_with_all_that_is_ready(subscribes: Subscribes) -> None:
     subscribes.add(1, "/a", "/b", "/c")
-    subscribes.pending.resolve({"/a": 1})
+    subscribes.pending.answered({"/a": 1})
     subscribes.pending.cancel(CLIENT, ["/b", "/not/requested"])
     assert subscribes.calls == [(1, {"/a": 1, "/b": None})]
     assert subscribes.pending.names(CLIENT) == {"/c"}
@@ -86,14 +86,14 @@ def test_cancelled_endpoint_is_answered_at_once_with_all_that_is_ready(subscribe
 def test_refused_endpoint_is_answered_at_once_and_never_with_a_version(subscribes: Subscribes) -> None:
     subscribes.add(1, "/a", "/b", "/c")
     subscribes.add(1, "/a", client=OTHER)
-    subscribes.pending.resolve({"/a": 1, "/c": 3})
+    subscribes.pending.answered({"/a": 1, "/c": 3})
     subscribes.calls.clear()
     subscribes.pending.reject(CLIENT, ["/a", "/b", "/not/requested"], FORBIDDEN)
     assert subscribes.calls == [(1, {"/c": 3})]
     assert subscribes.rejected == {"/a", "/b"}
     assert not subscribes.pending.by_client
     assert not subscribes.timers.waiting
-    subscribes.pending.resolve({"/a": 2, "/b": 2})
+    subscribes.pending.answered({"/a": 2, "/b": 2})
     assert len(subscribes.calls) == 1
 
 
@@ -103,7 +103,7 @@ def test_refused_endpoint_leaves_the_rest_of_its_request_waiting(subscribes: Sub
     assert subscribes.calls == [(1, {})]
     assert subscribes.pending.names(CLIENT) == {"/b"}
     assert "/a" not in subscribes.pending
-    subscribes.pending.resolve({"/b": 2})
+    subscribes.pending.answered({"/b": 2})
     assert subscribes.calls == [(1, {}), (1, {"/b": 2})]
 
 
@@ -111,7 +111,7 @@ def test_requests_of_a_client_that_is_gone_are_dropped_unanswered(subscribes: Su
     subscribes.add(1, "/a", "/b")
     subscribes.add(2, "/b", "/c")
     subscribes.add(1, "/c", client=OTHER)
-    subscribes.pending.resolve({"/a": 1})
+    subscribes.pending.answered({"/a": 1})
     assert subscribes.pending.drop(CLIENT) == {"/a", "/b", "/c"}
     assert ["/a" in subscribes.pending, "/b" in subscribes.pending, "/c" in subscribes.pending] == [False, False, True]
     subscribes.pending.drop(OTHER)

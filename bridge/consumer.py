@@ -1,8 +1,8 @@
 """aiokafka's consumer with a bound on every wait: opening, the bounds of logs, polling, commits and stopping.
 
-Polling returns the fetched batches without the library's record objects, for a third of the CPU time of ``getmany``,
-which walks each partition with a Python generator and makes a named tuple of eleven fields for every record; a bridge
-needs three of them. The batches below are compiled code. This module uses internals of aiokafka (0.14);
+Polling bypasses the library's record objects and takes a third of the CPU time of ``getmany``, which walks each
+partition with a Python generator and builds a named tuple of eleven fields for every record; a bridge needs three. The
+batches themselves are compiled code. This module uses internals of aiokafka (0.14);
 tests/integration/kafka/test_bridge_consumer.py compares it with ``getmany``.
 """
 
@@ -27,9 +27,9 @@ PARTITION_BYTES: Final = 1 << 20
 MIN_PARTITION_BYTES: Final = 128 << 10
 """The topic's ``max.message.bytes``: with less, each answer would still hold one batch."""
 FETCH_WAIT_MS: Final = 500
-"""An idle broker answers this often, which shows that it is alive."""
+"""Interval at which an idle broker answers, which proves it alive."""
 REQUEST_TIMEOUT_MS: Final = 4000
-"""Fetches are answered within half a second: a broker this slow hangs, and its partitions have new leaders."""
+"""Fetches are answered within half a second: a broker this slow hangs, and its partitions get new leaders."""
 CONSUMER: Final[dict[str, Any]] = {
     # The reader decides where to start: an offset out of range must be an error, never a new start.
     "enable_auto_commit": False,
@@ -47,10 +47,10 @@ COMMIT_TIMEOUT_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 0.5
 
 FAULTS: Final = (KafkaError, ConsumerStoppedError, DiemError, OSError, TimeoutError)
-"""Faults that are retried forever. ConsumerStoppedError: the library's own tasks have ended."""
+"""Faults to retry forever. ConsumerStoppedError: the library's own tasks have ended."""
 
 _closing_tasks: Final[set[asyncio.Task[None]]] = set()
-"""Consumers being closed: an unreferenced task may be garbage collected."""
+"""References to closing consumers: an unreferenced task may be garbage collected."""
 
 
 def partition_of(name: str) -> TopicPartition:
@@ -66,10 +66,10 @@ def name_of(partition: TopicPartition) -> str:
 
 @contextlib.asynccontextmanager
 async def consuming(options: KafkaOptions, group: str | None, partitions: int) -> AsyncIterator[AIOKafkaConsumer]:
-    """Open a consumer without an assignment, for that many ``partitions``; without a ``group`` it cannot commit.
+    """Open a consumer for ``partitions`` partitions, none assigned yet; without a ``group`` it cannot commit.
 
-    Memory is bounded: about 16 MiB being processed, as much fetched ahead, and one answer of each broker in flight.
-    Closing takes at most 5 s, in whatever state the cluster is.
+    Memory is bounded: about 16 MiB in processing, the same prefetched, and one response in flight per broker. Closing
+    takes at most 5 s, whatever the state of the cluster.
     """
     consumer = AIOKafkaConsumer(
         **options.client_arguments(),
@@ -84,14 +84,14 @@ async def consuming(options: KafkaOptions, group: str | None, partitions: int) -
 
 @contextlib.asynccontextmanager
 async def opened(consumer: AIOKafkaConsumer) -> AsyncIterator[None]:
-    """Start ``consumer``, and close it in at most 5 s."""
+    """Start ``consumer``; on exit, close it within 5 s."""
     opening = asyncio.ensure_future(consumer.start())
     try:
         async with asyncio.timeout(OPEN_TIMEOUT_S):
             await asyncio.shield(opening)
         yield
     finally:
-        # In its own task, which completes even if the caller is cancelled meanwhile.
+        # In its own task, to complete even if the caller is cancelled meanwhile.
         closing = asyncio.create_task(_close(opening, consumer))
         _closing_tasks.add(closing)
         closing.add_done_callback(_closing_tasks.discard)
@@ -104,7 +104,7 @@ async def _close(opening: asyncio.Future[None], consumer: AIOKafkaConsumer) -> N
 
 
 async def _finish_start(opening: asyncio.Future[None]) -> None:
-    """Give a start a moment to complete: one that is cancelled leaves its connection open."""
+    """Give a start a moment to complete: a cancelled one leaks its connection."""
     await asyncio.wait([opening], timeout=START_GRACE_S)
     opening.cancel()
     await asyncio.wait([opening], timeout=START_GRACE_S)
@@ -113,7 +113,7 @@ async def _finish_start(opening: asyncio.Future[None]) -> None:
 
 
 async def _stop(consumer: AIOKafkaConsumer) -> None:
-    # In its own task: it may end with the CancelledError of a fetch that it has itself cancelled (while it waits for an
+    # In its own task: it may raise the CancelledError of a fetch that it cancelled itself (while waiting for an
     # unreachable broker), which would silently end the caller.
     stopping = asyncio.ensure_future(consumer.stop())
     await asyncio.wait([stopping], timeout=STOP_TIMEOUT_S)
@@ -125,7 +125,7 @@ async def _stop(consumer: AIOKafkaConsumer) -> None:
 
 
 async def bounds(consumer: AIOKafkaConsumer, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return begin and end offset of each partition that has a leader; the others are left out.
+    """Return the begin and end offsets of each partition with a leader; the others are left out.
 
     Raises:
         TimeoutError: no broker answers for any of them.
@@ -166,7 +166,7 @@ class OffsetCommitter:
         self._task: asyncio.Task[None] | None = None
 
     def commit(self, consumer: AIOKafkaConsumer, partitions: PartitionTable, topic: str | None = None) -> None:
-        """Commit the positions that have changed, of ``topic`` if given, unless a commit is in flight."""
+        """Commit changed positions (of ``topic`` only, if given), unless a commit is in flight."""
         if self._task is None or self._task.done():
             offsets = partitions.uncommitted(topic)
             if offsets:
@@ -193,7 +193,7 @@ class FetchedBatches(NamedTuple):
 
     partition: TopicPartition
     next: int
-    """The offset after the batches, also when they hold no records."""
+    """The offset after the batches, even if they hold no records."""
     records: Iterator[Record]
     """May begin before the consumer's position: Kafka's batches are fetched whole."""
 
@@ -201,12 +201,12 @@ class FetchedBatches(NamedTuple):
 async def poll(
     consumer: AIOKafkaConsumer, timeout_s: float, interrupt: asyncio.Future[None] | None = None
 ) -> list[FetchedBatches]:
-    """Return what was fetched, at most one entry for each partition.
+    """Return the fetched batches, at most one entry per partition.
 
     Waits until something is fetched, at most ``timeout_s``, or until ``interrupt`` is done.
 
     Raises:
-        KafkaError: a partition cannot be read; raised when everything fetched before it has been returned.
+        KafkaError: a partition cannot be read; raised after everything fetched before has been returned.
     """
     fetcher = consumer._fetcher  # noqa: SLF001
     if fetcher.error_future.done():
@@ -246,7 +246,7 @@ def _drain(fetcher: Any) -> list[FetchedBatches]:  # noqa: ANN401  # aiokafka ha
 
 
 def _release_each(batches: list[Any]) -> Iterator[Any]:
-    """Yield the batches without keeping them: each is decompressed when it is read, to several times its size."""
+    """Yield the batches and drop each one: reading decompresses it to several times its size."""
     batches.reverse()
     while batches:
         yield batches.pop()
@@ -260,7 +260,7 @@ def _valid_batches(result: Any) -> list[Any]:  # noqa: ANN401
         batch = source.next_batch()
         if not batch.validate_crc():
             if batches:
-                # The batches before it are used, and the next fetch begins with it.
+                # The batches before it are delivered; the next fetch begins with it.
                 break
             raise CorruptRecordException(f"invalid checksum in {partition._tp}")  # noqa: SLF001
         partition.next_fetch_offset = batch.next_offset
@@ -276,7 +276,7 @@ def _release(fetcher: Any, partition: TopicPartition) -> None:  # noqa: ANN401
 
 
 def refresh_leaders(consumer: AIOKafkaConsumer) -> None:
-    """Look up the leaders again: a broker that hangs keeps its connections open."""
+    """Refresh the leaders: a hung broker keeps its connections open."""
     consumer._client.force_metadata_update()  # noqa: SLF001
 
 

@@ -17,7 +17,7 @@ from diem.protocol.codes import Close
 
 TICK_S: Final = 1.0
 LIVE_WITHIN_S: Final = 3.0
-"""A bridge reports itself as live for this long after a heartbeat."""
+"""Time after a heartbeat during which a bridge reports itself live."""
 
 
 _LEAVE: Final = feed.encode(feed.Leave())
@@ -41,12 +41,12 @@ class FeedEndpoint:
 
     @property
     def accepting(self) -> bool:
-        """Readers are accepted: the endpoint runs, and the topics are known."""
+        """True if readers are accepted: the endpoint runs, and the topics are known."""
         return not self._stopping.is_set() and self._tasks is not None and self._bridge.watcher.source is not None
 
     @property
     def live(self) -> bool:
-        """The reader is sent heartbeats."""
+        """True while the reader is sent heartbeats."""
         return self.link is not None and time.monotonic() - self._bridge.heartbeat_at < LIVE_WITHIN_S
 
     async def run(self) -> None:
@@ -57,7 +57,7 @@ class FeedEndpoint:
                 self._monitor.tick()
 
     def on_source_change(self) -> None:
-        """Handle a topic that was replaced or deleted, or that has more partitions."""
+        """Handle a topic that was replaced or deleted, or has gained partitions."""
         source, names = self._bridge.watcher.source, self._bridge.names
         if self.session is not None and self.session.source != source:
             self._disconnect(Close.RESTART, "topic replaced")
@@ -68,7 +68,7 @@ class FeedEndpoint:
             self._source = source
 
     def _rebalance(self, source: str) -> None:
-        """Have the group assign the partitions of the new topic; by itself, it would notice minutes later."""
+        """Make the group assign the partitions of the new topic, which it would otherwise notice minutes later."""
         group = self._bridge.group
         if group is None or self._tasks is None or self._source is None:
             return
@@ -93,7 +93,7 @@ class FeedEndpoint:
         self.link = BridgeLink(connection)
 
     def received(self, connection: InternalConnection, data: bytes) -> None:
-        """Start a session with the reader's ``resume``; then only a ``leave`` may follow. Others close the link."""
+        """Start a session with the reader's ``resume``; after it, any message but ``leave`` closes the link."""
         link, source = self.link, self._bridge.watcher.source
         if link is None or link.connection is not connection or self._tasks is None:
             return
@@ -110,7 +110,7 @@ class FeedEndpoint:
         if self._bridge.group is not None:
             self._bridge.group.membership.acquire(self.session.on_assignment)
         link.task = self._tasks.create_task(self.session.run())
-        # However it ends: a reader without a session must reconnect.
+        # However the session ends, its reader must reconnect.
         link.task.add_done_callback(lambda _: connection.close(Close.RESTART, "session ended"))
 
     def blocked(self, connection: InternalConnection) -> None:
@@ -122,7 +122,7 @@ class FeedEndpoint:
             self.link.on_resume()
 
     def closed(self, connection: InternalConnection) -> None:
-        """End the session of a reader that is gone."""
+        """End the session: its reader is gone."""
         self._monitor.discard(connection)
         if self.link is not None and self.link.connection is connection:
             self._end_session(self.link)
@@ -131,7 +131,7 @@ class FeedEndpoint:
         link = self.link
         if link is not None:
             link.connection.close(code, reason)
-            # Closing calls ``closed``, unless the connection was closed already.
+            # Closing calls ``closed``, unless the connection is closed already.
             if self.link is link:
                 self._end_session(link)
 

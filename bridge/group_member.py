@@ -1,6 +1,6 @@
 """Group membership of a bridge, without fetching (docs/protocol.md section 3, ADR 8).
 
-Records are read by another consumer, so they continue to flow during a rebalance, and no position ever comes from a
+A separate consumer reads the records, so they keep flowing during a rebalance, and no position ever comes from a
 committed offset. :class:`Member` is one membership from join to leave; :class:`Membership` keeps the bridge in its
 group while it has a reader. This module uses internals of aiokafka (0.14), whose own ``stop()`` never leaves a group
 for a static member, and whose tasks may end, or wait forever, without reporting an error.
@@ -34,35 +34,35 @@ from diem.protocol.assignment import Owner, client_id
 MEMBER: Final[dict[str, Any]] = {
     "enable_auto_commit": False,
     "auto_offset_reset": "none",
-    # In the order of member ids, which begin with bNNN; the library's default is round robin.
+    # Assigns by order of member ids, which begin with bNNN; the library's default is round robin.
     "partition_assignment_strategy": (RangePartitionAssignor,),
     "session_timeout_ms": 10_000,
     "heartbeat_interval_ms": 1000,
-    # Members learn of a rebalance at their next heartbeat; one that has not rejoined within 5 s is stuck.
+    # Members learn of a rebalance from their next heartbeat; one that fails to rejoin within 5 s is stuck.
     "rebalance_timeout_ms": 5000,
     # Longer than a join waits for the others, shorter than a session: a coordinator that hangs is abandoned in time.
     "request_timeout_ms": 7000,
     "metadata_max_age_ms": 10_000,
-    # A hundred years: it never polls, for which it would leave for good after five minutes.
+    # A hundred years: a member never polls, and would otherwise leave for good after five minutes.
     "max_poll_interval_ms": 100 * 365 * 86_400_000,
 }
 """Settings of the member's consumer."""
 LEAVE_TIMEOUT_S: Final = 2.0
 JOIN_WAIT_S: Final = 3.0
-"""Wait for a join in flight before leaving: a member without its id cannot leave."""
+"""Time to wait for a join in flight before leaving: a member cannot leave before it has an id."""
 TASK_END_WAIT_S: Final = 0.5
 HEARTBEAT_TIMEOUT_S: Final = 20.0
-"""Time without a heartbeat task, because of a join, after which a member is abandoned."""
+"""Time a join may keep a member without a heartbeat task before it is abandoned."""
 
 
 class MemberLost(DiemError):
-    """The member's tasks have ended, or wait for an error to be retrieved."""
+    """The member's tasks have ended, or hold an error that nobody retrieved."""
 
     retriable = True
 
 
 class NumberInUse(MemberLost):
-    """Another process has joined the group under the name of this bridge."""
+    """Another process has joined the group under this bridge's name."""
 
 
 class _FencedInstanceId(BrokerResponseError):  # type: ignore[misc]  # aiokafka has no types for it
@@ -84,20 +84,20 @@ class Member:
 
     @property
     def id(self) -> str:
-        """The id that the coordinator has given this member; empty while it has none."""
+        """Member id assigned by the coordinator; empty before."""
         return str(self._coordinator.member_id)
 
     @property
     def generation(self) -> int:
-        """The generation that this member has joined; -1 outside the group."""
+        """Generation of the group joined; -1 outside the group."""
         return int(self._coordinator.generation)
 
     @property
     def is_stable(self) -> bool:
-        """No join is in progress: the library sends heartbeats only between joins.
+        """True if no join is in progress: the library sends heartbeats only between joins.
 
-        A commit during a join may be answered with "rebalancing" when the join is just over, for which the library
-        joins again; if the group's leader does so, all members have to, and so on every second.
+        A commit during a join may be answered "rebalancing" just after the join, at which the library rejoins; if it is
+        the leader, so must every member, and this would repeat every second.
         """
         heartbeats = self._coordinator._heartbeat_task  # noqa: SLF001
         return heartbeats is not None and not heartbeats.done()
@@ -111,7 +111,7 @@ class Member:
 
         Raises:
             MemberLost: they do not.
-            NumberInUse: because another process has joined under the same name.
+            NumberInUse: another process has joined under the same name.
         """
         coordinator = self._coordinator
         coordinating = coordinator._coordination_task  # noqa: SLF001
@@ -127,15 +127,15 @@ class Member:
             raise MemberLost("no heartbeats")
 
     async def trigger_rebalance(self) -> None:
-        """Rejoin because the topic has more partitions; only the group's leader makes the group assign them."""
+        """Rejoin, so that the group assigns the topic's new partitions; it takes effect only on the group's leader."""
         await self.consumer._client.force_metadata_update()  # noqa: SLF001
         self._coordinator.request_rejoin()
 
     async def leave(self) -> None:
-        """Leave the group, so that the others are assigned the partitions at once. The consumer is unusable afterwards.
+        """Leave the group, so that its partitions are reassigned at once. The consumer is unusable afterwards.
 
         Raises:
-            KafkaError, TimeoutError: the coordinator did not confirm it; it notices within 10 s.
+            KafkaError, TimeoutError: the coordinator did not confirm; it will notice within 10 s.
         """
         coordinator = self._coordinator
         if not coordinator._closing.done():  # noqa: SLF001
@@ -157,7 +157,7 @@ class Member:
         if node is None:
             raise MemberLost("no coordinator is known")
         request = LeaveGroupRequest(coordinator.group_id, coordinator.member_id)
-        # On another connection: a broker answers a join in flight before it reads the next request.
+        # On a separate connection: a broker reads no further request on one with a join in flight.
         answer = await self.consumer._client.send(node, request, group=ConnectionGroup.DEFAULT)  # noqa: SLF001
         if answer.error_code:
             raise for_code(answer.error_code)
@@ -169,17 +169,17 @@ def _lost(reason: str) -> MemberLost:
 
 
 async def current_holder(options: KafkaOptions, group: str, name: str) -> Owner | None:
-    """Return the member of a group that has a name, None if there is none.
+    """Return the group's member of the given name, None without one.
 
     Raises:
-        KafkaUnavailable, ConfigurationError: it is not known.
+        KafkaUnavailable, ConfigurationError: the group cannot be read.
     """
     async with admin_client(options, DESCRIBE_TIMEOUT_S) as admin:
         return (await read_assignment(admin, group, options.names.updates)).members.get(name)
 
 
 class _PausedSubscription(SubscriptionState):  # type: ignore[misc]  # aiokafka has no types for it
-    """A subscription whose partitions are paused from the first moment, at a position that is never used.
+    """A subscription whose partitions are paused from the start, at a dummy position.
 
     Without a position, the library would look up the committed offset, and fail where there is none.
     """
@@ -203,8 +203,8 @@ async def joining(
 ) -> AsyncIterator[Member]:
     """Join the group as ``owner``; ``on_assigned`` is called with all partitions after every assignment.
 
-    Unless it leaves, the member stays in the group for 10 s after the block: one that joins under its name within that
-    time takes its place without a rebalance.
+    A member that did not leave stays in the group for 10 s after the block: a successor joining under its name within
+    that time takes over without a rebalance.
 
     Raises:
         KafkaError, TimeoutError: the cluster cannot be reached.
@@ -224,8 +224,8 @@ async def joining(
 
 
 async def _end_tasks(coordinator: Any) -> None:  # noqa: ANN401
-    """End the coordinator's tasks, which the library's ``close()`` does not once it is closing."""
-    # After a moment: a task that is cancelled while it connects leaves its connection open.
+    """Cancel the coordinator's tasks: the library's ``close()`` skips this when already closing."""
+    # After a grace period: a task cancelled while it connects leaks its connection.
     await asyncio.wait([coordinator._coordination_task], timeout=TASK_END_WAIT_S)  # noqa: SLF001
     tasks = [coordinator._coordination_task, coordinator._heartbeat_task, coordinator._commit_refresh_task]  # noqa: SLF001
     running = [task for task in tasks if task is not None and not task.done()]
@@ -237,21 +237,21 @@ async def _end_tasks(coordinator: Any) -> None:  # noqa: ANN401
 
 CHECK_S: Final = 1.0
 GRACE_S: Final = 5.0
-"""A bridge stays in the group for this long without a reader: one that reconnects in time causes no rebalance."""
+"""Time a bridge stays in the group without a reader: one that reconnects within it causes no rebalance."""
 STOP_TIMEOUT_S: Final = 8.0
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
 MAX_REMOVALS: Final = 5
 """Removals from the group, each within 10 s of the one before, after which another bridge must have this number."""
 NUMBER_CHECK_S: Final = 6.0
-"""Interval at which a bridge whose number is in use looks whether it still is; two such intervals outlast a session."""
+"""Interval at which a bridge checks whether its number is still in use; two of them outlast a session."""
 DESCRIBE_TIMEOUT_S: Final = 5.0
 STABLE_AFTER_S: Final = 10.0
 """Time in the group after which the backoff starts over."""
 
 
 class Membership:
-    """Membership while there is a reader: joins at :meth:`acquire`, leaves some time after :meth:`release`."""
+    """Membership for the time of a reader: joins at :meth:`acquire`, leaves some time after :meth:`release`."""
 
     def __init__(self, options: KafkaOptions, group: str, owner: Owner) -> None:
         self.group = group
@@ -276,17 +276,17 @@ class Membership:
 
     @property
     def generation(self) -> int:
-        """The generation that was joined last; -1 outside the group."""
+        """Generation joined last; -1 outside the group."""
         return -1 if self._member is None else self._member.generation
 
     @property
     def joined(self) -> bool:
-        """This bridge is in the group, as far as it knows."""
+        """True if this bridge is in the group, to its knowledge."""
         return self.generation >= 0
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The streams to read: the last assignment and the hot updates; None without an assignment."""
+        """Streams to read: the latest assignment and the hot updates; None without an assignment."""
         if self.assigned is None:
             return None
         topics = self._options.names
@@ -294,35 +294,35 @@ class Membership:
 
     @property
     def consumer(self) -> AIOKafkaConsumer | None:
-        """The consumer that can commit for the group; None outside the group, and while a join is in progress."""
+        """The consumer to commit with; None outside the group and while a join is in progress."""
         member = self._member
         return member.consumer if member is not None and self.joined and member.is_stable else None
 
     def acquire(self, on_assignment: Callable[[tuple[str, ...]], None]) -> None:
-        """Join or stay, for a reader. ``on_assignment`` is called with all streams after every assignment."""
+        """Join, or stay, for a reader; every assignment calls ``on_assignment`` with all streams."""
         self._on_assignment = on_assignment
         self._until = math.inf
         self._wake.set()
 
     def release(self) -> None:
-        """Leave after a grace period, unless there is a reader again by then."""
+        """Leave after a grace period, unless a reader connects in the meantime."""
         self._on_assignment = None
         if self._until == math.inf:
             self._until = time.monotonic() + GRACE_S
             self._wake.set()
 
     def leave(self) -> None:
-        """Leave at once, until there is another reader; what was assigned is still read for the one that is there."""
+        """Leave at once, until the next reader; the present one is still served the last assignment."""
         self._until = -math.inf
         self._wake.set()
 
     def rejoin(self) -> None:
-        """Leave and join again: the topic was replaced, or the group has old URLs of this server."""
+        """Leave and join again: the topic was replaced, or the group has outdated URLs of this server."""
         self._rejoining = True
         self._wake.set()
 
     async def trigger_rebalance(self) -> None:
-        """Have the group assign new partitions of the topic at once; by itself, it would notice minutes later."""
+        """Make the group assign the topic's new partitions now, which it would otherwise notice minutes later."""
         if self._member is not None:
             with contextlib.suppress(*FAULTS):
                 await self._member.trigger_rebalance()
@@ -334,13 +334,13 @@ class Membership:
         self._wake.set()
 
     async def run(self) -> None:
-        """Be in the group while it is acquired, until stopped; leaving then takes at most 8 s."""
+        """Stay in the group while acquired, until stopped; leaving then takes at most 8 s."""
         joining_task = asyncio.create_task(self._keep_joined())
         stop = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait({joining_task, stop}, return_when=asyncio.FIRST_COMPLETED)
             if self._member is None:
-                # It waits for the cluster, or for a reader.
+                # Idle: waiting for the cluster, or for a reader.
                 joining_task.cancel()
             await asyncio.wait({joining_task}, timeout=STOP_TIMEOUT_S)
         finally:
@@ -366,14 +366,14 @@ class Membership:
                 continue
             except FAULTS as error:
                 self._on_fault(f"{type(error).__name__} {error}".strip())
-            except Exception as error:  # noqa: BLE001  # the client library fails in more ways than its own errors
+            except Exception as error:  # noqa: BLE001  # the client library raises more than its own errors
                 self._log.exception("membership failed")
                 self._on_fault(type(error).__name__)
             await wait(self._stopping, backoff.next_delay(time.monotonic() - began))
         self._clear()
 
     async def _wait_for_number(self) -> None:
-        """Stay out of the group while another bridge has the number of this one: both in turn would rebalance it."""
+        """Stay out of the group while another bridge has this number: they would evict each other in turn."""
         fault = f"another bridge has number {int(self.owner.server.removeprefix('b'))} in the group {self.group}"
         self.fault = fault
         self._log.error(
@@ -383,9 +383,9 @@ class Membership:
         )
         self._announce(frozenset())
         absent = 0
-        # Twice: the other one may leave for a moment, to join again with other URLs.
+        # Twice: the other one may only leave briefly to rejoin with new URLs.
         while absent < 2 and not self._stopping.is_set():
-            # Of two that gave way at once, the first one to look takes the number.
+            # Of two that gave way together, the first to check takes the number.
             await wait(self._stopping, NUMBER_CHECK_S * random.uniform(1.0, 1.5))  # noqa: S311 - is no secret
             try:
                 holder = await current_holder(self._options, self.group, self.owner.server)
@@ -402,13 +402,13 @@ class Membership:
         """Join, stay while acquired, and leave.
 
         Raises:
-            KafkaError: and whatever else the client library raises.
+            KafkaError: or any other error of the client library.
         """
         self._rejoining = False
         async with joining(self._options, self.group, self.owner, self._on_assigned) as member:
             self._member, self._member_id, self._forgotten = member, "", 0
             forgotten, forgotten_at, in_a_row = 0, -math.inf, 0
-            # Two bridges of one number take it from each other in turn. Drawn, so that they do not both give way.
+            # Two bridges with one number evict each other in turn. Random, so that not both give way.
             most = random.randint(2, MAX_REMOVALS)  # noqa: S311 - is no secret
             try:
                 while self._is_acquired and not self._rejoining:
@@ -436,7 +436,7 @@ class Membership:
             self._log.info("left the group", group=self.group, seconds=round(time.monotonic() - began, 3))
 
     async def _sleep(self, seconds: float) -> None:
-        """Sleep until the next request to the membership, at most ``seconds``."""
+        """Sleep until the next request to this membership, at most ``seconds``."""
         await wait(self._wake, seconds)
         self._wake.clear()
 

@@ -1,6 +1,6 @@
-"""Bounds of a bridge's memory, apart from what keeps them: ``diem size`` reads them without Kafka's client."""
+"""Memory bounds of a bridge, in their own module so that ``diem size`` can import them without Kafka's client."""
 
 from typing import Final
 
 FETCH_BYTES: Final = 16 << 20
-"""Limit of one answer of a broker, and of all that is fetched ahead, as brokers have it: compressed."""
+"""Limit of one broker response, and of all prefetched data; compressed, as stored by the broker."""

@@ -1,4 +1,4 @@
-"""The link to the reader of a bridge, which the session and the tasks beside it write to."""
+"""The link to a bridge's reader, written to by the session and its side tasks."""
 
 import asyncio
 
@@ -36,6 +36,6 @@ class BridgeLink:
 
     def end(self) -> None:
         """Cancel the session: the reader is gone or replaced."""
-        # Once: a second cancellation would interrupt the closing of its consumer.
+        # Only once: a second cancellation would interrupt the closing of its consumer.
         if self.task is not None and not self.task.cancelling():
             self.task.cancel()

@@ -19,7 +19,7 @@ from diem.process.lifecycle import Lifecycle
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Serve the updates topics, or a group's share of them, to one server until asked to stop."""
+    """Serve the updates topics, or a group's share of them, to one server until stopped."""
     silence_library_log()
     key = KeyRing.load(settings.internal_key_file)
     bridge = _bridge_state(settings)
@@ -47,7 +47,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     ):
         freeze_heap()
         async with asyncio.TaskGroup() as tasks:
-            # Not cancelled: both return after ``drain``, the membership once it has left its group.
+            # Awaited, not cancelled: both return after ``drain``, the membership once it has left its group.
             tasks.create_task(endpoint.run())
             works = [bridge.watcher.run(endpoint.on_source_change)]
             if group:
@@ -58,7 +58,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
 def _bridge_state(settings: Settings) -> BridgeState:
     options = settings.kafka()
-    # Faults of the TLS set-up end the process now; later they would look like an unreachable cluster.
+    # Fail now on TLS errors; later they would look like an unreachable cluster.
     options.client_arguments()
     records = Records(BadRecordLog(time.monotonic))
     if settings.clone is None:

@@ -1,6 +1,6 @@
-"""State of the partitions that a bridge reads: position, completeness, watermark, lag, stall, commit. Its only owner.
+"""State of the partitions that a bridge reads: position, completeness, watermark, lag, stall, commit. Sole owner.
 
-Pure: a session passes in what it reads and measures, and acts on what the table returns. Times are monotonic seconds.
+Pure: a session passes in records and measurements, and acts on the results. Times are monotonic seconds.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -11,50 +11,49 @@ from diem.errors import DiemError
 from diem.protocol.watermark import FIRST_INCARNATION, LogProof, incarnation_of, offset_of
 
 ANSWERED_WITHIN_S: Final = 3.0
-"""A heartbeat is sent only while the broker of every partition has answered a fetch this recently."""
+"""Maximum age of every broker's last answer for a heartbeat to be sent."""
 WATERMARK_WITHIN_S: Final = 6.0
-"""A heartbeat is sent only while every partition has had a watermark of the publisher this recently."""
+"""Maximum age of every partition's last watermark for a heartbeat to be sent."""
 SLOW_AFTER_S: Final = 1.5
-"""Silence of a broker, which answers every half second, after which the leaders are looked up again."""
+"""Silence of a broker, which normally answers every half second, after which the leaders are refreshed."""
 STALLED_AFTER_S: Final = 30.0
-"""Time without progress, although there are records to read, after which a consumer is replaced."""
+"""Time without progress despite unread records, after which a consumer is replaced."""
 
 
 class LogChanged(DiemError):
-    """A log has lost records, and has grown again since: it is read again from its beginning."""
+    """A log has lost records and grown since: reread it from its beginning."""
 
     retriable = True
 
 
 @dataclass(slots=True)
 class PartitionState:
-    """One partition, from its assignment to its loss or the end of the reader."""
+    """One partition, from its assignment until it is lost or the reader is gone."""
 
     position: int = 0
     """Next offset to read: everything before it has been written to the link."""
     incarnation: int | None = None
-    """Incarnation of the log of which the reader has everything before :attr:`position`; None: it may lack something,
-    and no heartbeat is sent."""
+    """Incarnation of the log that the reader has in full up to :attr:`position`; None: maybe not, so no heartbeat."""
     last_incarnation: int | None = None
     """Incarnation in the latest watermark. Inherited by the next reader."""
     caught_up: bool = False
     """The reader has been sent ``caught_up``."""
     watermark_at: float | None = None
-    """When the publisher's last watermark was read, or reading began. Inherited by the next reader."""
+    """Time of the publisher's last watermark, or of the start of reading. Inherited by the next reader."""
     committed: int | None = None
     """Offset committed last by this bridge. Inherited by the next reader."""
     is_open: bool = False
-    """The bounds of the log are known, and the consumer reads it; the fields below hold only then."""
+    """The bounds of the log are known, and the consumer reads it; the fields below are valid only then."""
     read_from: int = 0
     """Where the consumer started."""
     confirmed: bool = False
-    """The consumer has read a watermark that counts, and was written after it had started."""
+    """The consumer has read a valid watermark written after its start."""
     target: int = 0
-    """End of the log when reading began: there, the reader has caught up."""
+    """End of the log when reading began, at which the reader has caught up."""
     end: int = 0
     """End of the log as last reported by its broker."""
     expected_offset: int = 0
-    """End of the log at the last tick: a live reader has read up to it by now."""
+    """End of the log at the last tick, which a live reader has reached by now."""
     answered_at: float = 0.0
     """When the broker last answered a fetch."""
     last_progress: float = 0.0
@@ -63,10 +62,10 @@ class PartitionState:
     """The broker's timestamp of its last answer: only compared, because its clock may be wrong."""
 
     def open(self, begin: int, end: int, now: float) -> None:
-        """Start reading a log of the given bounds: at the position if the log still has everything that follows it.
+        """Start reading a log with these bounds: from the position if the log still has every record after it.
 
-        Otherwise from the beginning: the log was cut before the position, or ends before it, so that it may hold other
-        records below than those that the reader has applied; or the reader may lack records anyway.
+        Otherwise from the beginning: the log was truncated past the position, or ends before it and may hold other
+        records than the reader has applied, or the reader may lack records anyway.
         """
         if self.incarnation is None or not begin <= self.position <= end:
             self.position, self.incarnation = begin, None
@@ -79,25 +78,26 @@ class PartitionState:
             self.watermark_at = now
 
     def close(self) -> None:
-        """Stop reading: no broker reports the bounds of the log."""
+        """Stop reading: the bounds of the log are unknown."""
         self.is_open = False
         self.watermark_at = None
 
     def advance(self, position: int, now: float) -> None:
-        """Record that everything before ``position`` was written to the link."""
+        """Move the position: everything before it was written to the link."""
         self.position, self.last_progress = position, now
-        # The broker reports the new end a little later than the records before it.
+        # The broker reports the new end slightly later than the records before it.
         self.end = max(self.end, position)
 
     def apply_watermark(self, offset: int, proof: LogProof | None, now: float) -> None:
-        """Record a watermark at ``offset``, unless it proves nothing about what the reader has.
+        """Record a watermark at ``offset``, unless it proves nothing about the reader's state.
 
-        One that was in the log when reading began says what it had then: a restored broker has old ones at its end.
+        A watermark older than the start of reading only vouches for that earlier time: a restored broker has old ones
+        at its end.
 
-        ``proof`` is None from publishers of earlier releases: then the log is trusted if it was read from offset 0.
+        ``proof`` is None from publishers of earlier releases: such a log is trusted if read from offset 0.
 
         Raises:
-            LogChanged: records that were read may be others now.
+            LogChanged: records already read may have been replaced.
         """
         if proof is None:
             if self.incarnation is None and self.read_from > 0:
@@ -112,18 +112,18 @@ class PartitionState:
             self.watermark_at, self.confirmed = now, True
 
     def _is_complete(self, offset: int, proof: LogProof) -> bool:
-        """Return whether a consumer that began at :attr:`read_from` has read everything that ``proof`` names."""
+        """Return whether a consumer that began at :attr:`read_from` has read everything in ``proof``."""
         known = FIRST_INCARNATION if self.last_incarnation is None else self.last_incarnation
         if proof.incarnation == known:
             return proof.complete_from >= self.read_from
         if self.last_incarnation is not None and self.incarnation is None and offset < self.target:
-            # History, in a log that is being read again for what is at its end.
+            # History, in a log that is reread for the records at its end.
             return False
         self.incarnation, self.last_incarnation = None, proof.incarnation
         raise LogChanged("a log has lost records, and has grown again since")
 
     def observe(self, poll_timestamp: int | None, end: int | None, now: float) -> None:
-        """Record the broker's last answer: its timestamp, which changes with each answer, and the end of the log."""
+        """Record the broker's last answer: its timestamp, different in each answer, and the end of the log."""
         if poll_timestamp is not None and poll_timestamp != self.poll_timestamp and end is not None:
             self.poll_timestamp, self.answered_at, self.end = poll_timestamp, now, end
         if self.position >= self.end:
@@ -131,12 +131,12 @@ class PartitionState:
 
 
 class PartitionTable:
-    """The partitions that are read for one reader, by stream name.
+    """The partitions read for one reader, by stream name.
 
     Args:
         names: the first assignment.
-        positions: where the reader resumes; later assignments start at the beginning of their logs.
-        previous: the previous reader's table. Watermarks and commits of partitions that are still read are inherited.
+        positions: the reader's resume positions; later assignments start at the beginning of their logs.
+        previous: the previous reader's table, from which partitions still read inherit watermarks and commits.
     """
 
     def __init__(
@@ -176,22 +176,22 @@ class PartitionTable:
 
     @property
     def missing(self) -> set[str]:
-        """Names that are not read yet: the bounds of their logs are not known."""
+        """Names not read yet: the bounds of their logs are unknown."""
         return {name for name, state in self._states.items() if not state.is_open}
 
     @property
     def lag(self) -> int:
-        """Records known to be in the logs that were not read yet."""
+        """Unread records in the logs, as far as known."""
         return sum(max(0, state.end - state.position) for state in self._open)
 
     @property
     def caught_up(self) -> bool:
-        """The reader has been sent ``caught_up`` for every partition."""
+        """True if the reader was sent ``caught_up`` for every partition."""
         return all(state.is_open and state.caught_up for state in self._states.values())
 
     @property
     def has_truncated_log(self) -> bool:
-        """Some log ends before the position in it: it has lost data, or was replaced."""
+        """True if some log ends before its position: it has lost data, or was replaced."""
         return any(state.end < state.position for state in self._open)
 
     @property
@@ -201,14 +201,14 @@ class PartitionTable:
     # Changes
 
     def assign(self, names: Collection[str]) -> tuple[list[str], list[str]]:
-        """Replace the assignment; return the names that were lost and gained. Nothing of a lost name is kept."""
+        """Replace the assignment; return the names lost and gained. The state of a lost name is dropped."""
         lost, gained = sorted(self._states.keys() - set(names)), sorted(set(names) - self._states.keys())
         if lost or gained:
             self._states = {name: self._states.get(name) or PartitionState() for name in names}
         return lost, gained
 
     def begin(self, bounds: Mapping[str, tuple[int, int]], now: float) -> None:
-        """Start a new consumer: open the logs of known ``bounds`` at their positions, close the others."""
+        """Start over with a new consumer: open the logs with known ``bounds`` at their positions, close the others."""
         self.watched_since = now
         for name, state in self._states.items():
             if name in bounds:
@@ -217,14 +217,14 @@ class PartitionTable:
                 state.close()
 
     def add(self, bounds: Mapping[str, tuple[int, int]], now: float) -> None:
-        """Open logs that were missing when the consumer started, or assigned later."""
+        """Open logs missing when the consumer started, or assigned later."""
         for name, (begin, end) in bounds.items():
             state = self._states[name]
             state.caught_up = False
             state.open(begin, end, now)
 
     def pop_caught_up(self) -> list[str]:
-        """Return the names that have reached their target since the last call."""
+        """Return the names that reached their target since the last call."""
         names = [
             name
             for name, state in self._states.items()
@@ -235,7 +235,7 @@ class PartitionTable:
         return names
 
     def tick(self) -> None:
-        """Expect everything that is in the logs now to be read by the next tick, a second later."""
+        """Set the current ends of the logs as the goal of the next tick, a second later."""
         for state in self._open:
             state.expected_offset = state.end
 
@@ -249,7 +249,7 @@ class PartitionTable:
         return self.caught_up and not overdue and not self.is_unanswered(now) and not self.is_watermark_late(now)
 
     def is_watermark_late(self, now: float) -> bool:
-        """Return whether the publisher is gone, or lags behind what was accepted, for some partition."""
+        """Return whether, for some partition, the publisher is gone or lags behind accepted data."""
         return any(now - (state.watermark_at or 0.0) > WATERMARK_WITHIN_S for state in self._open)
 
     def is_unanswered(self, now: float) -> bool:
@@ -257,11 +257,11 @@ class PartitionTable:
         return any(now - state.answered_at > ANSWERED_WITHIN_S for state in self._open)
 
     def is_slow(self, now: float) -> bool:
-        """Return whether the broker of some partition takes longer than it should."""
+        """Return whether the broker of some partition answers too slowly."""
         return any(now - state.answered_at > SLOW_AFTER_S for state in self._open)
 
     def stalled(self, now: float, leaderless: Collection[str] = ()) -> list[str]:
-        """Return the names that need another consumer: records are waiting, or their leader does not answer."""
+        """Return the names in need of a new consumer: records are waiting, or their leader does not answer."""
         return [
             name
             for name, state in self._states.items()
@@ -282,7 +282,7 @@ class PartitionTable:
         }
 
     def set_committed(self, offsets: Mapping[str, int]) -> None:
-        """Record a commit; names that were lost meanwhile are skipped."""
+        """Record a commit; names lost meanwhile are skipped."""
         for name, offset in offsets.items():
             if (state := self.get(name)) is not None:
                 state.committed = offset

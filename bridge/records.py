@@ -1,7 +1,7 @@
 """Validates, conflates and encodes the records of one partition as frames of a feed (docs/protocol.md section 3).
 
-The loop runs for every update of the system, so its checks are inlined; they are those of
-:func:`diem.protocol.update.version_of` and :func:`diem.protocol.endpoints.check`, and tests compare them.
+The loop runs for every update of the system, so its checks are inlined copies of
+:func:`diem.protocol.update.version_of` and :func:`diem.protocol.endpoints.check`; tests compare them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +36,7 @@ MAX_NAMES: Final = 100_000
 
 
 class Record(Protocol):
-    """The used attributes of a Kafka record."""
+    """The attributes of a Kafka record in use here."""
 
     @property
     def offset(self) -> int: ...  # noqa: D102
@@ -49,11 +49,11 @@ class Record(Protocol):
 
 
 class Watermark(NamedTuple):
-    """A watermark of the publisher: everything accepted before it is in the log."""
+    """A publisher's watermark: everything accepted before it is in the log."""
 
     offset: int
     proof: LogProof | None
-    """None: of a publisher of an earlier release."""
+    """None from publishers of earlier releases."""
 
 
 class BadRecord(NamedTuple):
@@ -82,8 +82,8 @@ class RecordCounts:
 class Frames(NamedTuple):
     """Frames for the reader: ``batches``, the last of which advances its position, and ``resyncs`` as text before it.
 
-    So no update of a suspect endpoint follows that is older than the record that made it suspect, and no link is lost
-    between that record's position and its ``resync``.
+    So no update older than the record that made an endpoint suspect follows its ``resync``, and no link is lost between
+    that record's position and the ``resync``.
     """
 
     batches: list[bytes]
@@ -93,7 +93,7 @@ class Frames(NamedTuple):
 
 
 class Records:
-    """Encodes records as frames. ``on_bad`` is called for every bad record, and must limit what it writes."""
+    """Encodes records as frames. ``on_bad`` is called for every bad record and must limit its own output."""
 
     def __init__(self, on_bad: Callable[[BadRecord], None]) -> None:
         self.counts = RecordCounts()
@@ -112,10 +112,10 @@ class Records:
     ) -> Frames:
         """Return the frames for ``records`` of the stream ``name``, read from offset ``position`` up to ``next_``.
 
-        Positions in the frames have the ``incarnation`` of the log, if the reader has everything of it.
+        Positions in the frames carry the ``incarnation`` of the log if the reader has it completely.
 
-        Records before ``position`` belong to a batch of Kafka that began earlier, and are skipped. Of each endpoint
-        only the GREATEST version is kept: a log may hold versions 8, 9, 8. Updates carry their data if ``with_data``.
+        Records before ``position``, from a batch of Kafka that began earlier, are skipped. Of each endpoint only the
+        GREATEST version is kept: a log may hold versions 8, 9, 8. Updates carry their data if ``with_data``.
         """
         prefixes = self._prefixes
         greatest: dict[bytes, tuple[bytes, int, bytes]] = {}
@@ -168,7 +168,7 @@ class Records:
         batches = _batches(name, here, here if bad else after, greatest)
         if bad:
             batches.append(feed.encode_batch(name, after, []))
-        # A later update has what a bad record before it may have had: the publisher writes what is current.
+        # A later update supersedes a bad record: the publisher always writes the current state.
         resyncs = [key for key in bad if key not in greatest or greatest[key][1] < bad[key]]
         return Frames(batches, _resyncs(resyncs), watermarks)
 
@@ -206,14 +206,14 @@ def _resyncs(keys: list[bytes]) -> list[bytes]:
 
 
 def _batches(name: str, position: int, next_: int, greatest: dict[bytes, tuple[bytes, int, bytes]]) -> list[bytes]:
-    # What a named tuple's constructor does, without its call.
+    # A named tuple's constructor, without the call.
     make, gone, alive = tuple.__new__, update.GONE, update.UPDATE
     changes = [
         make(Change, (offset, key, int(digits), gone if value.endswith(GONE_TAIL) else alive, value))
         for key, (digits, offset, value) in greatest.items()
     ]
     batches = [*feed.batches_of(changes)] or [[]]
-    # Only the last batch advances the position: the others do not contain everything up to their last record.
+    # Only the last batch advances the position: the others lack some records below their last one.
     return [feed.encode_batch(name, next_ if batch is batches[-1] else position, batch) for batch in batches]
 
 

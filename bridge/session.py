@@ -1,4 +1,4 @@
-"""Serves one reader from Kafka, from its ``resume`` to the end of its link: consumers come and go meanwhile."""
+"""Serves one reader from Kafka, from its ``resume`` to the end of its link, which may outlive several consumers."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ RETRY_CAP_S: Final = 3.0
 TICK_S: Final = 1.0
 """Interval of heartbeats, commits and the watchdog."""
 BOUNDS_WAIT_S: Final = 0.25
-"""Pause of reading for the bounds of newly assigned logs, so that all logs are usually assigned in one step."""
+"""Pause of reading to look up the bounds of newly assigned logs, so that usually all are assigned in one step."""
 
 Lookup = asyncio.Task[dict[str, tuple[int, int]]]
 """A request for the bounds of logs."""
@@ -46,7 +46,7 @@ Lookup = asyncio.Task[dict[str, tuple[int, int]]]
 
 @dataclass(slots=True)
 class GroupState:
-    """Additional state of a bridge of a group: its membership, and the map that it forwards."""
+    """Additional state of a bridge in a group: its membership, and the map to forward."""
 
     membership: Membership
     map: MapReader
@@ -58,13 +58,13 @@ class BridgeState:
 
     options: KafkaOptions
     own_group: str | None
-    """The consumer group that positions are committed to, unless it is the membership's."""
+    """Consumer group to commit positions to, unless it is the membership's."""
     watcher: TopicWatcher
     records: Records
     group: GroupState | None = None
     """None: this bridge reads all partitions."""
     partitions: PartitionTable = field(default_factory=PartitionTable)
-    """Of the last reader; the next one inherits from it."""
+    """Partitions of the last reader, which the next one inherits from."""
     commits: OffsetCommitter = field(default_factory=OffsetCommitter)
     recreated: int = 0
     """Consumers replaced while a reader was served."""
@@ -103,7 +103,7 @@ class FeedSession:
         self._log = structlog.get_logger("bridge")
 
     def on_assignment(self, names: tuple[str, ...]) -> None:
-        """Read ``names`` from now on: the group has assigned partitions, or the topic has more of them."""
+        """Read ``names`` from now on: the group has assigned partitions, or the topic has gained some."""
         self._assigned.set()
         if names != self.partitions.names:
             self._reassigned = True
@@ -113,7 +113,7 @@ class FeedSession:
             self._owners.on_assignment()
 
     def leave(self) -> None:
-        """Leave the group, and serve the reader as before; it is sent the owners once others have its partitions."""
+        """Leave the group but keep serving the reader, which is sent the owners once others have its partitions."""
         if self._bridge.group is not None and self._owners is not None:
             self._owners.on_leave()
             self._bridge.group.membership.leave()
@@ -142,7 +142,7 @@ class FeedSession:
         self._link.send(feed.Hello(self.source, (*self.partitions.names, *map_)))
 
     def _on_side_channel_end(self, task: asyncio.Task[None]) -> None:
-        """Close the link: without updates of the map, a server would serve by an outdated one forever."""
+        """Close the link: without map updates, a server would use an outdated map forever."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("part of a session failed, link closed", exc_info=error)
             self._link.connection.close(Close.RESTART, "part of the session failed")
@@ -160,7 +160,7 @@ class FeedSession:
                 ) as consumer:
                     await self._consume(consumer)
             except OffsetOutOfRangeError:
-                # The log was replaced or truncated: the reader reconnects, and is served from the current one.
+                # The log was replaced or truncated: the reader reconnects and is served the current one.
                 self._log.warning("offset out of range, link closed", positions=self.partitions.positions)
                 self._bridge.watcher.check_now()
                 self._link.connection.close(Close.RESTART, "offset out of range")
@@ -169,7 +169,7 @@ class FeedSession:
                 self._log.warning("reading from the beginning", reason=str(error), positions=self.partitions.positions)
             except FAULTS as error:
                 self._on_fault(f"{type(error).__name__} {error}".strip())
-            except Exception as error:  # noqa: BLE001  # the client library fails in more ways than its own errors
+            except Exception as error:  # noqa: BLE001  # the client library raises more than its own errors
                 self._log.exception("consumer failed")
                 self._on_fault(type(error).__name__)
             await asyncio.sleep(backoff.next_delay(time.monotonic() - began))
@@ -186,7 +186,7 @@ class FeedSession:
         """Read with one consumer until it stalls.
 
         Raises:
-            KafkaError: and whatever else the client library raises.
+            KafkaError: or any other error of the client library.
         """
         partitions = self.partitions
         self._apply_assignment()
@@ -206,7 +206,7 @@ class FeedSession:
                     self._interrupt = asyncio.get_running_loop().create_future()
                 for fetched in await poll(consumer, max(0.0, tick_at - time.monotonic()), self._interrupt):
                     if self._reassigned:
-                        # Fetched again from its position, if it is still read here.
+                        # Fetched again from its position if still assigned.
                         break
                     confirmed = await self._send(fetched)
                     self._send_caught_up(consumer)
@@ -231,7 +231,7 @@ class FeedSession:
             self.partitions.watched_since = time.monotonic()
 
     async def _send(self, fetched: FetchedBatches) -> bool:
-        """Write what was fetched to the link; return whether its partition has now its first watermark that counts."""
+        """Write a fetch to the link; return whether it brought its partition's first valid watermark."""
         name = name_of(fetched.partition)
         state = self.partitions[name]
         (*batches, last), resyncs, watermarks = self._bridge.records.encode(
@@ -264,12 +264,12 @@ class FeedSession:
             self._send_first_heartbeat(consumer)
 
     def _send_first_heartbeat(self, consumer: AIOKafkaConsumer) -> None:
-        """Send a heartbeat at once: a server that has just caught up would report ``live: false`` to its clients."""
+        """Send a heartbeat at once: a server that just caught up would report ``live: false`` to its clients."""
         self._observe(consumer)
         self._send_heartbeat()
 
     def _observe(self, consumer: AIOKafkaConsumer) -> None:
-        """Record what the brokers last answered."""
+        """Record the brokers' last answers."""
         now = time.monotonic()
         for name in self.partitions.positions:
             partition = partition_of(name)
@@ -284,7 +284,7 @@ class FeedSession:
             self._bridge.heartbeat_at = now
 
     def _tick(self, consumer: AIOKafkaConsumer) -> bool:
-        """Do what is due every second; return whether the consumer must be replaced."""
+        """Run the tasks of every second; return whether the consumer must be replaced."""
         now, partitions, bridge = time.monotonic(), self.partitions, self._bridge
         self._observe(consumer)
         self._send_heartbeat()
@@ -309,13 +309,13 @@ class FeedSession:
         if bridge.group is None:
             bridge.commits.commit(consumer, self.partitions)
         elif (member := bridge.group.membership.consumer) is not None:
-            # A member may not commit positions of the hot updates, which are not assigned to it.
+            # A member may not commit positions of the hot updates: they are not assigned to it.
             bridge.commits.commit(member, self.partitions, bridge.options.names.updates)
 
     # Assignment
 
     def _apply_assignment(self) -> None:
-        """Continue with the names that are assigned now, and announce them if they have changed."""
+        """Continue with the currently assigned names, and announce them if changed."""
         self._reassigned = False
         if (names := self._bridge.names) is not None:
             lost, gained = self.partitions.assign(names)
@@ -324,14 +324,14 @@ class FeedSession:
                 self._send_hello()
 
     async def _open_gained(self, consumer: AIOKafkaConsumer) -> None:
-        """Start reading what was gained, if its bounds are found in time, and stop reading what was lost."""
+        """Start reading gained partitions, if their bounds are found in time, and stop reading lost ones."""
         if lookup := self._find_missing(consumer):
             await asyncio.wait([lookup], timeout=BOUNDS_WAIT_S)
         if not self._open_found(consumer):
             assign(consumer, self.partitions.positions)
 
     def _find_missing(self, consumer: AIOKafkaConsumer) -> Lookup | None:
-        """Request the bounds of the logs that are not read yet, unless a request is in flight."""
+        """Request the bounds of unread logs, unless a request is in flight."""
         wanted = sorted(self.partitions.missing - self._bridge.watcher.leaderless)
         if wanted and self._lookup is None:
             self._lookup = asyncio.create_task(bounds(consumer, wanted))

@@ -1,6 +1,6 @@
 """Side channels of a group's feed: the partition map, and the owner of every partition.
 
-Tasks beside the session that starts them: they write to its link, and share none of its state.
+Tasks started by the session: they write to its link, and share none of its state.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from diem.protocol.update import UPDATE, Change
 MAX_RECORDS: Final = 1000
 """Records in one batch: within a reader's limit even if all have the longest keys and values."""
 MAX_VALUE_BYTES: Final = 512
-"""The longest entry or head has less than a hundred."""
+"""The longest entry or head is under a hundred."""
 
 
 class MapFeed:
-    """Sends the partition map to one reader: all of it at the start, then what has changed. ``name`` is its stream."""
+    """Sends the partition map to one reader: in full at the start, then its changes. ``name`` is its stream."""
 
     def __init__(self, link: BridgeLink, name: str, reader: MapReader) -> None:
         self.name = name
@@ -43,11 +43,11 @@ class MapFeed:
 
     @property
     def is_current(self) -> bool:
-        """The reader has the current map; with an old one it would wait for updates where none come."""
+        """True if the reader has the current map; with an old one it would wait for updates in the wrong places."""
         return self.caught_up and self._reader.is_current()
 
     def on_change(self) -> None:
-        """Handle new records, or a restart from the map's beginning."""
+        """Handle new records, or a reread of the map from its beginning."""
         if self._sent is not None and self._reader.next < self._sent:
             self._sent = None
         self._changed.set()
@@ -66,7 +66,7 @@ class MapFeed:
         begin, next_ = self._sent or 0, self._reader.next
         records = self._reader.records.items()
         changed = [(key, record) for key, record in records if record.offset >= begin and _is_forwarded(key, record)]
-        # The head completes what is before it.
+        # The head completes the entries before it.
         changed.sort(key=lambda item: (item[0] == HEAD_KEY, item[1].offset))
         changes = [Change(record.offset, key, 0, UPDATE, record.value or b"") for key, record in changed]
         if self._sent is None:
@@ -81,7 +81,7 @@ class MapFeed:
 
 
 def _is_forwarded(key: bytes, record: MapRecord) -> bool:
-    """Return whether servers need the record and can decode it: the topic may contain anything."""
+    """Return whether the record is for servers and decodable: the topic may contain anything."""
     if len(record.value or b"") > MAX_VALUE_BYTES:
         return False
     return key == HEAD_KEY or endpoints.is_valid(key.decode("ascii", "replace"))
@@ -90,9 +90,9 @@ def _is_forwarded(key: bytes, record: MapRecord) -> bool:
 POLL_S: Final = 10.0
 """A restarted server may return with a different URL without triggering a rebalance."""
 UNSTABLE_POLL_S: Final = 2.0
-"""While the group rebalances, a partition has no owner, or Kafka does not answer."""
+"""While the group rebalances, a partition lacks an owner, or Kafka does not answer."""
 LEAVING_POLL_S: Final = 0.25
-"""While others take the partitions of a server that is about to stop: its clients are sent away then."""
+"""While others take over from a server about to stop, whose clients are redirected afterwards."""
 DESCRIBE_TIMEOUT_S: Final = 5.0
 CANCEL_TIMEOUT_S: Final = 1.0
 
@@ -101,7 +101,7 @@ _requests: Final[set["asyncio.Task[Clone | None]"]] = set()
 
 
 class OwnersFeed:
-    """Sends the owner of every partition to one reader, which redirects its clients by it."""
+    """Sends the owner of every partition to one reader, for redirecting its clients."""
 
     def __init__(self, link: BridgeLink, options: KafkaOptions, membership: Membership) -> None:
         self._link = link
@@ -113,17 +113,17 @@ class OwnersFeed:
         self._wake = asyncio.Event()
 
     def on_leave(self) -> None:
-        """Send the owners when others own all partitions that were assigned until now, or there are no others."""
+        """Send the owners once others own all partitions assigned here until now, or there are no others."""
         self._left = self._membership.assigned or frozenset()
         self._wake.set()
 
     def on_assignment(self) -> None:
-        """Read and send all owners again: the server drops those of the partitions that it gains and loses."""
+        """Read and send all owners again: the server drops those of partitions gained and lost."""
         self._sent = None
         self._wake.set()
 
     async def run(self) -> None:
-        """Poll the group's assignment, and send what has changed, until cancelled."""
+        """Poll the group's assignment and send its changes until cancelled."""
         while True:
             self._wake.clear()
             group = await self._read_group()
@@ -146,7 +146,7 @@ class OwnersFeed:
         try:
             return await asyncio.shield(request)
         finally:
-            # Not cancelled with the link: an interrupted client leaves its connection open.
+            # Not cancelled with the link: an interrupted client leaks its connection.
             await asyncio.wait([request], timeout=CANCEL_TIMEOUT_S)
 
     async def _describe(self) -> Clone | None:
@@ -161,17 +161,17 @@ class OwnersFeed:
             return None
 
     def _has_stale_urls(self, group: Clone) -> bool:
-        """Return whether the group has old URLs of this server: Kafka keeps what a static member registered first."""
+        """Return whether the group has outdated URLs of this server: Kafka keeps those first registered."""
         owner = self._membership.owner
         return group.members.get(owner.server, owner) != owner
 
     def _owns_assigned(self, group: Clone) -> bool:
-        """Return whether the group agrees that this server owns all partitions that it was assigned."""
+        """Return whether, in the group too, this server owns all partitions assigned to it."""
         server = self._membership.owner.server
         return all(group.owners.get(number) == server for number in self._membership.assigned or ())
 
     def _send_left(self, group: Clone, left: frozenset[int]) -> bool:
-        """Send the owners if others own all partitions that this server had, or nobody is left; return whether so."""
+        """Send the owners if others own all this server had, or nobody is left; return whether sent."""
         server = self._membership.owner.server
         if group.members and any(group.owners.get(number, server) == server for number in left):
             return False

@@ -1,4 +1,4 @@
-"""Readiness, status and metrics of a bridge: all values that operators see, read from all of its parts."""
+"""Readiness, status and metrics of a bridge: every value shown to operators, read from all of its parts."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,7 +20,7 @@ class BridgeStatus:
         self._clone = clone
 
     def why_not_ready(self) -> str | None:
-        """Return why no reader can be served now; None if one can."""
+        """Return the reason why no reader can be served now; None if one can."""
         if self._life.stopping.is_set():
             return "draining"
         group = self._bridge.group

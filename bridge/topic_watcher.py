@@ -1,4 +1,4 @@
-"""Watches the topics of the feed: whether they exist, whether they were replaced, and their partitions."""
+"""Watches the topics of the feed: existence, replacement, and number of partitions."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ RETRY_CAP_S: Final = 3.0
 
 
 class TopicWatcher:
-    """Knows the source and the streams of the feed: the topics of updates and of hot updates, optionally the map's."""
+    """Source and streams of the feed, kept current: the topics of updates and hot updates, optionally the map's."""
 
     def __init__(self, options: KafkaOptions, *, with_map: bool = False) -> None:
         self.source: str | None = None
@@ -44,11 +44,11 @@ class TopicWatcher:
         return max(0, len(self.names) - 1)
 
     def check_now(self) -> None:
-        """Poll again within a second: something unexpected happened."""
+        """Poll again within a second, after something unexpected."""
         self._check_now.set()
 
     async def run(self, on_changed: Callable[[], None]) -> None:
-        """Poll every 10 s until cancelled; ``on_changed`` is called after the source or the streams have changed."""
+        """Poll every 10 s until cancelled; call ``on_changed`` after a change of source or streams."""
         backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S)
         while True:
             try:
@@ -59,7 +59,7 @@ class TopicWatcher:
                         await self._wait()
                         backoff.reset()
             except (KafkaUnavailable, ConfigurationError) as error:
-                # The TLS files were valid at the start: they are being replaced.
+                # The TLS files were valid at the start, so they are being replaced.
                 self._set_fault(str(error))
             await asyncio.sleep(backoff.next_delay())
 
@@ -69,7 +69,7 @@ class TopicWatcher:
         self._check_now.clear()
 
     def update(self, cluster: Cluster) -> bool:
-        """Apply what a broker knows; return whether the source or the streams have changed."""
+        """Apply a broker's metadata; return whether the source or the streams changed."""
         found = [cluster.topics[name] for name in self._topics if name in cluster.topics]
         existing = {topic.name for topic in found if topic.partitions}
         if missing := [name for name in self._topics if name not in existing]:
@@ -82,11 +82,11 @@ class TopicWatcher:
             f"{topic.name}/{n}" for topic in (updates, hot) for n, part in topic.partitions.items() if part.leader < 0
         )
         self._set_fault(None)
-        # Kafka never removes partitions: a broker that knows fewer of them has old metadata.
+        # Kafka never removes partitions: a broker with fewer has old metadata.
         return (source != self.source or len(names) > len(self.names)) and self._set(source, names)
 
     def _on_missing(self, topic: str) -> bool:
-        """Handle a missing topic: at the second time, because a broker that has just started may not know it yet."""
+        """Handle a missing topic, from the second time on: a broker just started may not know it yet."""
         confirmed, self._missing = self._missing, True
         if confirmed or self.source is None:
             self._set_fault(f"topic {topic} does not exist")

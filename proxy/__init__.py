@@ -1,4 +1,4 @@
-"""Multiplexing proxy between clients that know nothing of partitions and the servers that own them.
+"""Multiplexing proxy between partition-unaware clients and the servers that own the partitions.
 
 Reading order: ``proxy`` (readiness, snapshots and status), ``routing`` (endpoint -> server, and the choice among
 several for a hot endpoint, from the snapshots of the metadata service that ``snapshot_client`` receives),

@@ -1,4 +1,4 @@
-"""Entry point of a proxy: wires clients' edge, links to servers and snapshot client, and shuts down in order."""
+"""Entry point of a proxy: wires the client edge, the links to servers and the snapshot client; shuts down in order."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ SEND_BUFFER_BYTES = 64 * 1024
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Serve clients until the process is stopped, then drain them."""
+    """Serve clients until stopped, then drain them."""
     key = KeyRing.load(settings.internal_key_file)
     fanout = Fanout(framed=True)
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
@@ -102,6 +102,6 @@ def _edge_rules(settings: Settings) -> EdgeRules:
         mode=settings.scaling,
         subscriptions=settings.subscriptions,
         data=settings.retained_data_bytes > 0,
-        # A passthrough proxy hands on the frames of servers as they are.
+        # A passthrough proxy forwards the servers' frames unchanged.
         compression=settings.compression and settings.retained_data_bytes > 0 and settings.mode == "shared",
     )

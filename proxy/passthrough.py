@@ -1,4 +1,4 @@
-"""Passthrough mode: each client has its own links to the servers that it needs, whose bytes it gets unchanged."""
+"""Passthrough mode: each client has its own links to its servers, whose bytes are forwarded unchanged."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -30,16 +30,16 @@ from proxy.upstream import Upstream
 from proxy.upstream_pool import UpstreamDialer, UpstreamLink
 
 UNUSED_LINK_S: Final = 10.0
-"""Seconds for which a link without subscriptions is kept: the client may need that server again."""
+"""Seconds to keep a link without subscriptions: the client may need that server again."""
 
 
 class PassthroughProxy(Service):
-    """Serves the clients of the proxy, and listens to the pool's links, which only show which servers are alive.
+    """Serves the proxy's clients; listens to the pool's links, used only to detect dead servers.
 
     Args:
-        upstreams: links of all clients together; a request that needs more is refused with ``limit``. Endpoints that
-            move may exceed it by the links that are closed within 10 s.
-        limit: subscriptions that one client may hold.
+        upstreams: links of all clients together; a request that needs more is refused with ``limit``. Moving endpoints
+            may exceed it by links about to be closed, for up to 10 s.
+        limit: maximum number of subscriptions per client.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class PassthroughProxy(Service):
             of_client.unsubscribe(request)
 
     def restrict(self, client: EdgeClient, allows: Callable[[str], bool]) -> list[str]:
-        """Unsubscribe the client from endpoints that it may no longer see."""
+        """Unsubscribe the client from endpoints that it may no longer read."""
         of_client = self.clients.get(client)
         return [] if of_client is None else of_client.restrict(allows)
 
@@ -118,20 +118,20 @@ class PassthroughProxy(Service):
             of_client.block(blocked=True)
 
     def unblocked(self, client: EdgeClient) -> None:
-        """Resume reading, and resend the stale endpoints: the client was just sent the global status."""
+        """Resume reading, and resend the stale endpoints: a global status was just sent."""
         of_client = self.clients.get(client)
         if of_client is not None:
             of_client.block(blocked=False)
             of_client.resend_stale_status()
 
     def left(self, client: EdgeClient) -> None:
-        """Close the links of a client that is gone."""
+        """Close the links of a disconnected client."""
         of_client = self.clients.pop(client, None)
         if of_client is not None:
             of_client.leave()
 
     def resend_stale_status(self, client: EdgeClient) -> None:
-        """Send the stale endpoints of a client again, after a global status, which reports all as live."""
+        """Resend a client's stale endpoints after a global status, which reports all as live."""
         of_client = self.clients.get(client)
         if of_client is not None:
             of_client.resend_stale_status()
@@ -144,16 +144,16 @@ class PassthroughProxy(Service):
     # Listener of the pool's links
 
     def opened(self, link: Upstream) -> None:
-        """Do nothing: the clients' links are dialled independently."""
+        """Do nothing: clients' links are dialled separately."""
 
     def updates(self, url: str, data: bytes, frames: int) -> None:
         """Do nothing: these links have no subscriptions."""
 
     def message(self, url: str, message: messages.ServerMessage) -> None:
-        """Do nothing: the clients' links receive the same message."""
+        """Do nothing: clients' links receive the same message."""
 
     def lost(self, url: str) -> None:
-        """Drop the clients' connections to a server that is gone or silent."""
+        """Drop the clients' connections to a lost or silent server."""
         for link in [link for link in self._slots if link.url == url]:
             link.drop()
 
@@ -188,7 +188,7 @@ class PassthroughProxy(Service):
 
 
 class PassthroughClient:
-    """One client: listens to its links, and holds its subscriptions and unanswered requests."""
+    """One client: the listener of its links, with its subscriptions and unanswered requests."""
 
     def __init__(self, client: EdgeClient, proxy: PassthroughProxy) -> None:
         self.links: dict[str, UpstreamLink] = {}
@@ -217,7 +217,7 @@ class PassthroughClient:
         return len(self._subscribes.by_client.get(self._client, ())) + len(self._unsubscribes)
 
     def subscribe(self, request: PendingSubscribe) -> None:
-        """Subscribe to the waiting endpoints of the request."""
+        """Subscribe to the request's waiting endpoints."""
         self.wanted.update({name: request.known[name] for name in request.waiting})
         self._data |= request.data
         for name in request.waiting & self._withheld.keys():
@@ -226,7 +226,7 @@ class PassthroughClient:
         self._apply(self.relocator.subscribe(sorted(request.waiting)))
 
     def unsubscribe(self, request: messages.Unsubscribe) -> None:
-        """Unsubscribe, and confirm when every server concerned has confirmed or its link is gone."""
+        """Unsubscribe; confirm once every server concerned has confirmed or lost its link."""
         for name in request.endpoints:
             self.wanted.pop(name, None)
         self._subscribes.cancel(self._client, request.endpoints)
@@ -235,9 +235,9 @@ class PassthroughClient:
         self._unsubscribes.add(request.endpoints, lambda: self._confirm(request))
 
     def restrict(self, allows: Callable[[str], bool]) -> list[str]:
-        """Unsubscribe from endpoints that the client may no longer see; withhold what servers send meanwhile."""
+        """Unsubscribe from endpoints that the client may no longer read; withhold their updates until then."""
         ended = [name for name in self.wanted if not allows(name)]
-        # Of those that it has unsubscribed from updates may still come, too.
+        # Updates may still arrive for endpoints that it has unsubscribed from, too.
         left = [name for name in self._unsubscribes.endpoints if name not in self.wanted and not allows(name)]
         if not (withheld := [*ended, *left]):
             return ended
@@ -253,13 +253,13 @@ class PassthroughClient:
         return ended
 
     def block(self, *, blocked: bool) -> None:
-        """Stop or resume reading from the servers, which conflate while they are not read from."""
+        """Pause or resume reading from the servers, which conflate meanwhile."""
         for upstream in self._open.values():
             if not upstream.transport.is_closing():
                 (upstream.transport.pause_reading if blocked else upstream.transport.resume_reading)()
 
     def resend_stale_status(self) -> None:
-        """Send the stale endpoints again, after a global status, which reports all as live."""
+        """Resend the stale endpoints after a global status, which reports all as live."""
         self._send_stale([name for name in self.wanted if self.relocator.is_stale(name)])
 
     def rerouted(self) -> None:
@@ -281,7 +281,7 @@ class PassthroughClient:
     def _answer(self, request: PendingSubscribe) -> None:
         ready, request.ready = request.ready, {}
         rejected, request.rejected = request.rejected, {}
-        # Without endpoints that the client has unsubscribed from since.
+        # Except endpoints that the client has unsubscribed from since.
         stale = [name for name in ready if name in self.wanted and self.relocator.is_stale(name)]
         respond_stale(self._client, stale, self._proxy.clock)
         self._client.respond(messages.subscribed(request.id, ready, rejected))
@@ -298,9 +298,9 @@ class PassthroughClient:
         self._close_unused_later()
 
     def _release(self, withheld: list[str]) -> None:
-        """Stop withholding endpoints: their servers have confirmed that nothing follows."""
+        """Stop withholding endpoints: their servers have confirmed the end of updates."""
         for name in withheld:
-            # Unless it was subscribed and ended again: then it waits for a later confirmation.
+            # Unless subscribed and ended again, which awaits a later confirmation.
             if self._withheld.get(name) is withheld:
                 del self._withheld[name]
         if not self._withheld:
@@ -308,7 +308,7 @@ class PassthroughClient:
         self._close_unused_later()
 
     def _inspect(self, urls: Iterable[str]) -> None:
-        """Have every update of these servers inspected if some may have to be changed."""
+        """Inspect every update of these servers if some may have to be changed."""
         for url in urls:
             if url in self._open:
                 self._open[url].inspect(inspected=bool(self._withheld) or self._replays.due(url))
@@ -316,7 +316,7 @@ class PassthroughClient:
     # Listener of its links
 
     def opened(self, link: Upstream) -> None:
-        """Request the endpoints that belong to this server."""
+        """Request this server's endpoints."""
         self._open[link.url] = link
         if self._session.blocked:
             self.block(blocked=True)
@@ -338,7 +338,7 @@ class PassthroughClient:
             self._session.send(data)
 
     def _within_allowance(self, url: str, data: bytes) -> bytes:
-        """Count the data of retained updates; return them without it beyond what the client may be sent in replies."""
+        """Count the data of retained updates; beyond the client's allowance for replies, return them without data."""
         admit, frames = self._session.admit_data, []
         for frame in frames_of(data):
             endpoint, version, _ = read_update(frame)
@@ -352,7 +352,7 @@ class PassthroughClient:
         return b"".join(frames)
 
     def _metered(self, data: bytes) -> bytes:
-        """Count the updates with data, of which each has the field once; without it when the lease is used up."""
+        """Count the updates with data (each has the field once); strip it once the lease is used up."""
         if self._session.meter.spend(data.count(DATA_FIELD)):
             return data
         return b"".join(frame_without_data(read_update(frame)[0], frame) for frame in frames_of(data))
@@ -386,7 +386,7 @@ class PassthroughClient:
                 self._apply(self.relocator.handle(url, message))
 
     def lost(self, url: str) -> None:
-        """Mark as stale the endpoints of this server, and count its pending unsubscribes as confirmed."""
+        """Mark this server's endpoints stale, and count its pending unsubscribes as confirmed."""
         self._open.pop(url, None)
         self._apply(self.relocator.lost(url))
         self._close_unused_later()
@@ -400,7 +400,7 @@ class PassthroughClient:
         for action in actions:
             match action:
                 case SendSubscribe(url, request_id, names):
-                    # The version from the client's subscribe: an update that it was sent since is a harmless repeat.
+                    # The version from the client's subscribe: a repeat of an update sent since is harmless.
                     known = {name: self.wanted.get(name) or None for name in names}
                     self._open[url].send_text(messages.subscribe(request_id, known, data=self._data))
                     if self._data:
@@ -411,7 +411,7 @@ class PassthroughClient:
                 case BecameStale(names):
                     self._send_stale(names)
                 case Recovered(names):
-                    # Also for endpoints with an unanswered subscribe: they may have been reported as stale before it.
+                    # Including endpoints with an unanswered subscribe: they may have been reported stale before it.
                     send_status(self._client, names, self._proxy.clock, live=True)
         for url in [url for url in self.relocator.used if url not in self.links]:
             self.links[url] = self._proxy.connect(url, self, self._session)
@@ -445,7 +445,7 @@ class PassthroughClient:
 
 
 def trace_subscribed(session: Session, versions: Mapping[str, int | None]) -> None:
-    """Record the subscriptions of a client that was answered with these versions."""
+    """Record a client's subscriptions, answered with these versions."""
     if session.trace is not None:
         named = {name.encode(): version for name, version in versions.items()}
         if new := [endpoint for endpoint in named if endpoint not in session.endpoints]:
@@ -454,7 +454,7 @@ def trace_subscribed(session: Session, versions: Mapping[str, int | None]) -> No
 
 
 def trace_unsubscribed(session: Session, names: Iterable[str]) -> None:
-    """Record that a client has unsubscribed."""
+    """Record an unsubscribe of a client."""
     if session.trace is not None:
         named = dict.fromkeys(name.encode(errors="replace") for name in names)
         if subscribed := [endpoint for endpoint in named if endpoint in session.endpoints]:

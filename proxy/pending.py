@@ -1,7 +1,7 @@
-"""Requests of clients that wait for servers: subscribes by name, and unsubscribes to be confirmed.
+"""Client requests waiting for servers: subscribes by name, and unsubscribes to be confirmed.
 
-Also the retained updates that follow the answers, and the messages that a proxy sends by itself: partial ``status``,
-and the refusal of a whole request.
+Also the retained updates that follow the answers, and the messages that a proxy originates: partial ``status``, and the
+refusal of a whole request.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ from diem.protocol.messages import MAX_NAMES, Refusal
 from diem.protocol.update import iso
 
 ANSWER_TIMEOUT_S: Final = 3.0
-"""Seconds after which a client is answered without the servers that have not answered yet."""
+"""Seconds after which a client is answered without the servers still silent."""
 COALESCE_S: Final = 0.1
-"""Seconds for which the answers of several servers are collected into one."""
+"""Seconds during which the answers of several servers are merged into one."""
 MAX_PENDING: Final = 32
 """Unanswered requests of one client; more are refused with ``limit``."""
 
@@ -32,7 +32,7 @@ class TimerHandle(Protocol):
 
 
 CallLater = Callable[[float, Callable[[], None]], TimerHandle]
-"""``loop.call_later``, or its replacement in a test."""
+"""``loop.call_later``, or a test's replacement."""
 
 
 @dataclass(eq=False, slots=True)
@@ -44,14 +44,14 @@ class PendingSubscribe:
     known: Mapping[str, int]
     """Endpoint -> version that the client holds (0 = none)."""
     waiting: set[str] = field(default_factory=set)
-    """Endpoints that no server has answered yet."""
+    """Endpoints not answered yet by any server."""
     ready: dict[str, int | None] = field(default_factory=dict)
     """Answered endpoint -> version, None when there is none yet."""
     rejected: dict[str, Refusal] = field(default_factory=dict)
     data: bool = False
-    """The client wants updates with data."""
+    """True if the client requested updates with data."""
     coalescing: bool = False
-    """Whether the ready part is held back until the rest is ready, too."""
+    """True if the ready part is held back until the rest is ready."""
     timers: list[TimerHandle] = field(default_factory=list)
 
     def cancel_timers(self) -> None:
@@ -61,14 +61,13 @@ class PendingSubscribe:
 
 
 class PendingSubscribes:
-    """The subscribes that wait for servers; each is answered in as many parts as necessary.
+    """Subscribes waiting for servers; each is answered in as many parts as necessary.
 
     Args:
         answer: sends and clears the ready and rejected part of a request.
-        expired: called with the endpoints of a request that no server has answered for 3 s, before they are answered
-            with None.
+        expired: called with a request's endpoints left unanswered for 3 s, before they are answered with None.
         later: starts a timer.
-        coalesce_s: seconds from the request on for which its parts are collected into one answer; 0 = each is sent at
+        coalesce_s: seconds after the request during which its parts are merged into one answer; 0 = each is sent at
             once.
     """
 
@@ -126,14 +125,14 @@ class PendingSubscribes:
                 self._answer(request)
 
     def cancel(self, client: EdgeClient, names: Iterable[str]) -> None:
-        """Stop waiting for endpoints that a client unsubscribes from: they are answered before that is confirmed."""
+        """Stop waiting for endpoints that a client unsubscribes from, by answering them before the confirmation."""
         unwanted = set(names)
         for request in list(self.by_client.get(client, ())):
             if unwanted & (request.waiting | request.ready.keys()):
                 self._give_up(request, unwanted & request.waiting)
 
     def reject(self, client: EdgeClient, names: Iterable[str], reason: Refusal) -> None:
-        """Answer a client at once that these endpoints are refused, whether or not a server has answered."""
+        """Refuse these endpoints to a client at once, without waiting for servers."""
         unwanted = set(names)
         for request in list(self.by_client.get(client, ())):
             refused = unwanted & (request.waiting | request.ready.keys())
@@ -146,7 +145,7 @@ class PendingSubscribes:
                 self._answer(request)
 
     def drop(self, client: EdgeClient) -> set[str]:
-        """Remove the requests of a client that is gone; return the endpoints that it was not answered for."""
+        """Remove a disconnected client's requests; return their unanswered endpoints."""
         names = self.names(client)
         for request in self.by_client.pop(client, ()):
             request.cancel_timers()
@@ -154,7 +153,7 @@ class PendingSubscribes:
         return names
 
     def _stop_coalescing(self, request: PendingSubscribe) -> None:
-        """Answer the ready part, and from now on each part as it comes: a server that hangs delays no other."""
+        """Answer the ready part, then every further part at once: a hung server delays no other."""
         request.coalescing = False
         if request.ready or request.rejected:
             self._settle(request)
@@ -197,7 +196,7 @@ class _PendingUnsubscribe:
 
 
 class PendingUnsubscribes:
-    """The unsubscribes of one client that wait for servers."""
+    """One client's unsubscribes waiting for servers."""
 
     def __init__(self) -> None:
         self._sent: dict[tuple[str, int], frozenset[str]] = {}
@@ -211,24 +210,24 @@ class PendingUnsubscribes:
 
     @property
     def urls(self) -> Collection[str]:
-        """Servers whose confirmation the client waits for."""
+        """Servers whose confirmation is pending."""
         return {url for url, _ in self._waiting}
 
     @property
     def endpoints(self) -> Collection[str]:
-        """Endpoints of unconfirmed requests: updates of them may still come."""
+        """Endpoints of unconfirmed requests, for which updates may still arrive."""
         return {name for names in self._sent.values() for name in names}
 
     def sent(self, url: str, request_id: int, names: Iterable[str]) -> None:
-        """Note a request sent to a server; until it is confirmed, updates of its endpoints may come from there."""
+        """Record a request sent to a server; until its confirmation, updates of its endpoints may arrive from there."""
         self._sent[url, request_id] = frozenset(names)
 
     def add(self, names: Collection[str], confirm: Callable[[], None]) -> None:
-        """Add an unsubscribe from ``names``, once the requests that follow from it were sent to servers.
+        """Add an unsubscribe from ``names`` whose requests were sent to servers.
 
-        It waits for every unconfirmed request with one of its endpoints: also for those of earlier requests, and for
-        servers that an endpoint had moved away from before. ``confirm`` is called once, when every server concerned has
-        confirmed or its link is gone; at once if it waits for none.
+        It waits for every unconfirmed request with one of its endpoints, including earlier ones and those to an
+        endpoint's former servers. ``confirm`` is called once: when every server concerned has confirmed or lost its
+        link; at once if there is none.
         """
         pending = _PendingUnsubscribe(confirm, {key for key, sent in self._sent.items() if not sent.isdisjoint(names)})
         for key in pending.unconfirmed:
@@ -246,21 +245,21 @@ class PendingUnsubscribes:
         return names
 
     def lost(self, url: str) -> None:
-        """Count all requests to a server as confirmed: nothing more comes from there."""
+        """Count all requests to a server as confirmed: nothing more arrives from there."""
         for _, request_id in [key for key in self._sent if key[0] == url]:
             self.confirmed(url, request_id)
 
     def clear(self) -> None:
-        """Drop all requests unconfirmed: the client is gone."""
+        """Drop all requests without confirmation: the client is gone."""
         self._sent.clear()
         self._waiting.clear()
 
 
 class PendingReplays:
-    """The retained updates that follow the answers of servers to one client's requests for data.
+    """The retained updates that follow servers' answers to one client's requests for data.
 
-    Their data counts to what the client may be sent with replies. There are at most as many as the client has
-    subscriptions at its servers, with those whose end is not confirmed: then a server drops what it has held back.
+    Their data counts towards the client's allowance for replies. Bounded by the client's subscriptions at its servers,
+    including unconfirmed unsubscribes: on confirming, a server drops its held-back updates.
     """
 
     def __init__(self) -> None:
@@ -274,11 +273,11 @@ class PendingReplays:
         return url in self._due
 
     def requested(self, url: str, request_id: int, known: Mapping[str, int | None]) -> None:
-        """Note a request for data that is sent to a server."""
+        """Record a request for data sent to a server."""
         self._known[url, request_id] = known
 
     def answered(self, url: str, reply: messages.SubscribedReply) -> None:
-        """Expect the retained updates that follow a server's answer: of versions greater than the known ones."""
+        """Expect the retained updates after a server's answer: those with versions greater than the known ones."""
         known = self._known.pop((url, reply.id), None)
         if known is None:
             return
@@ -291,7 +290,7 @@ class PendingReplays:
         self._known.pop((url, request_id), None)
 
     def arrived(self, url: str, endpoint: bytes, version: int) -> bool:
-        """Return whether an update is a retained one that was due, or a later one in its place; it is due no more."""
+        """Return whether an update was due as retained, or replaces one that was; it is due no more."""
         stated = self._due.get(url, {}).get(endpoint)
         if stated is None or version < stated:
             return False
@@ -299,13 +298,13 @@ class PendingReplays:
         return True
 
     def ended(self, url: str, names: Iterable[str]) -> None:
-        """Expect nothing for endpoints of which a server has confirmed the end."""
+        """Expect nothing for endpoints whose unsubscribe a server has confirmed."""
         for endpoint in [name.encode(errors="replace") for name in names]:
             if endpoint in self._due.get(url, ()):
                 self._ended(url, endpoint)
 
     def lost(self, url: str) -> None:
-        """Expect nothing of a server whose link is gone."""
+        """Expect nothing from a server whose link is lost."""
         self._due.pop(url, None)
         for key in [key for key in self._known if key[0] == url]:
             del self._known[key]
@@ -324,7 +323,7 @@ def send_status(client: EdgeClient, names: Sequence[str], clock: Clock, *, live:
 
 
 def respond_stale(client: EdgeClient, names: Sequence[str], clock: Clock) -> None:
-    """Send a partial ``status`` before the reply with these endpoints, also to a client that is blocked."""
+    """Send a partial ``status`` before the reply with these endpoints, even to a blocked client."""
     _respond_status(client, names, clock, live=False)
 
 

@@ -1,4 +1,4 @@
-"""One proxy without its client sockets: readiness, snapshots, status and metrics."""
+"""A proxy without its client sockets: readiness, snapshots, status and metrics."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -21,7 +21,7 @@ from proxy.shared import SharedProxy
 from proxy.upstream_pool import UpstreamPool
 
 UNREACHABLE_S: Final = 10.0
-"""Seconds without a reachable server after which clients are closed: another proxy may reach one."""
+"""Seconds without a reachable server after which clients are disconnected: another proxy may reach one."""
 
 
 MAX_SHOWN: Final = 10
@@ -38,14 +38,14 @@ class ProxyClientConnection(EdgeConnection):
         self._resend_stale_status = service.resend_stale_status
 
     def on_ping_due(self) -> None:
-        """Send ping and global status, every 25 s; then the stale endpoints, as the status reports all as live."""
+        """Send a ping and a global status every 25 s, then the stale endpoints: the status reports all as live."""
         super().on_ping_due()
         if not self.session.blocked:
             self._resend_stale_status(self)
 
 
 class Proxy:
-    """Applies snapshots of the metadata service, and decides whether clients may connect."""
+    """Applies snapshots of the metadata service, and admits clients."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Proxy:
         edge.publish_status(live=False, since=iso(clock.wall_ms()))
 
     def apply_snapshot(self, snapshot: Snapshot) -> bool:
-        """Route by a new snapshot, of which the first makes the proxy ready; return False if it is too old."""
+        """Route by a new snapshot; the first makes the proxy ready. Return False if it is too old."""
         head, was_behind = snapshot.map.head, self._epochs.behind
         if not self._epochs.admits(head.epoch, self._clock.monotonic(), head.partitions):
             if not was_behind:
@@ -81,14 +81,14 @@ class Proxy:
         self._keep_links()
         self.service.rerouted()
         if first:
-            # Links to the others take a moment, and clients may wait for them.
+            # Links to the others take a moment; clients can wait for them.
             self.edge.ready = bool(self._router.members) or not self._router.refused
             self.edge.publish_status(live=True, since=iso(self._clock.wall_ms()))
             self._log.info("ready", epoch=head.epoch, servers=sorted(self._router.members))
         return True
 
     def _warn_of_refused(self) -> None:
-        """Log the servers outside of the allow-list, again only when there are others."""
+        """Log the servers outside the allow-list, and again only when the set changes."""
         refused = self._router.refused
         if refused - self._warned:
             shown = sorted(refused)[:MAX_SHOWN]
@@ -100,11 +100,11 @@ class Proxy:
         self._warned = refused
 
     def _keep_links(self) -> None:
-        """Keep links to all members, and to former members that still serve an endpoint."""
+        """Keep links to all members, and to former members still serving an endpoint."""
         self.pool.keep([*self._router.members, *self.service.load])
 
     def check(self) -> None:
-        """Drop unneeded links, and close the clients when no server can be reached; called every second."""
+        """Drop unneeded links, and disconnect the clients when no server is reachable; called every second."""
         if self._router.snapshot is None:
             return
         self._keep_links()
@@ -121,7 +121,7 @@ class Proxy:
                 client.close(Close.NO_UPSTREAM, "retry=2000")
 
     def why_not_ready(self) -> str | None:
-        """Return why the proxy is not ready, None when it is."""
+        """Return the reason why the proxy is not ready, None when it is."""
         if self.edge.draining:
             return "draining"
         if self._router.snapshot is None:
@@ -139,7 +139,7 @@ class Proxy:
         return [client.relocator for client in self.service.clients.values()]
 
     def status(self) -> dict[str, Any]:
-        """Return the part of ``/status`` that is specific to proxies."""
+        """Return the proxy's part of ``/status``."""
         snapshot = self._router.snapshot
         relocators = self.relocators()
         return {
@@ -156,11 +156,11 @@ class Proxy:
         }
 
     def stale_endpoints(self) -> int:
-        """Return the number of endpoints whose server is not reached or not live, counted for each link to clients."""
+        """Return the number of endpoints whose server is unreachable or not live, counted per relocator."""
         return sum(relocator.stale for relocator in self.relocators())
 
     def subscriptions(self) -> int:
-        """Return the number of subscriptions: pairs of client and endpoint."""
+        """Return the number of subscriptions (pairs of client and endpoint)."""
         if isinstance(self.service, SharedProxy):
             return self.edge.fanout.registry.entries
         return sum(len(client.wanted) for client in self.service.clients.values())

@@ -1,7 +1,7 @@
-"""Relocation of endpoints: the server that each is subscribed at, its moves, and its staleness. Pure.
+"""Relocation of endpoints: each one's current server, moves and staleness. Pure.
 
-Every event is a method that returns the resulting actions in the order in which the caller must execute them. Shared
-mode has one relocator for all clients, passthrough mode one for each client.
+Every event is a method returning the actions for the caller to execute, in order. Shared mode has one relocator for all
+clients, passthrough mode one for each client.
 """
 
 import random
@@ -14,22 +14,22 @@ from diem.protocol.messages import ErrorReply, MovedMessage, ServerMessage, Stat
 from proxy.routing import Router
 
 UNSENT: Final = -1
-"""State at a server, in place of a request id: to be requested when the link opens."""
+"""State at a server, in place of a request id: to be requested once the link opens."""
 REGISTERED: Final = 0
-"""State at a server: it has confirmed the subscription."""
+"""State at a server: subscription confirmed."""
 REJECTED: Final = -2
-"""State at a server: refused, or moved away. Updates that still arrive are delivered until the new server answers."""
+"""State at a server: refused, or moved away. Late updates are delivered until the new server answers."""
 
 MAX_NAMES: Final = 1000
-"""Endpoints in one message to a server, which refuses messages over 1 MiB."""
+"""Endpoints per message to a server, which refuses messages over 1 MiB."""
 MAX_HOPS: Final = 3
-"""Redirects followed in a row before an endpoint waits for the back-off."""
+"""Consecutive redirects of an endpoint before it backs off."""
 RETRY_BASE_S: Final = 0.5
 RETRY_CAP_S: Final = 5.0
 FAILOVER_AFTER_S: Final = 5.0
-"""Seconds for which a server must be dead before its endpoints move to their owners in the snapshot.
+"""Seconds a server must be dead before its endpoints move to their owners in the snapshot.
 
-Up to as many seconds more, at random.
+Plus a random time of up to the same length.
 """
 STALE_AFTER_S: Final = 3.0
 """Seconds without a server's answer after which an endpoint is stale; after the loss of a link it is stale at once."""
@@ -37,7 +37,7 @@ TICK_S: Final = 0.5
 
 
 class SendSubscribe(NamedTuple):
-    """Subscribe to endpoints at a server, whose link is open."""
+    """Subscribe to endpoints at a server with an open link."""
 
     url: str
     request_id: int
@@ -45,7 +45,7 @@ class SendSubscribe(NamedTuple):
 
 
 class SendUnsubscribe(NamedTuple):
-    """Unsubscribe from endpoints at a server, whose link is open."""
+    """Unsubscribe from endpoints at a server with an open link."""
 
     url: str
     request_id: int
@@ -68,7 +68,7 @@ Action = SendSubscribe | SendUnsubscribe | BecameStale | Recovered
 
 
 class EndpointRoute:
-    """Route of one endpoint: its home, and its state at every server where it was requested."""
+    """Route of one endpoint: its home, and its state at every server it was requested from."""
 
     __slots__ = ("attempt", "home", "hops", "lagging", "retry_at", "stale", "states", "unserved_since")
 
@@ -90,22 +90,22 @@ class EndpointRoute:
         self.unserved_since: float | None = None
 
     def is_served(self, dead: Container[str]) -> bool:
-        """Return whether a live server serves it."""
+        """Return whether a live server serves the endpoint."""
         return not self.lagging and any(state == REGISTERED and url not in dead for url, state in self.states.items())
 
     @property
     def is_registered(self) -> bool:
-        """Whether a server has confirmed its subscription, and has not moved it away since."""
+        """Return whether a server has confirmed the subscription without moving it away since."""
         return REGISTERED in self.states.values()
 
 
 class Relocator:
-    """Keeps endpoints subscribed at the servers that the router names: at a new server before the old one is dropped.
+    """Keeps endpoints subscribed at the router's servers: at a new server before the old one is dropped.
 
     Args:
-        links: the servers with an open link; the caller updates it before it reports the change.
+        links: the servers with an open link; the caller updates it before reporting a change.
         now: returns monotonic seconds.
-        load: load that this proxy puts on each server; None: the number of endpoints of this relocator.
+        load: this proxy's load on each server; None: this relocator's number of endpoints.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Relocator:
     # Events of clients
 
     def subscribe(self, names: Iterable[str], *, at: str | None = None) -> list[SendSubscribe]:
-        """Subscribe to endpoints at their homes, or at the server ``at``; one without a route is routed first."""
+        """Subscribe to endpoints at their homes, or at the server ``at``; unrouted ones are routed first."""
         now = self._now()
         by_server: dict[str, list[str]] = {}
         for name in names:
@@ -161,7 +161,7 @@ class Relocator:
                 route = self.routes[name] = EndpointRoute(owner)
             if (url := at or route.home) is not None:
                 by_server.setdefault(url, []).append(name)
-            # A moving endpoint may be served by another server: that is checked at the next tick.
+            # Another server may serve a moving endpoint: checked at the next tick.
             if route.unserved_since is None and len(route.states) < 2:
                 route.unserved_since = now
             self._unserved[name] = None
@@ -180,7 +180,7 @@ class Relocator:
         return actions
 
     def unsubscribe(self, names: Iterable[str]) -> list[Action]:
-        """Drop endpoints, and unsubscribe from them at every server where they were requested."""
+        """Drop endpoints, and unsubscribe from them at every server they were requested from."""
         dropped: dict[str, list[str]] = {}
         for name in names:
             self._unserved.pop(name, None)
@@ -192,7 +192,7 @@ class Relocator:
         return self._unsubscribe(dropped)
 
     def mark_stale(self, names: Iterable[str]) -> list[Action]:
-        """Mark those of ``names`` as stale that no server has registered: a client is about to be answered without."""
+        """Mark those of ``names`` stale that no server has registered: a client is answered without them."""
         waiting = [name for name in names if (route := self.routes.get(name)) is not None and not route.is_registered]
         return self._check_staleness(waiting, at_once=True)
 
@@ -211,7 +211,7 @@ class Relocator:
         return self.subscribe([n for n, route in self.routes.items() if route.states.get(url) == UNSENT], at=url)
 
     def lost(self, url: str) -> list[Action]:
-        """Have the endpoints of this home wait, stale, until its link opens again; hot endpoints move at once."""
+        """Mark this home's endpoints stale until its link reopens; move hot endpoints at once."""
         self._mark_dead(url)
         here = [name for name, route in self.routes.items() if url in route.states]
         moving = []
@@ -226,10 +226,10 @@ class Relocator:
         return [*self._check_staleness(here, at_once=True), *self._rehome(moving)]
 
     def subscribed(self, url: str, reply: SubscribedReply) -> tuple[dict[str, int | None], list[Action]]:
-        """Apply the answer to a subscribe request, except to endpoints that were requested again since.
+        """Apply the answer to a subscribe request, except for endpoints requested again since.
 
         Returns:
-            Endpoint -> version, of those that are now registered; and the actions.
+            Endpoint -> version of those now registered, and the actions.
         """
         registered: dict[str, int | None] = {}
         dropped: dict[str, list[str]] = {}
@@ -243,7 +243,7 @@ class Relocator:
             route.states[url] = REGISTERED
             route.lagging = False
             if route.home == url:
-                # Only for the home: after the answer of another server the home may still have to be asked again.
+                # Only for the home: after another server's answer, the home may still need another request.
                 route.hops = route.attempt = 0
                 route.retry_at = None
                 if len(route.states) > 1:
@@ -254,14 +254,14 @@ class Relocator:
                 unchecked.append(name)
         actions = self._unsubscribe(dropped) if dropped else []
         if unchecked:
-            # Before the client is answered: it takes the version of an endpoint that is live for the current one.
+            # Before the client is answered: it regards the version of a live endpoint as current.
             actions += self._check_staleness(unchecked, at_once=not is_live)
         if reply.elsewhere:
             actions += self._redirect(url, self._requested(url, reply.id, reply.elsewhere))
         return registered, actions
 
     def handle(self, url: str, message: ServerMessage) -> list[Action]:
-        """Apply any other message of a server."""
+        """Apply any other message from a server."""
         match message:
             case StatusMessage():
                 return self._status(url, message.endpoints, live=message.live)
@@ -296,12 +296,12 @@ class Relocator:
     # Events of the metadata service and of time
 
     def rerouted(self) -> list[Action]:
-        """Route all endpoints by a new snapshot; those without an owner stay where they are."""
+        """Reroute all endpoints by a new snapshot; those without an owner stay."""
         self._dead &= {*self._router.members, *self.used}
         return self._rehome(list(self.routes))
 
     def tick(self) -> list[Action]:
-        """Move endpoints away from servers that were dead for too long, retry those that are due, check staleness."""
+        """Move endpoints off servers dead for too long, retry those due, check staleness."""
         now = self._now()
         failed = {url for url, at in self._failover_at.items() if at <= now}
         for url in failed:
@@ -327,7 +327,7 @@ class Relocator:
         return self._router.owner(name, current=route.home, used=self.used, dead=self._dead, load=self._load)
 
     def _rehome(self, names: Iterable[str]) -> list[Action]:
-        """Move endpoints to the homes that the router names, whatever hints servers gave."""
+        """Move endpoints to the router's homes, regardless of servers' hints."""
         moving = []
         for name in names:
             route = self.routes[name]
@@ -338,7 +338,7 @@ class Relocator:
         return self._move(moving)
 
     def _move(self, names: Iterable[str]) -> list[Action]:
-        """Request endpoints at their new homes; drop other servers of one that its new home has registered already."""
+        """Request endpoints at their new homes; drop the other servers of those already registered there."""
         requesting = []
         dropped: dict[str, list[str]] = {}
         for name in names:
@@ -353,7 +353,7 @@ class Relocator:
     def _redirect(self, url: str, hints: Mapping[str, str | None]) -> list[Action]:
         """Move endpoints that a server does not serve: to its hint, to another owner in the snapshot, or after a wait.
 
-        ``hints`` has the URL of the owner of each endpoint, None where the server does not know it.
+        ``hints`` has the URL of each endpoint's owner, None if the server does not know it.
         """
         moving = []
         for name, hint in hints.items():
@@ -372,7 +372,7 @@ class Relocator:
         return [*self._move(moving), *self._check_staleness(hints)]
 
     def _postpone(self, route: EndpointRoute) -> None:
-        # No Backoff: a route keeps the bare count, because there is one for every endpoint that is subscribed to.
+        # A bare count, no Backoff: there is a route for every subscribed endpoint.
         route.retry_at = self._now() + full_jitter(route.attempt, RETRY_BASE_S, RETRY_CAP_S)
         route.attempt += 1
 
@@ -383,7 +383,7 @@ class Relocator:
             del self.used[url]
 
     def _remove_others(self, name: str, route: EndpointRoute, dropped: dict[str, list[str]]) -> None:
-        """Remove an endpoint from all servers but its home; they are added to ``dropped``."""
+        """Remove an endpoint from all servers but its home, and add them to ``dropped``."""
         for other in [url for url in route.states if url != route.home]:
             self._remove(route, other)
             dropped.setdefault(other, []).append(name)
@@ -399,11 +399,11 @@ class Relocator:
     # Staleness
 
     def _check_staleness(self, names: Iterable[str], *, at_once: bool = False) -> list[Action]:
-        """Report the endpoints that became stale or recovered; unserved ones are checked again at the next tick.
+        """Report endpoints that became stale or recovered; unserved ones are rechecked at the next tick.
 
         Args:
             names: the endpoints to check.
-            at_once: unserved endpoints are stale now, and not only after :data:`STALE_AFTER_S`.
+            at_once: unserved endpoints are stale now, instead of after :data:`STALE_AFTER_S`.
         """
         stale, recovered = [], []
         now = self._now()
@@ -414,7 +414,7 @@ class Relocator:
                 if route.retry_at is None:
                     self._unserved.pop(name, None)
                 else:
-                    # Its home has refused it, and is asked again; another server serves it meanwhile.
+                    # Its home refused it and will be asked again; another server serves it meanwhile.
                     self._unserved[name] = None
                 if route.stale:
                     route.stale = False
@@ -432,7 +432,7 @@ class Relocator:
         """Count a server as dead, and schedule the failover of its endpoints."""
         if url not in self._dead:
             self._dead.add(url)
-            # The random part spreads the load of several proxies, and of the clients of one.
+            # The random part spreads the load of several proxies and of one proxy's clients.
             self._failover_at[url] = self._now() + FAILOVER_AFTER_S * (1 + random.random())  # noqa: S311 - no secret
 
     def _mark_live(self, url: str) -> None:

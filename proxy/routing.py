@@ -9,15 +9,15 @@ from diem.protocol.assignment import UNKNOWN, Clone, Owner, Snapshot
 from diem.protocol.partition_map import HOT
 
 MAX_CACHED: Final = 100_000
-"""Endpoints with a cached partition, because the hash is slow in Python; a full cache is cleared."""
+"""Endpoints with a cached partition (the hash is slow in Python); a full cache is cleared."""
 
 
 class Router:
-    """Routes endpoints to internal URLs. Without new snapshots the latest one stays in force: routing fails static.
+    """Routes endpoints to internal URLs. Without new snapshots the latest stays in force: routing fails static.
 
     Args:
         clone: the group of servers to route to.
-        allowed: the servers that may be dialled; all others are ignored. Of names it is known once they are dialled.
+        allowed: the servers that may be dialled; all others are ignored. Host names are checked when dialled.
     """
 
     def __init__(self, clone: int, allowed: AllowList) -> None:
@@ -36,7 +36,7 @@ class Router:
         """Internal URLs of servers in the latest snapshot that are not on the allow-list."""
 
     def apply(self, snapshot: Snapshot) -> None:
-        """Route by ``snapshot`` from now on; if it does not know the group, the group stays as it was."""
+        """Route by ``snapshot`` from now on; a group missing in it stays unchanged."""
         group = snapshot.clones.get(self._clone)
         if self.snapshot is None or self.snapshot.map != snapshot.map:
             self._partitions.clear()
@@ -51,7 +51,7 @@ class Router:
         self.refused = frozenset(owner.internal for owner in group.members.values()) - set(urls.values())
         self.members = {url: group.members[name] for name, url in urls.items()}
         self._owners = {number: urls[name] for number, name in group.owners.items() if name in urls}
-        # A public URL shared by several members (that of a composite) identifies none of them.
+        # A public URL shared by several members (a composite's) identifies none of them.
         count = Counter(owner.public for owner in group.members.values())
         public = {owner.public: url for url, owner in self.members.items() if count[owner.public] == 1}
         self._hints = public | {url: url for url in self.members}
@@ -65,10 +65,10 @@ class Router:
         dead: Collection[str] = (),
         load: Counter[str] | None = None,
     ) -> str | None:
-        """Return the server to subscribe to an endpoint at; None without a snapshot or an owner.
+        """Return the server at which to subscribe to an endpoint; None without a snapshot or an owner.
 
-        A hot endpoint stays at its ``current`` server, else goes to one that is ``used`` already, else to the server
-        with the least ``load`` by this proxy; to a ``dead`` one only when there are no others.
+        A hot endpoint stays at its ``current`` server, else goes to one already ``used``, else to the one with the
+        least ``load`` from this proxy; to a ``dead`` one only if there is no other.
         """
         if self.snapshot is None:
             return None
@@ -87,9 +87,9 @@ class Router:
         return min(connected or live, key=load_of.__getitem__, default=None)
 
     def resolve_hint(self, url: str | None) -> str | None:
-        """Resolve a public or internal URL to the one member that it identifies; None without such a member."""
+        """Resolve a public or internal URL to the one member it identifies, else None."""
         return self._hints.get(url) if url is not None else None
 
     def is_hot(self, name: str) -> bool:
-        """Return whether every server has this endpoint. Not cached: to be asked about few endpoints."""
+        """Return whether every server has this endpoint. Not cached: intended for few endpoints."""
         return self.snapshot is not None and self.snapshot.is_hot(name.encode())

@@ -1,6 +1,6 @@
 """Shared mode: one link to each server for all clients; its updates are fanned out here.
 
-The rules are those of docs/protocol.md section 4. They were model-checked together: change none of them alone.
+The rules of docs/protocol.md section 4 apply. They were model-checked together: change none of them alone.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -30,9 +30,9 @@ from proxy.upstream import Upstream
 
 
 class Relay:
-    """The latest update frame of every endpoint that a client of the proxy wants, and of no other.
+    """The latest update frame of exactly those endpoints that the proxy's clients want.
 
-    Only a greater version is applied, as everywhere, so it does no harm when two servers send the same endpoint.
+    Only a greater version is applied, as everywhere, so two servers may send the same endpoint.
     """
 
     def __init__(self, fanout: Fanout, budget: DataBudget | None = None) -> None:
@@ -62,7 +62,7 @@ class Relay:
                 self.budget.release(endpoint)
 
     def mark_suspect(self, endpoints: Collection[bytes]) -> None:
-        """Drop the data of retained updates that are sent ``resync``: it may be outdated, so clients fetch.
+        """Drop the data of retained updates on ``resync``: it may be outdated, so clients fetch.
 
         Until a later update arrives, new subscribers are sent ``resync``, too.
         """
@@ -73,9 +73,9 @@ class Relay:
                 self.budget.release(endpoint)
 
     def newer_than(self, versions: Mapping[str, int | None]) -> list[bytes]:
-        """Return the endpoints of which a server has an older version than is retained, or none.
+        """Return the endpoints for which a server has no version, or an older one than retained.
 
-        It may have begun anew, of a store that has lost them: its answer would not show it, because versions decide.
+        Its store may have lost them and started over, which its answer would not reveal, because versions decide.
         """
         found = []
         for name, version in versions.items():
@@ -85,11 +85,11 @@ class Relay:
         return found
 
     def has_version(self, endpoint: bytes) -> bool:
-        """Return whether there is an update of an endpoint, retained or announced by its server."""
+        """Return whether an update of an endpoint is retained, or announced by its server."""
         return endpoint in self.announced or endpoint in self.retained
 
     def apply(self, data: bytes, frames: int) -> None:
-        """Retain ``frames`` update frames of one server and deliver the new ones, with one write to each client.
+        """Retain ``frames`` update frames of one server and deliver the new ones, with one write per client.
 
         Raises:
             BadFrame: a frame has no endpoint or version; those before it are delivered.
@@ -118,14 +118,14 @@ class Relay:
 
 
 class SharedProxy(Service):
-    """Serves the clients of the proxy, and listens to its links to servers.
+    """Serves the proxy's clients, and listens to its links to servers.
 
     An endpoint is subscribed, and its latest frame retained, while a client is subscribed to it or waits for it. A
-    client is registered when it is answered, so that no update precedes its ``subscribed``.
+    client is registered on its answer, so that no update precedes its ``subscribed``.
 
     Args:
-        limit: subscriptions that one client may hold.
-        budget: bounds the data that is retained; None: updates carry none.
+        limit: maximum number of subscriptions per client.
+        budget: bounds the retained data; None: updates carry none.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class SharedProxy(Service):
         self._clients[client.session] = client
 
     def subscribe(self, client: EdgeClient, request: messages.Subscribe) -> None:
-        """Answer at once for endpoints that are registered; for the rest when servers have answered."""
+        """Answer for registered endpoints at once, for the rest when servers have answered."""
         if len(self._pending.by_client.get(client, ())) >= MAX_PENDING:
             refuse_pending(client, request.id)
             return
@@ -193,14 +193,14 @@ class SharedProxy(Service):
             self._schedule_tick()
 
     def unsubscribe(self, client: EdgeClient, request: messages.Unsubscribe) -> None:
-        """Confirm at once: after its removal from the fan-out the client is sent nothing for these endpoints."""
+        """Confirm at once: once removed from the fan-out, the client is sent nothing for these endpoints."""
         self._pending.cancel(client, request.endpoints)
         self._fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
         self._release(request.endpoints)
 
     def restrict(self, client: EdgeClient, allows: Callable[[str], bool]) -> list[str]:
-        """Unsubscribe the client from endpoints that it may no longer see, and refuse those that it waits for."""
+        """Unsubscribe the client from endpoints that it may no longer read, and refuse pending ones."""
         ended = self._fanout.unsubscribe_refused(client.session, allows)
         waiting = [name for name in self._pending.names(client) if not allows(name)]
         self._pending.reject(client, waiting, messages.FORBIDDEN)
@@ -209,18 +209,18 @@ class SharedProxy(Service):
         return ended
 
     def unblocked(self, client: EdgeClient) -> None:
-        """Resend the stale endpoints: the client was just sent the global status."""
+        """Resend the stale endpoints: a global status was just sent."""
         self.resend_stale_status(client)
 
     def left(self, client: EdgeClient) -> None:
-        """Release the endpoints of a client that is gone."""
+        """Release the endpoints of a disconnected client."""
         del self._clients[client.session]
         names = [endpoint.decode() for endpoint in client.session.endpoints]
         self._fanout.unsubscribe(client.session, names)
         self._release({*names, *self._pending.drop(client)})
 
     def resend_stale_status(self, client: EdgeClient) -> None:
-        """Send the stale endpoints of a client again, after a global status, which reports all as live."""
+        """Resend a client's stale endpoints after a global status, which reports all as live."""
         names = [endpoint.decode() for endpoint in client.session.endpoints]
         stale = [name for name in names if self.relocator.is_stale(name)]
         if stale:
@@ -231,9 +231,9 @@ class SharedProxy(Service):
         self._apply(self.relocator.rerouted())
 
     def _answer(self, request: PendingSubscribe) -> None:
-        """Register the client for the ready endpoints; send which are stale, the reply, and newer retained frames.
+        """Register the client for the ready endpoints; send the stale ones, the reply, and newer retained frames.
 
-        A client that reads ``subscribed`` of an endpoint that is not live must not take its version for current.
+        A client reading ``subscribed`` of an endpoint that is not live must not take its version for current.
         """
         ready, request.ready = request.ready, {}
         rejected, request.rejected = request.rejected, {}
@@ -263,7 +263,7 @@ class SharedProxy(Service):
         self._apply(self.relocator.mark_stale(names))
 
     def _release(self, names: Iterable[str]) -> None:
-        """Unsubscribe from those of ``names`` that no client is subscribed to or waits for."""
+        """Unsubscribe from those of ``names`` that no client has subscribed to or waits for."""
         unused = [
             name
             for name in names
@@ -277,7 +277,7 @@ class SharedProxy(Service):
     # Listener of the links to servers
 
     def opened(self, link: Upstream) -> None:
-        """Request the endpoints that belong to this server."""
+        """Request this server's endpoints."""
         self._links[link.url] = link
         self._apply(self.relocator.opened(link.url))
 
@@ -292,7 +292,7 @@ class SharedProxy(Service):
                 registered, actions = self.relocator.subscribed(url, message)
                 self.relay.announced.update(name.encode() for name, v in registered.items() if v is not None)
                 self._apply(actions)
-                # Before the answers, so that nobody takes what is retained for what the server has.
+                # Before the answers, lest retained frames be taken for the server's state.
                 self._resync(self.relay.newer_than(registered))
                 self._pending.answered(registered)
             case messages.ResyncMessage():
@@ -306,7 +306,7 @@ class SharedProxy(Service):
             self._fanout.resync(suspect)
 
     def lost(self, url: str) -> None:
-        """Mark as stale the endpoints that only this server serves."""
+        """Mark the endpoints stale that only this server serves."""
         self._links.pop(url, None)
         self._apply(self.relocator.lost(url))
 
@@ -318,7 +318,7 @@ class SharedProxy(Service):
         for action in actions:
             match action:
                 case SendSubscribe(url, request_id, names):
-                    # Never with the versions that a client holds: another client may hold older ones.
+                    # Never with one client's versions: another client may hold older ones.
                     known = {name: each.version if (each := retained.get(name.encode())) else None for name in names}
                     data = self.relay.budget is not None
                     self._links[url].send_text(messages.subscribe(request_id, known, data=data))
@@ -339,7 +339,7 @@ class SharedProxy(Service):
         self._apply(self.relocator.tick())
 
     def _send_status(self, names: list[str], *, live: bool) -> None:
-        """Send a partial status to the subscribers of these endpoints, and to no other client."""
+        """Send a partial status to the subscribers of these endpoints only."""
         by_session: dict[Session, list[str]] = {}
         with self._fanout.registry.iterating():
             for name in names:

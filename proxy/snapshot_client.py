@@ -1,4 +1,4 @@
-"""Client of the metadata service: receives the current snapshot and each change of it, from one of several services."""
+"""Client of the metadata services: receives the current snapshot and its changes from one of them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from diem.protocol.codes import Close
 
 SUBPROTOCOL: Final = "diem.watch.v1"
 MAX_SNAPSHOT_BYTES: Final = 64 << 20
-"""Twice the size of a map of 100,000 entries with names of the maximum length."""
+"""Twice the size of a map with 100,000 entries and names of maximum length."""
 
 ApplySnapshot = Callable[[Snapshot], bool]
 """Applies a snapshot; returns False if it is too old, so that the next service is tried."""
@@ -42,7 +42,7 @@ class WatchLink(LinkConnection):
         if self._apply(snapshot):
             self.served = True
         else:
-            # Another service may have a newer map, or this one at the next attempt.
+            # Another service, or this one at the next attempt, may have a newer map.
             self.close(Close.NORMAL, "behind")
 
 

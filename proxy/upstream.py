@@ -1,4 +1,4 @@
-"""One connection to a server: the library does the handshake, after which update frames bypass it as bytes."""
+"""One connection to a server: the library does the handshake; update frames then bypass it as bytes."""
 
 import asyncio
 import socket
@@ -12,9 +12,9 @@ from diem.protocol.codes import Close
 from diem.protocol.frames import SHORT, START, BadFrame, ControlFrame, FrameRun, Splitter, short_run
 
 MAX_HEAD_BYTES: Final = 16 * 1024
-"""Bytes of the answer to the opening handshake."""
+"""Maximum size of the response to the opening handshake."""
 RECEIVE_BUFFER_BYTES: Final = 32 * 1024
-"""Kernel receive buffer of each link of a client: frames in it can no longer be conflated when the client is blocked.
+"""Kernel receive buffer of each client link: frames in it can no longer be conflated when the client is blocked.
 
 A Unix socket has no such buffer: only the send buffer of the server counts there.
 """
@@ -36,7 +36,7 @@ class UpstreamListener(Protocol):
         ...
 
     def message(self, url: str, message: messages.ServerMessage) -> None:
-        """Called with every message other than an update."""
+        """Called with every non-update message."""
         ...
 
     def lost(self, url: str) -> None:
@@ -52,12 +52,12 @@ class UpstreamOwner(Protocol):
         ...
 
     def disconnected(self, upstream: "Upstream") -> None:
-        """Called when a connection that had been open is lost."""
+        """Called when an open connection is lost."""
         ...
 
 
 class Upstream(ClientConnection):
-    """A link that speaks ``diem.v1.json`` as a client. After the handshake the library is fed control frames only."""
+    """A link that speaks ``diem.v1.json`` as a client. After the handshake, the library is fed control frames only."""
 
     __slots__ = ("_aligned", "_head", "_inspected", "_listener", "_owner", "_splitter", "_was_open", "url")
 
@@ -98,20 +98,20 @@ class Upstream(ClientConnection):
             self.abort()
 
     def inspect(self, *, inspected: bool) -> None:
-        """Set whether every update goes through the listener, instead of straight to the client."""
+        """Route every update through the listener instead of straight to the client, or end that."""
         self._inspected = inspected
         if inspected:
             self._aligned = False
 
     def on_closed(self) -> None:
-        """Report the loss of the link once, and only if it was open."""
+        """Report the loss of the link, once and only if it was open."""
         super().on_closed()
         if self._was_open:
             self._was_open = self._aligned = False
             self._owner.disconnected(self)
 
     def _finish_handshake(self, data: bytes) -> None:
-        """Feed the library the answer to the handshake, and none of the bytes that follow it."""
+        """Feed the library the handshake response, and none of the bytes after it."""
         head = self._head + data
         end = head.find(HEAD_END) + len(HEAD_END)
         if end < len(HEAD_END):
@@ -130,7 +130,7 @@ class Upstream(ClientConnection):
 
 
 class ClientUpstream(Upstream):
-    """A link of one client; its updates go straight to the client's session."""
+    """One client's link; its updates go straight to the client's session."""
 
     __slots__ = ("_session", "_stats")
 
@@ -149,7 +149,7 @@ class ClientUpstream(Upstream):
         self._stats = stats
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Bound the data in the kernel while the client is blocked, so that the server soon conflates."""
+        """Bound the kernel's data for a blocked client, so that the server starts to conflate soon."""
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         super().connection_made(transport)
 
@@ -158,7 +158,7 @@ class ClientUpstream(Upstream):
         if SHORT.get(data[:START]) == len(data) and self._aligned:
             self.alive = True
             self._stats.offered += 1
-            # Two steps: called in one, the slot would be looked up as a method, without a fast path.
+            # Two steps: in one call, the slot would be looked up as a method, which is slower.
             send = self._session.send
             send(data)
             self._session.recently_sent = True

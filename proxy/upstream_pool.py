@@ -1,4 +1,4 @@
-"""Links to servers that are redialled while they are needed, and the pool of links to all members."""
+"""Links to servers, redialled while needed, and the pool of links to all members."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ from diem.process.tls import LinkTls
 from proxy.upstream import ClientUpstream, Upstream, UpstreamListener
 
 MAX_DIALLING: Final = 64
-"""Concurrent handshakes with one server: one that hangs takes 3 s for each, and delays no dial to another."""
+"""Concurrent handshakes per server: a hung server costs 3 s each, and delays no dial to another."""
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class NotAllowed(DiemError):
 
 
 class UpstreamDialer:
-    """Makes links and dials them, at most :data:`MAX_DIALLING` at once for each server."""
+    """Makes links and dials them, at most :data:`MAX_DIALLING` at once per server."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class UpstreamDialer:
         Raises:
             OSError: no address within 3 s, or no connection.
             NotAllowed: no address of the server is on the allow-list.
-            PeerNotAuthenticated: what answers there does not have the key.
+            PeerNotAuthenticated: the answering peer lacks the key.
             InvalidHandshake: the server refused, or does not speak the protocol.
         """
         slots = self._slots.get(link.url)
@@ -92,7 +92,7 @@ class UpstreamDialer:
             await dial(link.url, key, link.connection, sockets=self._sockets, tls=self._tls, address=address)
 
     async def _address(self, url: str) -> str | None:
-        """Return the address to dial, in place of the host of the URL; None: that of the URL."""
+        """Return the address to dial instead of the URL's host; None: the URL's host."""
         if self._allowed is None:
             return None
         parts = urlsplit(url)
@@ -111,8 +111,8 @@ class UpstreamDialer:
 class UpstreamLink:
     """Keeps one connection to a server open from :meth:`start` to :meth:`stop`.
 
-    Not a :class:`~diem.links.dialer.Reconnector`: a passthrough proxy has a link for each client and server, so a link
-    has a task only while it is dialled.
+    Not a :class:`~diem.links.dialer.Reconnector`: a passthrough proxy has a link per client and server, so a link has a
+    task only while dialling.
     """
 
     __slots__ = (
@@ -141,7 +141,7 @@ class UpstreamLink:
         self._task: asyncio.Task[None] | None = None
 
     def connection(self, authorization: str) -> Upstream:
-        """Make the connection whose server has been authenticated."""
+        """Create the connection to an authenticated server."""
         return Upstream(self.url, authorization, self._listener, self)
 
     def start(self) -> None:
@@ -156,12 +156,12 @@ class UpstreamLink:
             self.upstream.ping()
 
     def on_pong_deadline(self) -> None:
-        """Drop the link if nothing has arrived since the ping 10 s ago."""
+        """Drop the link if nothing arrived since the ping 10 s ago."""
         if self.upstream is not None and self.upstream.transport.is_reading() and not self.upstream.alive:
             self.drop()
 
     def stop(self) -> None:
-        """Close the link without calling the listener; a repeat does nothing."""
+        """Close the link without calling the listener; idempotent."""
         self._dialer.links.pop(self, None)
         if self._task is not None:
             self._task.cancel()
@@ -176,7 +176,7 @@ class UpstreamLink:
                 upstream.abort()
 
     def drop(self) -> None:
-        """Abort the connection, which is then dialled again: its server does not answer."""
+        """Abort and redial the connection: its server does not answer."""
         if self.upstream is not None:
             self.upstream.abort()
 
@@ -193,7 +193,7 @@ class UpstreamLink:
         self._listener.opened(upstream)
 
     def disconnected(self, upstream: Upstream) -> None:
-        """Report the loss of the connection to the listener, and dial again after the back-off."""
+        """Report the lost connection to the listener, and redial after the back-off."""
         if upstream is not self.upstream:
             return
         self.upstream = None
@@ -209,7 +209,7 @@ class UpstreamLink:
         while True:
             await asyncio.sleep(delay_s)
             if self.upstream is not None or self._task is not asyncio.current_task():
-                # The previous attempt succeeded in the turn of the event loop in which it timed out.
+                # The previous attempt succeeded in the same event loop iteration as its timeout.
                 return
             try:
                 await self._dialer.dial(self)
@@ -242,12 +242,12 @@ class ClientUpstreamLink(UpstreamLink):
         self._stats = stats
 
     def connection(self, authorization: str) -> Upstream:
-        """Make the connection that is about to be dialled."""
+        """Create the connection about to be dialled."""
         return ClientUpstream(self.url, authorization, self._listener, self, session=self._session, stats=self._stats)
 
 
 class UpstreamPool:
-    """Links to all members, pinged every 2 s and cut after 5 s of silence; their events go to ``listener``."""
+    """Links to all members, pinged every 2 s and dropped after 5 s of silence; their events go to ``listener``."""
 
     def __init__(self, dialer: UpstreamDialer, listener: UpstreamListener) -> None:
         self._dialer = dialer
@@ -261,7 +261,7 @@ class UpstreamPool:
         return [url for url, link in self._links.items() if link.upstream is not None]
 
     def keep(self, urls: Iterable[str]) -> None:
-        """Open and close links so that there is one to each of these servers, and to no other."""
+        """Open and close links until exactly these servers have one."""
         wanted = set(urls)
         for url in self._links.keys() - wanted:
             structlog.get_logger("proxy").info("server is no longer a member", url=url)

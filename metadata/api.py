@@ -44,8 +44,8 @@ _CLAIMS: Final = "diem.claims"
 class LocateApi(RestMiddleware):
     """The ASGI application of the public listener.
 
-    As by a WebSocket server, pages of foreign origins are refused, clients that need a token must send one, and names
-    that it does not cover are rejected.
+    As at a WebSocket server, pages of foreign origins are refused, clients that need a token must send one, and names
+    it does not cover are rejected.
     """
 
     def __init__(

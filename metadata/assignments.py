@@ -1,4 +1,4 @@
-"""Poll the groups in Kafka over one connection: Kafka does not announce changes of groups."""
+"""Polls the groups in Kafka over one connection: Kafka does not announce changes of groups."""
 
 import asyncio
 from typing import Final
@@ -18,7 +18,7 @@ POLL_INTERVAL_S: Final = 1.0
 REBALANCING_INTERVAL_S: Final = 0.5
 """Interval while a group has no stable assignment."""
 MAX_FAILURES: Final = 3
-"""Consecutive failures after which the client is replaced: its metadata of the brokers may be wrong."""
+"""Consecutive failures after which the client is replaced: its broker metadata may be wrong."""
 
 
 class Assignments:
@@ -45,7 +45,7 @@ class Assignments:
                         await self._read_all(admin)
                         await asyncio.sleep(POLL_INTERVAL_S if self._is_stable() else REBALANCING_INTERVAL_S)
             except (KafkaUnavailable, ConfigurationError) as error:
-                # The files of the TLS set-up were fine at the start: they are being replaced.
+                # The TLS files were valid at the start, so they are being replaced.
                 self._failed(error)
                 await asyncio.sleep(REBALANCING_INTERVAL_S)
 
@@ -55,7 +55,7 @@ class Assignments:
 
     async def _read_all(self, admin: AIOKafkaAdminClient) -> None:
         results = await asyncio.gather(*(self._read(admin, number) for number in self._directory.groups))
-        # One group's coordinator may be unavailable while those of others answer.
+        # One group's coordinator may be unavailable while others answer.
         faults = [fault for fault in results if fault is not None]
         if self._directory.preparing is not None:
             try:
@@ -70,7 +70,7 @@ class Assignments:
         self._failed_in_a_row = self._failed_in_a_row + 1 if faults else 0
 
     async def _read(self, admin: AIOKafkaAdminClient, number: int) -> KafkaUnavailable | None:
-        """Read the group of one clone; return why that failed, or None."""
+        """Read the group of one clone; return the reason of a failure, else None."""
         names = self._options.names
         try:
             clone, unknown_members = await read_group(admin, names.z_group(number), names.updates)

@@ -7,9 +7,9 @@ from diem.protocol.assignment import REBALANCING, STABLE, UNKNOWN, Clone, Snapsh
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 
 SILENCE_S: Final = 3.0
-"""Kafka was unavailable if two of its answers are further apart."""
+"""Time between two answers beyond which Kafka counts as having been unavailable."""
 EMPTY_S: Final = 10.0
-"""Time without members after which a group owns nothing; restarting all servers of a clone takes less."""
+"""Time without members after which a group owns nothing; longer than a restart of all servers of a clone."""
 
 
 class CloneGroup:
@@ -26,13 +26,13 @@ class CloneGroup:
 
     @property
     def is_stable(self) -> bool:
-        """True if the group does not rebalance: its assignment is the current one."""
+        """True unless the group is rebalancing: its assignment is current."""
         return self.clone.state == STABLE
 
     def update(self, current: Clone, unknown_members: int, now: float) -> bool:
         """Apply Kafka's description of the group; return True if that changes anything."""
         if self.answered is not None and now - self.answered > SILENCE_S:
-            # The group may have had members during the outage, which therefore does not count as time without any.
+            # An outage does not count as time without members: the group may have had some.
             self._empty_since = None
         before, self.answered, self.unknown_members = self.clone, now, unknown_members
         empty_for = self._empty_for(current, now)
@@ -54,7 +54,7 @@ class CloneGroup:
 
 
 class Directory:
-    """The map and the groups of all clones. Groups that Kafka does not answer about stay as they were."""
+    """The map and the groups of all clones. Groups without an answer from Kafka keep their last state."""
 
     def __init__(self, clones: Iterable[int]) -> None:
         self.groups = {number: CloneGroup() for number in clones}
@@ -81,28 +81,27 @@ class Directory:
 
     @property
     def preparing(self) -> int | None:
-        """Epoch of a move that waits for every server to have its partitions; None without such a move."""
+        """Epoch of a move waiting for every server to get its partitions; None without one."""
         return self.map.head.epoch if self.map is not None and self.map.head.phase is Phase.PREPARE else None
 
     def update_others(self, groups: Mapping[int, tuple[Clone, int]], epoch: int, now: float) -> None:
-        """Apply Kafka's descriptions of the groups of all other clones, read after ``epoch`` had begun."""
+        """Apply Kafka's descriptions of all other clones' groups, read after ``epoch`` began."""
         self.others = {number: self.others.get(number, CloneGroup()) for number in groups}
         for number, (current, unknown_members) in groups.items():
             self.others[number].update(current, unknown_members, now)
         self._others_epoch = epoch
 
     def why_not_ready(self) -> str | None:
-        """Return why requests cannot be answered yet; None once they can."""
+        """Return the reason why requests cannot be answered yet; None once they can."""
         if self.map is None:
             return "the partition map has not been read yet"
         return None if self.snapshot else "no group has had an assignment yet"
 
     def unassigned(self, map_: PartitionMap) -> str | None:
-        """Return a description of the partitions that endpoints move to and no server owns; None if there are none.
+        """Return a description of the move's target partitions without an owner; None if there are none.
 
-        A clone without servers misses nothing. All clones with a group count: a composite serves only its own clone,
-        but drives the move for all. The owners of a clone are not known yet if its group has not been read, or has only
-        been read during a rebalance.
+        A clone without servers lacks nothing. All clones with a group count: a composite serves only its own clone, but
+        drives the move for all. A clone's owners are unknown until its group has been read outside a rebalance.
         """
         targets = {target for _, target in map_.entries.values() if target is not None and target != HOT}
         if targets and self._others_epoch != map_.head.epoch:
@@ -117,7 +116,7 @@ class Directory:
         return None
 
     def staleness(self, now: float) -> float | None:
-        """Return the age in seconds of the oldest of Kafka's last answers about groups; None until each has had one."""
+        """Return the age in seconds of the oldest last answer about a group; None until each has one."""
         answered = [group.answered for group in self.groups.values()]
         return None if None in answered else now - min(time for time in answered if time is not None)
 

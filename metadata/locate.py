@@ -1,4 +1,4 @@
-"""Locate requests and their answers: which server has these endpoints (docs/protocol.md section 4). No I/O."""
+"""Locate requests and their answers: the servers of endpoints (docs/protocol.md section 4). No I/O."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -15,15 +15,15 @@ from metadata.directory import Directory
 
 MAX_NAMES: Final = 1000
 MAX_REQUEST_BYTES: Final = MAX_NAMES * (endpoints.MAX_NAME_BYTES + 4) + 256
-"""Size of that many names of the greatest length, each with quotes, a comma and a blank."""
+"""Size of that many names of maximum length, each with quotes, a comma and a blank."""
 MAX_REJECTED: Final = 100
-"""Invalid names listed in an answer; of further ones, it has only the number."""
+"""Invalid names listed in an answer; further ones are only counted."""
 _FIELDS: Final = frozenset({"endpoints", "clone"})
 _BAD_NAME: Final = {"code": messages.BAD_NAME.code, "message": messages.BAD_NAME.message}
 _FORBIDDEN: Final = {"code": messages.FORBIDDEN.code, "message": messages.FORBIDDEN.message}
 
 Load = Callable[[str], int | None]
-"""Clients of the server with this public URL; None if that is unknown."""
+"""Number of clients of the server with this public URL; None if unknown."""
 
 
 @dataclass(eq=False)
@@ -41,11 +41,11 @@ class LocateQuery(NamedTuple):
 
     names: Sequence[str]
     rejected: Sequence[str]
-    """The first :data:`MAX_REJECTED` names that are not endpoints."""
+    """The first :data:`MAX_REJECTED` invalid names."""
     more_rejected: int
-    """Number of further names that are not endpoints."""
+    """Number of further invalid names."""
     clone: int | None
-    """Clone that the client already uses; None to be assigned one."""
+    """Clone already in use by the client; None to be assigned one."""
     forbidden: Sequence[str] = ()
     """Endpoints that the client's token does not cover."""
 
@@ -55,7 +55,7 @@ class LocateQuery(NamedTuple):
         return len(self.names) + len(self.forbidden) + len(self.rejected) + self.more_rejected
 
     def restricted(self, allows: Callable[[str], bool]) -> "LocateQuery":
-        """Return the query of a client that may see only the endpoints that ``allows`` accepts."""
+        """Return the query restricted to the endpoints that ``allows`` accepts."""
         return self._replace(
             names=[name for name in self.names if allows(name)],
             forbidden=[name for name in self.names if not allows(name)],
@@ -63,10 +63,10 @@ class LocateQuery(NamedTuple):
 
 
 def parse(data: bytes, max_names: int = MAX_NAMES) -> LocateQuery:
-    """Return the query in a request's body; repeated names count once.
+    """Parse the body of a request; repeated names count once.
 
     Raises:
-        InvalidRequest: it is not JSON, not of this form, or has more than ``max_names`` names.
+        InvalidRequest: not JSON, not of this form, or more than ``max_names`` names.
     """
     try:
         body = orjson.loads(data)
@@ -99,10 +99,10 @@ def _query(names: Iterable[str], clone: int | None) -> LocateQuery:
 
 
 def choose_clone(snapshot: Snapshot, current: int | None, load: Load, rng: random.Random) -> int:
-    """Return the clone for a client: ``current`` if that has servers, else the one with the fewest clients.
+    """Return the clone for a client: ``current`` if it has servers, else the one with the fewest clients.
 
-    Clones with a server of unknown load come last among these; ties are broken at random. A clone without servers is
-    chosen only if there is no other.
+    Clones with a server of unknown load come last; ties are broken at random. A clone without servers is chosen only if
+    there is no other.
     """
     with_servers = [number for number, clone in snapshot.clones.items() if clone.owners] or list(snapshot.clones)
     if current in with_servers:
@@ -116,7 +116,7 @@ def choose_clone(snapshot: Snapshot, current: int | None, load: Load, rng: rando
 
 
 def sort_servers(snapshot: Snapshot, clone: int, load: Load, rng: random.Random) -> list[str]:
-    """Return the public URLs of a clone's servers by ascending load; those of unknown load come last."""
+    """Return the public URLs of a clone's servers by ascending load, unknown loads last."""
 
     def rank(url: str) -> tuple[bool, int, float]:
         clients = load(url)
@@ -152,7 +152,7 @@ class ClientCounts(Protocol):
         ...
 
     def redirected(self, public: str) -> None:
-        """Count a client that was sent to a server."""
+        """Count a client redirected to a server."""
         ...
 
 

@@ -51,7 +51,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     plans = AsgiFallback(plans_app(PlanService(options, driver, PlanStore(settings.plans_dir))), PREFIX)
 
     def map_changed() -> None:
-        # Until the topic has been read to its end, the map may be an old one.
+        # Until the topic is read to its end, the map may be outdated.
         if map_reader.caught_up:
             directory.update_map(map_reader.map)
             driver.changed()

@@ -1,6 +1,6 @@
-"""Poll every server for its number of clients, so that new clients are sent to the least loaded.
+"""Polls every server for its number of clients, to send new clients to the least loaded.
 
-Separate from ``main``, its only importer, as the only part of this service that connects to servers.
+Separate from ``main``, its only importer, as this service's only part that connects to servers.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from metadata.directory import Directory
 POLL_INTERVAL_S: Final = 5.0
 POLL_TIMEOUT_S: Final = 2.0
 CONCURRENT_POLLS: Final = 20
-"""Servers polled at the same time."""
+"""Maximum number of servers polled concurrently."""
 
 
 class ServerLoads:
     """Number of clients of each server by its public URL, while :meth:`run` runs.
 
-    Anyone who may join a group in Kafka can register any address there, so the rules ``allowed`` say what is dialled.
+    Anyone who may join a group in Kafka can register any address there, so only ``allowed`` addresses are dialled.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ServerLoads:
         return self._clients.get(public)
 
     def redirected(self, public: str) -> None:
-        """Count a client that was sent to a server: it counts as connected until the next poll."""
+        """Count a client redirected to a server as connected until the next poll."""
         if public in self._clients:
             self._clients[public] += 1
 
@@ -86,7 +86,7 @@ class ServerLoads:
         return clients if type(clients) is int else None
 
     async def _address(self, url: str) -> str | None:
-        """Return address and port of an internal URL; None if not allowed. The connection uses the checked address."""
+        """Return the address and port of an internal URL; None if not allowed. Connect to this one."""
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "wss" else 80)
         address = await self._allowed.address(parts.hostname or "", port)

@@ -11,14 +11,13 @@ from metadata.directory import Directory
 
 SUBPROTOCOL: Final = "diem.watch.v1"
 MAX_WATCHES: Final = 200
-"""Open links; beyond, 503."""
+"""Maximum number of open links; beyond it, 503."""
 
 
 class SnapshotFeed:
     """Serves ``GET /v1/partitions`` and, as a ``ChannelHandler``, the links of ``/watch``.
 
-    A slow link buffers at most one snapshot: while it is blocked, changes are skipped, and the latest snapshot is sent
-    when it resumes.
+    A slow link buffers at most one snapshot: a blocked link skips changes and gets the latest snapshot on resuming.
     """
 
     subprotocol = SUBPROTOCOL
@@ -36,7 +35,7 @@ class SnapshotFeed:
         return len(self._links)
 
     def changed(self) -> None:
-        """Send the changed snapshot on every link that is not blocked; the others get the latest when they resume."""
+        """Send the changed snapshot on every unblocked link; the others get the latest on resuming."""
         snapshot = self._directory.snapshot
         self._text = None if snapshot is None else encode(snapshot)
         for connection in self._links:
@@ -63,7 +62,7 @@ class SnapshotFeed:
 
     @property
     def accepting(self) -> bool:
-        """True if there is a snapshot, and there are fewer than :data:`MAX_WATCHES` links."""
+        """True with a snapshot and fewer than :data:`MAX_WATCHES` links."""
         return self._open and self._text is not None and len(self._links) < MAX_WATCHES
 
     def opened(self, connection: InternalConnection) -> None:
@@ -76,7 +75,7 @@ class SnapshotFeed:
         connection.close(Close.BAD_REQUEST, "a watch takes no messages")
 
     def blocked(self, connection: InternalConnection) -> None:
-        """Do nothing: links that miss a snapshot are marked when it is sent."""
+        """Do nothing: sending marks the links that miss a snapshot."""
 
     def resumed(self, connection: InternalConnection) -> None:
         """Send the latest snapshot if the link missed one."""

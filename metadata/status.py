@@ -15,7 +15,7 @@ from metadata.plans.migration_driver import MigrationDriver
 from metadata.snapshot_feed import SnapshotFeed
 
 STALE_AFTER_S: Final = 10.0
-"""Time without an answer from Kafka after which the service is not live; it continues to answer requests."""
+"""Time without an answer from Kafka after which the service is not live; it still answers requests."""
 
 
 class MetadataStatus:
@@ -45,7 +45,7 @@ class MetadataStatus:
         self._snapshots = snapshots
 
     def why_not_ready(self) -> str | None:
-        """Return why the process is not ready; None if it is, even during an outage of Kafka."""
+        """Return the reason why the process is not ready; None if it is, even during an outage of Kafka."""
         return "draining" if self._life.stopping.is_set() else self._directory.why_not_ready()
 
     @property

@@ -1,6 +1,6 @@
 """Plans over REST, behind the internal listener, which authenticates (docs/protocol.md section 4).
 
-Separate from ``main``, its only importer, as the only part of this package that depends on HTTP.
+Separate from ``main``, its only importer, as this package's only part that depends on HTTP.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ async def _body(request: Request) -> bytes:
             body += part
         else:
             excess += len(part)
-        # A body that is too large is read all the same, or the client might miss the answer; but not without end.
+        # An oversized body is read nevertheless, or the client might miss the answer; but not without limit.
         if excess > MAX_BYTES:
             break
     if excess:

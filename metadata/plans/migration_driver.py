@@ -1,4 +1,4 @@
-"""Drive a migration in the map's topic, whichever instance began it; several instances may do so at once."""
+"""Drives a migration in the map's topic, whichever instance began it; several may do so at once."""
 
 import asyncio
 import contextlib
@@ -23,21 +23,21 @@ RETRY_BASE_S: Final = 0.5
 RETRY_CAP_S: Final = 5.0
 POLL_INTERVAL_S: Final = 0.5
 OTHERS_WAIT_S: Final = 3.0
-"""Head start of the instance that began the migration, for each step."""
+"""Head start per step of the instance that began the migration."""
 
 
 class MigrationDriver:
     """Writes each step of a migration as soon as it is due. Call :meth:`changed` after a change of the map.
 
-    Its only state is when it first saw the current epoch. A step is written only if the map is still the one that the
-    step follows from, so a crash, or a second instance, is only a delay.
+    Its only state is the time when it first saw the current epoch. A step is written only if the map has not changed
+    since the step was computed, so a crash or a second instance is only a delay.
 
     Args:
         options: the cluster with the map.
         reader: reads the map.
         clock: measures how long a phase has lasted.
         move_s: seconds that MOVE lasts.
-        unassigned: describes the targets that no server owns yet; None if each has an owner.
+        unassigned: describes the targets without an owner; None if each has one.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class MigrationDriver:
     def changed(self) -> None:
         """Handle new records of the map's topic."""
         if self.map is not None and self.map.head != self._head:
-            # A phase found when the map is read for the first time began at an unknown time.
+            # A phase found on the first read of the map began at an unknown time.
             self._began_ms = None if self._head is None else self._clock.wall_ms()
             self._head, self._since = self.map.head, self._clock.monotonic()
         self._changed.set()
 
     async def write(self, expected: Head, step: MapStep) -> bool:
-        """Write a step that follows from ``expected``; return False if the map has changed since.
+        """Write a step computed from ``expected``; return False if the map has changed since.
 
         Raises:
             KafkaUnavailable: it was not written, or the outcome is unknown.
@@ -88,14 +88,14 @@ class MigrationDriver:
         """Drive until cancelled, through outages of Kafka."""
         backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S)
         while True:
-            # Before the map is looked at: a change while a step is computed is not missed.
+            # Before reading the map, so as not to miss a change while a step is computed.
             self._changed.clear()
             try:
                 await self._drive()
                 self.failure = None
                 backoff.reset()
             except (KafkaUnavailable, ConfigurationError) as error:
-                # The files of the TLS set-up were fine at the start: they are being replaced.
+                # The TLS files were valid at the start, so they are being replaced.
                 if self.failure is None:
                     self._log.warning("the migration cannot proceed", reason=str(error))
                 self.failure = str(error)
@@ -108,11 +108,11 @@ class MigrationDriver:
         if map_ is None or step is None:
             return
         if step.head.phase is Phase.MOVE and self._unassigned(map_):
-            # New partitions without an owner: there would be no server to send clients to.
+            # New partitions without an owner: clients would have no server to go to.
             return
         if await self.write(map_.head, step):
             self._log.info("phase", **step.head._asdict())
-        # The step is read back before the next one: the topic is the only source of state.
+        # The step is read back before the next one: the topic is the only state.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(5.0):
                 while self.map is not None and self.map.head == map_.head:
@@ -120,7 +120,7 @@ class MigrationDriver:
                     await self._changed.wait()
 
     async def _next_step(self, map_: PartitionMap) -> MapStep | None:
-        # Endpoints that were unknown in an earlier epoch may have been published since.
+        # Endpoints unknown in an earlier epoch may have been published since.
         unknown = self.unknown if self.acknowledged == map_.head.epoch else frozenset[bytes]()
         # In a thread: a step with a million endpoints takes many seconds, in which the event loop must not wait.
         elapsed_s = self._elapsed_s(map_.head)
@@ -137,18 +137,18 @@ class MigrationDriver:
 
     @property
     def acknowledged(self) -> int:
-        """Epoch that the publisher acknowledged last; -1 before the first."""
+        """Last epoch acknowledged by the publisher; -1 before the first."""
         record = self._reader.records.get(PUBLISHER_ACK)
         return -1 if record is None else parse_ack(record.value)
 
     @property
     def unknown(self) -> frozenset[bytes]:
-        """Endpoints with entries that the publisher did not have at its last acknowledgement."""
+        """Endpoints with entries unknown to the publisher at its last acknowledgement."""
         record = self._reader.records.get(PUBLISHER_ACK)
         return frozenset() if record is None else parse_unknown(record.value)
 
     def began_ms(self, head: Head) -> int | None:
-        """Return when this process saw the map reach ``head``, in Unix ms; None if it did not, or saw a later one."""
+        """Return the Unix time in ms when this process saw ``head``; None if it did not, or saw a later one."""
         return self._began_ms if head == self._head else None
 
     @property
@@ -158,11 +158,11 @@ class MigrationDriver:
 
     @property
     def moving(self) -> int:
-        """Number of endpoints that move."""
+        """Number of moving endpoints."""
         return 0 if self.map is None else len(moving(self.map))
 
     def waiting_for(self) -> str | None:
-        """Return what the migration waits for; None when nothing moves."""
+        """Return a description of the event that the migration waits for; None when nothing moves."""
         if self.map is None or not self.busy:
             return None
         if self.failure is not None:

@@ -1,4 +1,4 @@
-"""A plan and its JSON: the body of ``POST /v1/plans`` and the file that ``diem plan`` writes."""
+"""A plan and its JSON: the body of ``POST /v1/plans`` and the output file of ``diem plan``."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from diem.protocol.partition_map import HOT, MAX_PARTITIONS
 
 FORMAT: Final = "diem.plan/1"
 MAX_BYTES: Final = 64 << 20
-"""Size of the largest plan as JSON: about a million endpoints."""
+"""Maximum size of a plan as JSON: about a million endpoints."""
 
 
 class BadPlan(DiemError):
@@ -29,17 +29,17 @@ class Plan:
     """Target homes of endpoints. Times are ISO 8601 in UTC."""
 
     epoch: int
-    """Epoch of the map that the plan was computed for."""
+    """Epoch of the map at the plan's computation."""
     partitions: int
-    """Partitions that the updates topic needs, at least; homes are below it."""
+    """Minimum number of partitions of the updates topic; homes are below it."""
     homes: Mapping[str, int]
-    """Endpoint -> partition, or :data:`HOT`. Other endpoints stay where they are."""
+    """Endpoint -> partition, or :data:`HOT`. Other endpoints do not move."""
     servers: tuple[int, ...] = ()
-    """Numbers of servers that the plan was computed for."""
+    """Numbers of servers planned for."""
     seed: int = 0
     created: str = ""
     window: Mapping[str, str] = field(default_factory=dict)
-    """``from`` and ``to`` of the traffic that the plan was computed from."""
+    """``from`` and ``to`` of the underlying traffic."""
     costs: Mapping[str, Any] = field(default_factory=dict)
     """Constants of the load model."""
     report: Mapping[str, Any] = field(default_factory=dict)
@@ -54,9 +54,9 @@ class Plan:
 
 
 def overfull(report: Mapping[str, Any]) -> str | None:
-    """Return which server would have more clients than it accepts by a plan's ``report``, and the remedy.
+    """Describe the server that a plan's ``report`` expects to exceed its client limit, and the remedy.
 
-    The fullest one of all planned numbers of servers. None: none would, or the report does not say.
+    The fullest one over all planned numbers of servers. None: there is none, or the report has no such figures.
     """
     try:
         known = report["clients"]
@@ -83,10 +83,10 @@ def encode(plan: Plan) -> bytes:
 
 
 def decode(data: bytes) -> Plan:
-    """Return the plan in ``data``.
+    """Decode the plan in ``data``.
 
     Raises:
-        BadPlan: it is not a plan, with the first fault.
+        BadPlan: not a plan, with the first fault.
     """
     try:
         body = orjson.loads(data)
@@ -123,7 +123,7 @@ def _mapping(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     try:
         orjson.dumps({name: value})
     except orjson.JSONEncodeError as error:
-        # orjson reads deeper nesting than it writes.
+        # orjson reads deeper nesting than it can write.
         raise BadPlan(f'"{name}" cannot be stored: {error}') from None
     return value
 

@@ -1,4 +1,4 @@
-"""Accept plans, start them and roll them back, and grow the topic for them."""
+"""Accepts plans, starts them and rolls them back, and grows the topic for them."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from metadata.plans.plan_store import PlanStore, PlanSummary
 from metadata.plans.steps import ROLLBACK, MapStep, begin, moves, prepare, reverse
 
 GROW_WITHIN_S: Final = 10.0
-"""Time for new partitions of the updates topic to have leaders."""
+"""Time for new partitions of the updates topic to get leaders."""
 
 
 async def grow(options: KafkaOptions, partitions: int) -> None:
@@ -40,7 +40,7 @@ async def grow(options: KafkaOptions, partitions: int) -> None:
             if not await _has_partitions(client, topic, partitions):
                 async with admin_client(options) as admin:
                     await admin.create_partitions({topic: NewPartitions(partitions)})
-            # Before anything refers to them. Kafka announces nothing, so it is polled.
+            # Before anything refers to them. Polled, as Kafka announces nothing.
             while not await _has_partitions(client, topic, partitions):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
     except (KafkaError, TimeoutError) as error:
@@ -57,7 +57,7 @@ class PlanNotFound(DiemError):
 
 
 class PlanConflict(DiemError):
-    """The operation is not possible now; the text has the reason."""
+    """The operation is impossible now; the text gives the reason."""
 
 
 class PlanService:
@@ -83,7 +83,7 @@ class PlanService:
             map_ = self._map()
             self._check_epoch(plan, map_)
             self._check_clients(plan)
-            # The plan that is on its way, or was applied last, can be rolled back only as long as it is stored.
+            # The current or last applied plan can be rolled back only while it is stored.
             protected = {map_.head.plan.removeprefix(ROLLBACK), *self._beginning}
             await asyncio.to_thread(self._store.put, plan, protected)
         return await self.status(plan.id)
@@ -93,7 +93,7 @@ class PlanService:
 
         Raises:
             PlanNotFound: there is no such plan.
-            PlanConflict: another plan is on its way, the map has changed since this one was computed, or a server
+            PlanConflict: another plan is in progress, the map has changed since this one was computed, or a server
                 would have more clients than it accepts.
             KafkaUnavailable: it was not begun, or the outcome is unknown until the next status.
         """
@@ -105,9 +105,9 @@ class PlanService:
             self._check_stable(map_)
             self._check_epoch(plan, map_)
             self._check_clients(plan)
-            # In threads, here and below: a million endpoints take many seconds, in which the event loop must not wait.
+            # In threads, here and below: a million endpoints take many seconds, too long to block the event loop.
             before, step = await asyncio.to_thread(_prepare, map_, plan, self._driver.unknown)
-            # First, so that every plan that was begun can be rolled back.
+            # First, so that every plan begun can be rolled back.
             await asyncio.to_thread(self._store.put_before, name, before)
             await grow(self._options, plan.partitions)
             return await self._write(map_, step, name)
@@ -117,7 +117,7 @@ class PlanService:
 
         Raises:
             PlanNotFound: there is no such plan, or what it replaced is not stored.
-            PlanConflict: it is not the plan that was applied last.
+            PlanConflict: another plan was applied last.
             KafkaUnavailable: it was not begun, or the outcome is unknown until the next status.
         """
         map_ = self._map()
@@ -139,13 +139,13 @@ class PlanService:
         if not await self._driver.write(map_.head, step):
             raise PlanConflict("the map has just been changed: see the status, and try again")
         stage = _stage(step.head.plan, step.head.phase, name)
-        # The record that was just written may not have been read back yet.
+        # The record just written may not have been read back yet.
         return {**await self.status(name), **stage, "moves": len(step.records), "since": self._since(step.head)}
 
     # Status
 
     async def all(self) -> list[dict[str, Any]]:
-        """Return the status of every plan, the latest last; those with an unreadable file are left out."""
+        """Return the status of every plan, latest last, except those with an unreadable file."""
         summaries = await asyncio.to_thread(self._store.summaries)
         return [self._status(name, summary) for name, summary in summaries.items()]
 
@@ -197,7 +197,7 @@ class PlanService:
 
     @contextlib.asynccontextmanager
     async def _protected_while_beginning(self, name: str) -> AsyncIterator[None]:
-        # Not while plans are being removed: this might be one of them.
+        # Not during the removal of plans, which might include this one.
         async with self._storing:
             self._beginning.add(name)
         try:
@@ -234,7 +234,7 @@ class PlanService:
 
 
 def _prepare(map_: PartitionMap, plan: Plan, unknown: Collection[bytes]) -> tuple[dict[str, int], MapStep]:
-    """Return the homes of the endpoints that ``plan`` moves, and the step that begins to move them."""
+    """Return the homes of the endpoints moved by ``plan``, and the first step of the migration."""
     entries = moves(map_, {endpoint.encode(): home for endpoint, home in plan.homes.items()}, unknown)
     return {endpoint.decode(): entry.home for endpoint, entry in entries.items()}, prepare(map_, entries, plan.id)
 

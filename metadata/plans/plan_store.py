@@ -1,4 +1,4 @@
-"""Plans on disk, and their summaries in memory, so that status requests need not decode plans."""
+"""Plans on disk, with summaries in memory to spare status requests the decoding."""
 
 import contextlib
 from collections.abc import Collection, Mapping
@@ -13,27 +13,27 @@ from metadata.plans.plan import BadPlan, Plan, decode, encode
 
 
 class PlanSummary(NamedTuple):
-    """The parts of a plan that its status has."""
+    """The parts of a plan needed for its status."""
 
     epoch: int
-    """Epoch of the map that the plan was computed for."""
+    """Epoch of the map at the plan's computation."""
     created: str
     partitions: int
     endpoints: int
     """Number of endpoints with a home in the plan."""
     moves: int
-    """Number of endpoints that it moves, known once it begins; 0 before."""
+    """Number of endpoints it moves; 0 until it begins."""
 
 
 def summarize(plan: Plan, before: Mapping[str, int] | None) -> PlanSummary:
-    """Return the summary of ``plan``, which moves the endpoints in ``before``."""
+    """Summarize ``plan``, which moves the endpoints in ``before``."""
     return PlanSummary(plan.epoch, plan.created, plan.partitions, len(plan.homes), len(before or ()))
 
 
 MAX_PLANS: Final = 50
-"""Plans that are stored; beyond that, those submitted or begun first are removed."""
+"""Maximum number of stored plans; beyond it, those submitted or begun first are removed."""
 PROTECTED: Final = 10
-"""Plans begun last that are never removed: an instance may not have read yet which plan is applied."""
+"""Number of plans begun last that are never removed: an instance may not have read yet which one is applied."""
 _BEFORE: Final = ".before"
 
 
@@ -42,7 +42,7 @@ class PlanNotStored(DiemError):
 
 
 class PlanStore:
-    """Plans in a directory, which instances on one machine may share: a file for each, and one for what it replaced."""
+    """Plans in a directory that instances on one machine may share: a file each, and one for the homes it replaced."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -62,7 +62,7 @@ class PlanStore:
         self._summaries[plan.id] = _sizes(new), summarize(plan, self.before(plan.id))
         known = sorted(self._plans(), key=_last_used)
         begun = sorted((path for path in known if _begun(path) >= 0), key=_begun)[-PROTECTED:]
-        # The new plan stays even if the clock was set back and the others look newer.
+        # Keep the new plan even if the clock was set back and the others look newer.
         protected = {new.stem, *protected, *(path.stem for path in begun)}
         removable = [path for path in known if path.stem not in protected]
         for path in removable[: max(0, len(known) - MAX_PLANS)]:
@@ -100,7 +100,7 @@ class PlanStore:
         return None if loaded is None else loaded[1]
 
     def _load(self, path: Path) -> tuple[Plan, PlanSummary] | None:
-        # Taken before the files are read: if they change meanwhile, the summary does not count as current.
+        # Taken before the files are read: a change meanwhile makes the summary outdated.
         sizes = _sizes(path)
         try:
             plan = decode(path.read_bytes())
@@ -111,7 +111,7 @@ class PlanStore:
         return plan, summary
 
     def put_before(self, name: str, homes: Mapping[str, int]) -> None:
-        """Store the homes, before a plan, of the endpoints that it moves.
+        """Store the previous homes of the endpoints moved by a plan.
 
         Raises:
             PlanNotStored: the directory cannot be written to.
@@ -122,7 +122,7 @@ class PlanStore:
             self._summaries[name] = _sizes(path), known[1]._replace(moves=len(homes))
 
     def before(self, name: str) -> dict[str, int] | None:
-        """Return the homes, before a plan, of the endpoints that it moved; None if it was never begun."""
+        """Return the previous homes of the endpoints moved by a plan; None if it was never begun."""
         try:
             homes = orjson.loads(self._path(name).with_suffix(_BEFORE).read_bytes())
         except (OSError, orjson.JSONDecodeError):
@@ -145,14 +145,14 @@ class PlanStore:
     def _write(self, path: Path, data: bytes) -> None:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            # What can be applied can be rolled back, even after a power failure.
+            # Anything applied can be rolled back, even after a power failure.
             replace_private(path, data, sync=True)
         except OSError as error:
             raise PlanNotStored(f"the plan cannot be stored in {self._directory}: {error.strerror or error}") from error
 
 
 def _sizes(path: Path) -> tuple[int, int]:
-    """Return the sizes of a plan's file and of the one with what it replaced, in bytes; -1 for a missing file."""
+    """Return the sizes in bytes of a plan's two files; -1 for a missing one."""
     plan, before = (_stat(file, "st_size") for file in (path, path.with_suffix(_BEFORE)))
     return plan, before
 

@@ -1,4 +1,4 @@
-"""The steps of a migration, as a pure function of the map's topic: any instance that reads it can continue it.
+"""The steps of a migration, a pure function of the map's topic: any instance can continue it.
 
 PREPARE ends with the publisher's acknowledgement, MOVE after a fixed time, RETIRE with another acknowledgement; then
 every endpoint has a single home (docs/protocol.md section 5). There is no other state, so a crash is only a delay.
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from diem.protocol.partition_map import Entry, Head, PartitionMap, Phase, encode_entry, partition_of
 
 ROLLBACK: Final = "-"
-"""Prefix of a plan's name in the map's head if the plan is being, or has been, rolled back."""
+"""Prefix of a plan's name in the map's head during and after its rollback."""
 _REVERSED: Final = {Phase.PREPARE: Phase.RETIRE, Phase.MOVE: Phase.MOVE, Phase.RETIRE: Phase.PREPARE}
 
 
@@ -29,10 +29,10 @@ def moving(map_: PartitionMap) -> dict[bytes, Entry]:
 def moves(
     map_: PartitionMap, homes: Mapping[bytes, int], unknown: Collection[bytes] = frozenset()
 ) -> dict[bytes, Entry]:
-    """Return the entries of all endpoints that must move to get to ``homes``.
+    """Return the entries of all endpoints that must move to reach ``homes``.
 
-    An endpoint that has an entry and is ``unknown`` to the publisher moves to the partition of its hash, whatever its
-    home in ``homes``: the end of the migration removes its entry.
+    An endpoint with an entry but ``unknown`` to the publisher moves to the partition of its hash, whatever its home in
+    ``homes``: the end of the migration removes its entry.
     """
     count = map_.head.partitions
     hashed = {name: partition_of(name, count) for name in unknown if name in map_.entries}
@@ -43,7 +43,7 @@ def moves(
 def begin(
     map_: PartitionMap, homes: Mapping[bytes, int], plan: str, unknown: Collection[bytes] = frozenset()
 ) -> MapStep:
-    """Return the step from a stable map that begins the :func:`moves` to ``homes``."""
+    """Return the step from a stable map to the start of the :func:`moves` to ``homes``."""
     return prepare(map_, moves(map_, homes, unknown), plan)
 
 
@@ -54,7 +54,7 @@ def prepare(map_: PartitionMap, entries: Mapping[bytes, Entry], plan: str) -> Ma
 
 
 def reverse(map_: PartitionMap) -> MapStep:
-    """Return the step that reverses a migration in any phase: homes and targets are exchanged, no phase is repeated."""
+    """Return the step that reverses a migration in any phase: homes and targets are swapped, no phase is repeated."""
     head = map_.head
     moves_ = [(name, home, target) for name, (home, target) in moving(map_).items() if target is not None]
     records = {name: encode_entry(Entry(target, home)) for name, home, target in moves_}
@@ -69,10 +69,10 @@ def proceed(
 
     Args:
         map_: the current map.
-        acknowledged: the last epoch that the publisher has acknowledged.
+        acknowledged: the last epoch acknowledged by the publisher.
         elapsed_s: seconds since this epoch was first seen.
-        move_s: seconds that MOVE lasts, in which clients move to the targets.
-        unknown: endpoints that the publisher did not have when it acknowledged this epoch.
+        move_s: duration in seconds of MOVE, in which clients move to the targets.
+        unknown: endpoints unknown to the publisher when it acknowledged this epoch.
     """
     match map_.head.phase:
         case Phase.PREPARE if acknowledged >= map_.head.epoch:
@@ -85,7 +85,7 @@ def proceed(
 
 
 def _cancelled(map_: PartitionMap, unknown: Collection[bytes]) -> dict[bytes, bytes | None]:
-    """Return records that keep unknown endpoints at home, except those that move to the partition of their hash."""
+    """Return records that keep unknown endpoints at home, except those moving to the partition of their hash."""
     count = map_.head.partitions
     hashed = {name: partition_of(name, count) for name in moving(map_).keys() & set(unknown)}
     return {
